@@ -1,0 +1,31 @@
+# One set of cargo flags for every step: another feature set or other RUSTFLAGS would build all dependencies again.
+# --locked because `check` writes nothing, Cargo.lock included; `fix` brings it up to date.
+EVERYTHING := --workspace --all-features
+LOCKED := --locked
+
+.DEFAULT_GOAL := help
+.PHONY: help check fix bench hello
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+check: ## all that CI checks; writes nothing in the tree
+	@echo "== format"
+	cargo fmt --all --check
+	@echo "== lints"
+	cargo clippy $(EVERYTHING) $(LOCKED) --all-targets -- -D warnings
+	@echo "== tests and doctests, PostgreSQL included"
+	scripts/with-postgres cargo test $(EVERYTHING) $(LOCKED)
+	@echo "== documentation"
+	RUSTDOCFLAGS="-D warnings" cargo doc $(EVERYTHING) $(LOCKED) --no-deps
+
+fix: ## format, and apply what clippy can repair
+	cargo fmt --all
+	cargo clippy $(EVERYTHING) --all-targets --fix --allow-dirty --allow-staged
+	cargo fmt --all
+
+bench: ## measure the stores; the result is in target/bench/store.json
+	scripts/with-postgres cargo bench -p semel --bench store --features postgres,testing
+
+hello: ## run the smallest example
+	cargo run --release -p semel --example hello

@@ -1,0 +1,138 @@
+//! Commits: entries at an expected version, with everything that must change together with them.
+//!
+//! A [`Commit`] is only made by a [`Ledger`](super::ledger::Ledger), which has checked its entries against all that
+//! came before. The store's guard on the version then says whether that is still all that came before. So a store
+//! never judges entries, and yet no invalid one gets in.
+
+use super::entry::{Entry, Outcome, encode};
+use super::json::Payload;
+use super::key::{Fingerprint, Key, Token};
+use super::path::{Name, Visit};
+use super::run::Retention;
+use super::status::Status;
+use crate::clock::Time;
+use crate::id::RunId;
+
+/// An entry, or the wish for one whose final form depends on rows of other runs and is decided by the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Draft {
+    /// An entry as it is.
+    Entry(Entry),
+    /// Own a token: becomes `HookOpened`, or `HookConflicted` if another run owns it.
+    OpenHook {
+        /// Where.
+        hook: Visit,
+        /// The token.
+        token: Token,
+    },
+    /// Start a child: becomes `ChildStarted`.
+    StartChild(Box<ChildStart>),
+}
+
+/// A child to start. Its key is the effect key of the visit, so a parent that lives again finds the child it had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChildStart {
+    /// Where in the parent.
+    pub child: Visit,
+    /// The id it gets if it is new.
+    pub run: RunId,
+    /// Its workflow.
+    pub workflow: Name,
+    /// That workflow's version.
+    pub workflow_version: Name,
+    /// Its input.
+    pub input: Payload,
+    /// Its key: the visit's effect key.
+    pub key: Key,
+    /// The hash of what is asked.
+    pub fingerprint: Fingerprint,
+    /// How long it is remembered.
+    pub retention: Retention,
+}
+
+/// What a commit writes into the ledger.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lines {
+    /// Entries, already as text.
+    Ready {
+        /// As stored.
+        text: String,
+        /// How many.
+        count: u64,
+    },
+    /// At least one of them is settled by the store.
+    Drafts(Vec<Draft>),
+}
+
+/// One atomic write of entries at an expected version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Commit {
+    pub(crate) num: i64,
+    pub(crate) run: RunId,
+    pub(crate) expected: u64,
+    pub(crate) lines: Lines,
+    /// The run's state after it.
+    pub(crate) status: Status,
+    /// With `Waiting`: from when on the run may be claimed.
+    pub(crate) due: Option<Time>,
+    /// With `Waiting`: the arrivals that the driver has seen; any later one makes the run due at once.
+    pub(crate) seen: u64,
+    /// The latest timer that it says has fired: too early before that.
+    pub(crate) not_before: Option<Time>,
+    /// Inbox messages it consumes.
+    pub(crate) consumed: Vec<u64>,
+    /// Tokens it frees.
+    pub(crate) closed: Vec<Token>,
+    /// How the run ended, if this ends it.
+    pub(crate) outcome: Option<Outcome>,
+}
+
+impl Commit {
+    pub(crate) fn lines(drafts: Vec<Draft>) -> Lines {
+        if drafts.iter().any(|draft| !matches!(draft, Draft::Entry(_))) {
+            return Lines::Drafts(drafts);
+        }
+        let entries: Vec<Entry> = drafts
+            .into_iter()
+            .filter_map(|draft| if let Draft::Entry(entry) = draft { Some(entry) } else { None })
+            .collect();
+        Lines::Ready { text: encode(&entries), count: entries.len() as u64 }
+    }
+
+    /// The run it belongs to.
+    pub fn run(&self) -> RunId {
+        self.run
+    }
+
+    /// How many entries it was made after.
+    pub fn expected(&self) -> u64 {
+        self.expected
+    }
+
+    /// How many entries it appends.
+    pub fn count(&self) -> u64 {
+        match &self.lines {
+            Lines::Ready { count, .. } => *count,
+            Lines::Drafts(drafts) => drafts.len() as u64,
+        }
+    }
+
+    /// Whether nothing but the run's own row and ledger changes, as long as the run has no ties when it ends.
+    pub(crate) fn is_plain(&self) -> bool {
+        matches!(self.lines, Lines::Ready { .. }) && self.consumed.is_empty() && self.closed.is_empty()
+    }
+
+    /// Whether the run just goes on: the one commit per step that everything is built to make cheap.
+    pub(crate) fn is_progress(&self) -> bool {
+        self.is_plain() && self.status == Status::Running && self.not_before.is_none()
+    }
+}
+
+/// What the store says of a commit that took place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Saved {
+    /// The run's version now.
+    pub version: u64,
+    /// What became of the drafts, in order; empty if there were none.
+    pub settled: Vec<Entry>,
+}

@@ -1,0 +1,223 @@
+//! Operator actions: cancel, pause, resume, restart, release of the key, resolution of a doubt, fork.
+//!
+//! Each appends to the ledger, and so takes the run away from whoever drives it. Each may be repeated: what is already
+//! so is absorbed.
+
+use super::entry::{Entry, PauseReason, Resolution, RestartFrom};
+use super::key::{CallId, Fingerprint, Key};
+use super::ledger::{Lineage, Refused};
+use super::path::Visit;
+use super::run::{Run, State};
+use super::status::Status;
+use crate::clock::Time;
+use crate::error::Error;
+use crate::id::{RunId, WorkspaceId};
+
+/// An operator action on a run.
+#[derive(Clone, Debug)]
+pub struct Control {
+    /// The tenant.
+    pub workspace: WorkspaceId,
+    /// The run.
+    pub run: RunId,
+    /// What to do.
+    pub action: Action,
+    /// Who asks; recorded in the ledger.
+    pub by: String,
+    /// The id under which it may be repeated.
+    pub id: Option<CallId>,
+    /// Only if the run still has this version.
+    pub expected: Option<u64>,
+}
+
+/// What an operator can do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// End it now.
+    Cancel {
+        /// Why; recorded.
+        reason: String,
+    },
+    /// Stop it until a resume.
+    Pause,
+    /// Let it go on.
+    Resume,
+    /// Let a failed run begin again.
+    Restart(RestartFrom),
+    /// Free its key.
+    ReleaseKey,
+    /// Say what became of a step in doubt.
+    Resolve {
+        /// Which.
+        step: Visit,
+        /// What became of it.
+        resolution: Resolution,
+    },
+    /// Start another run that has done what this one had done at a version.
+    Fork(Fork),
+}
+
+/// How to fork.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fork {
+    /// The id of the new run.
+    pub run: RunId,
+    /// Its key; its id if none is given.
+    pub key: Option<Key>,
+    /// The number of entries after which the new run goes its own way; all of them if not given.
+    pub at: Option<u64>,
+    /// Whose effects it has.
+    pub lineage: Lineage,
+}
+
+impl Control {
+    /// Under which its id is remembered.
+    pub(crate) const CALL_SCOPE: &'static str = "control";
+
+    /// What is asked, as far as a repeated call must agree. The id of a run to be made is not part of it: it is
+    /// drawn anew by each call.
+    pub(crate) fn fingerprint(&self) -> Fingerprint {
+        let mut action = self.action.clone();
+        if let Action::Fork(fork) = &mut action {
+            fork.run = self.run;
+        }
+        let asked = serde_json::json!([self.run.to_string(), format!("{action:?}")]);
+        let payload = super::json::Payload::of(&asked).expect("a short text is a payload");
+        Fingerprint::of_payload(&payload).expect("a payload was checked when it was made")
+    }
+}
+
+/// What a control came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Controlled {
+    /// The run (with a fork: the new one) as it is now.
+    pub run: Run,
+    /// Whether this call changed it. A cancel that came too late did not: the run's status says who won.
+    pub changed: bool,
+}
+
+/// Decides an action that needs nothing but the header: the entry to append and the state after it, or nothing if it is
+/// already so.
+pub fn decide(run: &Run, action: &Action, by: &str, now: Time) -> Result<Option<(Entry, State)>, Error> {
+    let (by, status) = (by.to_owned(), run.status());
+    let (next, entry) = match action {
+        // Whoever ended the run first has won; the answer says so.
+        Action::Cancel { .. } if status.is_terminal() => return Ok(None),
+        Action::Cancel { reason } => (Status::Cancelled, Entry::Cancelled { reason: reason.clone(), by }),
+        Action::Pause if status == Status::Paused => return Ok(None),
+        Action::Pause => (Status::Paused, Entry::Paused { reason: PauseReason::Operator { by } }),
+        Action::Resume if !status.is_terminal() && status != Status::Paused => return Ok(None),
+        Action::Resume => (Status::Pending, Entry::Resumed { by }),
+        Action::Restart(from) => (Status::Pending, Entry::Restarted { from: *from, by }),
+        Action::ReleaseKey if !run.state.holds_key => return Ok(None),
+        Action::ReleaseKey => (status, Entry::KeyReleased { by }),
+        Action::Resolve { .. } | Action::Fork(_) => unreachable!("these need the ledger"),
+    };
+    if matches!(action, Action::ReleaseKey) {
+        let state = State { holds_key: false, version: run.state.version + 1, ..run.state.clone() };
+        return Ok(Some((entry, state)));
+    }
+    // Resume and restart both lead to PENDING, but each from its own states.
+    let restart = matches!(action, Action::Restart(_));
+    let allowed = status.may_become(next) && (restart == status.is_terminal());
+    if !allowed || run.purged {
+        return Err(refused(run, &entry));
+    }
+    Ok(Some((entry, moved(run, next, now))))
+}
+
+/// The state of a run that an operator moved: nobody drives it, and it is due at once if it may go on.
+pub fn moved(run: &Run, status: Status, now: Time) -> State {
+    let version = run.state.version + 1;
+    if status.is_terminal() {
+        return super::finish::ended(run, status, version, now);
+    }
+    State {
+        status,
+        version,
+        due: (status == Status::Pending).then_some(now),
+        node: None,
+        stalls: 0,
+        ended: None,
+        purge: None,
+        ..run.state.clone()
+    }
+}
+
+fn refused(run: &Run, entry: &Entry) -> Error {
+    let status = run.status();
+    if status.is_terminal() {
+        return Error::RunFinished { run: run.id(), status };
+    }
+    Error::Refused { run: run.id(), source: Refused::Status { from: status, entry: entry.kind() } }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::run::tests::run;
+
+    fn outcome(status: Status, action: &Action) -> String {
+        match decide(&run(status), action, "me", Time(5)) {
+            Ok(None) => "absorbed".to_owned(),
+            Ok(Some((entry, state))) => format!("{} {}", entry.kind(), state.status),
+            Err(error) => error.code().to_owned(),
+        }
+    }
+
+    #[test]
+    fn every_action_in_every_state() {
+        let cancel = Action::Cancel { reason: "r".to_owned() };
+        let restart = Action::Restart(RestartFrom::Failure);
+        let table = [
+            (Status::Pending, ["cancelled CANCELLED", "paused PAUSED", "absorbed", "INVALID_TRANSITION"]),
+            (Status::Running, ["cancelled CANCELLED", "paused PAUSED", "absorbed", "INVALID_TRANSITION"]),
+            (Status::Waiting, ["cancelled CANCELLED", "paused PAUSED", "absorbed", "INVALID_TRANSITION"]),
+            (Status::Paused, ["cancelled CANCELLED", "absorbed", "resumed PENDING", "INVALID_TRANSITION"]),
+            (Status::Completed, ["absorbed", "RUN_FINISHED", "RUN_FINISHED", "RUN_FINISHED"]),
+            (Status::Failed, ["absorbed", "RUN_FINISHED", "RUN_FINISHED", "restarted PENDING"]),
+            (Status::Cancelled, ["absorbed", "RUN_FINISHED", "RUN_FINISHED", "RUN_FINISHED"]),
+            (Status::TimedOut, ["absorbed", "RUN_FINISHED", "RUN_FINISHED", "restarted PENDING"]),
+        ];
+        for (status, expected) in table {
+            let found =
+                [&cancel, &Action::Pause, &Action::Resume, &restart].map(|action| outcome(status, action));
+            assert_eq!(found, expected, "{status}");
+        }
+    }
+
+    #[test]
+    fn a_restarted_run_is_due_and_no_longer_ended() {
+        let (_, state) =
+            decide(&run(Status::Failed), &Action::Restart(RestartFrom::Beginning), "me", Time(5))
+                .unwrap()
+                .unwrap();
+        assert_eq!((state.due, state.ended, state.purge), (Some(Time(5)), None, None));
+    }
+
+    #[test]
+    fn a_purged_run_takes_no_restart() {
+        let mut purged = run(Status::Failed);
+        purged.purged = true;
+        let error = decide(&purged, &Action::Restart(RestartFrom::Beginning), "me", Time(5)).unwrap_err();
+        assert_eq!(error.code(), "RUN_FINISHED");
+    }
+
+    #[test]
+    fn a_repeated_fork_is_the_same_call() {
+        let fork = |n| Control {
+            workspace: WorkspaceId::DEFAULT,
+            run: run(Status::Failed).id(),
+            action: Action::Fork(Fork {
+                run: RunId(uuid::Uuid::from_u128(n)),
+                key: None,
+                at: None,
+                lineage: Lineage::Fresh,
+            }),
+            by: String::new(),
+            id: None,
+            expected: None,
+        };
+        assert_eq!(fork(5).fingerprint(), fork(6).fingerprint());
+    }
+}

@@ -1,0 +1,299 @@
+//! The vocabulary of the ledger: every kind of entry, and what they are made of.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::json::Payload;
+use super::key::{Key, Label, Scope, Token};
+use super::path::{Name, Visit};
+use super::run::Parent;
+use crate::clock::Time;
+use crate::id::{NodeId, RunId};
+
+/// One line of a run's ledger.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
+#[expect(missing_docs, reason = "the fields say what they are; each kind has its line")]
+pub enum Entry {
+    /// The run exists. Always the first entry, and only that.
+    Created(Box<Created>),
+    /// A node took the run; whoever drove it before can write nothing any more.
+    Claimed { node: NodeId },
+
+    /// An attempt at a step begins.
+    StepStarted {
+        step: Visit,
+        attempt: u32,
+        #[serde(default, skip_serializing_if = "Class::is_keyed")]
+        class: Class,
+    },
+    /// A step has its result.
+    StepCompleted { step: Visit, value: Payload },
+    /// An attempt failed. Without `retry_at` the step has failed for good.
+    StepFailed {
+        step: Visit,
+        attempt: u32,
+        error: Failure,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        retry_at: Option<Time>,
+    },
+    /// A step is not needed.
+    StepSkipped { step: Visit, reason: String },
+    /// Nobody knows whether the step's effect took place.
+    StepInDoubt { step: Visit, reason: String },
+    /// Somebody said what became of a step in doubt.
+    StepResolved { step: Visit, resolution: Resolution, by: String },
+
+    /// A timer runs.
+    TimerSet { timer: Visit, at: Time },
+    /// A timer has fired; never before its time.
+    TimerFired { timer: Visit },
+
+    /// The run owns a token.
+    HookOpened { hook: Visit, token: Token },
+    /// Another run owns the token.
+    HookConflicted { hook: Visit, token: Token, owner: RunId },
+    /// The run took a delivery out of its inbox.
+    HookReceived { hook: Visit, arrival: u64, payload: Payload },
+    /// The token is free again.
+    HookClosed { hook: Visit },
+
+    /// A child run exists; `attached` if an earlier life of this run had started it.
+    ChildStarted { child: Visit, run: RunId, attached: bool },
+    /// A child's end has been taken out of the inbox.
+    ChildFinished { child: Visit, arrival: u64, outcome: Outcome },
+
+    /// The result kept under a label of this run.
+    Once { label: Label, value: Payload },
+    /// A value the workflow may not compute anew: a time, a random number, the winner of a race.
+    Recorded { at: Visit, value: Payload },
+    /// An inbox message without an entry of its own was seen: a parent's cancel, a settled once.
+    Noted { arrival: u64 },
+
+    /// Nothing can go on before `due` or before something arrives.
+    Waiting { due: Option<Time> },
+    /// Stopped until somebody resumes it.
+    Paused { reason: PauseReason },
+    /// Goes on after a pause.
+    Resumed { by: String },
+
+    /// Ended with a result.
+    Completed { value: Payload },
+    /// Ended with an error.
+    Failed { error: Failure },
+    /// Ended by a cancel.
+    Cancelled { reason: String, by: String },
+    /// Ended by its time limit.
+    TimedOut { limit: Time },
+
+    /// A failed run begins again.
+    Restarted { from: RestartFrom, by: String },
+    /// The key no longer points at this run.
+    KeyReleased { by: String },
+}
+
+/// What a run was created with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Created {
+    /// The workflow it executes.
+    pub workflow: Name,
+    /// The workflow's version.
+    pub workflow_version: Name,
+    /// The input.
+    pub input: Payload,
+    /// The key.
+    pub key: Key,
+    /// Where the key is unique.
+    pub scope: Scope,
+    /// The root of its effects' identities.
+    pub lineage: RunId,
+    /// When it must have ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Time>,
+    /// Who started it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<Parent>,
+    /// The run it was forked from, and that run's version at the fork.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forked_from: Option<(RunId, u64)>,
+}
+
+/// How often a step's effect may take place, and so what to do when a crash hides whether it did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Class {
+    /// Runs again under the same effect key.
+    #[default]
+    Keyed,
+    /// Never runs again by itself.
+    AtMostOnce,
+    /// The provider is asked first.
+    Reconcile,
+    /// The user's database tells.
+    Tx,
+}
+
+impl Class {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+    fn is_keyed(&self) -> bool {
+        *self == Self::Keyed
+    }
+}
+
+/// What kind of failure it was, and so whether another attempt makes sense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FailureKind {
+    /// Another attempt may succeed.
+    Retryable,
+    /// No attempt will succeed.
+    Fatal,
+    /// The effect may have taken place.
+    Uncertain,
+    /// The body panicked.
+    Panic,
+    /// The body took too long.
+    Timeout,
+}
+
+/// An error, as recorded.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// What kind.
+    pub kind: FailureKind,
+    /// What it said.
+    pub message: String,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Outcome {
+    /// With this result.
+    Completed(Payload),
+    /// With this error.
+    Failed(Failure),
+    /// By a cancel, for this reason.
+    Cancelled(String),
+    /// By its time limit.
+    TimedOut,
+}
+
+/// What somebody knows about a step in doubt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Resolution {
+    /// It took place, with this result.
+    Happened(Payload),
+    /// It did not take place: run it again.
+    DidNotHappen,
+    /// Give up: the step has failed.
+    GiveUp(Failure),
+}
+
+/// Why a run is paused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum PauseReason {
+    /// An operator asked for it.
+    Operator {
+        /// Who.
+        by: String,
+    },
+    /// A step is in doubt.
+    InDoubt,
+    /// Its claims ended in crashes without progress.
+    Poisoned,
+    /// The code no longer fits the ledger.
+    Diverged(String),
+}
+
+/// Where a restarted run begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RestartFrom {
+    /// With all results kept; what failed is tried again.
+    Failure,
+    /// At the first step. Effect keys stay the same: they belong to the lineage.
+    Beginning,
+}
+
+/// Accepted input from outside that the run has not consumed yet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
+#[expect(missing_docs, reason = "the fields say what they are; each kind has its line")]
+pub enum Message {
+    /// A payload for a token of this run.
+    Delivery { token: Token, payload: Payload },
+    /// A child has ended.
+    ChildEnded { child: Visit, run: RunId, outcome: Outcome },
+    /// The parent was cancelled.
+    ParentCancelled { parent: RunId },
+    /// A once that this run waited for is settled.
+    OnceSettled { scope: String, label: Label },
+}
+
+impl Entry {
+    /// How it ends the run, if it does.
+    pub fn outcome(&self) -> Option<Outcome> {
+        Some(match self {
+            Self::Completed { value } => Outcome::Completed(value.clone()),
+            Self::Failed { error } => Outcome::Failed(error.clone()),
+            Self::Cancelled { reason, .. } => Outcome::Cancelled(reason.clone()),
+            Self::TimedOut { .. } => Outcome::TimedOut,
+            _ => return None,
+        })
+    }
+
+    /// The name of its kind, as written.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Created(_) => "created",
+            Self::Claimed { .. } => "claimed",
+            Self::StepStarted { .. } => "stepStarted",
+            Self::StepCompleted { .. } => "stepCompleted",
+            Self::StepFailed { .. } => "stepFailed",
+            Self::StepSkipped { .. } => "stepSkipped",
+            Self::StepInDoubt { .. } => "stepInDoubt",
+            Self::StepResolved { .. } => "stepResolved",
+            Self::TimerSet { .. } => "timerSet",
+            Self::TimerFired { .. } => "timerFired",
+            Self::HookOpened { .. } => "hookOpened",
+            Self::HookConflicted { .. } => "hookConflicted",
+            Self::HookReceived { .. } => "hookReceived",
+            Self::HookClosed { .. } => "hookClosed",
+            Self::ChildStarted { .. } => "childStarted",
+            Self::ChildFinished { .. } => "childFinished",
+            Self::Once { .. } => "once",
+            Self::Recorded { .. } => "recorded",
+            Self::Noted { .. } => "noted",
+            Self::Waiting { .. } => "waiting",
+            Self::Paused { .. } => "paused",
+            Self::Resumed { .. } => "resumed",
+            Self::Completed { .. } => "completed",
+            Self::Failed { .. } => "failed",
+            Self::Cancelled { .. } => "cancelled",
+            Self::TimedOut { .. } => "timedOut",
+            Self::Restarted { .. } => "restarted",
+            Self::KeyReleased { .. } => "keyReleased",
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+/// Entries of one commit as they are stored.
+pub fn encode(entries: &[Entry]) -> String {
+    serde_json::to_string(entries).expect("entries are plain data with text keys")
+}
+
+/// Reads what [`encode`] wrote.
+pub fn decode(text: &str) -> serde_json::Result<Vec<Entry>> {
+    serde_json::from_str(text)
+}

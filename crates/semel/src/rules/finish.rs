@@ -1,0 +1,79 @@
+//! The end of a run: what its header says afterwards, and when it may be forgotten.
+
+use super::run::{Run, State};
+use super::status::Status;
+use crate::clock::Time;
+
+/// The state of a run that has just ended in a commit that leaves its ledger `version` long.
+pub fn ended(run: &Run, status: Status, version: u64, now: Time) -> State {
+    State {
+        status,
+        version,
+        due: None,
+        node: None,
+        stalls: 0,
+        ended: Some(now),
+        purge: Some(run.next_purge(now)),
+        ties: false,
+        ..run.state.clone()
+    }
+}
+
+/// What the sweep does with an ended run that has something to forget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purge {
+    /// Forget the history; the key is remembered until the given time.
+    History(Time),
+    /// Forget the run altogether.
+    Run,
+    /// Nothing yet, or no longer: the run lives again.
+    Keep,
+}
+
+/// Decides what to forget now.
+pub fn purge(run: &Run, now: Time) -> Purge {
+    let Some(ended) = run.state.ended else { return Purge::Keep };
+    // A key that a later run has taken over needs no remembering.
+    let last = if run.state.holds_key { ended.after(run.new.retention.key) } else { ended };
+    let history = ended.after(run.new.retention.history);
+    if history.max(last) <= now {
+        Purge::Run
+    } else if history <= now && !run.purged {
+        Purge::History(history.max(last))
+    } else {
+        Purge::Keep
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::run::Retention;
+    use crate::rules::run::tests::run;
+    use std::time::Duration;
+
+    #[test]
+    fn history_and_key_are_forgotten_apart() {
+        let mut run = run(Status::Completed);
+        run.new.retention = Retention { history: Duration::from_millis(10), key: Duration::from_millis(20) };
+        let at = |run: &Run, ms: i64| purge(run, Time(1_000 + ms));
+        assert_eq!(at(&run, 9), Purge::Keep);
+        assert_eq!(at(&run, 10), Purge::History(Time(1_020)));
+        run.purged = true;
+        assert_eq!(at(&run, 19), Purge::Keep);
+        assert_eq!(at(&run, 20), Purge::Run);
+        run.new.retention.history = Duration::from_millis(30);
+        run.purged = false;
+        assert_eq!(at(&run, 29), Purge::Keep, "the history outlives the key if it is asked to");
+        run.state.holds_key = false;
+        run.new.retention.history = Duration::from_millis(10);
+        assert_eq!(at(&run, 10), Purge::Run, "a key that was taken over is not remembered here");
+    }
+
+    #[test]
+    fn an_open_run_is_never_forgotten() {
+        let mut open = run(Status::Waiting);
+        open.state.purge = Some(Time(0));
+        assert_eq!(purge(&open, Time(i64::MAX)), Purge::Keep);
+    }
+}

@@ -1,0 +1,390 @@
+//! Values: JSON kept exactly as it was written, checked once at the door.
+//!
+//! A [`Payload`] keeps its text, so every digit survives. A [`Json`] tree exists only to compare: it is what
+//! fingerprints are taken of, and what tells two inputs apart by pointer.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
+
+use serde::de::{self, DeserializeOwned, DeserializeSeed, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+/// Longest accepted value: what one HTTP body may hold.
+pub const MAX_BYTES: usize = 2 * 1024 * 1024;
+/// Deepest accepted nesting: far above real data, far below any parser's stack.
+pub const MAX_DEPTH: usize = 64;
+/// How many differing pointers an answer names: enough to see the mistake, bounded for hostile input.
+const MAX_POINTERS: usize = 20;
+
+/// Why a value was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidJson {
+    /// More than [`MAX_BYTES`].
+    #[error("the value has {0} bytes; at most {MAX_BYTES} are accepted")]
+    TooLarge(usize),
+    /// Not JSON, or JSON that cannot be kept exactly (duplicate members, `\u0000`, numbers out of range, too deep).
+    #[error("the value is refused: {0}")]
+    Refused(String),
+}
+
+/// A checked JSON value, kept as the text it came as.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Payload(Box<RawValue>);
+
+impl Payload {
+    /// Accepts a JSON text if it can be kept exactly.
+    pub fn parse(text: &str) -> Result<Self, InvalidJson> {
+        Json::parse(text)?;
+        let raw =
+            RawValue::from_string(text.trim().to_owned()).map_err(|e| InvalidJson::Refused(e.to_string()))?;
+        Ok(Self(raw))
+    }
+
+    /// The JSON of a serialisable value.
+    pub fn of<T: Serialize + ?Sized>(value: &T) -> Result<Self, InvalidJson> {
+        let text = serde_json::to_string(value).map_err(|e| InvalidJson::Refused(e.to_string()))?;
+        Self::parse(&text)
+    }
+
+    /// `null`.
+    pub fn null() -> Self {
+        Self(RawValue::NULL.to_owned())
+    }
+
+    /// Reads it as a Rust value.
+    pub fn read<T: DeserializeOwned>(&self) -> serde_json::Result<T> {
+        serde_json::from_str(self.0.get())
+    }
+
+    /// The text, byte for byte as it was accepted.
+    pub fn text(&self) -> &str {
+        self.0.get()
+    }
+}
+
+impl fmt::Debug for Payload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text())
+    }
+}
+
+/// Two payloads are equal if their texts are: what was written is what is read.
+impl PartialEq for Payload {
+    fn eq(&self, other: &Self) -> bool {
+        self.text() == other.text()
+    }
+}
+
+impl Eq for Payload {}
+
+/// A parsed value, for comparing.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Json {
+    /// `null`
+    Null,
+    /// `true`, `false`
+    Bool(bool),
+    /// An integer of 64 bits, compared exactly.
+    Integer(i128),
+    /// Any other number, compared as a double.
+    Double(f64),
+    /// A string.
+    Text(String),
+    /// An array.
+    List(Vec<Json>),
+    /// An object; `BTreeMap` orders by UTF-8, [`Json::canonical`] by UTF-16 as RFC 8785 wants.
+    Object(BTreeMap<String, Json>),
+}
+
+impl Json {
+    /// Parses, and refuses what could not be kept or compared exactly.
+    pub fn parse(text: &str) -> Result<Self, InvalidJson> {
+        if text.len() > MAX_BYTES {
+            return Err(InvalidJson::TooLarge(text.len()));
+        }
+        let mut deserializer = serde_json::Deserializer::from_str(text);
+        let value =
+            Node { depth: 0 }.deserialize(&mut deserializer).and_then(|v| deserializer.end().map(|()| v));
+        value.map_err(|e| InvalidJson::Refused(e.to_string()))
+    }
+
+    /// The RFC 8785 form, with one difference: integers of 64 bits keep all their digits, where the RFC
+    /// would round them to a double and so take two different amounts for one.
+    pub fn canonical(&self) -> String {
+        let mut out = String::new();
+        self.write(&mut out);
+        out
+    }
+
+    /// Takes away what stands at an RFC 6901 pointer, if anything does.
+    pub fn remove(&mut self, pointer: &str) {
+        let Some((parent, last)) = pointer.rsplit_once('/') else { return };
+        let mut here = self;
+        for part in parent.split('/').skip(1) {
+            let Some(next) = here.member(&unescape(part)) else { return };
+            here = next;
+        }
+        match here {
+            Self::Object(members) => drop(members.remove(&unescape(last))),
+            // An array keeps its length, so that its other elements keep their pointers.
+            Self::List(items) => {
+                if let Some(item) = last.parse::<usize>().ok().and_then(|i| items.get_mut(i)) {
+                    *item = Self::Null;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The pointers at which two values differ, the first few in document order.
+    pub fn differences(&self, other: &Self) -> Vec<String> {
+        let mut pointers = Vec::new();
+        diff(self, other, &mut String::new(), &mut pointers);
+        pointers
+    }
+
+    fn member(&mut self, part: &str) -> Option<&mut Self> {
+        match self {
+            Self::Object(members) => members.get_mut(part),
+            Self::List(items) => part.parse::<usize>().ok().and_then(|i| items.get_mut(i)),
+            _ => None,
+        }
+    }
+
+    fn write(&self, out: &mut String) {
+        match self {
+            Self::Null => out.push_str("null"),
+            Self::Bool(value) => out.push_str(if *value { "true" } else { "false" }),
+            Self::Integer(value) => write!(out, "{value}").expect("a String takes every write"),
+            Self::Double(value) => out.push_str(ryu_js::Buffer::new().format_finite(*value)),
+            Self::Text(text) => write_text(text, out),
+            Self::List(items) => {
+                for (i, item) in items.iter().enumerate() {
+                    out.push(if i == 0 { '[' } else { ',' });
+                    item.write(out);
+                }
+                out.push_str(if items.is_empty() { "[]" } else { "]" });
+            }
+            Self::Object(members) => {
+                let mut sorted: Vec<_> = members.iter().collect();
+                sorted.sort_by(|a, b| a.0.encode_utf16().cmp(b.0.encode_utf16()));
+                for (i, (name, value)) in sorted.into_iter().enumerate() {
+                    out.push(if i == 0 { '{' } else { ',' });
+                    write_text(name, out);
+                    out.push(':');
+                    value.write(out);
+                }
+                out.push_str(if members.is_empty() { "{}" } else { "}" });
+            }
+        }
+    }
+}
+
+/// serde_json escapes just what RFC 8785 escapes, in the same way.
+fn write_text(text: &str, out: &mut String) {
+    out.push_str(&serde_json::to_string(text).expect("a string is always JSON"));
+}
+
+fn escape(part: &str) -> String {
+    part.replace('~', "~0").replace('/', "~1")
+}
+
+fn unescape(part: &str) -> String {
+    part.replace("~1", "/").replace("~0", "~")
+}
+
+fn diff(a: &Json, b: &Json, at: &mut String, found: &mut Vec<String>) {
+    if found.len() >= MAX_POINTERS || a == b {
+        return;
+    }
+    let here = at.len();
+    match (a, b) {
+        (Json::Object(left), Json::Object(right)) => {
+            let names = left.keys().chain(right.keys().filter(|name| !left.contains_key(*name)));
+            for name in names {
+                at.push('/');
+                at.push_str(&escape(name));
+                match (left.get(name), right.get(name)) {
+                    (Some(a), Some(b)) => diff(a, b, at, found),
+                    _ if found.len() < MAX_POINTERS => found.push(at.clone()),
+                    _ => {}
+                }
+                at.truncate(here);
+            }
+        }
+        (Json::List(left), Json::List(right)) if left.len() == right.len() => {
+            for (i, (a, b)) in left.iter().zip(right).enumerate() {
+                write!(at, "/{i}").expect("a String takes every write");
+                diff(a, b, at, found);
+                at.truncate(here);
+            }
+        }
+        _ => found.push(at.clone()),
+    }
+}
+
+/// Builds a [`Json`], knowing how deep it is.
+struct Node {
+    depth: usize,
+}
+
+impl<'de> DeserializeSeed<'de> for Node {
+    type Value = Json;
+
+    fn deserialize<D: de::Deserializer<'de>>(self, deserializer: D) -> Result<Json, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl Node {
+    fn deeper<E: de::Error>(&self) -> Result<Self, E> {
+        if self.depth == MAX_DEPTH {
+            return Err(E::custom(format!("nested deeper than {MAX_DEPTH}")));
+        }
+        Ok(Self { depth: self.depth + 1 })
+    }
+}
+
+fn checked<E: de::Error>(text: &str) -> Result<String, E> {
+    // PostgreSQL text, C strings and many readers end at NUL: the value would not arrive as it was sent.
+    if text.contains('\0') { Err(E::custom("\\u0000 in a string")) } else { Ok(text.to_owned()) }
+}
+
+impl<'de> Visitor<'de> for Node {
+    type Value = Json;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Json, E> {
+        Ok(Json::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Json, E> {
+        Ok(Json::Bool(value))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Json, E> {
+        Ok(Json::Integer(value.into()))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Json, E> {
+        Ok(Json::Integer(value.into()))
+    }
+
+    #[expect(
+        clippy::float_cmp,
+        reason = "`1.0` and `1` are one number: exactly integral doubles become integers"
+    )]
+    fn visit_f64<E>(self, value: f64) -> Result<Json, E> {
+        const EXACT: f64 = 9_007_199_254_740_992.0;
+        let integral = value.trunc() == value && value.abs() <= EXACT;
+        Ok(if integral { Json::Integer(value as i128) } else { Json::Double(value) })
+    }
+
+    fn visit_str<E: de::Error>(self, value: &str) -> Result<Json, E> {
+        checked(value).map(Json::Text)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Json, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = seq.next_element_seed(self.deeper()?)? {
+            items.push(item);
+        }
+        Ok(Json::List(items))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Json, A::Error> {
+        let mut members = BTreeMap::new();
+        while let Some(name) = map.next_key::<String>()? {
+            let name = checked(&name)?;
+            let value = map.next_value_seed(self.deeper()?)?;
+            if members.insert(name.clone(), value).is_some() {
+                return Err(de::Error::custom(format!("the member {name:?} stands twice")));
+            }
+        }
+        Ok(Json::Object(members))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn canonical(text: &str) -> String {
+        Json::parse(text).unwrap().canonical()
+    }
+
+    #[test]
+    fn spacing_order_and_number_spelling_do_not_matter() {
+        assert_eq!(canonical(r#" { "b" : [ 1 , 2.50 ] , "a" : 1e2 } "#), r#"{"a":100,"b":[1,2.5]}"#);
+        assert_eq!(canonical("-0.0"), "0");
+        assert_eq!(canonical(r#""\u00e9\u000a\/""#), "\"é\\n/\"");
+        assert_eq!(canonical("[[],{}]"), "[[],{}]");
+    }
+
+    #[test]
+    fn members_sort_by_utf16() {
+        // U+FB33 sorts after U+1F600 by UTF-16 code units, before it by code points.
+        assert_eq!(canonical("{\"\u{fb33}\":1,\"\u{1f600}\":2}"), "{\"\u{1f600}\":2,\"\u{fb33}\":1}");
+    }
+
+    #[test]
+    fn sixty_four_bit_integers_stay_apart() {
+        assert_ne!(canonical("9007199254740993"), canonical("9007199254740992"));
+        assert_eq!(canonical("18446744073709551615"), "18446744073709551615");
+        assert_eq!(canonical("-9223372036854775808"), "-9223372036854775808");
+    }
+
+    #[test]
+    fn what_cannot_be_kept_exactly_is_refused() {
+        let deep = |n: usize| "[".repeat(n) + &"]".repeat(n);
+        assert!(Payload::parse(&deep(MAX_DEPTH)).is_ok());
+        for (text, why) in [
+            (r#"{"a":1,"a":2}"#.to_owned(), "stands twice"),
+            (r#""a\u0000b""#.to_owned(), "\\u0000"),
+            (r#"{"a\u0000":1}"#.to_owned(), "\\u0000"),
+            (r#""\ud800""#.to_owned(), "hex escape"),
+            (r#""\ud800\u0041""#.to_owned(), "surrogate"),
+            ("1e400".to_owned(), "out of range"),
+            ("NaN".to_owned(), "expected"),
+            ("1 2".to_owned(), "trailing"),
+            (String::new(), "EOF"),
+            (deep(MAX_DEPTH + 1), "deeper than 64"),
+            (deep(100_000), "deeper than 64"),
+        ] {
+            let error = Payload::parse(&text).unwrap_err().to_string();
+            assert!(error.contains(why), "{error} should say {why}");
+        }
+        assert_eq!(Payload::parse(&" ".repeat(MAX_BYTES + 1)), Err(InvalidJson::TooLarge(MAX_BYTES + 1)));
+    }
+
+    #[test]
+    fn a_payload_keeps_its_text() {
+        for text in ["9007199254740993", "0.10000000000000000001", r#"{"b":1,  "a":"\u00e9"}"#] {
+            assert_eq!(Payload::parse(text).unwrap().text(), text);
+        }
+    }
+
+    #[test]
+    fn differences_are_named_by_pointer() {
+        let a = Json::parse(r#"{"a":{"x/y":1,"z":[1,2]},"gone":true,"same":0}"#).unwrap();
+        let b = Json::parse(r#"{"a":{"x/y":2,"z":[1,3]},"new":true,"same":0}"#).unwrap();
+        assert_eq!(a.differences(&b), ["/a/x~1y", "/a/z/1", "/gone", "/new"]);
+        assert_eq!(Json::Null.differences(&Json::Bool(true)), [""]);
+        assert!(a.differences(&a).is_empty());
+    }
+
+    #[test]
+    fn a_removed_pointer_no_longer_differs() {
+        let mut value = Json::parse(r#"{"a":{"x/y":1},"list":[1,2]}"#).unwrap();
+        value.remove("/a/x~1y");
+        value.remove("/list/0");
+        value.remove("/not/there");
+        value.remove("no-pointer");
+        assert_eq!(value.canonical(), r#"{"a":{},"list":[null,2]}"#);
+    }
+}

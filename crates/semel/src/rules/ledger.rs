@@ -1,0 +1,601 @@
+//! The fold of a run's entries: what they say together, and which entry may come next.
+//!
+//! The same function reads old entries and checks new ones, so what is written can always be read.
+
+use std::collections::{HashMap, HashSet};
+
+use super::commit::{ChildStart, Commit, Draft};
+use super::entry::{Class, Created, Entry, FailureKind, Outcome, PauseReason, RestartFrom};
+use super::json::Payload;
+use super::key::{EffectKey, Fingerprint, Key, Label, Token};
+use super::path::{Name, Visit};
+use super::run::{Retention, Run};
+use super::status::Status;
+use super::step::Step;
+use crate::clock::Time;
+use crate::id::RunId;
+
+/// Whether a fork's effects are those of the run it was forked from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Lineage {
+    /// The same effect keys: what the run has done, the fork does not do again.
+    #[default]
+    Inherited,
+    /// Effect keys of its own.
+    Fresh,
+}
+
+/// An entry that does not fit what came before.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// The run's state does not allow it.
+    #[error("a run that is {from} does not take {entry}")]
+    Status {
+        /// The run's state.
+        from: Status,
+        /// The kind of entry.
+        entry: &'static str,
+    },
+    /// The state of what stands at that path does not allow it.
+    #[error("{entry} does not fit {visit}: it is {found}")]
+    Visit {
+        /// Where.
+        visit: Visit,
+        /// The kind of entry.
+        entry: &'static str,
+        /// What is there.
+        found: &'static str,
+    },
+    /// `Created` stands elsewhere than first, or is missing.
+    #[error("a ledger begins with `created`, once")]
+    Beginning,
+    /// A label of the run has its result already.
+    #[error("the label {0} has its result already")]
+    Once(Label),
+    /// A run does not complete while a step is in doubt.
+    #[error("{0} is in doubt: resolve it first")]
+    InDoubt(Visit),
+}
+
+/// What stands at a visit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// A step.
+    Step(Step),
+    /// A timer, and whether it has fired.
+    Timer {
+        /// Its time.
+        at: Time,
+        /// Whether it has fired.
+        fired: bool,
+    },
+    /// A hook.
+    Hook {
+        /// Its token.
+        token: Token,
+        /// Where it stands.
+        state: HookState,
+    },
+    /// A child.
+    Child {
+        /// Its run, once the store has settled it.
+        run: Option<RunId>,
+        /// Its end, once consumed.
+        outcome: Option<Outcome>,
+    },
+    /// A recorded value.
+    Value(Payload),
+}
+
+/// Where a hook stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HookState {
+    /// Asked of the store, not answered yet.
+    Opening,
+    /// Owns its token; what it has received so far.
+    Open(Vec<Payload>),
+    /// Another run owns the token.
+    Conflicted(RunId),
+    /// Free again; what it had received.
+    Closed(Vec<Payload>),
+}
+
+impl Record {
+    fn describe(found: Option<&Self>) -> &'static str {
+        match found {
+            None => "not there",
+            Some(Self::Step(Step::Started { .. })) => "a step with a begun attempt",
+            Some(Self::Step(Step::Retrying { .. })) => "a step between attempts",
+            Some(Self::Step(Step::Completed(_))) => "a completed step",
+            Some(Self::Step(Step::Failed(_))) => "a failed step",
+            Some(Self::Step(Step::Skipped)) => "a skipped step",
+            Some(Self::Step(Step::InDoubt { .. })) => "a step in doubt",
+            Some(Self::Step(Step::Cleared { .. })) => "a step to be run again",
+            Some(Self::Timer { fired: false, .. }) => "a running timer",
+            Some(Self::Timer { fired: true, .. }) => "a fired timer",
+            Some(Self::Hook { state: HookState::Opening, .. }) => "a hook being opened",
+            Some(Self::Hook { state: HookState::Open(_), .. }) => "an open hook",
+            Some(Self::Hook { state: HookState::Conflicted(_), .. }) => "a hook in conflict",
+            Some(Self::Hook { state: HookState::Closed(_), .. }) => "a closed hook",
+            Some(Self::Child { outcome: None, .. }) => "a child that has not ended",
+            Some(Self::Child { outcome: Some(_), .. }) => "a child that has ended",
+            Some(Self::Value(_)) => "a recorded value",
+        }
+    }
+
+    /// Whether nothing about it is open: it carries over into a fork and a retry.
+    fn is_settled(&self) -> bool {
+        match self {
+            Self::Step(step) => step.is_settled(),
+            Self::Timer { fired, .. } => *fired,
+            Self::Hook { state, .. } => matches!(state, HookState::Closed(_)),
+            Self::Child { outcome, .. } => outcome.is_some(),
+            Self::Value(_) => true,
+        }
+    }
+}
+
+/// A run's header and the fold of its ledger, with the entries that are not committed yet.
+#[derive(Clone, Debug)]
+pub struct Ledger {
+    run: Run,
+    created: Option<Box<Created>>,
+    records: HashMap<Visit, Record>,
+    once: HashMap<Label, Payload>,
+    /// Steps in doubt: a run must not complete over one.
+    doubts: usize,
+    /// Steps whose effect must not simply be tried again: no restart or fork forgets them.
+    intents: HashSet<Visit>,
+    pause: Option<PauseReason>,
+    outcome: Option<Outcome>,
+    pending: Pending,
+}
+
+/// What the next commit will carry.
+#[derive(Clone, Debug, Default)]
+struct Pending {
+    drafts: Vec<Draft>,
+    due: Option<Time>,
+    not_before: Option<Time>,
+    consumed: Vec<u64>,
+    closed: Vec<Token>,
+}
+
+impl Ledger {
+    /// Folds what the store keeps of a run. `run` is its header; the entries are all of its ledger.
+    pub fn read(run: Run, entries: impl IntoIterator<Item = Entry>) -> Result<Self, Refused> {
+        let mut ledger = Self::empty(run);
+        for entry in entries {
+            ledger.apply(&entry)?;
+        }
+        if ledger.created.is_none() {
+            return Err(Refused::Beginning);
+        }
+        ledger.pending = Pending::default();
+        Ok(ledger)
+    }
+
+    fn empty(mut run: Run) -> Self {
+        run.state.version = 0;
+        run.state.status = Status::Pending;
+        Self {
+            run,
+            created: None,
+            records: HashMap::new(),
+            once: HashMap::new(),
+            doubts: 0,
+            intents: HashSet::new(),
+            pause: None,
+            outcome: None,
+            pending: Pending::default(),
+        }
+    }
+
+    /// The run's header as the entries, committed or not, leave it.
+    pub fn run(&self) -> &Run {
+        &self.run
+    }
+
+    /// What the run was created with.
+    pub fn created(&self) -> &Created {
+        self.created.as_deref().expect("a ledger that was read begins with `created`")
+    }
+
+    /// What stands at a visit.
+    pub fn record_at(&self, visit: &Visit) -> Option<&Record> {
+        self.records.get(visit)
+    }
+
+    /// The result kept under a label of this run.
+    pub fn once(&self, label: &Label) -> Option<&Payload> {
+        self.once.get(label)
+    }
+
+    /// How the run ended.
+    pub fn outcome(&self) -> Option<&Outcome> {
+        self.outcome.as_ref()
+    }
+
+    /// Whether a step is in doubt.
+    pub fn is_in_doubt(&self) -> bool {
+        self.doubts > 0
+    }
+
+    /// Why the run is paused.
+    pub fn pause(&self) -> Option<&PauseReason> {
+        self.pause.as_ref()
+    }
+
+    /// The effect key of a visit in this run's lineage.
+    pub fn effect_key(&self, visit: &Visit, label: &str) -> EffectKey {
+        EffectKey::of(self.run.new.workspace, self.run.new.lineage, visit, label)
+    }
+
+    /// Takes one more entry into the next commit, or refuses it and changes nothing.
+    pub fn record(&mut self, entry: Entry) -> Result<(), Refused> {
+        self.apply(&entry)?;
+        self.pending.drafts.push(Draft::Entry(entry));
+        Ok(())
+    }
+
+    /// Asks for a token with the next commit; [`Ledger::settle`] brings the answer.
+    pub fn open_hook(&mut self, hook: Visit, token: Token) -> Result<(), Refused> {
+        self.running("hookOpened")?;
+        self.vacant(&hook, "hookOpened")?;
+        self.put(&hook, Record::Hook { token: token.clone(), state: HookState::Opening });
+        self.draft(Draft::OpenHook { hook, token });
+        Ok(())
+    }
+
+    /// Asks for a child with the next commit; [`Ledger::settle`] brings the answer.
+    pub fn start_child(
+        &mut self,
+        child: Visit,
+        run: RunId,
+        workflow: Name,
+        version: Name,
+        input: Payload,
+    ) -> Result<(), Refused> {
+        self.running("childStarted")?;
+        self.vacant(&child, "childStarted")?;
+        let key = Key::new(self.effect_key(&child, "").to_string()).expect("34 plain characters");
+        let fingerprint =
+            Fingerprint::of_start(&workflow, &input, &[]).expect("a payload was checked when it was made");
+        self.put(&child, Record::Child { run: None, outcome: None });
+        let retention: Retention = self.run.new.retention;
+        let start = ChildStart {
+            child,
+            run,
+            workflow,
+            workflow_version: version,
+            input,
+            key,
+            fingerprint,
+            retention,
+        };
+        self.draft(Draft::StartChild(Box::new(start)));
+        Ok(())
+    }
+
+    /// Everything recorded since the last commit, as one commit. Nothing if there is nothing.
+    pub fn commit(&mut self) -> Option<Commit> {
+        if self.pending.drafts.is_empty() {
+            return None;
+        }
+        let Pending { drafts, due, not_before, consumed, closed } = std::mem::take(&mut self.pending);
+        Some(Commit {
+            num: self.run.num,
+            run: self.run.id(),
+            expected: self.run.state.version - drafts.len() as u64,
+            lines: Commit::lines(drafts),
+            status: self.run.status(),
+            due,
+            seen: self.run.arrivals,
+            not_before,
+            consumed,
+            closed,
+            outcome: self.outcome.clone(),
+        })
+    }
+
+    /// Takes in what the store made of the drafts of a saved commit.
+    pub fn settle(&mut self, settled: &[Entry]) -> Result<(), Refused> {
+        for entry in settled {
+            // Counted when the draft was made.
+            self.run.state.version -= 1;
+            self.apply(entry)?;
+        }
+        Ok(())
+    }
+
+    /// The driver has seen this many arrivals of its inbox.
+    pub fn saw_arrivals(&mut self, arrivals: u64) {
+        self.run.arrivals = self.run.arrivals.max(arrivals);
+    }
+
+    /// The entries of this run that a fork at a version takes over: whatever is settled by then. What is open then
+    /// (a begun attempt, a running timer, an owned token) begins anew in the fork. With the lineage a fork also
+    /// inherits, from all of the ledger, the steps that must not simply be tried again under the same effect keys.
+    pub fn inherited(run: &Run, entries: &[Entry], at: u64, lineage: Lineage) -> Result<Vec<Entry>, Refused> {
+        let whole = Self::read(run.clone(), entries.iter().cloned())?;
+        let at = entries.len().min(at as usize);
+        let then = Self::read(run.clone(), entries[..at].iter().cloned())?;
+        let keep = |(i, entry): &(usize, &Entry)| match entry {
+            Entry::Once { .. } => *i < at,
+            // A child is found again by its key; its outcome is in an inbox that a fork does not have.
+            Entry::ChildStarted { .. } | Entry::ChildFinished { .. } => false,
+            other => other.visit().is_some_and(|visit| {
+                let settled = *i < at && then.records.get(visit).is_some_and(Record::is_settled);
+                settled || (lineage == Lineage::Inherited && whole.intents.contains(visit))
+            }),
+        };
+        Ok(entries.iter().enumerate().filter(keep).map(|(_, entry)| entry.clone()).collect())
+    }
+
+    fn draft(&mut self, draft: Draft) {
+        self.pending.drafts.push(draft);
+        self.run.state.version += 1;
+    }
+
+    fn put(&mut self, visit: &Visit, record: Record) {
+        self.records.insert(visit.clone(), record);
+    }
+
+    fn running(&self, entry: &'static str) -> Result<(), Refused> {
+        match self.run.status() {
+            // A fork's inherited entries stand before its first claim.
+            Status::Running => Ok(()),
+            Status::Pending if self.created().forked_from.is_some() && self.run.state.node.is_none() => {
+                Ok(())
+            }
+            from => Err(Refused::Status { from, entry }),
+        }
+    }
+
+    fn vacant(&self, visit: &Visit, entry: &'static str) -> Result<(), Refused> {
+        match self.records.get(visit) {
+            None => Ok(()),
+            found => Err(Refused::Visit { visit: visit.clone(), entry, found: Record::describe(found) }),
+        }
+    }
+
+    fn become_(&mut self, status: Status, entry: &'static str) -> Result<(), Refused> {
+        let from = self.run.status();
+        if !from.may_become(status) {
+            return Err(Refused::Status { from, entry });
+        }
+        self.run.state.status = status;
+        self.run.state.due = None;
+        Ok(())
+    }
+
+    fn apply(&mut self, entry: &Entry) -> Result<(), Refused> {
+        if self.created.is_none() != matches!(entry, Entry::Created(_)) {
+            return Err(Refused::Beginning);
+        }
+        match entry.visit() {
+            Some(visit) => self.apply_visit(visit, entry)?,
+            None => self.apply_run(entry)?,
+        }
+        self.run.state.version += 1;
+        Ok(())
+    }
+
+    /// Entries about the run as a whole.
+    fn apply_run(&mut self, entry: &Entry) -> Result<(), Refused> {
+        let kind = entry.kind();
+        match entry {
+            Entry::Created(created) => self.created = Some(created.clone()),
+            Entry::Claimed { node } => {
+                self.become_(Status::Running, kind)?;
+                self.run.state.node = Some(*node);
+            }
+            Entry::Once { label, value } => {
+                self.running(kind)?;
+                if self.once.contains_key(label) {
+                    return Err(Refused::Once(label.clone()));
+                }
+                self.once.insert(label.clone(), value.clone());
+            }
+            Entry::Noted { arrival } => {
+                self.running(kind)?;
+                self.pending.consumed.push(*arrival);
+            }
+            Entry::Waiting { due } => {
+                self.become_(Status::Waiting, kind)?;
+                self.run.state.due = *due;
+                self.pending.due = *due;
+            }
+            Entry::Paused { reason } => {
+                self.become_(Status::Paused, kind)?;
+                self.pause = Some(reason.clone());
+            }
+            Entry::Resumed { .. } => {
+                self.become_(Status::Pending, kind)?;
+                self.pause = None;
+            }
+            Entry::Completed { .. } => self.end(Status::Completed, entry)?,
+            Entry::Failed { .. } => self.end(Status::Failed, entry)?,
+            Entry::Cancelled { .. } => self.end(Status::Cancelled, entry)?,
+            Entry::TimedOut { .. } => self.end(Status::TimedOut, entry)?,
+            Entry::Restarted { from, .. } => {
+                self.become_(Status::Pending, kind)?;
+                self.restart(*from);
+            }
+            Entry::KeyReleased { .. } => {}
+            _ => unreachable!("every other entry has a visit"),
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, status: Status, entry: &Entry) -> Result<(), Refused> {
+        if status == Status::Completed && self.doubts > 0 {
+            let doubtful = |(visit, record): (&Visit, &Record)| {
+                matches!(record, Record::Step(Step::InDoubt { .. })).then(|| visit.clone())
+            };
+            let visit = self.records.iter().find_map(doubtful).expect("a doubt has its step");
+            return Err(Refused::InDoubt(visit));
+        }
+        self.become_(status, entry.kind())?;
+        self.outcome = entry.outcome();
+        Ok(())
+    }
+
+    fn restart(&mut self, from: RestartFrom) {
+        self.outcome = None;
+        if from == RestartFrom::Beginning {
+            self.once.clear();
+        }
+        let intents = &self.intents;
+        // Tokens were freed at the end, so hooks open anew.
+        self.records.retain(|visit, record| {
+            let failed = match record {
+                Record::Step(step) => matches!(step, Step::Failed(_)),
+                Record::Child { outcome, .. } => !matches!(outcome, Some(Outcome::Completed(_))),
+                _ => false,
+            };
+            let kept = from == RestartFrom::Failure && record.is_settled() && !failed;
+            kept || (intents.contains(visit) && !failed)
+        });
+    }
+
+    /// Entries about one visit.
+    fn apply_visit(&mut self, visit: &Visit, entry: &Entry) -> Result<(), Refused> {
+        let kind = entry.kind();
+        let found = self.records.get(visit);
+        let asked = matches!(
+            found,
+            Some(Record::Hook { state: HookState::Opening, .. } | Record::Child { run: None, .. })
+        );
+        // The store's answer may come when the run waits already, and doubt is resolved while it is paused.
+        if !asked && !matches!(entry, Entry::StepResolved { .. }) {
+            self.running(kind)?;
+        }
+        let Some(next) = Self::next_record(found, entry) else {
+            let found = Record::describe(found);
+            return Err(Refused::Visit { visit: visit.clone(), entry: kind, found });
+        };
+        match entry {
+            Entry::StepStarted { class, .. } if *class != Class::Keyed => {
+                drop(self.intents.insert(visit.clone()))
+            }
+            Entry::StepInDoubt { .. } => self.doubts += 1,
+            Entry::StepResolved { .. } => self.doubts -= 1,
+            Entry::TimerFired { .. } => {
+                let Record::Timer { at, .. } = next else { unreachable!("a fired timer is a timer") };
+                self.pending.not_before = self.pending.not_before.max(Some(at));
+            }
+            Entry::HookClosed { .. } => {
+                let Record::Hook { token, .. } = &next else { unreachable!("a closed hook is a hook") };
+                self.pending.closed.push(token.clone());
+            }
+            Entry::HookReceived { arrival, .. } | Entry::ChildFinished { arrival, .. } => {
+                self.pending.consumed.push(*arrival);
+            }
+            _ => {}
+        }
+        match (self.records.get_mut(visit), next) {
+            // A hook's payloads are added to, not copied each time.
+            (
+                Some(Record::Hook { state: HookState::Open(all), .. }),
+                Record::Hook { state: HookState::Open(mut new), .. },
+            ) => {
+                all.append(&mut new);
+            }
+            (
+                Some(Record::Hook { state: open @ HookState::Open(_), .. }),
+                Record::Hook { state: HookState::Closed(_), .. },
+            ) => {
+                let HookState::Open(all) = std::mem::replace(open, HookState::Opening) else {
+                    unreachable!("matched")
+                };
+                *open = HookState::Closed(all);
+            }
+            (Some(slot), next) => *slot = next,
+            (None, next) => drop(self.records.insert(visit.clone(), next)),
+        }
+        Ok(())
+    }
+
+    /// What an entry makes of what stands at its visit; nothing if it does not fit. The state machine of everything
+    /// that has a path.
+    fn next_record(found: Option<&Record>, entry: &Entry) -> Option<Record> {
+        let step = match found {
+            None => None,
+            Some(Record::Step(step)) => Some(step),
+            Some(_) => return Self::next_other(found, entry),
+        };
+        let open = step.and_then(Step::open_attempt);
+        Some(Record::Step(match entry {
+            Entry::StepStarted { attempt, class, .. } if Step::next_attempt(step) == Some(*attempt) => {
+                Step::Started { attempt: *attempt, class: *class }
+            }
+            Entry::StepCompleted { value, .. } if open.is_some() => Step::Completed(value.clone()),
+            Entry::StepFailed { attempt, error, retry_at, .. } if open == Some(*attempt) => match retry_at {
+                // An uncertain failure is a doubt, not an occasion for another try.
+                Some(_) if error.kind == FailureKind::Uncertain => return None,
+                Some(at) => Step::Retrying { attempt: *attempt, error: error.clone(), at: *at },
+                None => Step::Failed(error.clone()),
+            },
+            Entry::StepSkipped { .. } if step.is_none() => Step::Skipped,
+            Entry::StepInDoubt { .. } => Step::InDoubt { attempt: open? },
+            Entry::StepResolved { resolution, .. } => step?.resolved(resolution)?,
+            _ if step.is_none() => return Self::next_other(None, entry),
+            _ => return None,
+        }))
+    }
+
+    fn next_other(found: Option<&Record>, entry: &Entry) -> Option<Record> {
+        Some(match (found, entry) {
+            (None, Entry::TimerSet { at, .. }) => Record::Timer { at: *at, fired: false },
+            (Some(Record::Timer { at, fired: false }), Entry::TimerFired { .. }) => {
+                Record::Timer { at: *at, fired: true }
+            }
+            (
+                None | Some(Record::Hook { state: HookState::Opening, .. }),
+                Entry::HookOpened { token, .. },
+            ) => Record::Hook { token: token.clone(), state: HookState::Open(Vec::new()) },
+            (
+                None | Some(Record::Hook { state: HookState::Opening, .. }),
+                Entry::HookConflicted { token, owner, .. },
+            ) => Record::Hook { token: token.clone(), state: HookState::Conflicted(*owner) },
+            (
+                Some(Record::Hook { token, state: HookState::Open(_) }),
+                Entry::HookReceived { payload, .. },
+            ) => Record::Hook { token: token.clone(), state: HookState::Open(vec![payload.clone()]) },
+            (Some(Record::Hook { token, state: HookState::Open(_) }), Entry::HookClosed { .. }) => {
+                Record::Hook { token: token.clone(), state: HookState::Closed(Vec::new()) }
+            }
+            (None | Some(Record::Child { run: None, .. }), Entry::ChildStarted { run, .. }) => {
+                Record::Child { run: Some(*run), outcome: None }
+            }
+            (Some(Record::Child { run: Some(run), outcome: None }), Entry::ChildFinished { outcome, .. }) => {
+                Record::Child { run: Some(*run), outcome: Some(outcome.clone()) }
+            }
+            (None, Entry::Recorded { value, .. }) => Record::Value(value.clone()),
+            _ => return None,
+        })
+    }
+}
+
+impl Entry {
+    /// Where in the run it belongs, if it is not about the run as a whole.
+    pub fn visit(&self) -> Option<&Visit> {
+        match self {
+            Self::StepStarted { step, .. }
+            | Self::StepCompleted { step, .. }
+            | Self::StepFailed { step, .. }
+            | Self::StepSkipped { step, .. }
+            | Self::StepInDoubt { step, .. }
+            | Self::StepResolved { step, .. } => Some(step),
+            Self::TimerSet { timer, .. } | Self::TimerFired { timer } => Some(timer),
+            Self::HookOpened { hook, .. }
+            | Self::HookConflicted { hook, .. }
+            | Self::HookReceived { hook, .. }
+            | Self::HookClosed { hook } => Some(hook),
+            Self::ChildStarted { child, .. } | Self::ChildFinished { child, .. } => Some(child),
+            Self::Recorded { at, .. } => Some(at),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Once across runs: one recorded outcome per label, shared by everybody who asks for it.
+//!
+//! The right to run the body belongs to a run, not to a process: it ends with the run, so a crash needs no lease. The
+//! fence grows with every grant, so that an executor that was overtaken cannot settle it.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::json::Payload;
+use super::key::{Key, Label, Scope};
+use crate::clock::Time;
+use crate::error::Error;
+use crate::id::{RunId, WorkspaceId};
+
+/// Where a label is unique, beyond one run. (Labels of one run are in its ledger.)
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnceScope {
+    /// In the workspace.
+    Workspace,
+    /// Among all runs that ever had this key.
+    Key(Scope, Key),
+}
+
+impl OnceScope {
+    /// As stored. The length keeps scope and key apart.
+    pub(crate) fn text(&self) -> String {
+        match self {
+            Self::Workspace => "*".to_owned(),
+            Self::Key(scope, key) => format!("k{}/{}/{key}", scope.as_str().len(), scope.as_str()),
+        }
+    }
+}
+
+/// A call about a once.
+#[derive(Clone, Debug)]
+pub struct Once {
+    /// The tenant.
+    pub workspace: WorkspaceId,
+    /// Where the label is unique.
+    pub scope: OnceScope,
+    /// The label.
+    pub label: Label,
+    /// The run that asks.
+    pub run: RunId,
+    /// What it asks.
+    pub ask: Ask,
+}
+
+/// What a run asks about a once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ask {
+    /// The result, or the right to make it.
+    Claim,
+    /// Keep this result.
+    Settle {
+        /// The fence of the grant.
+        fence: u64,
+        /// The result.
+        value: Payload,
+        /// How long it is remembered; for ever if not given.
+        ttl: Option<Duration>,
+    },
+    /// The body failed: let somebody else try.
+    Release {
+        /// The fence of the grant.
+        fence: u64,
+    },
+}
+
+/// What the store keeps of a once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OnceRow {
+    /// Who may run the body, or ran it.
+    pub owner: RunId,
+    /// Grows with every grant.
+    pub fence: u64,
+    /// The result.
+    pub value: Option<Payload>,
+    /// When the result is forgotten.
+    pub expires: Option<Time>,
+    /// Runs that wait for it.
+    pub waiters: Vec<RunId>,
+}
+
+/// The answer to a call about a once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OnceAnswer {
+    /// Run the body; settle with this fence.
+    Mine(u64),
+    /// The result.
+    Settled(Payload),
+    /// Another run is at it; the asking run's inbox will say when it is settled.
+    InFlight(RunId),
+    /// Released.
+    Released,
+}
+
+/// What to write about a call, and what to answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OnceStep {
+    /// The row from now on; none to delete it, the same as before to leave it.
+    pub row: Option<OnceRow>,
+    /// Runs to wake.
+    pub wake: Vec<RunId>,
+    /// The answer.
+    pub answer: OnceAnswer,
+}
+
+/// Decides a call. `owner_open` says whether the owner of the existing row is a run that may still settle it.
+pub fn decide(
+    once: &Once,
+    existing: Option<OnceRow>,
+    owner_open: bool,
+    now: Time,
+) -> Result<OnceStep, Error> {
+    let existing = existing.filter(|row| row.expires.is_none_or(|at| at > now));
+    match &once.ask {
+        Ask::Claim => Ok(claim(once.run, existing, owner_open)),
+        Ask::Settle { fence, value, ttl } => {
+            let row = granted(once, existing, *fence)?;
+            if let Some(kept) = &row.value {
+                // Repeated by its owner: the first result stands.
+                let answer = OnceAnswer::Settled(kept.clone());
+                return Ok(OnceStep { row: Some(row), wake: Vec::new(), answer });
+            }
+            let (wake, expires) = (row.waiters, ttl.map(|ttl| now.after(ttl)));
+            let row = OnceRow { value: Some(value.clone()), expires, waiters: Vec::new(), ..row };
+            Ok(OnceStep { row: Some(row), wake, answer: OnceAnswer::Settled(value.clone()) })
+        }
+        Ask::Release { fence } => {
+            let row = granted(once, existing, *fence)?;
+            if row.value.is_some() {
+                return Err(lost(once));
+            }
+            Ok(OnceStep { row: None, wake: row.waiters, answer: OnceAnswer::Released })
+        }
+    }
+}
+
+fn claim(run: RunId, existing: Option<OnceRow>, owner_open: bool) -> OnceStep {
+    let granted =
+        |row: OnceRow| OnceStep { answer: OnceAnswer::Mine(row.fence), row: Some(row), wake: Vec::new() };
+    match existing {
+        None => granted(OnceRow { owner: run, fence: 1, value: None, expires: None, waiters: Vec::new() }),
+        Some(row) => match &row.value {
+            Some(value) => {
+                OnceStep { answer: OnceAnswer::Settled(value.clone()), row: Some(row), wake: Vec::new() }
+            }
+            // Its own grant from before a crash, or that of a run that ended without settling it.
+            None if row.owner == run || !owner_open => {
+                granted(OnceRow { owner: run, fence: row.fence + 1, ..row })
+            }
+            None => {
+                let (owner, mut row) = (row.owner, row);
+                if !row.waiters.contains(&run) {
+                    row.waiters.push(run);
+                }
+                OnceStep { row: Some(row), wake: Vec::new(), answer: OnceAnswer::InFlight(owner) }
+            }
+        },
+    }
+}
+
+fn granted(once: &Once, existing: Option<OnceRow>, fence: u64) -> Result<OnceRow, Error> {
+    existing.filter(|row| row.owner == once.run && row.fence == fence).ok_or_else(|| lost(once))
+}
+
+fn lost(once: &Once) -> Error {
+    Error::OnceLost { label: once.label.clone(), run: once.run }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uuid::Uuid;
+
+    fn once(run: u128, ask: Ask) -> Once {
+        Once {
+            workspace: WorkspaceId::DEFAULT,
+            scope: OnceScope::Workspace,
+            label: Label::new("sms").unwrap(),
+            run: RunId(Uuid::from_u128(run)),
+            ask,
+        }
+    }
+
+    fn settle(fence: u64, ttl: Option<Duration>) -> Ask {
+        Ask::Settle { fence, value: Payload::parse("7").unwrap(), ttl }
+    }
+
+    #[test]
+    fn one_runs_the_body_and_the_rest_wait_for_it() {
+        let first = decide(&once(1, Ask::Claim), None, false, Time(0)).unwrap();
+        assert_eq!(first.answer, OnceAnswer::Mine(1));
+        let second = decide(&once(2, Ask::Claim), first.row, true, Time(0)).unwrap();
+        assert_eq!(second.answer, OnceAnswer::InFlight(RunId(Uuid::from_u128(1))));
+        let again = decide(&once(2, Ask::Claim), second.row, true, Time(0)).unwrap();
+        let settled = decide(&once(1, settle(1, None)), again.row, true, Time(0)).unwrap();
+        assert_eq!(settled.wake, [RunId(Uuid::from_u128(2))], "asked twice, woken once");
+        let late = decide(&once(2, Ask::Claim), settled.row, false, Time(0)).unwrap();
+        assert_eq!(late.answer, OnceAnswer::Settled(Payload::parse("7").unwrap()));
+    }
+
+    #[test]
+    fn an_overtaken_executor_cannot_settle() {
+        let row = decide(&once(1, Ask::Claim), None, false, Time(0)).unwrap().row;
+        let taken = decide(&once(2, Ask::Claim), row, false, Time(0)).unwrap();
+        assert_eq!(taken.answer, OnceAnswer::Mine(2));
+        for (run, fence) in [(1, 1), (1, 2), (2, 1), (2, 3)] {
+            let error =
+                decide(&once(run, settle(fence, None)), taken.row.clone(), true, Time(0)).unwrap_err();
+            assert_eq!(error.code(), "CONCURRENCY_ERROR");
+        }
+        // The same run after a crash gets a new fence, and its own zombie is fenced off.
+        let retaken = decide(&once(2, Ask::Claim), taken.row, true, Time(0)).unwrap();
+        assert_eq!(retaken.answer, OnceAnswer::Mine(3));
+        assert!(decide(&once(2, settle(2, None)), retaken.row, true, Time(0)).is_err());
+    }
+
+    #[test]
+    fn a_result_is_forgotten_after_its_time() {
+        let row = decide(&once(1, Ask::Claim), None, false, Time(0)).unwrap().row;
+        let row =
+            decide(&once(1, settle(1, Some(Duration::from_millis(10)))), row, true, Time(5)).unwrap().row;
+        assert!(matches!(
+            decide(&once(2, Ask::Claim), row.clone(), false, Time(14)).unwrap().answer,
+            OnceAnswer::Settled(_)
+        ));
+        assert_eq!(decide(&once(2, Ask::Claim), row, false, Time(15)).unwrap().answer, OnceAnswer::Mine(1));
+    }
+
+    #[test]
+    fn a_released_once_is_free_and_a_settled_one_stays() {
+        let row = decide(&once(1, Ask::Claim), None, false, Time(0)).unwrap().row;
+        let released = decide(&once(1, Ask::Release { fence: 1 }), row.clone(), true, Time(0)).unwrap();
+        assert_eq!((released.row, released.answer), (None, OnceAnswer::Released));
+        let settled = decide(&once(1, settle(1, None)), row, true, Time(0)).unwrap().row;
+        assert!(decide(&once(1, Ask::Release { fence: 1 }), settled, true, Time(0)).is_err());
+    }
+
+    #[test]
+    fn scopes_of_keys_do_not_meet() {
+        let scope = |scope: &str, key: &str| {
+            OnceScope::Key(Scope::stored(scope.to_owned()), Key::new(key).unwrap()).text()
+        };
+        assert_ne!(scope("w/a", "b/c"), scope("w/a/b", "c"));
+    }
+}

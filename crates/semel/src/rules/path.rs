@@ -1,0 +1,244 @@
+//! Where in a run something stands: `left/pack[item-3]`, and which visit of that path it is.
+
+use std::borrow::Borrow;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// Longest part: fits an index entry with room to spare, longer than any sensible name.
+pub const MAX_PART: usize = 200;
+/// Longest path: twenty full parts; a path is copied into every entry of its step.
+pub const MAX_PATH: usize = 4_000;
+
+/// Why a name or path was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidPath {
+    /// A part is empty or too long.
+    #[error("{0:?} has {1} characters; a name has 1 to {MAX_PART}")]
+    Length(String, usize),
+    /// A part contains a character that has a meaning in paths, or a control character.
+    #[error("{0:?} contains {1:?}; names have no control characters and none of / [ ] #")]
+    Character(String, char),
+    /// The whole path is too long.
+    #[error("the path has {0} characters; at most {MAX_PATH} are accepted")]
+    TooLong(usize),
+    /// A visited path without a key or index: which of the two results is meant cannot be told.
+    #[error(
+        "{0} is visited a second time in this run; add a key (`.key(..)`) or count the visits (`.indexed()`)"
+    )]
+    DuplicateStep(Path),
+}
+
+/// A name: of a workflow, a workflow version, a step, a key of a step. 1 to 200 characters, none of `/ [ ] #`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(transparent)]
+pub struct Name(Arc<str>);
+
+impl Name {
+    /// Checks a name.
+    pub fn new(text: &str) -> Result<Self, InvalidPath> {
+        let length = text.chars().count();
+        if length == 0 || length > MAX_PART {
+            return Err(InvalidPath::Length(text.to_owned(), length));
+        }
+        if let Some(wrong) = text.chars().find(|c| c.is_control() || "/[]#".contains(*c)) {
+            return Err(InvalidPath::Character(text.to_owned(), wrong));
+        }
+        Ok(Self(text.into()))
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Name {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::new(&String::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+    }
+}
+
+/// Scopes, a name and an optional key: `left/pack[item-3]`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(transparent)]
+pub struct Path(Arc<str>);
+
+impl Path {
+    /// The path of a name without scope or key.
+    pub fn of(name: &Name) -> Self {
+        Self(name.0.clone())
+    }
+
+    /// Parses `scope/name[key]`.
+    pub fn parse(text: &str) -> Result<Self, InvalidPath> {
+        let whole = Self::bounded(text.into())?;
+        for part in text.split('/') {
+            match part.strip_suffix(']').and_then(|p| p.split_once('[')) {
+                Some((name, key)) => Name::new(name).and(Name::new(key))?,
+                None => Name::new(part)?,
+            };
+        }
+        Ok(whole)
+    }
+
+    /// This path with a key: `pack` → `pack[item-3]`.
+    pub fn keyed(&self, key: &Name) -> Result<Self, InvalidPath> {
+        Self::bounded(format!("{}[{key}]", self.0).into())
+    }
+
+    /// A name inside this path taken as a scope: `left` → `left/pack`.
+    pub fn join(&self, name: &Name) -> Result<Self, InvalidPath> {
+        Self::bounded(format!("{}/{name}", self.0).into())
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    fn bounded(text: Arc<str>) -> Result<Self, InvalidPath> {
+        let length = text.chars().count();
+        if length > MAX_PATH { Err(InvalidPath::TooLong(length)) } else { Ok(Self(text)) }
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Borrow<str> for Path {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+/// One visit of a path: a loop's second pass has tick 2. A retry keeps its tick.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Visit {
+    /// Where.
+    pub path: Path,
+    /// Which visit, from 1.
+    pub tick: u32,
+}
+
+impl Visit {
+    /// The first visit of a path.
+    pub fn first(path: Path) -> Self {
+        Self { path, tick: 1 }
+    }
+
+    /// Parses `path` or `path#tick`, one spelling each.
+    pub fn parse(text: &str) -> Option<Self> {
+        let visit = Self::split(text)?;
+        let proper = visit.tick > 0 && Path::parse(visit.path.as_str()).is_ok();
+        (proper && visit.to_string() == text).then_some(visit)
+    }
+
+    fn split(text: &str) -> Option<Self> {
+        let (path, tick) = match text.rsplit_once('#') {
+            Some((path, tick)) => (path, tick.parse().ok()?),
+            None => (text, 1),
+        };
+        Some(Self { path: Path(path.into()), tick })
+    }
+}
+
+impl fmt::Display for Visit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.tick == 1 { self.path.fmt(f) } else { write!(f, "{}#{}", self.path, self.tick) }
+    }
+}
+
+/// Written as `path`, or `path#tick` from the second visit on. Paths contain no `#`.
+impl Serialize for Visit {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if self.tick == 1 { self.path.serialize(serializer) } else { serializer.collect_str(self) }
+    }
+}
+
+/// Visits in the ledger were checked when they were made; reading a long ledger does not check them again.
+impl<'de> Deserialize<'de> for Visit {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Self::split(&text).ok_or_else(|| serde::de::Error::custom(format!("{text:?} is not a visit")))
+    }
+}
+
+/// The visits that one execution of a workflow has made so far.
+#[derive(Debug, Default)]
+pub struct Visits(HashMap<Path, u32>);
+
+impl Visits {
+    /// Visits a path that must be visited once only.
+    pub fn once(&mut self, path: Path) -> Result<Visit, InvalidPath> {
+        if self.0.insert(path.clone(), 1).is_some() {
+            return Err(InvalidPath::DuplicateStep(path));
+        }
+        Ok(Visit::first(path))
+    }
+
+    /// Visits a path whose visits are counted.
+    pub fn indexed(&mut self, path: Path) -> Visit {
+        let tick = self.0.entry(path.clone()).or_insert(0);
+        *tick += 1;
+        Visit { path, tick: *tick }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_have_limits() {
+        for good in ["a", "é".repeat(200).as_str(), "order:7", "a b", "..", "%2F"] {
+            assert!(Name::new(good).is_ok(), "{good}");
+        }
+        for bad in ["", "é".repeat(201).as_str(), "a/b", "a[b", "a]", "a#2", "a\n", "\0"] {
+            assert!(Name::new(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_path_is_scopes_name_and_key() {
+        let pack = Path::of(&Name::new("left").unwrap()).join(&Name::new("pack").unwrap()).unwrap();
+        let path = pack.keyed(&Name::new("item-3").unwrap()).unwrap();
+        assert_eq!(path.as_str(), "left/pack[item-3]");
+        assert_eq!(Path::parse("left/pack[item-3]"), Ok(path));
+        for bad in ["", "/a", "a/", "a//b", "a[b", "a]b", "a[b]c", "a[]", "a[b][c]", "a#2"] {
+            assert!(Path::parse(bad).is_err(), "{bad:?}");
+        }
+        assert!(matches!(Path::parse(&"abc/".repeat(1001)), Err(InvalidPath::TooLong(_))));
+    }
+
+    #[test]
+    fn a_second_visit_is_an_error_unless_counted() {
+        let (mut visits, path) = (Visits::default(), Path::parse("pay").unwrap());
+        assert_eq!(visits.once(path.clone()), Ok(Visit::first(path.clone())));
+        assert_eq!(visits.once(path.clone()), Err(InvalidPath::DuplicateStep(path)));
+        let turn = Path::parse("turn").unwrap();
+        assert_eq!(visits.indexed(turn.clone()).to_string(), "turn");
+        assert_eq!(visits.indexed(turn).to_string(), "turn#2");
+    }
+
+    #[test]
+    fn a_visit_has_one_spelling() {
+        for good in ["pay", "pay#2", "left/pack[a]#10"] {
+            assert_eq!(Visit::parse(good).unwrap().to_string(), good);
+        }
+        for bad in ["pay#1", "pay#0", "pay#02", "pay#", "#2", "pay#2#3", "pay#x"] {
+            assert_eq!(Visit::parse(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Retry: whether another attempt is made, and when.
+
+use std::time::Duration;
+
+use super::entry::{Failure, FailureKind};
+
+/// How a step is tried again.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Retry {
+    /// Attempts in all, the first included.
+    pub max_attempts: u32,
+    /// The pause after the first attempt.
+    pub initial: Duration,
+    /// By how much each pause is longer than the one before.
+    pub factor: f64,
+    /// No pause is longer.
+    pub max_delay: Duration,
+    /// Up to this share of a pause is taken off at random, so that many runs do not come back together.
+    pub jitter: f64,
+}
+
+impl Default for Retry {
+    /// Three attempts, pauses from one second doubling up to a minute, half of it jitter.
+    fn default() -> Self {
+        Self {
+            max_attempts: 3,
+            initial: Duration::from_secs(1),
+            factor: 2.0,
+            max_delay: Duration::from_secs(60),
+            jitter: 0.5,
+        }
+    }
+}
+
+/// What follows a failed attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Another attempt after this pause.
+    After(Duration),
+    /// The step has failed.
+    Fail,
+    /// The effect may have taken place: doubt, not another attempt.
+    Doubt,
+}
+
+impl Retry {
+    /// Decides what follows attempt number `attempt`. `random` is from 0 up to 1.
+    pub fn next(&self, attempt: u32, failure: &Failure, random: f64) -> Next {
+        match failure.kind {
+            FailureKind::Fatal => Next::Fail,
+            FailureKind::Uncertain => Next::Doubt,
+            _ if attempt >= self.max_attempts => Next::Fail,
+            FailureKind::Retryable | FailureKind::Panic | FailureKind::Timeout => {
+                Next::After(self.pause(attempt, random))
+            }
+        }
+    }
+
+    fn pause(&self, attempt: u32, random: f64) -> Duration {
+        let exponent = i32::try_from(attempt.saturating_sub(1)).unwrap_or(i32::MAX);
+        let full = self.initial.as_secs_f64() * self.factor.powi(exponent);
+        let full = full.min(self.max_delay.as_secs_f64());
+        Duration::try_from_secs_f64(full * (1.0 - self.jitter * random)).unwrap_or(self.max_delay)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failure(kind: FailureKind) -> Failure {
+        Failure { kind, message: String::new() }
+    }
+
+    #[test]
+    fn pauses_grow_up_to_a_limit() {
+        let retry = Retry { max_attempts: u32::MAX, ..Retry::default() };
+        let pause = |attempt, random| match retry.next(attempt, &failure(FailureKind::Retryable), random) {
+            Next::After(pause) => pause.as_millis(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(
+            [1, 2, 3, 7, 1000, u32::MAX - 1].map(|n| pause(n, 0.0)),
+            [1000, 2000, 4000, 60_000, 60_000, 60_000]
+        );
+        assert_eq!(pause(1, 1.0), 500);
+    }
+
+    #[test]
+    fn the_kind_decides_before_the_count() {
+        let retry = Retry::default();
+        for (attempt, kind, next) in [
+            (1, FailureKind::Fatal, Next::Fail),
+            (1, FailureKind::Uncertain, Next::Doubt),
+            (3, FailureKind::Uncertain, Next::Doubt),
+            (3, FailureKind::Retryable, Next::Fail),
+            (2, FailureKind::Panic, Next::After(Duration::from_secs(2))),
+            (2, FailureKind::Timeout, Next::After(Duration::from_secs(2))),
+        ] {
+            assert_eq!(retry.next(attempt, &failure(kind), 0.0), next, "{attempt} {kind:?}");
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! A run's header: what is known of a run without reading its ledger.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::key::{Fingerprint, Key, Scope};
+use super::path::{Name, Visit};
+use super::status::Status;
+use crate::clock::Time;
+use crate::id::{NodeId, RunId, WorkspaceId};
+
+/// How long a run is remembered after its end: its history, and apart from that its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Retention {
+    /// Ledger, inbox and receipts.
+    pub history: Duration,
+    /// The key. It may outlive the history; until then a duplicate is still recognised.
+    pub key: Duration,
+}
+
+impl Default for Retention {
+    /// 90 days for both.
+    fn default() -> Self {
+        const DAYS_90: Duration = Duration::from_secs(90 * 24 * 60 * 60);
+        Self { history: DAYS_90, key: DAYS_90 }
+    }
+}
+
+/// The run that started this one, and where in it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Parent {
+    /// The run.
+    pub run: RunId,
+    /// The visit that waits for this run's end.
+    pub visit: Visit,
+}
+
+/// What is fixed when a run is created.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewRun {
+    /// Its id.
+    pub id: RunId,
+    /// Its tenant.
+    pub workspace: WorkspaceId,
+    /// The workflow it executes.
+    pub workflow: Name,
+    /// The workflow's version.
+    pub workflow_version: Name,
+    /// Where its key is unique.
+    pub scope: Scope,
+    /// Its key.
+    pub key: Key,
+    /// The hash of what was asked.
+    pub fingerprint: Fingerprint,
+    /// The root of its effects' identities.
+    pub lineage: RunId,
+    /// Who started it, if a run did.
+    pub parent: Option<RunId>,
+    /// How long it is remembered.
+    pub retention: Retention,
+    /// When it was created.
+    pub created: Time,
+}
+
+/// What changes in a run's header while it lives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
+    /// Its state.
+    pub status: Status,
+    /// The length of its ledger: the optimistic lock and the fence.
+    pub version: u64,
+    /// From when on any node may claim it.
+    pub due: Option<Time>,
+    /// Who drives it.
+    pub node: Option<NodeId>,
+    /// Claims since the last progress.
+    pub stalls: u32,
+    /// When it ended.
+    pub ended: Option<Time>,
+    /// When the sweep has something to forget of it.
+    pub purge: Option<Time>,
+    /// Whether its key still points at it.
+    pub holds_key: bool,
+    /// Whether rows elsewhere (tokens, watchers, children) change when it ends.
+    pub ties: bool,
+}
+
+/// A run without its ledger.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// The store's own short address of it.
+    pub num: i64,
+    /// What is fixed.
+    pub new: NewRun,
+    /// What changes.
+    pub state: State,
+    /// How many messages have ever arrived in its inbox.
+    pub arrivals: u64,
+    /// Whether its history has been forgotten; only the key is still remembered.
+    pub purged: bool,
+}
+
+impl Run {
+    /// Its id.
+    pub fn id(&self) -> RunId {
+        self.new.id
+    }
+
+    /// Its state.
+    pub fn status(&self) -> Status {
+        self.state.status
+    }
+
+    /// Whether its key is no longer remembered. A key never expires while its run is open.
+    pub fn key_expired(&self, now: Time) -> bool {
+        self.state.ended.is_some_and(|ended| ended.after(self.new.retention.key) <= now)
+    }
+
+    /// When the sweep next has something to forget: first the history, then the key.
+    pub fn next_purge(&self, ended: Time) -> Time {
+        let Retention { history, key } = self.new.retention;
+        ended.after(if self.purged { history.max(key) } else { history })
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use uuid::Uuid;
+
+    /// A run in some state, for the tables of the other rules.
+    pub(crate) fn run(status: Status) -> Run {
+        let name = Name::new("order").unwrap();
+        let ended = status.is_terminal().then_some(Time(1_000));
+        Run {
+            num: 1,
+            new: NewRun {
+                id: RunId(Uuid::from_u128(1)),
+                workspace: WorkspaceId::DEFAULT,
+                workflow: name.clone(),
+                workflow_version: name,
+                scope: Scope::children(),
+                key: Key::new("k").unwrap(),
+                fingerprint: Fingerprint([0; 32]),
+                lineage: RunId(Uuid::from_u128(1)),
+                parent: None,
+                retention: Retention::default(),
+                created: Time(0),
+            },
+            state: State {
+                status,
+                version: 1,
+                due: None,
+                node: None,
+                stalls: 0,
+                ended,
+                purge: None,
+                holds_key: true,
+                ties: false,
+            },
+            arrivals: 0,
+            purged: false,
+        }
+    }
+
+    #[test]
+    fn a_key_expires_after_the_end_only() {
+        let far = Time(0).after(Duration::from_secs(1_000 * 24 * 3600));
+        assert!(!run(Status::Paused).key_expired(far));
+        assert!(run(Status::Completed).key_expired(far));
+        let mut forever = run(Status::Completed);
+        forever.new.retention.key = Duration::MAX;
+        assert!(!forever.key_expired(far));
+    }
+
+    #[test]
+    fn history_goes_first_and_the_key_by_its_own_time() {
+        let mut run = run(Status::Completed);
+        run.new.retention = Retention { history: Duration::from_millis(5), key: Duration::from_millis(9) };
+        assert_eq!(run.next_purge(Time(100)), Time(105));
+        run.purged = true;
+        assert_eq!(run.next_purge(Time(100)), Time(109));
+    }
+}

@@ -1,0 +1,444 @@
+//! Starting: one policy matrix decides what a key that is in use means.
+
+use serde::{Deserialize, Serialize};
+
+use super::entry::{Created, Entry};
+use super::json::Payload;
+use super::key::{CallId, Fingerprint, Key, KeyScope, Scope, Token};
+use super::path::Name;
+use super::run::{NewRun, Parent, Retention, Run, State};
+use super::status::Status;
+use crate::clock::Time;
+use crate::error::Error;
+use crate::id::{NodeId, RunId, WorkspaceId};
+use std::time::Duration;
+
+/// A request to start a run. [`Start::new`] fills in the defaults; set the public fields to change them.
+#[derive(Clone, Debug)]
+pub struct Start {
+    /// The tenant.
+    pub workspace: WorkspaceId,
+    /// The id the run gets if it is created. A repeated request with the same id finds the run it created.
+    pub run: RunId,
+    /// The workflow.
+    pub workflow: Name,
+    /// The workflow's version.
+    pub workflow_version: Name,
+    /// The input.
+    pub input: Payload,
+    /// The key.
+    pub key: Key,
+    /// Where the key is unique.
+    pub scope: KeyScope,
+    /// What to do if the key is in use.
+    pub policy: Policy,
+    /// How long the run is remembered after its end.
+    pub retention: Retention,
+    /// Pointers into the input that do not count when two inputs are compared.
+    pub excluded: Vec<String>,
+    /// Not before this much time has passed.
+    pub delay: Duration,
+    /// When the run must have ended, counted from its creation.
+    pub timeout: Option<Duration>,
+    /// Hand a payload to the owner of a token, or to the started run if nobody owns it.
+    pub deliver: Option<Handover>,
+    /// A node that has room drives the run right away.
+    pub claim: Option<NodeId>,
+}
+
+/// The delivery that comes with a start.
+#[derive(Clone, Debug)]
+pub struct Handover {
+    /// To whom.
+    pub token: Token,
+    /// What.
+    pub payload: Payload,
+    /// The id under which it may be repeated.
+    pub id: Option<CallId>,
+}
+
+impl Start {
+    /// A start with the defaults: scope workspace, policy attach, 90 days, no delay. Without a key the run's id is it.
+    pub fn new(workspace: WorkspaceId, run: RunId, workflow: Name, input: Payload, key: Option<Key>) -> Self {
+        Self {
+            workspace,
+            run,
+            workflow,
+            workflow_version: Name::new("1").expect("a plain name"),
+            input,
+            key: key.unwrap_or_else(|| Key::new(run.to_string()).expect("an id is a key")),
+            scope: KeyScope::default(),
+            policy: Policy::ATTACH,
+            retention: Retention::default(),
+            excluded: Vec::new(),
+            delay: Duration::ZERO,
+            timeout: None,
+            deliver: None,
+            claim: None,
+        }
+    }
+
+    /// Where the key is unique, as stored.
+    pub(crate) fn key_scope(&self) -> Scope {
+        Scope::of(self.scope, &self.workflow, &self.workflow_version)
+    }
+
+    /// The hash of what is asked. Computed once per request, outside of any transaction.
+    pub(crate) fn fingerprint(&self) -> Result<Fingerprint, Error> {
+        Ok(Fingerprint::of_start(&self.workflow, &self.input, &self.excluded)?)
+    }
+}
+
+/// What to do about an existing run under the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Action {
+    /// Answer with that run.
+    Attach,
+    /// Refuse: `DUPLICATE_RUN`, naming the run.
+    Reject,
+    /// Refuse: `KEY_REUSED`, naming what differs.
+    Refuse,
+    /// Restart that run, under the same lineage. Only a failed or timed-out run can be.
+    Restart,
+    /// Start a new run under the key; an open one is cancelled with it.
+    Replace,
+}
+
+/// One row of the matrix: what to do, by the state of the existing run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Row {
+    /// Pending, running, waiting, paused.
+    pub open: Action,
+    /// Completed.
+    pub completed: Action,
+    /// Failed.
+    pub failed: Action,
+    /// Cancelled.
+    pub cancelled: Action,
+    /// Timed out.
+    pub timed_out: Action,
+}
+
+impl Row {
+    const fn all(action: Action) -> Self {
+        Self { open: action, completed: action, failed: action, cancelled: action, timed_out: action }
+    }
+
+    fn action(&self, status: Status) -> Action {
+        match status {
+            Status::Completed => self.completed,
+            Status::Failed => self.failed,
+            Status::Cancelled => self.cancelled,
+            Status::TimedOut => self.timed_out,
+            Status::Pending | Status::Running | Status::Waiting | Status::Paused => self.open,
+        }
+    }
+}
+
+/// The matrix: state of the existing run × same or other payload → what to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Policy {
+    /// If the same is asked for again.
+    pub same: Row,
+    /// If something else is asked for under the same key.
+    pub other: Row,
+}
+
+impl Policy {
+    /// Every duplicate gets the existing run. The default.
+    pub const ATTACH: Self = Self { same: Row::all(Action::Attach), other: Row::all(Action::Refuse) };
+    /// A completed run is returned, any other refused with its state.
+    pub const STRICT: Self = Self {
+        same: Row { completed: Action::Attach, ..Row::all(Action::Reject) },
+        other: Row::all(Action::Refuse),
+    };
+    /// Every duplicate is refused.
+    pub const REJECT: Self = Self { same: Row::all(Action::Reject), other: Row::all(Action::Refuse) };
+    /// A finished run frees the key.
+    pub const UNIQUE_WHILE_OPEN: Self = Self {
+        same: Row { open: Action::Attach, ..Row::all(Action::Replace) },
+        other: Row { open: Action::Refuse, ..Row::all(Action::Replace) },
+    };
+    /// A failed or timed-out run is restarted.
+    pub const RETRY_FAILED: Self = Self {
+        same: Row { failed: Action::Restart, timed_out: Action::Restart, ..Row::all(Action::Attach) },
+        other: Row::all(Action::Refuse),
+    };
+    /// The newest request wins: an open run that was asked for something else is cancelled. The same request again
+    /// is a duplicate, not news: it attaches, so that a repeated start never cancels the run it started.
+    pub const SUPERSEDE: Self = Self { same: Row::all(Action::Attach), other: Row::all(Action::Replace) };
+
+    /// The presets by their names on the wire.
+    pub const PRESETS: [(&'static str, Self); 6] = [
+        ("attach", Self::ATTACH),
+        ("strict", Self::STRICT),
+        ("reject", Self::REJECT),
+        ("unique-while-open", Self::UNIQUE_WHILE_OPEN),
+        ("retry-failed", Self::RETRY_FAILED),
+        ("supersede", Self::SUPERSEDE),
+    ];
+
+    /// Refuses a matrix that asks for the impossible.
+    pub fn check(&self) -> Result<(), Error> {
+        let restarts = |row: &Row| [row.open, row.completed, row.cancelled].contains(&Action::Restart);
+        if restarts(&self.same) || restarts(&self.other) {
+            return Err(Error::Validation(
+                "only failed and timed-out runs can be restarted; choose another action".to_owned(),
+            ));
+        }
+        let refuses = |row: &Row| {
+            [row.open, row.completed, row.failed, row.cancelled, row.timed_out].contains(&Action::Refuse)
+        };
+        if refuses(&self.same) {
+            return Err(Error::Validation(
+                "`refuse` is for other payloads; use `reject` for the same one".to_owned(),
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self::ATTACH
+    }
+}
+
+/// What a start came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// A new run.
+    Created,
+    /// An existing run that has not completed.
+    Attached,
+    /// An existing run that has completed: its result is the answer.
+    Replayed,
+    /// An existing failed run that goes on.
+    Restarted,
+    /// A new run; the open one before it was cancelled.
+    Superseded,
+}
+
+/// What must be done about a start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Insert a new run.
+    Create,
+    /// Answer with the existing run.
+    Attach(Verdict),
+    /// Restart the existing run.
+    Restart,
+    /// Take the key from the existing run, cancelling it if it is open, and insert a new one.
+    Replace,
+    /// Refuse: the run exists.
+    Reject,
+    /// Refuse: the key means something else.
+    Refuse,
+}
+
+/// Decides a start by the run that holds the key now, if any.
+pub fn decide(start: &Start, fingerprint: Fingerprint, holder: Option<&Run>, now: Time) -> Decision {
+    let Some(holder) = holder else { return Decision::Create };
+    if holder.id() == start.run {
+        // The very request that created it, repeated because its answer was lost.
+        return Decision::Attach(Verdict::Created);
+    }
+    if holder.key_expired(now) {
+        return Decision::Replace;
+    }
+    let row = if holder.new.fingerprint == fingerprint { start.policy.same } else { start.policy.other };
+    match row.action(holder.status()) {
+        Action::Attach if holder.status() == Status::Completed => Decision::Attach(Verdict::Replayed),
+        Action::Attach => Decision::Attach(Verdict::Attached),
+        Action::Replace => Decision::Replace,
+        Action::Refuse => Decision::Refuse,
+        // What has been forgotten cannot go on.
+        Action::Restart if !holder.purged => Decision::Restart,
+        Action::Reject | Action::Restart => Decision::Reject,
+    }
+}
+
+/// The header, the state and the first entries of a run that is to be created.
+pub fn create(start: &Start, fingerprint: Fingerprint, now: Time) -> (NewRun, State, Vec<Entry>) {
+    let scope = start.key_scope();
+    let created = Created {
+        workflow: start.workflow.clone(),
+        workflow_version: start.workflow_version.clone(),
+        input: start.input.clone(),
+        key: start.key.clone(),
+        scope: scope.clone(),
+        lineage: start.run,
+        deadline: start.timeout.map(|limit| now.after(limit)),
+        parent: None,
+        forked_from: None,
+    };
+    // A delayed run is nobody's yet.
+    let claim = start.claim.filter(|_| start.delay.is_zero());
+    created_run(
+        created,
+        Frame { id: start.run, workspace: start.workspace, fingerprint, retention: start.retention },
+        now,
+        now.after(start.delay),
+        claim,
+    )
+}
+
+/// What a created run has beside its first entry.
+pub(crate) struct Frame {
+    pub(crate) id: RunId,
+    pub(crate) workspace: WorkspaceId,
+    pub(crate) fingerprint: Fingerprint,
+    pub(crate) retention: Retention,
+}
+
+/// A run as `Created` describes it: for starts, children and forks alike.
+pub(crate) fn created_run(
+    created: Created,
+    frame: Frame,
+    now: Time,
+    due: Time,
+    claim: Option<NodeId>,
+) -> (NewRun, State, Vec<Entry>) {
+    let new = NewRun {
+        id: frame.id,
+        workspace: frame.workspace,
+        workflow: created.workflow.clone(),
+        workflow_version: created.workflow_version.clone(),
+        scope: created.scope.clone(),
+        key: created.key.clone(),
+        fingerprint: frame.fingerprint,
+        lineage: created.lineage,
+        parent: created.parent.as_ref().map(|Parent { run, .. }| *run),
+        retention: frame.retention,
+        created: now,
+    };
+    let mut entries = vec![Entry::Created(Box::new(created))];
+    entries.extend(claim.map(|node| Entry::Claimed { node }));
+    let state = State {
+        status: if claim.is_some() { Status::Running } else { Status::Pending },
+        version: entries.len() as u64,
+        due: claim.is_none().then_some(due),
+        node: claim,
+        stalls: u32::from(claim.is_some()),
+        ended: None,
+        purge: None,
+        holds_key: true,
+        ties: false,
+    };
+    (new, state, entries)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::run::tests::run;
+    use uuid::Uuid;
+
+    const SAME: Fingerprint = Fingerprint([0; 32]);
+    const OTHER: Fingerprint = Fingerprint([1; 32]);
+
+    fn start(policy: Policy) -> Start {
+        let mut start = Start::new(
+            WorkspaceId::DEFAULT,
+            RunId(Uuid::from_u128(99)),
+            Name::new("order").unwrap(),
+            Payload::null(),
+            None,
+        );
+        start.policy = policy;
+        start
+    }
+
+    fn row(policy: Policy, fingerprint: Fingerprint) -> Vec<Decision> {
+        [Status::Paused, Status::Completed, Status::Failed, Status::Cancelled, Status::TimedOut]
+            .map(|status| decide(&start(policy), fingerprint, Some(&run(status)), Time(2_000)))
+            .to_vec()
+    }
+
+    #[test]
+    fn the_matrix_of_every_preset() {
+        use Decision::{Attach, Refuse, Reject, Replace, Restart};
+        let (attached, replayed) = (|| Attach(Verdict::Attached), || Attach(Verdict::Replayed));
+        let refused = vec![Refuse; 5];
+        let table: [(Policy, Vec<Decision>, Vec<Decision>); 6] = [
+            (
+                Policy::ATTACH,
+                vec![attached(), replayed(), attached(), attached(), attached()],
+                refused.clone(),
+            ),
+            (Policy::STRICT, vec![Reject, replayed(), Reject, Reject, Reject], refused.clone()),
+            (Policy::REJECT, vec![Reject; 5], refused.clone()),
+            (
+                Policy::UNIQUE_WHILE_OPEN,
+                vec![attached(), Replace, Replace, Replace, Replace],
+                vec![Refuse, Replace, Replace, Replace, Replace],
+            ),
+            (Policy::RETRY_FAILED, vec![attached(), replayed(), Restart, attached(), Restart], refused),
+            (
+                Policy::SUPERSEDE,
+                vec![attached(), replayed(), attached(), attached(), attached()],
+                vec![Replace; 5],
+            ),
+        ];
+        for (policy, same, other) in table {
+            assert_eq!(row(policy, SAME), same, "{policy:?}");
+            assert_eq!(row(policy, OTHER), other, "{policy:?}");
+            assert!(policy.check().is_ok());
+        }
+    }
+
+    #[test]
+    fn a_free_key_creates() {
+        assert_eq!(decide(&start(Policy::REJECT), SAME, None, Time(0)), Decision::Create);
+    }
+
+    #[test]
+    fn a_forgotten_key_is_free_whatever_the_policy() {
+        let far = Time(2_000).after(std::time::Duration::from_secs(91 * 24 * 3600));
+        for (_, policy) in Policy::PRESETS {
+            assert_eq!(decide(&start(policy), OTHER, Some(&run(Status::Failed)), far), Decision::Replace);
+        }
+    }
+
+    #[test]
+    fn the_repeated_request_finds_its_own_run() {
+        for (_, policy) in Policy::PRESETS {
+            let mut start = start(policy);
+            start.run = run(Status::Running).id();
+            let decision = decide(&start, SAME, Some(&run(Status::Running)), Time(0));
+            assert_eq!(decision, Decision::Attach(Verdict::Created));
+        }
+    }
+
+    #[test]
+    fn a_purged_run_is_not_restarted() {
+        let mut holder = run(Status::Failed);
+        holder.purged = true;
+        assert_eq!(decide(&start(Policy::RETRY_FAILED), SAME, Some(&holder), Time(0)), Decision::Reject);
+    }
+
+    #[test]
+    fn an_impossible_matrix_is_refused() {
+        let mut policy = Policy::ATTACH;
+        policy.same.completed = Action::Restart;
+        assert!(policy.check().is_err());
+        policy = Policy::ATTACH;
+        policy.same.open = Action::Refuse;
+        assert!(policy.check().is_err());
+    }
+
+    #[test]
+    fn a_delayed_run_is_claimed_by_nobody() {
+        let mut start = start(Policy::ATTACH);
+        start.claim = Some(NodeId(Uuid::from_u128(5)));
+        let (_, state, entries) = create(&start, SAME, Time(10));
+        assert_eq!((state.status, state.due, entries.len()), (Status::Running, None, 2));
+        start.delay = Duration::from_millis(5);
+        let (_, state, entries) = create(&start, SAME, Time(10));
+        assert_eq!((state.status, state.due, entries.len()), (Status::Pending, Some(Time(15)), 1));
+    }
+}

@@ -1,0 +1,453 @@
+//! The memory store: the reference, and the store of tests and simulations. Nothing survives the process.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::Query;
+use super::receipts::ReceiptBuffer;
+use super::serve::Backend;
+use super::tx::{HeldOnce, InboxRow, LedgerRow, Tx, Verb, Watcher};
+use crate::clock::{Clock, Time};
+use crate::error::Result;
+use crate::id::{NodeId, RunId, WorkspaceId};
+use crate::rules::deliver::PastCall;
+use crate::rules::entry::Message;
+use crate::rules::key::{CallId, Key, Label, Scope, Token};
+use crate::rules::once::OnceRow;
+use crate::rules::path::Name;
+use crate::rules::receipt::{ReceiptKind, Receipts};
+use crate::rules::run::{NewRun, Run, State};
+use crate::rules::status::Status;
+
+/// A store in memory.
+#[derive(Clone)]
+pub struct MemoryStore(Arc<Inner>);
+
+struct Inner {
+    tables: Mutex<Tables>,
+    clock: Arc<dyn Clock>,
+    buffer: ReceiptBuffer,
+}
+
+impl MemoryStore {
+    /// An empty store.
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self(Arc::new(Inner { tables: Mutex::default(), clock, buffer: ReceiptBuffer::default() }))
+    }
+}
+
+impl Backend for MemoryStore {
+    async fn execute<V: Verb>(&self, verb: V) -> Result<V::Answer> {
+        let mut tables = self.0.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.0.clock.now();
+        let mut tx = MemoryTx { tables: &mut tables, now, writes: 0 };
+        let answer = super::tx::now_or_never(verb.run(&mut tx));
+        // There is no rollback here, so this is where every verb is held to deciding before it writes.
+        assert!(answer.is_ok() || tx.writes == 0, "a refused verb has written {} times", tx.writes);
+        answer
+    }
+
+    async fn stop(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn buffer(&self) -> &ReceiptBuffer {
+        &self.0.buffer
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        &*self.0.clock
+    }
+}
+
+#[derive(Default)]
+struct Tables {
+    runs: BTreeMap<i64, Run>,
+    ids: HashMap<RunId, i64>,
+    keys: HashMap<(WorkspaceId, Scope, Key), i64>,
+    due: BTreeSet<(WorkspaceId, Name, Time, i64)>,
+    driven: BTreeSet<(NodeId, i64)>,
+    purge: BTreeSet<(Time, i64)>,
+    children: BTreeSet<(RunId, i64)>,
+    ledger: HashMap<i64, Vec<LedgerRow>>,
+    inbox: HashMap<i64, BTreeMap<u64, InboxRow>>,
+    hooks: BTreeMap<(WorkspaceId, Token), i64>,
+    watchers: HashMap<i64, Vec<Watcher>>,
+    calls: HashMap<(WorkspaceId, String, CallId), (i64, PastCall)>,
+    once: HashMap<(WorkspaceId, String, Label), OnceRow>,
+    receipts: BTreeMap<(i64, ReceiptKind), Receipts>,
+    nodes: BTreeMap<NodeId, Option<Time>>,
+}
+
+impl Tables {
+    fn key(run: &Run) -> (WorkspaceId, Scope, Key) {
+        (run.new.workspace, run.new.scope.clone(), run.new.key.clone())
+    }
+
+    /// Takes a run out of every index.
+    fn unindex(&mut self, num: i64) {
+        let Some(run) = self.runs.get(&num) else { return };
+        let (workspace, workflow) = (run.new.workspace, run.new.workflow.clone());
+        if let Some(due) = run.state.due {
+            self.due.remove(&(workspace, workflow, due, num));
+        }
+        if let Some(node) = run.state.node {
+            self.driven.remove(&(node, num));
+        }
+        if let Some(purge) = run.state.purge {
+            self.purge.remove(&(purge, num));
+        }
+        if run.state.holds_key {
+            self.keys.remove(&Self::key(run));
+        }
+    }
+
+    /// Changes a run and keeps the indexes.
+    fn update(&mut self, num: i64, change: impl FnOnce(&mut Run)) {
+        self.unindex(num);
+        let Some(run) = self.runs.get_mut(&num) else { return };
+        change(run);
+        let (workspace, workflow) = (run.new.workspace, run.new.workflow.clone());
+        self.due.extend(run.state.due.map(|due| (workspace, workflow, due, num)));
+        self.driven.extend(run.state.node.map(|node| (node, num)));
+        self.purge.extend(run.state.purge.map(|purge| (purge, num)));
+        if run.state.holds_key {
+            let held = self.keys.insert(Self::key(run), num);
+            assert!(held.is_none(), "two runs hold one key");
+        }
+    }
+}
+
+struct MemoryTx<'a> {
+    tables: &'a mut Tables,
+    now: Time,
+    writes: usize,
+}
+
+impl MemoryTx<'_> {
+    fn write(&mut self) -> &mut Tables {
+        self.writes += 1;
+        self.tables
+    }
+}
+
+impl Tx for MemoryTx<'_> {
+    fn now(&self) -> Time {
+        self.now
+    }
+
+    async fn insert_run(&mut self, new: &NewRun, state: &State) -> Result<Option<i64>> {
+        let run = Run { num: 0, new: new.clone(), state: state.clone(), arrivals: 0, purged: false };
+        if self.tables.keys.contains_key(&Tables::key(&run)) {
+            return Ok(None);
+        }
+        let tables = self.write();
+        let num = tables.runs.last_key_value().map_or(1, |(last, _)| last + 1);
+        tables.ids.insert(new.id, num);
+        tables.children.extend(new.parent.map(|parent| (parent, num)));
+        let bare = State { due: None, node: None, purge: None, holds_key: false, ..state.clone() };
+        tables.runs.insert(num, Run { num, state: bare, ..run });
+        tables.update(num, |run| run.state = state.clone());
+        Ok(Some(num))
+    }
+
+    async fn holder(&mut self, workspace: WorkspaceId, scope: &Scope, key: &Key) -> Result<Option<Run>> {
+        let num = self.tables.keys.get(&(workspace, scope.clone(), key.clone()));
+        Ok(num.map(|num| self.tables.runs[num].clone()))
+    }
+
+    async fn run(&mut self, id: RunId) -> Result<Option<Run>> {
+        Ok(self.tables.ids.get(&id).map(|num| self.tables.runs[num].clone()))
+    }
+
+    async fn run_at(&mut self, num: i64) -> Result<Option<Run>> {
+        Ok(self.tables.runs.get(&num).cloned())
+    }
+
+    async fn status(&mut self, id: RunId) -> Result<Option<Status>> {
+        Ok(self.run(id).await?.map(|run| run.status()))
+    }
+
+    async fn save(&mut self, num: i64, expected: u64, state: &State) -> Result<bool> {
+        if self.tables.runs.get(&num).is_none_or(|run| run.state.version != expected) {
+            return Ok(false);
+        }
+        self.write().update(num, |run| run.state = state.clone());
+        Ok(true)
+    }
+
+    async fn advance(&mut self, num: i64, expected: u64, count: u64, text: &str) -> Result<bool> {
+        let running = |run: &Run| run.state.version == expected && run.status() == Status::Running;
+        if !self.tables.runs.get(&num).is_some_and(running) {
+            return Ok(false);
+        }
+        let run = self.write().runs.get_mut(&num).expect("just seen");
+        run.state.version += count;
+        run.state.stalls = 0;
+        self.append(num, expected, text).await?;
+        Ok(true)
+    }
+
+    async fn due(&mut self, workflows: &[(WorkspaceId, Name)], limit: usize) -> Result<Vec<Run>> {
+        let mut found = Vec::new();
+        for (workspace, name) in workflows {
+            let (from, to) = (
+                (*workspace, name.clone(), Time(i64::MIN), 0),
+                (*workspace, name.clone(), self.now, i64::MAX),
+            );
+            found.extend(self.tables.due.range(from..=to).take(limit).map(|(_, _, due, num)| (*due, *num)));
+        }
+        found.sort_unstable();
+        found.dedup();
+        Ok(found.iter().take(limit).map(|(_, num)| self.tables.runs[num].clone()).collect())
+    }
+
+    async fn next_due(&mut self) -> Result<Option<Time>> {
+        Ok(self.tables.due.iter().map(|(_, _, due, _)| *due).min())
+    }
+
+    async fn open_children(&mut self, parent: RunId) -> Result<Vec<Run>> {
+        let nums = self.tables.children.range((parent, 0)..=(parent, i64::MAX)).map(|(_, num)| num);
+        let runs = nums.filter_map(|num| self.tables.runs.get(num));
+        Ok(runs.filter(|run| !run.status().is_terminal()).cloned().collect())
+    }
+
+    async fn list(&mut self, query: &Query) -> Result<Vec<Run>> {
+        let runs = self.tables.runs.range(..query.before.unwrap_or(i64::MAX)).rev().map(|(_, run)| run);
+        let wanted = |run: &&Run| {
+            run.new.workspace == query.workspace
+                && query.status.is_none_or(|status| run.status() == status)
+                && query.workflow.as_ref().is_none_or(|name| run.new.workflow == *name)
+                && query.since.is_none_or(|since| run.new.created >= since)
+        };
+        Ok(runs.filter(wanted).take(query.limit).cloned().collect())
+    }
+
+    async fn append(&mut self, num: i64, seq: u64, text: &str) -> Result<()> {
+        let row = LedgerRow { num, seq, at: self.now, text: text.to_owned() };
+        self.write().ledger.entry(num).or_default().push(row);
+        Ok(())
+    }
+
+    async fn ledgers(&mut self, nums: &[i64], from: u64) -> Result<Vec<LedgerRow>> {
+        let mut rows = Vec::new();
+        for num in nums {
+            let all = self.tables.ledger.get(num).map_or(&[][..], Vec::as_slice);
+            // Entry number `from` stands in the last commit with fewer entries before it.
+            let first = all.partition_point(|row| row.seq < from).saturating_sub(1);
+            rows.extend_from_slice(&all[first..]);
+        }
+        Ok(rows)
+    }
+
+    async fn ledger_tail(&mut self, num: i64, limit: usize) -> Result<Vec<LedgerRow>> {
+        let all = self.tables.ledger.get(&num).map_or(&[][..], Vec::as_slice);
+        Ok(all.iter().rev().take(limit).cloned().collect())
+    }
+
+    async fn arrive(&mut self, num: i64, message: &Message) -> Result<Option<u64>> {
+        let Some(run) = self.tables.runs.get(&num).filter(|run| !run.status().is_terminal()) else {
+            return Ok(None);
+        };
+        let (now, arrival, waits) = (self.now, run.arrivals + 1, run.status() == Status::Waiting);
+        let tables = self.write();
+        tables.update(num, |run| {
+            run.arrivals = arrival;
+            if waits {
+                run.state.due = Some(run.state.due.map_or(now, |due| due.min(now)));
+            }
+        });
+        let row = InboxRow { num, arrival, at: now, text: super::tx::message_text(message) };
+        tables.inbox.entry(num).or_default().insert(arrival, row);
+        Ok(Some(arrival))
+    }
+
+    async fn inboxes(&mut self, nums: &[i64]) -> Result<Vec<InboxRow>> {
+        let boxes = nums.iter().filter_map(|num| self.tables.inbox.get(num));
+        Ok(boxes.flat_map(BTreeMap::values).cloned().collect())
+    }
+
+    async fn consume(&mut self, num: i64, arrival: u64) -> Result<bool> {
+        if !self.tables.inbox.get(&num).is_some_and(|inbox| inbox.contains_key(&arrival)) {
+            return Ok(false);
+        }
+        self.write().inbox.entry(num).or_default().remove(&arrival);
+        Ok(true)
+    }
+
+    async fn insert_hook(&mut self, workspace: WorkspaceId, token: &Token, num: i64) -> Result<bool> {
+        let at = (workspace, token.clone());
+        if self.tables.hooks.contains_key(&at) {
+            return Ok(false);
+        }
+        self.write().hooks.insert(at, num);
+        Ok(true)
+    }
+
+    async fn hook_owner(&mut self, workspace: WorkspaceId, token: &Token) -> Result<Option<RunId>> {
+        Ok(self.hook(workspace, token).await?.map(|run| run.id()))
+    }
+
+    async fn hook(&mut self, workspace: WorkspaceId, token: &Token) -> Result<Option<Run>> {
+        let num = self.tables.hooks.get(&(workspace, token.clone()));
+        Ok(num.map(|num| self.tables.runs[num].clone()))
+    }
+
+    async fn delete_hook(&mut self, workspace: WorkspaceId, token: &Token, num: i64) -> Result<()> {
+        let at = (workspace, token.clone());
+        if self.tables.hooks.get(&at) == Some(&num) {
+            self.write().hooks.remove(&at);
+        }
+        Ok(())
+    }
+
+    async fn delete_hooks(&mut self, num: i64) -> Result<()> {
+        self.write().hooks.retain(|_, owner| *owner != num);
+        Ok(())
+    }
+
+    async fn insert_watcher(&mut self, num: i64, watcher: &Watcher) -> Result<()> {
+        self.write().watchers.entry(num).or_default().push(watcher.clone());
+        Ok(())
+    }
+
+    async fn take_watchers(&mut self, num: i64) -> Result<Vec<Watcher>> {
+        Ok(self.write().watchers.remove(&num).unwrap_or_default())
+    }
+
+    async fn call(&mut self, workspace: WorkspaceId, scope: &str, id: &CallId) -> Result<Option<PastCall>> {
+        Ok(self.tables.calls.get(&(workspace, scope.to_owned(), id.clone())).map(|(_, call)| call.clone()))
+    }
+
+    async fn insert_call(
+        &mut self,
+        workspace: WorkspaceId,
+        scope: &str,
+        id: &CallId,
+        num: i64,
+        call: &PastCall,
+    ) -> Result<bool> {
+        let at = (workspace, scope.to_owned(), id.clone());
+        if self.tables.calls.contains_key(&at) {
+            return Ok(false);
+        }
+        self.write().calls.insert(at, (num, call.clone()));
+        Ok(true)
+    }
+
+    async fn once(&mut self, workspace: WorkspaceId, scope: &str, label: &Label) -> Result<Option<OnceRow>> {
+        Ok(self.tables.once.get(&(workspace, scope.to_owned(), label.clone())).cloned())
+    }
+
+    async fn put_once(
+        &mut self,
+        workspace: WorkspaceId,
+        scope: &str,
+        label: &Label,
+        row: Option<&OnceRow>,
+    ) -> Result<()> {
+        let at = (workspace, scope.to_owned(), label.clone());
+        match row {
+            Some(row) => drop(self.write().once.insert(at, row.clone())),
+            None => drop(self.write().once.remove(&at)),
+        }
+        Ok(())
+    }
+
+    async fn held_once(&mut self, owner: RunId) -> Result<Vec<HeldOnce>> {
+        let held = self.tables.once.iter().filter(|(_, row)| row.owner == owner && row.value.is_none());
+        let mut held: Vec<_> = held
+            .map(|((workspace, scope, label), row)| HeldOnce {
+                workspace: *workspace,
+                scope: scope.clone(),
+                label: label.clone(),
+                row: row.clone(),
+            })
+            .collect();
+        held.sort_by(|a, b| (&a.scope, &a.label).cmp(&(&b.scope, &b.label)));
+        Ok(held)
+    }
+
+    async fn delete_expired_once(&mut self, limit: usize) -> Result<usize> {
+        let expired = self.tables.once.iter().filter(|(_, row)| row.expires.is_some_and(|at| at <= self.now));
+        let expired: Vec<_> = expired.map(|(at, _)| at.clone()).take(limit).collect();
+        for at in &expired {
+            self.write().once.remove(at);
+        }
+        Ok(expired.len())
+    }
+
+    async fn add_receipts(&mut self, num: i64, kind: ReceiptKind, receipts: &Receipts) -> Result<()> {
+        if self.tables.runs.contains_key(&num) {
+            let held = self.write().receipts.entry((num, kind));
+            held.and_modify(|held| held.merge(receipts.clone())).or_insert_with(|| receipts.clone());
+        }
+        Ok(())
+    }
+
+    async fn receipts(&mut self, num: i64) -> Result<Vec<(ReceiptKind, Receipts)>> {
+        let held = self.tables.receipts.range((num, ReceiptKind::Start)..=(num, ReceiptKind::Control));
+        Ok(held.map(|((_, kind), receipts)| (*kind, receipts.clone())).collect())
+    }
+
+    async fn lease(&mut self, node: NodeId) -> Result<Option<Time>> {
+        Ok(self.tables.nodes.get(&node).copied().flatten())
+    }
+
+    async fn put_lease(&mut self, node: NodeId, until: Option<Time>) -> Result<()> {
+        self.write().nodes.insert(node, until);
+        Ok(())
+    }
+
+    async fn dead_nodes(&mut self) -> Result<Vec<NodeId>> {
+        let dead = self.tables.nodes.iter().filter(|(_, until)| until.is_none_or(|until| until <= self.now));
+        Ok(dead.map(|(node, _)| *node).collect())
+    }
+
+    async fn orphan(&mut self, node: NodeId, limit: usize) -> Result<usize> {
+        let nums = self.tables.driven.range((node, 0)..=(node, i64::MAX)).take(limit);
+        let nums: Vec<_> = nums.map(|(_, num)| *num).collect();
+        let now = self.now;
+        for num in &nums {
+            self.write().update(*num, |run| {
+                run.state.node = None;
+                run.state.due = Some(now);
+            });
+        }
+        Ok(nums.len())
+    }
+
+    async fn delete_node(&mut self, node: NodeId) -> Result<()> {
+        self.write().nodes.remove(&node);
+        Ok(())
+    }
+
+    async fn purgeable(&mut self, limit: usize) -> Result<Vec<Run>> {
+        let nums = self.tables.purge.range(..=(self.now, i64::MAX)).take(limit);
+        Ok(nums.map(|(_, num)| self.tables.runs[num].clone()).collect())
+    }
+
+    async fn forget_history(&mut self, num: i64, next: Time) -> Result<()> {
+        let tables = self.write();
+        tables.ledger.remove(&num);
+        tables.inbox.remove(&num);
+        tables.receipts.retain(|(run, _), _| *run != num);
+        tables.calls.retain(|_, (run, _)| *run != num);
+        tables.update(num, |run| {
+            run.purged = true;
+            run.state.purge = Some(next);
+        });
+        Ok(())
+    }
+
+    async fn forget_run(&mut self, num: i64) -> Result<()> {
+        self.forget_history(num, self.now).await?;
+        let tables = self.write();
+        tables.unindex(num);
+        if let Some(run) = tables.runs.remove(&num) {
+            tables.ids.remove(&run.id());
+            tables.children.retain(|(_, child)| *child != num);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,214 @@
+//! The store: one method, one durable transition.
+//!
+//! [`Store`] is what the engine and the server use. [`memory`] is the reference, [`sqlite`] the embedded default,
+//! `postgres` the one for several processes. They differ only in how rows are kept (`tx`); what a transition *does* is
+//! written once (`verbs`) and decided by the [rules](crate::rules). All of them group their writes: while one batch is
+//! being made durable the next one fills up.
+
+pub mod memory;
+#[cfg(feature = "postgres")]
+pub mod postgres;
+mod receipts;
+mod serve;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
+pub(crate) mod tx;
+pub(crate) mod verbs;
+
+#[cfg(feature = "testing")]
+pub mod faulty;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use crate::clock::Time;
+use crate::error::Result;
+use crate::id::{NodeId, RunId, WorkspaceId};
+use crate::rules::claim::Claim;
+use crate::rules::commit::{Commit, Saved};
+use crate::rules::control::{Control, Controlled};
+use crate::rules::deliver::{Deliver, Delivered};
+use crate::rules::entry::{Entry, Message, Outcome};
+use crate::rules::key::{Key, Scope, Token};
+use crate::rules::once::{Once, OnceAnswer};
+use crate::rules::path::Name;
+use crate::rules::receipt::{ReceiptKind, Receipts};
+use crate::rules::run::Run;
+use crate::rules::start::{Start, Verdict};
+use crate::rules::status::Status;
+
+/// The answer of a store, to be awaited.
+pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
+
+/// Where runs are kept. Every method that changes something is one transaction: when it answers with `Ok`, the change is
+/// durable; when it answers with an error, nothing was changed (see [`Error::Unknown`](crate::Error::Unknown) for the one
+/// exception).
+pub trait Store: Send + Sync + 'static {
+    /// Starts a run, or finds the one its key stands for.
+    fn start(&self, start: Start) -> Answer<'_, Started>;
+    /// Takes due runs for a node, each with its whole ledger and inbox.
+    fn claim(&self, claim: Claim) -> Answer<'_, Vec<Claimed>>;
+    /// Appends entries at an expected version. Commits of many runs share one durable write.
+    fn commit(&self, commit: Commit) -> Answer<'_, Saved>;
+    /// Puts a payload into the inbox of a token's owner.
+    fn deliver(&self, deliver: Deliver) -> Answer<'_, Delivered>;
+    /// Cancels, pauses, resumes, restarts, forks a run; frees its key; resolves a doubt.
+    fn control(&self, control: Control) -> Answer<'_, Controlled>;
+    /// Claims, settles or releases a once beyond one run.
+    fn once(&self, once: Once) -> Answer<'_, OnceAnswer>;
+    /// Takes, renews or gives up the lease of a node; answers until when it lasts.
+    fn lease(&self, lease: Lease) -> Answer<'_, Time>;
+    /// Makes runs of dead nodes due and forgets what is past its retention, a bounded amount at a time.
+    fn sweep(&self, sweep: Sweep) -> Answer<'_, Swept>;
+
+    /// A run by its id, key or token, and how it ended.
+    fn find(&self, find: Find) -> Answer<'_, Option<(Run, Option<Outcome>)>>;
+    /// Runs, the newest first.
+    fn list(&self, query: Query) -> Answer<'_, Vec<Run>>;
+    /// The entries of a run from number `from` (the first is 1).
+    fn ledger(&self, workspace: WorkspaceId, run: RunId, from: u64) -> Answer<'_, Vec<Numbered>>;
+    /// The messages of a run that it has not consumed.
+    fn inbox(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, Vec<Arrival>>;
+    /// What was absorbed on a run, by kind.
+    fn receipts(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, Vec<(ReceiptKind, Receipts)>>;
+
+    /// Writes what is still to be written (receipts), and stops.
+    fn close(&self) -> Answer<'_, ()>;
+}
+
+/// What a start came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Started {
+    /// The run: the new one, or the one the key stands for.
+    pub run: Run,
+    /// Which.
+    pub verdict: Verdict,
+    /// How that run ended, if it has.
+    pub outcome: Option<Outcome>,
+    /// What became of the payload that came with the start. None if there was none, or if the run had already ended.
+    pub delivered: Option<Delivered>,
+    /// The run that was cancelled for this one.
+    pub superseded: Option<RunId>,
+}
+
+impl Started {
+    /// Whether a new run exists because of this start.
+    pub fn created(&self) -> bool {
+        matches!(self.verdict, Verdict::Created | Verdict::Superseded)
+    }
+}
+
+/// A claimed run: all that its driver needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claimed {
+    /// Its header.
+    pub run: Run,
+    /// Its ledger.
+    pub entries: Vec<Entry>,
+    /// Its inbox.
+    pub inbox: Vec<Arrival>,
+}
+
+/// An entry with its number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Numbered {
+    /// Its place in the ledger, from 1: the version it made.
+    pub number: u64,
+    /// When it was committed.
+    pub at: Time,
+    /// The entry.
+    pub entry: Entry,
+}
+
+/// A message with its number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// Its number in the run's inbox, from 1.
+    pub number: u64,
+    /// When it came.
+    pub at: Time,
+    /// The message.
+    pub message: Message,
+}
+
+/// A call about a node's lease.
+#[derive(Clone, Copy, Debug)]
+pub struct Lease {
+    /// The node.
+    pub node: NodeId,
+    /// What about it.
+    pub act: LeaseAct,
+}
+
+/// What to do about a lease.
+#[derive(Clone, Copy, Debug)]
+pub enum LeaseAct {
+    /// A new node takes its first lease.
+    Join(Duration),
+    /// It goes on; refused once the lease has ended.
+    Renew(Duration),
+    /// It goes; its runs are free at the next sweep.
+    Leave,
+}
+
+/// A pass of the sweep.
+#[derive(Clone, Copy, Debug)]
+pub struct Sweep {
+    /// At most this many runs made due, and as many forgotten.
+    pub limit: usize,
+}
+
+/// What a sweep found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// Runs of dead nodes that are due now.
+    pub orphaned: usize,
+    /// Runs whose history was forgotten; their keys are still remembered.
+    pub histories: usize,
+    /// Runs forgotten altogether.
+    pub runs: usize,
+    /// Expired results of once.
+    pub once: usize,
+    /// Whether the limit cut it short.
+    pub more: bool,
+    /// When the next run becomes due.
+    pub next_due: Option<Time>,
+}
+
+/// A look-up of one run.
+#[derive(Clone, Debug)]
+pub struct Find {
+    /// The tenant.
+    pub workspace: WorkspaceId,
+    /// By what.
+    pub by: FindBy,
+}
+
+/// By what a run is looked up.
+#[derive(Clone, Debug)]
+pub enum FindBy {
+    /// Its id.
+    Id(RunId),
+    /// The key it holds.
+    Key(Scope, Key),
+    /// A token it owns.
+    Token(Token),
+}
+
+/// A listing of runs.
+#[derive(Clone, Debug)]
+pub struct Query {
+    /// The tenant.
+    pub workspace: WorkspaceId,
+    /// Only in this state.
+    pub status: Option<Status>,
+    /// Only of this workflow.
+    pub workflow: Option<Name>,
+    /// Only created at this time or later.
+    pub since: Option<Time>,
+    /// Only with a smaller number than this: the last one of the page before.
+    pub before: Option<i64>,
+    /// At most this many.
+    pub limit: usize,
+}

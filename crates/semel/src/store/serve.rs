@@ -1,0 +1,210 @@
+//! What every backend does alike: [`Store`] in terms of verbs.
+
+use std::future::Future;
+
+use super::receipts::{COLLECT, ReceiptBuffer};
+use super::tx::{LedgerRow, Verb};
+use super::verbs::{FlushReceipts, PeekStart, ReadInbox, ReadLedger, ReadReceipts, StartRun, entries_of};
+use super::{Answer, Arrival, Claimed, Find, Lease, Numbered, Query, Started, Store, Sweep, Swept};
+use crate::clock::{Clock, Time};
+use crate::error::{Error, Result};
+use crate::id::{RunId, WorkspaceId};
+use crate::rules::claim::Claim;
+use crate::rules::commit::{Commit, Saved};
+use crate::rules::control::{Control, Controlled};
+use crate::rules::deliver::{Deliver, Delivered};
+use crate::rules::entry::Outcome;
+use crate::rules::once::{Once, OnceAnswer};
+use crate::rules::receipt::{Absorbed, ReceiptKind, Receipts};
+use crate::rules::run::Run;
+use crate::rules::start::{Start, Verdict};
+use crate::store::tx::InboxRow;
+
+/// A store, as far as it is not the same for all of them.
+pub(crate) trait Backend: Clone + Send + Sync + 'static {
+    /// Runs a verb in one durable transaction (or, if it only reads, in a consistent view).
+    fn execute<V: Verb>(&self, verb: V) -> impl Future<Output = Result<V::Answer>> + Send;
+
+    /// Commits; a backend may have a faster way for the commits that are all alike.
+    fn commit_run(&self, commit: Commit) -> impl Future<Output = Result<Saved>> + Send {
+        self.execute(commit)
+    }
+
+    /// Stops.
+    fn stop(&self) -> impl Future<Output = Result<()>> + Send;
+
+    /// Receipts that are not written yet.
+    fn buffer(&self) -> &ReceiptBuffer;
+
+    /// The time at which receipts are noted.
+    fn clock(&self) -> &dyn Clock;
+}
+
+/// Notes an absorbed call; it is written a moment later, by whoever noted the first.
+fn absorb<B: Backend>(store: &B, num: i64, kind: ReceiptKind, detail: String) {
+    let absorbed = Absorbed { at: store.clock().now(), detail };
+    if store.buffer().note(num, kind, absorbed) {
+        let store = store.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(COLLECT).await;
+            if let Err(error) = flush(&store).await {
+                tracing::warn!(%error, "receipts of absorbed calls are not written yet");
+            }
+        });
+    }
+}
+
+async fn flush<B: Backend>(store: &B) -> Result<()> {
+    let receipts = store.buffer().take();
+    if receipts.is_empty() {
+        return Ok(());
+    }
+    let flushed = store.execute(FlushReceipts(receipts.clone())).await;
+    if matches!(flushed, Err(Error::Unavailable(_))) {
+        store.buffer().put_back(receipts);
+    }
+    flushed
+}
+
+async fn start<B: Backend>(store: &B, start: Start) -> Result<Started> {
+    start.policy.check()?;
+    let fingerprint = start.fingerprint()?;
+    let verb = StartRun { start, fingerprint };
+    let peeked = store.execute(PeekStart(verb.clone())).await?;
+    let started = match peeked {
+        Some(started) => started,
+        None => store.execute(verb).await?,
+    };
+    if matches!(started.verdict, Verdict::Attached | Verdict::Replayed) {
+        absorb(store, started.run.num, ReceiptKind::Start, format!("start {}", started.run.new.key));
+    }
+    Ok(started)
+}
+
+async fn commit<B: Backend>(store: &B, commit: Commit) -> Result<Saved> {
+    let (num, expected) = (commit.num, commit.expected);
+    let saved = store.commit_run(commit).await;
+    if matches!(saved, Err(Error::Concurrency { .. })) {
+        absorb(store, num, ReceiptKind::Result, format!("commit at version {expected}"));
+    }
+    saved
+}
+
+async fn deliver<B: Backend>(store: &B, deliver: Deliver) -> Result<Delivered> {
+    let (workspace, detail) = (deliver.workspace, format!("delivery {:?} to {}", deliver.id, deliver.token));
+    let delivered = store.execute(deliver).await?;
+    if delivered.absorbed {
+        let find = Find { workspace, by: super::FindBy::Id(delivered.run) };
+        if let Some((run, _)) = store.execute(find).await? {
+            absorb(store, run.num, ReceiptKind::Delivery, detail);
+        }
+    }
+    Ok(delivered)
+}
+
+async fn control<B: Backend>(store: &B, control: Control) -> Result<Controlled> {
+    let detail = format!("{:?} by {}", control.action, control.by);
+    let controlled = store.execute(control).await?;
+    if !controlled.changed {
+        absorb(store, controlled.run.num, ReceiptKind::Control, detail);
+    }
+    Ok(controlled)
+}
+
+async fn claim<B: Backend>(store: &B, claim: Claim) -> Result<Vec<Claimed>> {
+    let mut claimed = Vec::new();
+    for rows in store.execute(claim).await? {
+        let mut entries = Vec::new();
+        for row in &rows.ledger {
+            entries.extend(entries_of(row)?);
+        }
+        claimed.push(Claimed { run: rows.run, entries, inbox: arrivals(&rows.inbox)? });
+    }
+    Ok(claimed)
+}
+
+fn arrivals(rows: &[InboxRow]) -> Result<Vec<Arrival>> {
+    let read = |row: &InboxRow| {
+        let message = serde_json::from_str(&row.text).map_err(|e| Error::Corrupt {
+            at: format!("inbox {}:{}", row.num, row.arrival),
+            source: e.into(),
+        })?;
+        Ok(Arrival { number: row.arrival, at: row.at, message })
+    };
+    rows.iter().map(read).collect()
+}
+
+fn numbered(rows: &[LedgerRow], from: u64) -> Result<Vec<Numbered>> {
+    let mut numbered = Vec::new();
+    for row in rows {
+        let entries = entries_of(row)?.into_iter().zip(row.seq + 1..);
+        numbered.extend(entries.map(|(entry, number)| Numbered { number, at: row.at, entry }));
+    }
+    numbered.retain(|n| n.number >= from);
+    Ok(numbered)
+}
+
+impl<B: Backend> Store for B {
+    fn start(&self, request: Start) -> Answer<'_, Started> {
+        Box::pin(start(self, request))
+    }
+
+    fn claim(&self, request: Claim) -> Answer<'_, Vec<Claimed>> {
+        Box::pin(claim(self, request))
+    }
+
+    fn commit(&self, request: Commit) -> Answer<'_, Saved> {
+        Box::pin(commit(self, request))
+    }
+
+    fn deliver(&self, request: Deliver) -> Answer<'_, Delivered> {
+        Box::pin(deliver(self, request))
+    }
+
+    fn control(&self, request: Control) -> Answer<'_, Controlled> {
+        Box::pin(control(self, request))
+    }
+
+    fn once(&self, once: Once) -> Answer<'_, OnceAnswer> {
+        Box::pin(self.execute(once))
+    }
+
+    fn lease(&self, lease: Lease) -> Answer<'_, Time> {
+        Box::pin(self.execute(lease))
+    }
+
+    fn sweep(&self, sweep: Sweep) -> Answer<'_, Swept> {
+        Box::pin(self.execute(sweep))
+    }
+
+    fn find(&self, find: Find) -> Answer<'_, Option<(Run, Option<Outcome>)>> {
+        Box::pin(self.execute(find))
+    }
+
+    fn list(&self, query: Query) -> Answer<'_, Vec<Run>> {
+        Box::pin(self.execute(query))
+    }
+
+    fn ledger(&self, workspace: WorkspaceId, run: RunId, from: u64) -> Answer<'_, Vec<Numbered>> {
+        Box::pin(async move { numbered(&self.execute(ReadLedger { workspace, run, from }).await?, from) })
+    }
+
+    fn inbox(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, Vec<Arrival>> {
+        Box::pin(async move { arrivals(&self.execute(ReadInbox { workspace, run }).await?) })
+    }
+
+    fn receipts(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, Vec<(ReceiptKind, Receipts)>> {
+        Box::pin(async move {
+            // What is shown is written: a count never goes back.
+            flush(self).await?;
+            self.execute(ReadReceipts { workspace, run }).await
+        })
+    }
+
+    fn close(&self) -> Answer<'_, ()> {
+        Box::pin(async move {
+            flush(self).await?;
+            self.stop().await
+        })
+    }
+}

@@ -1,0 +1,272 @@
+//! The rows: what a backend must be able to read and write inside one transaction.
+//!
+//! This is the whole difference between the backends. The verbs are written once, over these rows, so that no rule and
+//! no transition exists twice. Whatever a method reads is locked until the transaction ends, where it says so.
+
+use std::future::Future;
+
+use crate::clock::Time;
+use crate::error::{Error, Result};
+use crate::id::{NodeId, RunId, WorkspaceId};
+use crate::rules::deliver::PastCall;
+use crate::rules::entry::Message;
+use crate::rules::key::{CallId, Key, Label, Scope, Token};
+use crate::rules::once::OnceRow;
+use crate::rules::path::{Name, Visit};
+use crate::rules::receipt::{ReceiptKind, Receipts};
+use crate::rules::run::{NewRun, Run, State};
+use crate::rules::status::Status;
+
+use super::Query;
+
+/// The entries of one commit, as stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LedgerRow {
+    /// The run.
+    pub(crate) num: i64,
+    /// How many entries come before these.
+    pub(crate) seq: u64,
+    pub(crate) at: Time,
+    pub(crate) text: String,
+}
+
+/// A message in an inbox, as stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct InboxRow {
+    pub(crate) num: i64,
+    pub(crate) arrival: u64,
+    pub(crate) at: Time,
+    pub(crate) text: String,
+}
+
+/// A run taken by a claim: its new state and the entry that says so.
+#[derive(Clone, Debug)]
+pub(crate) struct Taken {
+    pub(crate) num: i64,
+    pub(crate) expected: u64,
+    pub(crate) state: State,
+    pub(crate) text: String,
+}
+
+/// A run that waits for another's end.
+#[derive(Clone, Debug)]
+pub(crate) struct Watcher {
+    pub(crate) num: i64,
+    pub(crate) visit: Visit,
+}
+
+/// The unsettled once of a run that ends.
+#[derive(Clone, Debug)]
+pub(crate) struct HeldOnce {
+    pub(crate) workspace: WorkspaceId,
+    pub(crate) scope: String,
+    pub(crate) label: Label,
+    pub(crate) row: OnceRow,
+}
+
+/// Two transactions met in a way that only concurrent backends know: nothing is written, and the verb runs again.
+#[derive(Debug, thiserror::Error)]
+#[error("a concurrent transaction was faster, again and again")]
+pub(crate) struct Race;
+
+/// The error of a verb that lost a race and is to be run again.
+pub(crate) fn race() -> Error {
+    Error::Unavailable(Box::new(Race))
+}
+
+/// One transaction over the rows.
+pub(crate) trait Tx: Send {
+    /// The store's time, the same throughout the transaction.
+    fn now(&self) -> Time;
+
+    /// Inserts a run and gives it a number; none if its key is held by another.
+    fn insert_run(&mut self, new: &NewRun, state: &State)
+    -> impl Future<Output = Result<Option<i64>>> + Send;
+    /// The run that holds a key, locked.
+    fn holder(
+        &mut self,
+        workspace: WorkspaceId,
+        scope: &Scope,
+        key: &Key,
+    ) -> impl Future<Output = Result<Option<Run>>> + Send;
+    /// A run, locked.
+    fn run(&mut self, id: RunId) -> impl Future<Output = Result<Option<Run>>> + Send;
+    /// A run by its number, locked.
+    fn run_at(&mut self, num: i64) -> impl Future<Output = Result<Option<Run>>> + Send;
+    /// A run's state, not locked.
+    fn status(&mut self, id: RunId) -> impl Future<Output = Result<Option<Status>>> + Send;
+    /// Replaces a run's state if its version is still the expected one.
+    fn save(&mut self, num: i64, expected: u64, state: &State) -> impl Future<Output = Result<bool>> + Send;
+    /// The one write of a step: `count` entries more, if the version is still the expected one and the run is running.
+    fn advance(
+        &mut self,
+        num: i64,
+        expected: u64,
+        count: u64,
+        text: &str,
+    ) -> impl Future<Output = Result<bool>> + Send;
+    /// Due runs of these workflows, the longest due first, locked; those that somebody else has locked are left out.
+    fn due(
+        &mut self,
+        workflows: &[(WorkspaceId, Name)],
+        limit: usize,
+    ) -> impl Future<Output = Result<Vec<Run>>> + Send;
+    /// The earliest time at which any run becomes due.
+    fn next_due(&mut self) -> impl Future<Output = Result<Option<Time>>> + Send;
+    /// Takes claimed runs: what [`Tx::due`] has locked. A backend may do it in one go.
+    fn take(&mut self, taken: &[Taken]) -> impl Future<Output = Result<()>> + Send {
+        async move {
+            for run in taken {
+                if !self.save(run.num, run.expected, &run.state).await? {
+                    return Err(race());
+                }
+                self.append(run.num, run.expected, &run.text).await?;
+            }
+            Ok(())
+        }
+    }
+    /// The open runs that a run has started, locked.
+    fn open_children(&mut self, parent: RunId) -> impl Future<Output = Result<Vec<Run>>> + Send;
+    /// Runs by the newest number first.
+    fn list(&mut self, query: &Query) -> impl Future<Output = Result<Vec<Run>>> + Send;
+
+    /// Appends the entries of one commit.
+    fn append(&mut self, num: i64, seq: u64, text: &str) -> impl Future<Output = Result<()>> + Send;
+    /// All of some runs' ledgers, in order, from the commit that contains entry number `from`.
+    fn ledgers(&mut self, nums: &[i64], from: u64) -> impl Future<Output = Result<Vec<LedgerRow>>> + Send;
+    /// The last few commits of a run, the latest first.
+    fn ledger_tail(&mut self, num: i64, limit: usize) -> impl Future<Output = Result<Vec<LedgerRow>>> + Send;
+
+    /// Puts a message into the inbox of a run that has not ended, and makes it due if it waits. Gives the message's
+    /// number; none if the run has ended.
+    fn arrive(&mut self, num: i64, message: &Message) -> impl Future<Output = Result<Option<u64>>> + Send;
+    /// What is in some runs' inboxes, in order of arrival.
+    fn inboxes(&mut self, nums: &[i64]) -> impl Future<Output = Result<Vec<InboxRow>>> + Send;
+    /// Takes a message out; false if it is not there.
+    fn consume(&mut self, num: i64, arrival: u64) -> impl Future<Output = Result<bool>> + Send;
+
+    /// Gives a token to a run; false if it has an owner.
+    fn insert_hook(
+        &mut self,
+        workspace: WorkspaceId,
+        token: &Token,
+        num: i64,
+    ) -> impl Future<Output = Result<bool>> + Send;
+    /// The owner of a token, not locked.
+    fn hook_owner(
+        &mut self,
+        workspace: WorkspaceId,
+        token: &Token,
+    ) -> impl Future<Output = Result<Option<RunId>>> + Send;
+    /// The owner of a token, locked, and still the owner now that it is.
+    fn hook(
+        &mut self,
+        workspace: WorkspaceId,
+        token: &Token,
+    ) -> impl Future<Output = Result<Option<Run>>> + Send;
+    /// Frees a token of a run.
+    fn delete_hook(
+        &mut self,
+        workspace: WorkspaceId,
+        token: &Token,
+        num: i64,
+    ) -> impl Future<Output = Result<()>> + Send;
+    /// Frees all tokens of a run.
+    fn delete_hooks(&mut self, num: i64) -> impl Future<Output = Result<()>> + Send;
+
+    /// Lets a run wait for another's end.
+    fn insert_watcher(&mut self, num: i64, watcher: &Watcher) -> impl Future<Output = Result<()>> + Send;
+    /// Takes away and gives those who wait for a run's end.
+    fn take_watchers(&mut self, num: i64) -> impl Future<Output = Result<Vec<Watcher>>> + Send;
+
+    /// The call that was accepted under an id.
+    fn call(
+        &mut self,
+        workspace: WorkspaceId,
+        scope: &str,
+        id: &CallId,
+    ) -> impl Future<Output = Result<Option<PastCall>>> + Send;
+    /// Remembers a call, for as long as the history of the run with this number; false if the id is taken.
+    fn insert_call(
+        &mut self,
+        workspace: WorkspaceId,
+        scope: &str,
+        id: &CallId,
+        num: i64,
+        call: &PastCall,
+    ) -> impl Future<Output = Result<bool>> + Send;
+
+    /// A once, locked; locked against others also if it is not there.
+    fn once(
+        &mut self,
+        workspace: WorkspaceId,
+        scope: &str,
+        label: &Label,
+    ) -> impl Future<Output = Result<Option<OnceRow>>> + Send;
+    /// Writes a once that [`Tx::once`] has locked, or deletes it.
+    fn put_once(
+        &mut self,
+        workspace: WorkspaceId,
+        scope: &str,
+        label: &Label,
+        row: Option<&OnceRow>,
+    ) -> impl Future<Output = Result<()>> + Send;
+    /// The unsettled ones of a run, locked.
+    fn held_once(&mut self, owner: RunId) -> impl Future<Output = Result<Vec<HeldOnce>>> + Send;
+    /// Forgets settled ones that have expired.
+    fn delete_expired_once(&mut self, limit: usize) -> impl Future<Output = Result<usize>> + Send;
+
+    /// Adds to the receipts of a run, if the run is still known.
+    fn add_receipts(
+        &mut self,
+        num: i64,
+        kind: ReceiptKind,
+        receipts: &Receipts,
+    ) -> impl Future<Output = Result<()>> + Send;
+    /// The receipts of a run.
+    fn receipts(&mut self, num: i64) -> impl Future<Output = Result<Vec<(ReceiptKind, Receipts)>>> + Send;
+
+    /// Until when a node's lease lasts; none if it is unknown or given up for dead. Locked against its end.
+    fn lease(&mut self, node: NodeId) -> impl Future<Output = Result<Option<Time>>> + Send;
+    /// Sets a node's lease; with none, gives the node up for dead.
+    fn put_lease(&mut self, node: NodeId, until: Option<Time>) -> impl Future<Output = Result<()>> + Send;
+    /// Nodes whose lease has ended, or that are given up for dead, locked.
+    fn dead_nodes(&mut self) -> impl Future<Output = Result<Vec<NodeId>>> + Send;
+    /// Makes up to `limit` runs of a node due; how many there were.
+    fn orphan(&mut self, node: NodeId, limit: usize) -> impl Future<Output = Result<usize>> + Send;
+    /// Forgets a node.
+    fn delete_node(&mut self, node: NodeId) -> impl Future<Output = Result<()>> + Send;
+
+    /// Runs that have something to forget, locked.
+    fn purgeable(&mut self, limit: usize) -> impl Future<Output = Result<Vec<Run>>> + Send;
+    /// Forgets ledger, inbox, receipts and calls of a run, and when to come back for the rest.
+    fn forget_history(&mut self, num: i64, next: Time) -> impl Future<Output = Result<()>> + Send;
+    /// Forgets a run altogether.
+    fn forget_run(&mut self, num: i64) -> impl Future<Output = Result<()>> + Send;
+}
+
+/// One durable transition, written once for every backend.
+///
+/// A verb that answers with an error has written nothing: it decides first and writes then. Backends check that.
+pub(crate) trait Verb: Send + Sync + 'static {
+    /// What it answers.
+    type Answer: Send + 'static;
+    /// Whether it only reads; such a verb waits for no write.
+    const READS: bool = false;
+    /// Runs it in a transaction.
+    fn run<T: Tx>(&self, tx: &mut T) -> impl Future<Output = Result<Self::Answer>> + Send;
+}
+
+/// A message as stored.
+pub(crate) fn message_text(message: &Message) -> String {
+    serde_json::to_string(message).expect("messages are plain data with text keys")
+}
+
+/// Runs a verb over rows that never make it wait: memory, and SQLite on its own thread.
+pub(crate) fn now_or_never<F: Future>(future: F) -> F::Output {
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    match std::pin::pin!(future).poll(&mut context) {
+        std::task::Poll::Ready(output) => output,
+        std::task::Poll::Pending => unreachable!("these rows never make a verb wait"),
+    }
+}

@@ -1,0 +1,185 @@
+//! Commit entries at an expected version, with everything that changes together with them.
+
+use std::collections::HashSet;
+
+use crate::error::{Error, Result};
+use crate::rules::commit::{ChildStart, Commit, Draft, Lines, Saved};
+use crate::rules::entry::{Created, Entry, Message, encode};
+use crate::rules::finish;
+use crate::rules::key::Scope;
+use crate::rules::run::{Parent, Run, State};
+use crate::rules::start::{Frame, created_run};
+use crate::rules::status::Status;
+use crate::store::tx::{Tx, Verb, Watcher, race};
+
+use super::read::outcome_of;
+
+impl Verb for Commit {
+    type Answer = Saved;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Saved> {
+        let version = self.expected + self.count();
+        if let (true, Lines::Ready { text, count }) = (self.is_progress(), &self.lines) {
+            // The hot path: one guarded update, one insert.
+            return match tx.advance(self.num, self.expected, *count, text).await? {
+                true => Ok(Saved { version, settled: Vec::new() }),
+                false => Err(self.lost()),
+            };
+        }
+        let found = tx.run_at(self.num).await?;
+        let mut run = found.filter(|run| run.state.version == self.expected).ok_or_else(|| self.lost())?;
+        if let Some(until) = self.not_before.filter(|until| *until > tx.now()) {
+            return Err(Error::TooEarly { until, now: tx.now() });
+        }
+        if !run.status().may_become(self.status) {
+            return Err(self.lost());
+        }
+        self.check_consumed(tx).await?;
+        for arrival in &self.consumed {
+            tx.consume(self.num, *arrival).await?;
+        }
+        for token in &self.closed {
+            tx.delete_hook(run.new.workspace, token, self.num).await?;
+        }
+        let had_ties = run.state.ties;
+        let (text, settled) = self.settle(tx, &mut run).await?;
+        run.state = self.state(&run, version, tx);
+        if !tx.save(self.num, self.expected, &run.state).await? {
+            return Err(race());
+        }
+        tx.append(self.num, self.expected, &text).await?;
+        if let (Some(outcome), true) = (&self.outcome, had_ties) {
+            super::finish::untie(tx, &run, outcome.clone()).await?;
+        }
+        Ok(Saved { version, settled })
+    }
+}
+
+impl Commit {
+    pub(crate) fn lost(&self) -> Error {
+        Error::Concurrency { run: self.run, expected: self.expected }
+    }
+
+    /// A message is consumed once: it must still be in the inbox, each of them once in this commit.
+    async fn check_consumed<T: Tx>(&self, tx: &mut T) -> Result<()> {
+        if self.consumed.is_empty() {
+            return Ok(());
+        }
+        let mut there: HashSet<u64> = tx.inboxes(&[self.num]).await?.iter().map(|row| row.arrival).collect();
+        match self.consumed.iter().find(|arrival| !there.remove(arrival)) {
+            None => Ok(()),
+            Some(arrival) => {
+                Err(Error::Validation(format!("message {arrival} is not in the inbox of {}", self.run)))
+            }
+        }
+    }
+
+    fn state<T: Tx>(&self, run: &Run, version: u64, tx: &T) -> State {
+        match self.status {
+            Status::Running => State { version, stalls: 0, ..run.state.clone() },
+            Status::Waiting => State {
+                // What arrived unseen while the driver decided to wait wakes the run at once.
+                due: if run.arrivals > self.seen { Some(tx.now()) } else { self.due },
+                ..self.released(run, version)
+            },
+            status if status.is_terminal() => finish::ended(run, status, version, tx.now()),
+            _ => self.released(run, version),
+        }
+    }
+
+    fn released(&self, run: &Run, version: u64) -> State {
+        State { status: self.status, version, due: None, node: None, stalls: 0, ..run.state.clone() }
+    }
+
+    /// Turns drafts into entries, and gives the text to append and what became of the drafts.
+    async fn settle<T: Tx>(&self, tx: &mut T, run: &mut Run) -> Result<(String, Vec<Entry>)> {
+        let drafts = match &self.lines {
+            Lines::Ready { text, .. } => return Ok((text.clone(), Vec::new())),
+            Lines::Drafts(drafts) => drafts,
+        };
+        let (mut entries, mut settled) = (Vec::new(), Vec::new());
+        for draft in drafts {
+            let entry = match draft {
+                Draft::Entry(entry) => {
+                    entries.push(entry.clone());
+                    continue;
+                }
+                Draft::OpenHook { hook, token } => {
+                    let (hook, token) = (hook.clone(), token.clone());
+                    let owner = open_hook(tx, run, &token).await?;
+                    match owner {
+                        None => Entry::HookOpened { hook, token },
+                        Some(owner) => Entry::HookConflicted { hook, token, owner },
+                    }
+                }
+                Draft::StartChild(start) => start_child(tx, run, start).await?,
+            };
+            entries.push(entry.clone());
+            settled.push(entry);
+        }
+        Ok((encode(&entries), settled))
+    }
+}
+
+/// Makes the run the owner of a token, or tells who is. A run has no conflict with itself.
+async fn open_hook<T: Tx>(
+    tx: &mut T,
+    run: &mut Run,
+    token: &crate::rules::key::Token,
+) -> Result<Option<crate::id::RunId>> {
+    run.state.ties = true;
+    if tx.insert_hook(run.new.workspace, token, run.num).await? {
+        return Ok(None);
+    }
+    let owner = tx.hook_owner(run.new.workspace, token).await?.ok_or_else(race)?;
+    Ok((owner != run.id()).then_some(owner))
+}
+
+/// Starts a child, or finds the one that an earlier life of this run started; either way this run waits for its end.
+async fn start_child<T: Tx>(tx: &mut T, run: &mut Run, start: &ChildStart) -> Result<Entry> {
+    run.state.ties = true;
+    let (workspace, scope) = (run.new.workspace, Scope::children());
+    let held = tx.holder(workspace, &scope, &start.key).await?;
+    let attached = held.is_some();
+    let mut child = match held {
+        Some(child) => child,
+        None => {
+            let parent = Parent { run: run.id(), visit: start.child.clone() };
+            let created = Created {
+                workflow: start.workflow.clone(),
+                workflow_version: start.workflow_version.clone(),
+                input: start.input.clone(),
+                key: start.key.clone(),
+                scope,
+                lineage: start.run,
+                deadline: None,
+                parent: Some(parent),
+                forked_from: None,
+            };
+            let frame = Frame {
+                id: start.run,
+                workspace,
+                fingerprint: start.fingerprint,
+                retention: start.retention,
+            };
+            let now = tx.now();
+            let (new, state, entries) = created_run(created, frame, now, now, None);
+            super::start::insert(tx, new, state, &entries).await?.ok_or_else(race)?
+        }
+    };
+    let visit = start.child.clone();
+    match outcome_of(tx, &child).await? {
+        Some(outcome) => {
+            let message = Message::ChildEnded { child: visit.clone(), run: child.id(), outcome };
+            run.arrivals = tx.arrive(run.num, &message).await?.unwrap_or(run.arrivals);
+        }
+        None => {
+            tx.insert_watcher(child.num, &Watcher { num: run.num, visit: visit.clone() }).await?;
+            child.state.ties = true;
+            if !tx.save(child.num, child.state.version, &child.state).await? {
+                return Err(race());
+            }
+        }
+    }
+    Ok(Entry::ChildStarted { child: visit, run: child.id(), attached })
+}

@@ -1,0 +1,148 @@
+//! Operator actions on a run.
+
+use crate::error::{Error, Result};
+use crate::rules::control::{self, Action, Control, Controlled, Fork};
+use crate::rules::deliver::PastCall;
+use crate::rules::entry::{Created, Entry, PauseReason, Resolution};
+use crate::rules::key::Key;
+use crate::rules::ledger::{Ledger, Lineage};
+use crate::rules::path::Visit;
+use crate::rules::run::Run;
+use crate::rules::start::{Frame, created_run};
+use crate::rules::status::Status;
+use crate::store::tx::{Tx, Verb, race};
+
+use super::read::entries_of;
+use super::start::append_at;
+
+impl Verb for Control {
+    type Answer = Controlled;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Controlled> {
+        let run = tx.run(self.run).await?.filter(|run| run.new.workspace == self.workspace);
+        let run = run.ok_or(Error::RunNotFound(self.run))?;
+        if let Some(done) = self.repeated(tx, &run).await? {
+            return Ok(done);
+        }
+        if let Some(expected) = self.expected.filter(|expected| *expected != run.state.version) {
+            return Err(Error::Concurrency { run: self.run, expected });
+        }
+        let controlled = match &self.action {
+            Action::Resolve { step, resolution } => self.resolve(tx, run, step, resolution).await?,
+            Action::Fork(fork) => self.fork(tx, run, fork).await?,
+            action => self.act(tx, run, action).await?,
+        };
+        self.remember(tx, &controlled).await?;
+        Ok(controlled)
+    }
+}
+
+impl Control {
+    /// The answer to a call that was accepted before under this id.
+    async fn repeated<T: Tx>(&self, tx: &mut T, run: &Run) -> Result<Option<Controlled>> {
+        let Some(id) = &self.id else { return Ok(None) };
+        let Some(past) = tx.call(self.workspace, Self::CALL_SCOPE, id).await? else { return Ok(None) };
+        let past = past.repeated(id, self.fingerprint())?;
+        let now = if past.run == run.id() {
+            run.clone()
+        } else {
+            tx.run(past.run).await?.ok_or(Error::RunNotFound(past.run))?
+        };
+        Ok(Some(Controlled { run: now, changed: false }))
+    }
+
+    async fn remember<T: Tx>(&self, tx: &mut T, controlled: &Controlled) -> Result<()> {
+        let Some(id) = &self.id else { return Ok(()) };
+        let run = &controlled.run;
+        let call = PastCall { run: run.id(), fingerprint: self.fingerprint(), result: run.state.version };
+        match tx.insert_call(self.workspace, Self::CALL_SCOPE, id, run.num, &call).await? {
+            true => Ok(()),
+            false => Err(race()),
+        }
+    }
+
+    async fn act<T: Tx>(&self, tx: &mut T, mut run: Run, action: &Action) -> Result<Controlled> {
+        let Some((entry, state)) = control::decide(&run, action, &self.by, tx.now())? else {
+            return Ok(Controlled { run, changed: false });
+        };
+        let expected = run.state.version;
+        let ends = state.status.is_terminal() && !run.status().is_terminal();
+        run.state = state;
+        if ends {
+            super::finish::end_run(tx, &mut run, expected, &[entry]).await?;
+        } else {
+            append_at(tx, &run, expected, &[entry]).await?;
+        }
+        Ok(Controlled { run, changed: true })
+    }
+
+    async fn resolve<T: Tx>(
+        &self,
+        tx: &mut T,
+        mut run: Run,
+        step: &Visit,
+        resolution: &Resolution,
+    ) -> Result<Controlled> {
+        let refused = |source| Error::Refused { run: self.run, source };
+        let mut ledger = Ledger::read(run.clone(), ledger_of(tx, &run).await?).map_err(refused)?;
+        let resolved =
+            Entry::StepResolved { step: step.clone(), resolution: resolution.clone(), by: self.by.clone() };
+        ledger.record(resolved.clone()).map_err(refused)?;
+        let (expected, mut entries) = (run.state.version, vec![resolved]);
+        // The last doubt gone, the run that was paused over it goes on.
+        let goes_on = !ledger.is_in_doubt() && ledger.pause() == Some(&PauseReason::InDoubt);
+        if goes_on {
+            run.state = control::moved(&run, Status::Pending, tx.now());
+            entries.push(Entry::Resumed { by: self.by.clone() });
+        }
+        run.state.version = expected + entries.len() as u64;
+        append_at(tx, &run, expected, &entries).await?;
+        Ok(Controlled { run, changed: true })
+    }
+
+    async fn fork<T: Tx>(&self, tx: &mut T, run: Run, fork: &Fork) -> Result<Controlled> {
+        if run.purged {
+            return Err(Error::RunFinished { run: run.id(), status: run.status() });
+        }
+        let entries = ledger_of(tx, &run).await?;
+        let at = fork.at.unwrap_or(u64::MAX).max(1);
+        let inherited = Ledger::inherited(&run, &entries, at, fork.lineage)
+            .map_err(|source| Error::Refused { run: self.run, source })?;
+        let Some(Entry::Created(source)) = entries.first() else { return Err(race()) };
+        let created = Created {
+            key: match &fork.key {
+                Some(key) => key.clone(),
+                None => Key::new(fork.run.to_string())?,
+            },
+            lineage: match fork.lineage {
+                Lineage::Inherited => run.new.lineage,
+                Lineage::Fresh => fork.run,
+            },
+            deadline: None,
+            parent: None,
+            forked_from: Some((run.id(), at.min(run.state.version))),
+            ..(**source).clone()
+        };
+        let (workspace, retention) = (run.new.workspace, run.new.retention);
+        let frame = Frame { id: fork.run, workspace, fingerprint: run.new.fingerprint, retention };
+        let (now, key, scope) = (tx.now(), created.key.clone(), created.scope.clone());
+        let (new, mut state, mut entries) = created_run(created, frame, now, now, None);
+        entries.extend(inherited);
+        state.version = entries.len() as u64;
+        match super::start::insert(tx, new, state, &entries).await? {
+            Some(run) => Ok(Controlled { run, changed: true }),
+            None => {
+                let owner = tx.holder(workspace, &scope, &key).await?.ok_or_else(race)?;
+                Err(Error::DuplicateRun { owner: owner.id(), status: owner.status() })
+            }
+        }
+    }
+}
+
+async fn ledger_of<T: Tx>(tx: &mut T, run: &Run) -> Result<Vec<Entry>> {
+    let mut entries = Vec::new();
+    for row in tx.ledgers(&[run.num], 0).await? {
+        entries.extend(entries_of(&row)?);
+    }
+    Ok(entries)
+}

@@ -1,0 +1,46 @@
+//! The end of a run: its last entries, and everything elsewhere that changes with it, in the same transaction.
+
+use crate::error::Result;
+use crate::rules::entry::{Entry, Message, Outcome};
+use crate::rules::run::Run;
+use crate::rules::status::Status;
+use crate::store::tx::{Tx, race};
+
+use super::start::append_at;
+
+/// Ends a run: `run` carries its final state, the entries are those that ended it.
+pub(super) async fn end_run<T: Tx>(
+    tx: &mut T,
+    run: &mut Run,
+    expected: u64,
+    entries: &[Entry],
+) -> Result<()> {
+    append_at(tx, run, expected, entries).await?;
+    let outcome = entries.iter().rev().find_map(Entry::outcome);
+    untie(tx, run, outcome.expect("an ending commit has an outcome")).await
+}
+
+/// Tokens become free, those who wait for the run get its outcome, children of a cancelled run are told, and what it
+/// had the right to do once goes to others. A run without ties has none of these.
+pub(super) async fn untie<T: Tx>(tx: &mut T, run: &Run, outcome: Outcome) -> Result<()> {
+    tx.delete_hooks(run.num).await?;
+    for watcher in tx.take_watchers(run.num).await? {
+        let message = Message::ChildEnded { child: watcher.visit, run: run.id(), outcome: outcome.clone() };
+        // A watcher that has ended itself needs no answer.
+        tx.arrive(watcher.num, &message).await?;
+    }
+    if run.status() == Status::Cancelled {
+        for child in tx.open_children(run.id()).await? {
+            tx.arrive(child.num, &Message::ParentCancelled { parent: run.id() }).await?;
+        }
+    }
+    for held in tx.held_once(run.id()).await? {
+        tx.put_once(held.workspace, &held.scope, &held.label, None).await?;
+        for waiter in held.row.waiters {
+            let message = Message::OnceSettled { scope: held.scope.clone(), label: held.label.clone() };
+            let waiter = tx.run(waiter).await?.ok_or_else(race)?;
+            tx.arrive(waiter.num, &message).await?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,27 @@
+//! Node leases: one per process, whatever the number of its runs.
+
+use crate::clock::Time;
+use crate::error::{Error, Result};
+use crate::store::tx::{Tx, Verb};
+use crate::store::{Lease, LeaseAct};
+
+impl Verb for Lease {
+    type Answer = Time;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Time> {
+        let now = tx.now();
+        let alive = tx.lease(self.node).await?.is_some_and(|until| until > now);
+        let until = match self.act {
+            LeaseAct::Join(ttl) => now.after(ttl),
+            // A lease that has ended stays ended: its runs may have been taken over already.
+            LeaseAct::Renew(ttl) if alive => now.after(ttl),
+            LeaseAct::Renew(_) => return Err(Error::NodeLost(self.node)),
+            LeaseAct::Leave => {
+                tx.put_lease(self.node, None).await?;
+                return Ok(now);
+            }
+        };
+        tx.put_lease(self.node, Some(until)).await?;
+        Ok(until)
+    }
+}

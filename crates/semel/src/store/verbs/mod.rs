@@ -1,0 +1,15 @@
+//! The verbs: one file per durable transition. Rules decide, [`Tx`](super::tx::Tx) keeps, this joins them.
+
+mod claim;
+mod commit;
+mod control;
+mod deliver;
+mod finish;
+mod lease;
+mod once;
+mod read;
+mod start;
+mod sweep;
+
+pub(crate) use read::{FlushReceipts, ReadInbox, ReadLedger, ReadReceipts, entries_of};
+pub(crate) use start::{PeekStart, StartRun};

@@ -1,0 +1,41 @@
+//! Once across runs.
+
+use crate::error::Error;
+use crate::error::Result;
+use crate::rules::entry::Message;
+use crate::rules::once::{self, Ask, Once, OnceAnswer};
+use crate::store::tx::{Tx, Verb, race};
+
+impl Verb for Once {
+    type Answer = OnceAnswer;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<OnceAnswer> {
+        let scope = self.scope.text();
+        let mut run = tx.run(self.run).await?.filter(|run| run.new.workspace == self.workspace);
+        let run = run.as_mut().ok_or(Error::RunNotFound(self.run))?;
+        if run.status().is_terminal() && self.ask == Ask::Claim {
+            return Err(Error::RunFinished { run: self.run, status: run.status() });
+        }
+        let existing = tx.once(self.workspace, &scope, &self.label).await?;
+        let owner_open = match &existing {
+            // Not locked: an owner that ends meanwhile waits for this row, and then wakes us.
+            Some(row) => tx.status(row.owner).await?.is_some_and(|status| !status.is_terminal()),
+            None => false,
+        };
+        let step = once::decide(self, existing, owner_open, tx.now())?;
+        tx.put_once(self.workspace, &scope, &self.label, step.row.as_ref()).await?;
+        for waiter in step.wake {
+            let message = Message::OnceSettled { scope: scope.clone(), label: self.label.clone() };
+            if let Some(waiter) = tx.run(waiter).await? {
+                tx.arrive(waiter.num, &message).await?;
+            }
+        }
+        if matches!(step.answer, OnceAnswer::Mine(_)) && !run.state.ties {
+            run.state.ties = true;
+            if !tx.save(run.num, run.state.version, &run.state).await? {
+                return Err(race());
+            }
+        }
+        Ok(step.answer)
+    }
+}

@@ -1,0 +1,129 @@
+//! Reading: runs, ledgers, inboxes, receipts; and the receipts that are written behind.
+
+use std::collections::HashMap;
+
+use crate::error::{Error, Result};
+use crate::id::{RunId, WorkspaceId};
+use crate::rules::entry::{Entry, Outcome, decode};
+use crate::rules::receipt::{ReceiptKind, Receipts};
+use crate::rules::run::Run;
+use crate::store::tx::{InboxRow, LedgerRow, Tx, Verb};
+use crate::store::{Find, FindBy, Query};
+
+/// How many commits from the end an outcome is looked for: after it only a release of the key may come.
+const TAIL: usize = 4;
+
+/// The entries of one stored commit.
+pub(crate) fn entries_of(row: &LedgerRow) -> Result<Vec<Entry>> {
+    decode(&row.text)
+        .map_err(|e| Error::Corrupt { at: format!("ledger {}:{}", row.num, row.seq), source: e.into() })
+}
+
+/// How a run ended; none if it has not, or if its history is forgotten.
+pub(crate) async fn outcome_of<T: Tx>(tx: &mut T, run: &Run) -> Result<Option<Outcome>> {
+    if !run.status().is_terminal() || run.purged {
+        return Ok(None);
+    }
+    for row in tx.ledger_tail(run.num, TAIL).await? {
+        if let Some(outcome) = entries_of(&row)?.iter().rev().find_map(Entry::outcome) {
+            return Ok(Some(outcome));
+        }
+    }
+    Ok(None)
+}
+
+impl Verb for Find {
+    type Answer = Option<(Run, Option<Outcome>)>;
+    const READS: bool = true;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Answer> {
+        let run = match &self.by {
+            FindBy::Id(id) => tx.run(*id).await?.filter(|run| run.new.workspace == self.workspace),
+            FindBy::Key(scope, key) => {
+                let holder = tx.holder(self.workspace, scope, key).await?;
+                holder.filter(|run| !run.key_expired(tx.now()))
+            }
+            FindBy::Token(token) => tx.hook(self.workspace, token).await?,
+        };
+        let Some(run) = run else { return Ok(None) };
+        let outcome = outcome_of(tx, &run).await?;
+        Ok(Some((run, outcome)))
+    }
+}
+
+impl Verb for Query {
+    type Answer = Vec<Run>;
+    const READS: bool = true;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<Run>> {
+        tx.list(self).await
+    }
+}
+
+async fn known<T: Tx>(tx: &mut T, workspace: WorkspaceId, run: RunId) -> Result<Run> {
+    let found = tx.run(run).await?.filter(|run| run.new.workspace == workspace);
+    found.ok_or(Error::RunNotFound(run))
+}
+
+/// The stored commits of a run.
+pub(crate) struct ReadLedger {
+    pub(crate) workspace: WorkspaceId,
+    pub(crate) run: RunId,
+    pub(crate) from: u64,
+}
+
+impl Verb for ReadLedger {
+    type Answer = Vec<LedgerRow>;
+    const READS: bool = true;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<LedgerRow>> {
+        let run = known(tx, self.workspace, self.run).await?;
+        tx.ledgers(&[run.num], self.from).await
+    }
+}
+
+/// The unconsumed messages of a run.
+pub(crate) struct ReadInbox {
+    pub(crate) workspace: WorkspaceId,
+    pub(crate) run: RunId,
+}
+
+impl Verb for ReadInbox {
+    type Answer = Vec<InboxRow>;
+    const READS: bool = true;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<InboxRow>> {
+        let run = known(tx, self.workspace, self.run).await?;
+        tx.inboxes(&[run.num]).await
+    }
+}
+
+/// What was absorbed on a run.
+pub(crate) struct ReadReceipts {
+    pub(crate) workspace: WorkspaceId,
+    pub(crate) run: RunId,
+}
+
+impl Verb for ReadReceipts {
+    type Answer = Vec<(ReceiptKind, Receipts)>;
+    const READS: bool = true;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Answer> {
+        let run = known(tx, self.workspace, self.run).await?;
+        tx.receipts(run.num).await
+    }
+}
+
+/// Writes collected receipts.
+pub(crate) struct FlushReceipts(pub(crate) HashMap<(i64, ReceiptKind), Receipts>);
+
+impl Verb for FlushReceipts {
+    type Answer = ();
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<()> {
+        for ((num, kind), receipts) in &self.0 {
+            tx.add_receipts(*num, *kind, receipts).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,216 @@
+//! Start a run, or find the one that the key stands for; and hand over a payload with it.
+
+use crate::error::{Error, Result};
+use crate::rules::control;
+use crate::rules::deliver::{Deliver, Delivered};
+use crate::rules::entry::{Entry, Outcome, RestartFrom, encode};
+use crate::rules::key::{self, Fingerprint};
+use crate::rules::run::{NewRun, Run, State};
+use crate::rules::start::{self, Decision, Handover, Start, Verdict};
+use crate::rules::status::Status;
+use crate::store::Started;
+use crate::store::tx::{Tx, Verb, race};
+
+use super::read::{entries_of, outcome_of};
+
+/// A start with its fingerprint, which is computed outside of the transaction.
+#[derive(Clone, Debug)]
+pub(crate) struct StartRun {
+    pub(crate) start: Start,
+    pub(crate) fingerprint: Fingerprint,
+}
+
+/// The same start, as far as it needs no write: almost every duplicate. Gives nothing if a write is needed.
+#[derive(Clone, Debug)]
+pub(crate) struct PeekStart(pub(crate) StartRun);
+
+impl Verb for PeekStart {
+    type Answer = Option<Started>;
+    const READS: bool = true;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Option<Started>> {
+        let StartRun { start, fingerprint } = &self.0;
+        if start.deliver.is_some() {
+            return Ok(None);
+        }
+        let holder = tx.holder(start.workspace, &start.key_scope(), &start.key).await?;
+        match (start::decide(start, *fingerprint, holder.as_ref(), tx.now()), holder) {
+            (Decision::Attach(verdict), Some(holder)) => answer(tx, holder, verdict).await.map(Some),
+            (Decision::Reject, Some(holder)) => Err(duplicate(&holder)),
+            (Decision::Refuse, Some(holder)) => Err(reused(tx, start, &holder).await?),
+            _ => Ok(None),
+        }
+    }
+}
+
+impl Verb for StartRun {
+    type Answer = Started;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Started> {
+        let start = &self.start;
+        if let Some(started) = self.repeated(tx).await? {
+            return Ok(started);
+        }
+        let holder = tx.holder(start.workspace, &start.key_scope(), &start.key).await?;
+        let owner = match &start.deliver {
+            Some(handover) => tx.hook(start.workspace, &handover.token).await?,
+            None => None,
+        };
+        let decision = start::decide(start, self.fingerprint, holder.as_ref(), tx.now());
+        match (decision, holder) {
+            (Decision::Reject, Some(holder)) => Err(duplicate(&holder)),
+            (Decision::Refuse, Some(holder)) => Err(reused(tx, start, &holder).await?),
+            (Decision::Attach(verdict), Some(holder)) => self.attach(tx, holder, owner, verdict).await,
+            (Decision::Restart, Some(holder)) => self.restart(tx, holder, owner).await,
+            // Somebody else owns the token: the payload is for them, and no run is started beside them.
+            (Decision::Create, None) if owner.is_some() => self.hand_to(tx, owner.expect("just seen")).await,
+            (Decision::Replace, Some(holder)) if owner.as_ref().is_some_and(|o| o.num != holder.num) => {
+                self.hand_to(tx, owner.expect("just seen")).await
+            }
+            (Decision::Replace, Some(holder)) => self.replace(tx, holder).await,
+            (_, _) => self.create(tx, Verdict::Created, None).await,
+        }
+    }
+}
+
+impl StartRun {
+    /// The answer to a start whose delivery was accepted before: the run that got it.
+    async fn repeated<T: Tx>(&self, tx: &mut T) -> Result<Option<Started>> {
+        let Some(handover) = &self.start.deliver else { return Ok(None) };
+        let deliver = Deliver::of(self.start.workspace, handover);
+        let Some(past) = super::deliver::past_call(tx, &deliver).await? else { return Ok(None) };
+        let Some(run) = tx.run(past.run).await? else { return Ok(None) };
+        let verdict = if run.status() == Status::Completed { Verdict::Replayed } else { Verdict::Attached };
+        let delivered = Some(super::deliver::absorbed(&past));
+        Ok(Some(Started { delivered, ..answer(tx, run, verdict).await? }))
+    }
+
+    async fn create<T: Tx>(&self, tx: &mut T, verdict: Verdict, superseded: Option<Run>) -> Result<Started> {
+        let (new, state, entries) = start::create(&self.start, self.fingerprint, tx.now());
+        let mut run = insert(tx, new, state, &entries).await?.ok_or_else(race)?;
+        let delivered = match &self.start.deliver {
+            Some(handover) => reserve(tx, &mut run, handover).await?,
+            None => None,
+        };
+        let superseded = superseded.map(|old| old.id());
+        Ok(Started { run, verdict, outcome: None, delivered, superseded })
+    }
+
+    /// Takes the key from a run that has ended or is cancelled for it, and starts a new one under it.
+    async fn replace<T: Tx>(&self, tx: &mut T, mut holder: Run) -> Result<Started> {
+        let open = !holder.status().is_terminal();
+        let expected = holder.state.version;
+        if open {
+            let action = control::Action::Cancel { reason: format!("superseded by {}", self.start.run) };
+            let moved = control::decide(&holder, &action, "start", tx.now())?;
+            let (entry, state) = moved.expect("an open run can be cancelled");
+            holder.state = state;
+            holder.state.holds_key = false;
+            super::finish::end_run(tx, &mut holder, expected, &[entry]).await?;
+        } else {
+            holder.state.holds_key = false;
+            if !tx.save(holder.num, expected, &holder.state).await? {
+                return Err(race());
+            }
+        }
+        let verdict = if open { Verdict::Superseded } else { Verdict::Created };
+        self.create(tx, verdict, open.then_some(holder)).await
+    }
+
+    async fn attach<T: Tx>(
+        &self,
+        tx: &mut T,
+        mut holder: Run,
+        owner: Option<Run>,
+        verdict: Verdict,
+    ) -> Result<Started> {
+        let delivered = match (&self.start.deliver, owner) {
+            (None, _) => None,
+            (Some(handover), Some(owner)) => Some(hand_over(tx, &self.start, handover, owner).await?),
+            (Some(handover), None) => reserve(tx, &mut holder, handover).await?,
+        };
+        Ok(Started { delivered, ..answer(tx, holder, verdict).await? })
+    }
+
+    async fn hand_to<T: Tx>(&self, tx: &mut T, owner: Run) -> Result<Started> {
+        let handover = self.start.deliver.as_ref().expect("an owner was looked for because of it");
+        let delivered = Some(hand_over(tx, &self.start, handover, owner.clone()).await?);
+        Ok(Started { delivered, ..answer(tx, owner, Verdict::Attached).await? })
+    }
+
+    async fn restart<T: Tx>(&self, tx: &mut T, mut holder: Run, owner: Option<Run>) -> Result<Started> {
+        let expected = holder.state.version;
+        let action = control::Action::Restart(RestartFrom::Failure);
+        let moved = control::decide(&holder, &action, "start", tx.now())?;
+        let (entry, state) = moved.expect("a failed run can be restarted");
+        holder.state = state;
+        append_at(tx, &holder, expected, &[entry]).await?;
+        self.attach(tx, holder, owner, Verdict::Restarted).await
+    }
+}
+
+/// Writes a run's new state and the entries that led to it.
+pub(super) async fn append_at<T: Tx>(tx: &mut T, run: &Run, expected: u64, entries: &[Entry]) -> Result<()> {
+    if !tx.save(run.num, expected, &run.state).await? {
+        return Err(race());
+    }
+    tx.append(run.num, expected, &encode(entries)).await
+}
+
+/// Inserts a run with its first entries; none if its key is held.
+pub(super) async fn insert<T: Tx>(
+    tx: &mut T,
+    new: NewRun,
+    state: State,
+    entries: &[Entry],
+) -> Result<Option<Run>> {
+    let Some(num) = tx.insert_run(&new, &state).await? else { return Ok(None) };
+    tx.append(num, 0, &encode(entries)).await?;
+    Ok(Some(Run { num, new, state, arrivals: 0, purged: false }))
+}
+
+async fn answer<T: Tx>(tx: &mut T, run: Run, verdict: Verdict) -> Result<Started> {
+    let outcome: Option<Outcome> = outcome_of(tx, &run).await?;
+    Ok(Started { run, verdict, outcome, delivered: None, superseded: None })
+}
+
+async fn hand_over<T: Tx>(tx: &mut T, start: &Start, handover: &Handover, owner: Run) -> Result<Delivered> {
+    super::deliver::accept(tx, &Deliver::of(start.workspace, handover), owner).await
+}
+
+/// Gives the token to a run that has not opened it yet, and puts the payload into its inbox. Nothing if the run has
+/// ended: then nobody will ever take the payload, and the answer says so.
+async fn reserve<T: Tx>(tx: &mut T, run: &mut Run, handover: &Handover) -> Result<Option<Delivered>> {
+    let deliver = Deliver::of(run.new.workspace, handover);
+    if run.status().is_terminal() {
+        return Ok(None);
+    }
+    if !tx.insert_hook(run.new.workspace, &handover.token, run.num).await? {
+        return Err(race());
+    }
+    run.state.ties = true;
+    if !tx.save(run.num, run.state.version, &run.state).await? {
+        return Err(race());
+    }
+    let delivered = super::deliver::accept(tx, &deliver, run.clone()).await?;
+    run.arrivals = delivered.arrival;
+    Ok(Some(delivered))
+}
+
+fn duplicate(holder: &Run) -> Error {
+    Error::DuplicateRun { owner: holder.id(), status: holder.status() }
+}
+
+async fn reused<T: Tx>(tx: &mut T, start: &Start, holder: &Run) -> Result<Error> {
+    let rows = tx.ledgers(&[holder.num], 0).await?;
+    let first = rows.first().map(entries_of).transpose()?;
+    let pointers = match first.as_deref().and_then(<[Entry]>::first) {
+        Some(Entry::Created(created)) => {
+            let (before, now) = ((&created.workflow, &created.input), (&start.workflow, &start.input));
+            key::differences(before, now, &start.excluded)?
+        }
+        // The history is forgotten and only the hash of the input is left: it differs, nobody can say where.
+        _ => Vec::new(),
+    };
+    Ok(Error::KeyReused { owner: holder.id(), pointers })
+}

@@ -1,0 +1,45 @@
+//! The periodic pass: runs of dead nodes become due, what is past its retention is forgotten.
+
+use crate::error::Result;
+use crate::rules::finish::{Purge, purge};
+use crate::store::tx::{Tx, Verb};
+use crate::store::{Sweep, Swept};
+
+impl Verb for Sweep {
+    type Answer = Swept;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Swept> {
+        let mut swept = Swept::default();
+        for node in tx.dead_nodes().await? {
+            // Dead from here on, also for itself: it must not renew a lease whose runs are being given away.
+            tx.put_lease(node, None).await?;
+            let room = self.limit - swept.orphaned;
+            let found = tx.orphan(node, room).await?;
+            swept.orphaned += found;
+            if found == room {
+                swept.more = true;
+                break;
+            }
+            tx.delete_node(node).await?;
+        }
+        let purgeable = tx.purgeable(self.limit).await?;
+        swept.more |= purgeable.len() == self.limit;
+        for run in purgeable {
+            match purge(&run, tx.now()) {
+                Purge::History(next) => {
+                    tx.forget_history(run.num, next).await?;
+                    swept.histories += 1;
+                }
+                Purge::Run => {
+                    tx.forget_run(run.num).await?;
+                    swept.runs += 1;
+                }
+                Purge::Keep => {}
+            }
+        }
+        swept.once = tx.delete_expired_once(self.limit).await?;
+        swept.more |= swept.once == self.limit;
+        swept.next_due = tx.next_due().await?;
+        Ok(swept)
+    }
+}
