@@ -477,7 +477,7 @@ impl Ledger {
         };
         match entry {
             Entry::StepStarted { class, .. } if *class != Class::Keyed => {
-                drop(self.intents.insert(visit.clone()))
+                self.intents.insert(visit.clone());
             }
             Entry::StepInDoubt { .. } => self.doubts += 1,
             Entry::StepResolved { .. } => self.doubts -= 1,

@@ -63,6 +63,8 @@ impl Backend for MemoryStore {
 #[derive(Default)]
 struct Tables {
     runs: BTreeMap<i64, Run>,
+    /// Numbers are never given twice: a zombie's commit must not find another run under its own.
+    last_num: i64,
     ids: HashMap<RunId, i64>,
     keys: HashMap<(WorkspaceId, Scope, Key), i64>,
     due: BTreeSet<(WorkspaceId, Name, Time, i64)>,
@@ -142,7 +144,8 @@ impl Tx for MemoryTx<'_> {
             return Ok(None);
         }
         let tables = self.write();
-        let num = tables.runs.last_key_value().map_or(1, |(last, _)| last + 1);
+        tables.last_num += 1;
+        let num = tables.last_num;
         tables.ids.insert(new.id, num);
         tables.children.extend(new.parent.map(|parent| (parent, num)));
         let bare = State { due: None, node: None, purge: None, holds_key: false, ..state.clone() };

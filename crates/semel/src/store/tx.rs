@@ -270,3 +270,19 @@ pub(crate) fn now_or_never<F: Future>(future: F) -> F::Output {
         std::task::Poll::Pending => unreachable!("these rows never make a verb wait"),
     }
 }
+
+/// A duration as stored; what is longer than the store can count is for ever.
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+pub(crate) fn millis(duration: std::time::Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// Reads what [`millis`] wrote.
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+pub(crate) fn duration(millis: i64) -> std::time::Duration {
+    if millis == i64::MAX {
+        std::time::Duration::MAX
+    } else {
+        std::time::Duration::from_millis(millis.unsigned_abs())
+    }
+}

@@ -1,1 +1,105 @@
-//! SQLite.
+//! The SQLite store: one file, one process, one writer.
+//!
+//! All writes go through one thread that takes whatever is waiting, runs it in one transaction and makes it durable with
+//! one fsync: group commit without a timer ([`writer`]). Reads, and with them almost every duplicate start, go through
+//! another thread with its own connection and wait for no write ([`reader`]). Checkpoints run beside the writer
+//! ([`checkpoint`]).
+
+mod checkpoint;
+mod job;
+mod open;
+mod reader;
+mod tx;
+mod writer;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::receipts::ReceiptBuffer;
+use super::serve::Backend;
+use super::tx::Verb;
+use crate::clock::{Clock, SystemClock};
+use crate::error::Result;
+use job::Queue;
+
+#[cfg(feature = "testing")]
+pub use writer::CommitFault;
+
+/// How to open a SQLite store.
+pub struct SqliteOptions {
+    /// The file; it is created if it is not there.
+    pub path: PathBuf,
+    /// Where time comes from.
+    pub clock: Arc<dyn Clock>,
+    /// Memory for cached pages of the writer.
+    pub cache_bytes: usize,
+    /// A fault to inject into the next COMMIT, asked for before each.
+    #[cfg(feature = "testing")]
+    pub commit_fault: Option<Box<dyn FnMut() -> Option<CommitFault> + Send>>,
+}
+
+impl SqliteOptions {
+    /// The defaults: the machine's clock, 64 MiB of cache.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self {
+            path: path.into(),
+            clock: Arc::new(SystemClock::new()),
+            cache_bytes: 64 * 1024 * 1024,
+            #[cfg(feature = "testing")]
+            commit_fault: None,
+        }
+    }
+}
+
+/// A store in one SQLite file. Clones share it; it is closed when the last is gone, or by
+/// [`close`](super::Store::close).
+#[derive(Clone)]
+pub struct SqliteStore(Arc<Inner>);
+
+struct Inner {
+    clock: Arc<dyn Clock>,
+    buffer: ReceiptBuffer,
+    writes: Queue,
+    reads: Queue,
+}
+
+impl SqliteStore {
+    /// Opens the file, or creates it.
+    ///
+    /// A file that another process has open is refused, and so is one that a newer Semel has written. Nodes of an
+    /// earlier process are dead by definition: their runs are due at the first sweep.
+    pub async fn open(options: SqliteOptions) -> Result<Self> {
+        tokio::task::spawn_blocking(move || Self::open_blocking(options))
+            .await
+            .map_err(|e| crate::Error::Open { what: "the SQLite store".to_owned(), source: e.into() })?
+    }
+
+    fn open_blocking(options: SqliteOptions) -> Result<Self> {
+        let clock = options.clock.clone();
+        let file = open::File::open(&options)?;
+        let reads = reader::spawn(&file, clock.clone())?;
+        let writes = writer::spawn(file, options)?;
+        Ok(Self(Arc::new(Inner { clock, buffer: ReceiptBuffer::default(), writes, reads })))
+    }
+}
+
+impl Backend for SqliteStore {
+    async fn execute<V: Verb>(&self, verb: V) -> Result<V::Answer> {
+        let queue = if V::READS { &self.0.reads } else { &self.0.writes };
+        queue.ask(verb).await
+    }
+
+    async fn stop(&self) -> Result<()> {
+        self.0.reads.stop().await;
+        self.0.writes.stop().await;
+        Ok(())
+    }
+
+    fn buffer(&self) -> &ReceiptBuffer {
+        &self.0.buffer
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        &*self.0.clock
+    }
+}

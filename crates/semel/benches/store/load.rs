@@ -1,0 +1,197 @@
+//! The loads: callers that each await their answer before they ask again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use semel::Result;
+use semel::clock::{Clock, SystemClock};
+use semel::id::{NodeId, RunId, WorkspaceId};
+use semel::rules::entry::{Class, Entry};
+use semel::rules::json::Payload;
+use semel::rules::key::Key;
+use semel::rules::ledger::Ledger;
+use semel::rules::path::{Name, Path, Visit};
+use semel::rules::run::Run;
+use semel::rules::start::Start;
+use semel::store::{Lease, LeaseAct, Store};
+use tokio::task::JoinSet;
+
+use crate::report::{Latencies, Rate};
+
+/// A store under load.
+#[derive(Clone)]
+pub(crate) struct Load {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) clock: Arc<SystemClock>,
+    node: NodeId,
+}
+
+impl Load {
+    pub(crate) async fn new(store: Arc<dyn Store>) -> Result<Self> {
+        let clock = Arc::new(SystemClock::new());
+        let node = NodeId(clock.uuid());
+        store.lease(Lease { node, act: LeaseAct::Join(Duration::from_secs(24 * 3600)) }).await?;
+        Ok(Self { store, clock, node })
+    }
+
+    fn request(&self, key: Option<&str>) -> Result<Start> {
+        let key = key.map(Key::new).transpose()?;
+        let input = Payload::parse(r#"{"order":4711,"cents":1999}"#)?;
+        let run = RunId(self.clock.uuid());
+        Ok(Start::new(WorkspaceId::DEFAULT, run, Name::new("order")?, input, key))
+    }
+
+    /// A new run that this process drives, as its ledger.
+    async fn driven(&self) -> Result<Ledger> {
+        let start = Start { claim: Some(self.node), ..self.request(None)? };
+        let started = self.store.start(start).await?;
+        let entries = self.store.ledger(WorkspaceId::DEFAULT, started.run.id(), 1).await?;
+        Ok(ledger(started.run, entries.into_iter().map(|n| n.entry)))
+    }
+
+    /// `callers` runs commit one step after the other for a while.
+    pub(crate) async fn commits(&self, callers: usize, time: Duration) -> Result<Rate> {
+        let mut runs = Vec::with_capacity(callers);
+        for _ in 0..callers {
+            runs.push(self.driven().await?);
+        }
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut tasks = JoinSet::new();
+        let begun = Instant::now();
+        for mut run in runs {
+            let (load, stop) = (self.clone(), stop.clone());
+            tasks.spawn(async move {
+                let mut latencies = Latencies::default();
+                for n in 1.. {
+                    if stop.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    let asked = Instant::now();
+                    load.step(&mut run, n).await?;
+                    latencies.add(asked.elapsed());
+                }
+                Ok::<_, semel::Error>(latencies)
+            });
+        }
+        tokio::time::sleep(time).await;
+        stop.store(true, Ordering::Relaxed);
+        let elapsed = begun.elapsed();
+        let mut all = Latencies::default();
+        while let Some(latencies) = tasks.join_next().await {
+            all.merge(&latencies.expect("a caller does not panic")?);
+        }
+        Ok(all.rate(elapsed))
+    }
+
+    /// One step: its start and its result in one commit.
+    async fn step(&self, run: &mut Ledger, n: usize) -> Result<()> {
+        let step = Visit::first(Path::of(&Name::new(&format!("step-{n}"))?));
+        let value = Payload::parse("{\"charge\":\"ch_0123456789\"}")?;
+        run.record(Entry::StepStarted { step: step.clone(), attempt: 1, class: Class::Keyed })
+            .expect("a new step");
+        run.record(Entry::StepCompleted { step, value }).expect("a started step");
+        self.store.commit(run.commit().expect("two entries")).await.map(drop)
+    }
+
+    /// Whole runs of five steps, until `entries` ledger entries are there. Calls back with the number so far.
+    pub(crate) async fn whole_runs(
+        &self,
+        callers: usize,
+        entries: u64,
+        mut seen: impl FnMut(u64),
+    ) -> Result<()> {
+        const STEPS: usize = 5;
+        let done = Arc::new(AtomicU64::new(0));
+        let mut tasks = JoinSet::new();
+        for _ in 0..callers {
+            let (load, done) = (self.clone(), done.clone());
+            tasks.spawn(async move {
+                while done.load(Ordering::Relaxed) < entries {
+                    let mut run = load.driven().await?;
+                    for n in 1..=STEPS {
+                        load.step(&mut run, n).await?;
+                    }
+                    run.record(Entry::Completed { value: Payload::null() }).expect("a running run");
+                    load.store.commit(run.commit().expect("one entry")).await?;
+                    done.fetch_add(run.run().state.version, Ordering::Relaxed);
+                }
+                Ok::<_, semel::Error>(())
+            });
+        }
+        while let Some(ended) = tasks.join_next().await {
+            ended.expect("a caller does not panic")?;
+            seen(done.load(Ordering::Relaxed));
+        }
+        Ok(())
+    }
+
+    /// `callers` tasks start runs for a while, each under a new key, or all under `keys` keys that are in use.
+    pub(crate) async fn starts(&self, callers: usize, keys: Option<usize>, time: Duration) -> Result<Rate> {
+        for n in 0..keys.unwrap_or(0) {
+            self.store.start(self.request(Some(&format!("known-{n}")))?).await?;
+        }
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut tasks = JoinSet::new();
+        let begun = Instant::now();
+        for caller in 0..callers {
+            let (load, stop) = (self.clone(), stop.clone());
+            tasks.spawn(async move {
+                let mut latencies = Latencies::default();
+                for n in caller.. {
+                    if stop.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    let key = keys.map(|keys| format!("known-{}", n % keys));
+                    let request = load.request(key.as_deref())?;
+                    let asked = Instant::now();
+                    let started = load.store.start(request).await?;
+                    latencies.add(asked.elapsed());
+                    assert_eq!(
+                        started.created(),
+                        keys.is_none(),
+                        "a duplicate creates nothing, a new key creates"
+                    );
+                }
+                Ok::<_, semel::Error>(latencies)
+            });
+        }
+        tokio::time::sleep(time).await;
+        stop.store(true, Ordering::Relaxed);
+        let elapsed = begun.elapsed();
+        let mut all = Latencies::default();
+        while let Some(latencies) = tasks.join_next().await {
+            all.merge(&latencies.expect("a caller does not panic")?);
+        }
+        Ok(all.rate(elapsed))
+    }
+
+    /// Many equal starts at once; how many runs they made.
+    pub(crate) async fn equal_starts(&self, callers: usize, starts: usize) -> Result<usize> {
+        let key = self.clock.uuid().to_string();
+        let mut tasks = JoinSet::new();
+        for _ in 0..callers {
+            let (load, key) = (self.clone(), key.clone());
+            tasks.spawn(async move {
+                let mut runs = Vec::new();
+                for _ in 0..starts / callers {
+                    let started = load.store.start(load.request(Some(&key))?).await?;
+                    runs.push((started.run.id(), started.created()));
+                }
+                Ok::<_, semel::Error>(runs)
+            });
+        }
+        let mut all = Vec::new();
+        while let Some(runs) = tasks.join_next().await {
+            all.extend(runs.expect("a caller does not panic")?);
+        }
+        let distinct: std::collections::HashSet<_> = all.iter().map(|(run, _)| *run).collect();
+        let created = all.iter().filter(|(_, created)| *created).count();
+        assert_eq!(distinct.len(), created, "every start answers with a run that one of them created");
+        Ok(created)
+    }
+}
+
+fn ledger(run: Run, entries: impl IntoIterator<Item = Entry>) -> Ledger {
+    Ledger::read(run, entries).expect("the store keeps what the rules accepted")
+}

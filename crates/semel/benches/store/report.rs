@@ -1,0 +1,85 @@
+//! Figures: latencies, rates, the memory of this process, and the file they are written to.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+/// Latencies in buckets of about 3 %: flat in memory, whatever their number.
+#[derive(Clone)]
+pub(crate) struct Latencies(Vec<u64>);
+
+const BUCKETS_PER_DOUBLING: f64 = 23.0;
+
+impl Default for Latencies {
+    fn default() -> Self {
+        Self(vec![0; 1_000])
+    }
+}
+
+impl Latencies {
+    pub(crate) fn add(&mut self, latency: Duration) {
+        let nanos = latency.as_nanos().max(1) as f64;
+        let bucket = (nanos.log2() * BUCKETS_PER_DOUBLING) as usize;
+        let last = self.0.len() - 1;
+        self.0[bucket.min(last)] += 1;
+    }
+
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.0.iter_mut().zip(&other.0).for_each(|(a, b)| *a += b);
+    }
+
+    pub(crate) fn rate(&self, elapsed: Duration) -> Rate {
+        let count: u64 = self.0.iter().sum();
+        Rate {
+            per_second: count as f64 / elapsed.as_secs_f64(),
+            p50_micros: self.quantile(0.5),
+            p99_micros: self.quantile(0.99),
+        }
+    }
+
+    fn quantile(&self, share: f64) -> f64 {
+        let wanted = (self.0.iter().sum::<u64>() as f64 * share) as u64;
+        let mut seen = 0;
+        let bucket = self.0.iter().position(|count| {
+            seen += count;
+            seen > wanted
+        });
+        bucket.map_or(0.0, |bucket| 2f64.powf(bucket as f64 / BUCKETS_PER_DOUBLING) / 1_000.0)
+    }
+}
+
+/// What a load came to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rate {
+    pub(crate) per_second: f64,
+    pub(crate) p50_micros: f64,
+    pub(crate) p99_micros: f64,
+}
+
+impl Rate {
+    pub(crate) fn json(&self) -> Value {
+        json!({
+            "perSecond": self.per_second.round(),
+            "p50Micros": self.p50_micros.round(),
+            "p99Micros": self.p99_micros.round(),
+        })
+    }
+}
+
+impl std::fmt::Display for Rate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "{:>9.0}/s  p50 {:>7.0} µs  p99 {:>7.0} µs",
+            self.per_second, self.p50_micros, self.p99_micros
+        )
+    }
+}
+
+/// The resident memory of this process in MiB.
+pub(crate) fn rss_mib() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap_or_default();
+    let kib: f64 = line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).unwrap_or_default();
+    kib / 1024.0
+}

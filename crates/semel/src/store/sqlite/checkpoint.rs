@@ -1,0 +1,90 @@
+//! Checkpoints: the write-ahead log is carried over into the file beside the writer.
+//!
+//! A checkpoint of its own connection does the bulk while the writer goes on. It can never finish under load, because the
+//! log grows meanwhile; so, when it is through, the writer does the small rest between two batches, after which SQLite
+//! begins the log anew. Without that rest the log would grow for as long as the load lasts.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+
+use rusqlite::Connection;
+
+use super::open::File;
+use crate::error::{Error, Result};
+
+/// A log of this many pages is carried over: 64 MiB, so that checkpoints are rare and recovery after a crash is short.
+const LOG_PAGES: u32 = 16_384;
+
+/// The writer's side of the checkpoints.
+pub(super) struct Checkpoints {
+    wake: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+    log_pages: Arc<AtomicU32>,
+    running: Arc<AtomicBool>,
+    bulk_done: Arc<AtomicBool>,
+}
+
+impl Checkpoints {
+    pub(super) fn spawn(file: &File) -> Result<Self> {
+        let conn = file.connect()?;
+        let (wake, woken) = channel::<()>();
+        let (running, bulk_done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let (still_running, done) = (running.clone(), bulk_done.clone());
+        let work = move || {
+            while woken.recv().is_ok() {
+                if carry_over(&conn) {
+                    done.store(true, Ordering::Release);
+                }
+                still_running.store(false, Ordering::Release);
+            }
+        };
+        let started = std::thread::Builder::new().name("semel-checkpoint".to_owned()).spawn(work);
+        let thread = started
+            .map_err(|e| Error::Open { what: "the checkpoint's thread".to_owned(), source: e.into() })?;
+        Ok(Self { wake: Some(wake), thread: Some(thread), log_pages: Arc::default(), running, bulk_done })
+    }
+
+    /// Lets the writer's connection tell how long the log is.
+    pub(super) fn watch(&self, conn: &mut Connection) -> rusqlite::Result<()> {
+        let log_pages = self.log_pages.clone();
+        conn.wal_hook(Some(move |_: &mut rusqlite::hooks::Wal, pages: std::ffi::c_int| {
+            log_pages.store(pages.unsigned_abs(), Ordering::Relaxed);
+            Ok(())
+        }))
+    }
+
+    /// Called by the writer between two batches.
+    pub(super) fn between_batches(&self, conn: &Connection) {
+        if self.bulk_done.swap(false, Ordering::Acquire) {
+            carry_over(conn);
+        } else if self.log_pages.load(Ordering::Relaxed) > LOG_PAGES
+            && !self.running.swap(true, Ordering::Acquire)
+        {
+            let wake = self.wake.as_ref().expect("taken only when dropped");
+            wake.send(()).expect("the thread lives as long as this sender");
+        }
+    }
+}
+
+/// The thread's connection is closed before the file's lock is given up.
+impl Drop for Checkpoints {
+    fn drop(&mut self) {
+        self.wake = None;
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the checkpoint's thread panicked");
+        }
+    }
+}
+
+/// Carries over what no reader still needs to see in the log.
+fn carry_over(conn: &Connection) -> bool {
+    let done = conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+    if let Err(error) = &done {
+        tracing::warn!(%error, "a checkpoint failed; the write-ahead log grows until one succeeds");
+    }
+    done.is_ok()
+}

@@ -1,0 +1,117 @@
+//! Jobs for a thread that owns a connection: a verb, and where its answer goes.
+
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::{oneshot, watch};
+
+use super::tx::SqliteTx;
+use crate::error::{Error, Result};
+use crate::store::tx::{Verb, now_or_never};
+
+/// How many jobs one transaction takes at most: enough to share an fsync among all of a large process's runs, few enough
+/// that the first of them does not wait long for the last.
+pub(super) const MAX_BATCH: usize = 8_192;
+
+/// A verb with its type hidden.
+pub(super) trait Job: Send {
+    /// Runs it and keeps the answer. False if the transaction must not be committed with it: a statement failed, or
+    /// it was refused after it had written.
+    fn run(&mut self, tx: &mut SqliteTx) -> bool;
+    /// Sends the answer.
+    fn answer(self: Box<Self>);
+    /// Sends this error instead.
+    fn fail(self: Box<Self>, error: Error);
+}
+
+struct VerbJob<V: Verb> {
+    verb: V,
+    answer: Option<Result<V::Answer>>,
+    reply: oneshot::Sender<Result<V::Answer>>,
+}
+
+impl<V: Verb> Job for VerbJob<V> {
+    fn run(&mut self, tx: &mut SqliteTx) -> bool {
+        let before = tx.writes.get();
+        let answer = now_or_never(self.verb.run(tx));
+        let sound = match &answer {
+            Ok(_) => true,
+            Err(Error::Unavailable(_) | Error::Corrupt { .. }) => false,
+            Err(_) => tx.writes.get() == before,
+        };
+        self.answer = Some(answer);
+        sound
+    }
+
+    fn answer(self: Box<Self>) {
+        let answer = self.answer.expect("a job is answered after it ran");
+        // A caller that no longer waits has been cancelled; the write stands all the same.
+        drop(self.reply.send(answer));
+    }
+
+    fn fail(self: Box<Self>, error: Error) {
+        drop(self.reply.send(Err(error)));
+    }
+}
+
+/// The way to such a thread.
+pub(super) struct Queue {
+    jobs: UnboundedSender<Box<dyn Job>>,
+    stop: watch::Sender<bool>,
+    gone: watch::Receiver<()>,
+}
+
+/// The thread's end of it.
+pub(super) struct Jobs {
+    jobs: UnboundedReceiver<Box<dyn Job>>,
+    stop: watch::Receiver<bool>,
+    /// Dropped when the thread ends.
+    _gone: watch::Sender<()>,
+}
+
+/// A queue and its two ends.
+pub(super) fn queue() -> (Queue, Jobs) {
+    let (sender, receiver) = unbounded_channel();
+    let (stop, stopped) = watch::channel(false);
+    let (gone_sender, gone) = watch::channel(());
+    (Queue { jobs: sender, stop, gone }, Jobs { jobs: receiver, stop: stopped, _gone: gone_sender })
+}
+
+impl Queue {
+    /// Sends a verb and waits for its answer.
+    pub(super) async fn ask<V: Verb>(&self, verb: V) -> Result<V::Answer> {
+        let (reply, answer) = oneshot::channel();
+        let closed = || Error::Unavailable("the store is closed".into());
+        self.jobs.send(Box::new(VerbJob { verb, answer: None, reply })).map_err(|_| closed())?;
+        answer.await.map_err(|_| closed())?
+    }
+
+    /// Lets the thread finish what it has, and waits until it is gone.
+    pub(super) async fn stop(&self) {
+        self.stop.send_replace(true);
+        // A job that does nothing wakes the thread if it waits.
+        drop(self.jobs.send(Box::new(Nothing)));
+        let mut gone = self.gone.clone();
+        while gone.changed().await.is_ok() {}
+    }
+}
+
+impl Jobs {
+    /// Waits for jobs and takes all there are, up to [`MAX_BATCH`]. False when there will be none any more.
+    pub(super) fn take(&mut self, jobs: &mut Vec<Box<dyn Job>>) -> bool {
+        if *self.stop.borrow() {
+            self.jobs.close();
+        }
+        self.jobs.blocking_recv_many(jobs, MAX_BATCH) > 0
+    }
+}
+
+struct Nothing;
+
+impl Job for Nothing {
+    fn run(&mut self, _: &mut SqliteTx) -> bool {
+        true
+    }
+
+    fn answer(self: Box<Self>) {}
+
+    fn fail(self: Box<Self>, _: Error) {}
+}

@@ -1,0 +1,104 @@
+//! Opening the file: the lock, the pragmas, the migrations.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags};
+
+use super::SqliteOptions;
+use crate::error::{Error, Result};
+
+/// The schema, one script per version. A new version is appended; what has been released is never changed.
+const MIGRATIONS: [&str; 1] = [include_str!("schema.sql")];
+
+/// Marks the file as ours (`Sml1`), so that a foreign database is not taken for one of an earlier version.
+const APPLICATION_ID: i64 = 0x536d_6c31;
+
+/// An open store file: where it is, and the lock that keeps other processes out.
+pub(super) struct File {
+    pub(super) path: PathBuf,
+    cache_bytes: usize,
+    _lock: fs::File,
+}
+
+impl File {
+    /// Locks the file and brings its schema up to date.
+    pub(super) fn open(options: &SqliteOptions) -> Result<Self> {
+        let path = options.path.clone();
+        let lock = lock(&path)?;
+        let file = Self { path, cache_bytes: options.cache_bytes, _lock: lock };
+        let mut conn = file.connect()?;
+        migrate(&mut conn).map_err(|e| file.cannot_open(e))?;
+        // Whoever had the file before is gone, and their leases with them.
+        conn.execute("UPDATE nodes SET lease = NULL", []).map_err(|e| file.cannot_open(e.into()))?;
+        Ok(file)
+    }
+
+    /// The connection that writes.
+    pub(super) fn connect(&self) -> Result<Connection> {
+        let conn = Connection::open(&self.path).map_err(|e| self.cannot_open(e.into()))?;
+        let pragmas = || -> rusqlite::Result<()> {
+            conn.busy_timeout(Duration::from_secs(10))?;
+            conn.pragma_update(None, "journal_mode", "wal")?;
+            conn.pragma_update(None, "synchronous", "full")?;
+            // Checkpoints are made beside the writer, not in its way.
+            conn.pragma_update(None, "wal_autocheckpoint", 0)?;
+            conn.pragma_update(None, "temp_store", "memory")?;
+            conn.pragma_update(None, "cache_size", -((self.cache_bytes / 1024) as i64))
+        };
+        pragmas().map_err(|e| self.cannot_open(e.into()))?;
+        Ok(conn)
+    }
+
+    /// A connection that only reads.
+    pub(super) fn connect_reader(&self) -> Result<Connection> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let conn = Connection::open_with_flags(&self.path, flags).map_err(|e| self.cannot_open(e.into()))?;
+        conn.busy_timeout(Duration::from_secs(10)).map_err(|e| self.cannot_open(e.into()))?;
+        Ok(conn)
+    }
+
+    fn cannot_open(&self, error: crate::error::Source) -> Error {
+        match error.downcast::<Error>() {
+            Ok(error) => *error,
+            Err(source) => Error::Open { what: self.path.display().to_string(), source },
+        }
+    }
+}
+
+/// SQLite's own locks let several processes write in turns. Ours says that there is one: the writer's view of the
+/// nodes, and the recovery of their runs at start, rely on it.
+fn lock(path: &Path) -> Result<fs::File> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".lock");
+    let what = || Path::new(&name).display().to_string();
+    let file = fs::OpenOptions::new().create(true).truncate(false).write(true).open(&name);
+    let file = file.map_err(|e| Error::Open { what: what(), source: e.into() })?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(fs::TryLockError::WouldBlock) => Err(Error::Locked { path: path.display().to_string() }),
+        Err(fs::TryLockError::Error(e)) => Err(Error::Open { what: what(), source: e.into() }),
+    }
+}
+
+fn migrate(conn: &mut Connection) -> Result<(), crate::error::Source> {
+    let found: i64 = conn.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    let id: i64 = conn.query_row("PRAGMA application_id", [], |row| row.get(0))?;
+    let tables: i64 = conn.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+    if id != APPLICATION_ID && (found != 0 || tables != 0) {
+        return Err("it is a SQLite database, but not one of Semel's; choose another file".into());
+    }
+    let known = MIGRATIONS.len() as i64;
+    if found > known {
+        return Err(Box::new(Error::NewerSchema { found, known }));
+    }
+    for (version, script) in (1..).zip(MIGRATIONS).skip(found as usize) {
+        let tx = conn.transaction()?;
+        tx.execute_batch(script)?;
+        tx.pragma_update(None, "user_version", version)?;
+        tx.pragma_update(None, "application_id", APPLICATION_ID)?;
+        tx.commit()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,42 @@
+//! The thread that reads. It sees what is durable, never what is being written.
+
+use std::sync::Arc;
+
+use super::job::{Jobs, Queue, queue};
+use super::open::File;
+use super::tx::SqliteTx;
+use crate::clock::Clock;
+use crate::error::{Error, Result};
+
+pub(super) fn spawn(file: &File, clock: Arc<dyn Clock>) -> Result<Queue> {
+    let tx = SqliteTx::new(file.connect_reader()?, clock.now());
+    let (queue, jobs) = queue();
+    let started =
+        std::thread::Builder::new().name("semel-reader".to_owned()).spawn(move || read(tx, jobs, &*clock));
+    started.map_err(|e| Error::Open { what: "the reader's thread".to_owned(), source: e.into() })?;
+    Ok(queue)
+}
+
+fn read(mut tx: SqliteTx, mut jobs: Jobs, clock: &dyn Clock) {
+    let mut batch = Vec::new();
+    while jobs.take(&mut batch) {
+        tx.now = clock.now();
+        // One view for all that were waiting: it begins after the last of them was asked, so each sees every write
+        // that was answered before.
+        let begun = tx.conn.execute_batch("BEGIN");
+        for mut job in batch.drain(..) {
+            match &begun {
+                Ok(()) => {
+                    job.run(&mut tx);
+                    job.answer();
+                }
+                Err(error) => job.fail(Error::Unavailable(error.to_string().into())),
+            }
+        }
+        if begun.is_ok()
+            && let Err(error) = tx.conn.execute_batch("COMMIT")
+        {
+            tracing::warn!(%error, "a read transaction did not end");
+        }
+    }
+}

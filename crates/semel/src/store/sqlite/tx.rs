@@ -1,0 +1,574 @@
+//! The rows in SQLite. One connection, one transaction at a time; nothing here waits or decides.
+
+use std::cell::Cell;
+
+use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, Row, params};
+use uuid::Uuid;
+
+use crate::clock::Time;
+use crate::error::{Error, Result};
+use crate::id::{NodeId, RunId, WorkspaceId};
+use crate::rules::deliver::PastCall;
+use crate::rules::entry::Message;
+use crate::rules::json::Payload;
+use crate::rules::key::{CallId, Fingerprint, Key, Label, Scope, Token};
+use crate::rules::once::OnceRow;
+use crate::rules::path::{Name, Visit};
+use crate::rules::receipt::{ReceiptKind, Receipts};
+use crate::rules::run::{NewRun, Retention, Run, State};
+use crate::rules::status::Status;
+use crate::store::Query;
+use crate::store::tx::{HeldOnce, InboxRow, LedgerRow, Tx, Watcher, duration, message_text, millis};
+
+/// The columns of a run, in the order in which [`read_run`] reads them.
+const RUN: &str = "num, version, status, stalls, arrivals, due, node, ended, purge, holds_key, ties, purged, id, workspace, \
+     workflow, workflow_version, scope, key, fingerprint, lineage, parent, keep_history, keep_key, created";
+
+/// A transaction: the writer's, or a reader's.
+pub(super) struct SqliteTx {
+    pub(super) conn: Connection,
+    pub(super) now: Time,
+    /// Writes so far, to hold verbs to deciding before they write.
+    pub(super) writes: Cell<usize>,
+}
+
+/// A statement failed: the transaction is of no more use.
+pub(super) fn failed(error: rusqlite::Error) -> Error {
+    Error::Unavailable(Box::new(error))
+}
+
+impl SqliteTx {
+    pub(super) fn new(conn: Connection, now: Time) -> Self {
+        conn.set_prepared_statement_cache_capacity(128);
+        Self { conn, now, writes: Cell::new(0) }
+    }
+
+    fn statement(&self, sql: &str) -> Result<CachedStatement<'_>> {
+        self.conn.prepare_cached(sql).map_err(failed)
+    }
+
+    /// Runs a statement that changes something; how many rows it changed.
+    fn write(&self, sql: &str, params: impl Params) -> Result<usize> {
+        let changed = self.statement(sql)?.execute(params).map_err(failed)?;
+        self.writes.set(self.writes.get() + changed);
+        Ok(changed)
+    }
+
+    fn first<R>(
+        &self,
+        sql: &str,
+        params: impl Params,
+        read: impl FnOnce(&Row<'_>) -> rusqlite::Result<R>,
+    ) -> Result<Option<R>> {
+        self.statement(sql)?.query_row(params, read).optional().map_err(failed)
+    }
+
+    fn all<R>(
+        &self,
+        sql: &str,
+        params: impl Params,
+        read: impl FnMut(&Row<'_>) -> rusqlite::Result<R>,
+    ) -> Result<Vec<R>> {
+        self.statement(sql)?
+            .query_map(params, read)
+            .map_err(failed)?
+            .collect::<rusqlite::Result<_>>()
+            .map_err(failed)
+    }
+
+    fn run_where(&self, condition: &'static str, params: impl Params) -> Result<Option<Run>> {
+        self.first(&format!("SELECT {RUN} FROM runs WHERE {condition}"), params, read_run)
+    }
+}
+
+fn read_run(row: &Row<'_>) -> rusqlite::Result<Run> {
+    let state = State {
+        version: row.get(1)?,
+        status: row.get(2)?,
+        stalls: row.get(3)?,
+        due: row.get::<_, Option<i64>>(5)?.map(Time),
+        node: row.get::<_, Option<Id>>(6)?.map(|id| NodeId(id.0)),
+        ended: row.get::<_, Option<i64>>(7)?.map(Time),
+        purge: row.get::<_, Option<i64>>(8)?.map(Time),
+        holds_key: row.get(9)?,
+        ties: row.get(10)?,
+    };
+    let new = NewRun {
+        id: RunId(row.get::<_, Id>(12)?.0),
+        workspace: WorkspaceId(row.get::<_, Id>(13)?.0),
+        workflow: row.get::<_, Text<Name>>(14)?.0,
+        workflow_version: row.get::<_, Text<Name>>(15)?.0,
+        scope: Scope::stored(row.get(16)?),
+        key: row.get::<_, Text<Key>>(17)?.0,
+        fingerprint: Fingerprint(row.get(18)?),
+        lineage: RunId(row.get::<_, Id>(19)?.0),
+        parent: row.get::<_, Option<Id>>(20)?.map(|id| RunId(id.0)),
+        retention: Retention { history: duration(row.get(21)?), key: duration(row.get(22)?) },
+        created: Time(row.get(23)?),
+    };
+    Ok(Run { num: row.get(0)?, new, state, arrivals: row.get(4)?, purged: row.get(11)? })
+}
+
+impl Tx for SqliteTx {
+    fn now(&self) -> Time {
+        self.now
+    }
+
+    async fn insert_run(&mut self, new: &NewRun, state: &State) -> Result<Option<i64>> {
+        let sql = "INSERT INTO runs (version, status, stalls, arrivals, due, node, ended, purge, holds_key, ties, purged, \
+             id, workspace, workflow, workflow_version, scope, key, fingerprint, lineage, parent, keep_history, keep_key, \
+             created) VALUES (?,?,?,0,?,?,?,?,?,?,0,?,?,?,?,?,?,?,?,?,?,?,?) \
+             ON CONFLICT (workspace, scope, key) WHERE holds_key DO NOTHING";
+        let inserted = self.write(
+            sql,
+            params![
+                state.version,
+                state.status,
+                state.stalls,
+                state.due,
+                state.node,
+                state.ended,
+                state.purge,
+                state.holds_key,
+                state.ties,
+                new.id,
+                new.workspace,
+                new.workflow.as_str(),
+                new.workflow_version.as_str(),
+                new.scope.as_str(),
+                new.key.as_str(),
+                new.fingerprint.0,
+                new.lineage,
+                new.parent,
+                millis(new.retention.history),
+                millis(new.retention.key),
+                new.created,
+            ],
+        )?;
+        Ok((inserted == 1).then(|| self.conn.last_insert_rowid()))
+    }
+
+    async fn holder(&mut self, workspace: WorkspaceId, scope: &Scope, key: &Key) -> Result<Option<Run>> {
+        let condition = "workspace = ? AND scope = ? AND key = ? AND holds_key";
+        self.run_where(condition, params![workspace, scope.as_str(), key.as_str()])
+    }
+
+    async fn run(&mut self, id: RunId) -> Result<Option<Run>> {
+        self.run_where("id = ?", [id])
+    }
+
+    async fn run_at(&mut self, num: i64) -> Result<Option<Run>> {
+        self.run_where("num = ?", [num])
+    }
+
+    async fn status(&mut self, id: RunId) -> Result<Option<Status>> {
+        self.first("SELECT status FROM runs WHERE id = ?", [id], |row| row.get(0))
+    }
+
+    async fn save(&mut self, num: i64, expected: u64, state: &State) -> Result<bool> {
+        let sql = "UPDATE runs SET version = ?3, status = ?4, stalls = ?5, due = ?6, node = ?7, ended = ?8, purge = ?9, \
+             holds_key = ?10, ties = ?11 WHERE num = ?1 AND version = ?2";
+        let State { version, status, stalls, due, node, ended, purge, holds_key, ties } = state;
+        let changed = self.write(
+            sql,
+            params![num, expected, version, status, stalls, due, node, ended, purge, holds_key, ties],
+        )?;
+        Ok(changed == 1)
+    }
+
+    async fn advance(&mut self, num: i64, expected: u64, count: u64, text: &str) -> Result<bool> {
+        // Touches no index: the columns it sets are in none.
+        let sql = "UPDATE runs SET version = ?3, stalls = 0 WHERE num = ?1 AND version = ?2 AND status = 1";
+        if self.write(sql, [num, expected as i64, (expected + count) as i64])? == 0 {
+            return Ok(false);
+        }
+        self.append(num, expected, text).await?;
+        Ok(true)
+    }
+
+    async fn due(&mut self, workflows: &[(WorkspaceId, Name)], limit: usize) -> Result<Vec<Run>> {
+        let sql = format!(
+            "SELECT {RUN} FROM runs WHERE workspace = ? AND workflow = ? AND due <= ? ORDER BY due, num LIMIT ?"
+        );
+        let mut found = Vec::new();
+        for (workspace, name) in workflows {
+            found.extend(self.all(
+                &sql,
+                params![workspace, name.as_str(), self.now, limit as i64],
+                read_run,
+            )?);
+        }
+        found.sort_by_key(|run| (run.state.due, run.num));
+        found.dedup_by_key(|run| run.num);
+        found.truncate(limit);
+        Ok(found)
+    }
+
+    async fn next_due(&mut self) -> Result<Option<Time>> {
+        let next: Option<Option<i64>> =
+            self.first("SELECT min(due) FROM runs WHERE due IS NOT NULL", [], |row| row.get(0))?;
+        Ok(next.flatten().map(Time))
+    }
+
+    async fn open_children(&mut self, parent: RunId) -> Result<Vec<Run>> {
+        self.all(
+            &format!("SELECT {RUN} FROM runs WHERE parent = ? AND status < 4 ORDER BY num"),
+            [parent],
+            read_run,
+        )
+    }
+
+    async fn list(&mut self, query: &Query) -> Result<Vec<Run>> {
+        let mut sql = format!("SELECT {RUN} FROM runs WHERE workspace = ?1 AND num < ?2");
+        if let Some(status) = query.status {
+            // Spelt out, so that the planner sees that the partial index applies.
+            sql += &format!(" AND status = {}", status.code());
+        }
+        sql +=
+            " AND (?3 IS NULL OR workflow = ?3) AND (?4 IS NULL OR created >= ?4) ORDER BY num DESC LIMIT ?5";
+        let (workflow, before) =
+            (query.workflow.as_ref().map(Name::as_str), query.before.unwrap_or(i64::MAX));
+        self.all(&sql, params![query.workspace, before, workflow, query.since, query.limit as i64], read_run)
+    }
+
+    async fn append(&mut self, num: i64, seq: u64, text: &str) -> Result<()> {
+        let sql = "INSERT INTO ledger (run, seq, at, entries) VALUES (?, ?, ?, ?)";
+        self.write(sql, params![num, seq, self.now, text]).map(drop)
+    }
+
+    async fn ledgers(&mut self, nums: &[i64], from: u64) -> Result<Vec<LedgerRow>> {
+        // Entry number `from` stands in the last commit with fewer entries before it.
+        let sql = "SELECT run, seq, at, entries FROM ledger WHERE run = ?1 AND seq >= \
+             coalesce((SELECT max(seq) FROM ledger WHERE run = ?1 AND seq < ?2), 0) ORDER BY seq";
+        let mut rows = Vec::new();
+        for num in nums {
+            rows.extend(self.all(sql, params![num, from], read_ledger)?);
+        }
+        Ok(rows)
+    }
+
+    async fn ledger_tail(&mut self, num: i64, limit: usize) -> Result<Vec<LedgerRow>> {
+        let sql = "SELECT run, seq, at, entries FROM ledger WHERE run = ? ORDER BY seq DESC LIMIT ?";
+        self.all(sql, params![num, limit as i64], read_ledger)
+    }
+
+    async fn arrive(&mut self, num: i64, message: &Message) -> Result<Option<u64>> {
+        let sql = "UPDATE runs SET arrivals = arrivals + 1, \
+             due = CASE WHEN status = 2 THEN min(coalesce(due, ?2), ?2) ELSE due END \
+             WHERE num = ?1 AND status < 4 RETURNING arrivals";
+        let arrival = self.first(sql, params![num, self.now], |row| row.get::<_, u64>(0))?;
+        if let Some(arrival) = arrival {
+            let sql = "INSERT INTO inbox (run, arrival, at, message) VALUES (?, ?, ?, ?)";
+            self.write(sql, params![num, arrival, self.now, message_text(message)])?;
+        }
+        Ok(arrival)
+    }
+
+    async fn inboxes(&mut self, nums: &[i64]) -> Result<Vec<InboxRow>> {
+        let sql = "SELECT run, arrival, at, message FROM inbox WHERE run = ? ORDER BY arrival";
+        let mut rows = Vec::new();
+        for num in nums {
+            let read = |row: &Row<'_>| {
+                Ok(InboxRow {
+                    num: row.get(0)?,
+                    arrival: row.get(1)?,
+                    at: Time(row.get(2)?),
+                    text: row.get(3)?,
+                })
+            };
+            rows.extend(self.all(sql, [num], read)?);
+        }
+        Ok(rows)
+    }
+
+    async fn consume(&mut self, num: i64, arrival: u64) -> Result<bool> {
+        Ok(self.write("DELETE FROM inbox WHERE run = ? AND arrival = ?", params![num, arrival])? == 1)
+    }
+
+    async fn insert_hook(&mut self, workspace: WorkspaceId, token: &Token, num: i64) -> Result<bool> {
+        let sql = "INSERT INTO hooks (workspace, token, run) VALUES (?, ?, ?) ON CONFLICT DO NOTHING";
+        Ok(self.write(sql, params![workspace, token.as_str(), num])? == 1)
+    }
+
+    async fn hook_owner(&mut self, workspace: WorkspaceId, token: &Token) -> Result<Option<RunId>> {
+        Ok(self.hook(workspace, token).await?.map(|run| run.id()))
+    }
+
+    async fn hook(&mut self, workspace: WorkspaceId, token: &Token) -> Result<Option<Run>> {
+        let condition = "num = (SELECT run FROM hooks WHERE workspace = ? AND token = ?)";
+        self.run_where(condition, params![workspace, token.as_str()])
+    }
+
+    async fn delete_hook(&mut self, workspace: WorkspaceId, token: &Token, num: i64) -> Result<()> {
+        let sql = "DELETE FROM hooks WHERE workspace = ? AND token = ? AND run = ?";
+        self.write(sql, params![workspace, token.as_str(), num]).map(drop)
+    }
+
+    async fn delete_hooks(&mut self, num: i64) -> Result<()> {
+        self.write("DELETE FROM hooks WHERE run = ?", [num]).map(drop)
+    }
+
+    async fn insert_watcher(&mut self, num: i64, watcher: &Watcher) -> Result<()> {
+        let sql = "INSERT INTO watchers (run, watcher, visit) VALUES (?, ?, ?)";
+        self.write(sql, params![num, watcher.num, watcher.visit.to_string()]).map(drop)
+    }
+
+    async fn take_watchers(&mut self, num: i64) -> Result<Vec<Watcher>> {
+        let sql = "SELECT watcher, visit FROM watchers WHERE run = ? ORDER BY rowid";
+        let read = |row: &Row<'_>| Ok(Watcher { num: row.get(0)?, visit: row.get::<_, Text<Visit>>(1)?.0 });
+        let watchers = self.all(sql, [num], read)?;
+        self.write("DELETE FROM watchers WHERE run = ?", [num])?;
+        Ok(watchers)
+    }
+
+    async fn call(&mut self, workspace: WorkspaceId, scope: &str, id: &CallId) -> Result<Option<PastCall>> {
+        let sql = "SELECT owner, fingerprint, result FROM calls WHERE workspace = ? AND scope = ? AND id = ?";
+        self.first(sql, params![workspace, scope, id.as_str()], |row| {
+            Ok(PastCall {
+                run: RunId(row.get::<_, Id>(0)?.0),
+                fingerprint: Fingerprint(row.get(1)?),
+                result: row.get(2)?,
+            })
+        })
+    }
+
+    async fn insert_call(
+        &mut self,
+        workspace: WorkspaceId,
+        scope: &str,
+        id: &CallId,
+        num: i64,
+        call: &PastCall,
+    ) -> Result<bool> {
+        let sql = "INSERT INTO calls (workspace, scope, id, run, owner, fingerprint, result) VALUES (?, ?, ?, ?, ?, ?, ?) \
+             ON CONFLICT DO NOTHING";
+        let params = params![workspace, scope, id.as_str(), num, call.run, call.fingerprint.0, call.result];
+        Ok(self.write(sql, params)? == 1)
+    }
+
+    async fn once(&mut self, workspace: WorkspaceId, scope: &str, label: &Label) -> Result<Option<OnceRow>> {
+        let sql = "SELECT owner, fence, value, expires, waiters FROM once WHERE workspace = ? AND scope = ? AND label = ?";
+        self.first(sql, params![workspace, scope, label.as_str()], read_once)
+    }
+
+    async fn put_once(
+        &mut self,
+        workspace: WorkspaceId,
+        scope: &str,
+        label: &Label,
+        row: Option<&OnceRow>,
+    ) -> Result<()> {
+        let Some(row) = row else {
+            let sql = "DELETE FROM once WHERE workspace = ? AND scope = ? AND label = ?";
+            return self.write(sql, params![workspace, scope, label.as_str()]).map(drop);
+        };
+        let sql = "INSERT OR REPLACE INTO once (workspace, scope, label, owner, fence, value, expires, waiters) \
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?)";
+        let (value, waiters) = (row.value.as_ref().map(Payload::text), waiters_text(&row.waiters));
+        let params =
+            params![workspace, scope, label.as_str(), row.owner, row.fence, value, row.expires, waiters];
+        self.write(sql, params).map(drop)
+    }
+
+    async fn held_once(&mut self, owner: RunId) -> Result<Vec<HeldOnce>> {
+        let sql = "SELECT owner, fence, value, expires, waiters, workspace, scope, label FROM once \
+             WHERE owner = ? AND value IS NULL ORDER BY scope, label";
+        self.all(sql, [owner], |row| {
+            Ok(HeldOnce {
+                workspace: WorkspaceId(row.get::<_, Id>(5)?.0),
+                scope: row.get(6)?,
+                label: row.get::<_, Text<Label>>(7)?.0,
+                row: read_once(row)?,
+            })
+        })
+    }
+
+    async fn delete_expired_once(&mut self, limit: usize) -> Result<usize> {
+        let sql = "DELETE FROM once WHERE rowid IN (SELECT rowid FROM once WHERE expires <= ? LIMIT ?)";
+        self.write(sql, params![self.now, limit as i64])
+    }
+
+    async fn add_receipts(&mut self, num: i64, kind: ReceiptKind, receipts: &Receipts) -> Result<()> {
+        let sql = "SELECT kind, count, first, last, recent FROM receipts WHERE run = ? AND kind = ?";
+        let held = self.first(sql, params![num, kind.code()], read_receipts)?;
+        let all = match held {
+            Some((_, mut held)) => {
+                held.merge(receipts.clone());
+                held
+            }
+            None => receipts.clone(),
+        };
+        let recent = serde_json::to_string(&all.recent).expect("receipts are plain data");
+        let sql = "INSERT OR REPLACE INTO receipts (run, kind, count, first, last, recent) \
+             SELECT num, ?2, ?3, ?4, ?5, ?6 FROM runs WHERE num = ?1";
+        self.write(sql, params![num, kind.code(), all.count, all.first, all.last, recent]).map(drop)
+    }
+
+    async fn receipts(&mut self, num: i64) -> Result<Vec<(ReceiptKind, Receipts)>> {
+        let sql = "SELECT kind, count, first, last, recent FROM receipts WHERE run = ? ORDER BY kind";
+        self.all(sql, [num], read_receipts)
+    }
+
+    async fn lease(&mut self, node: NodeId) -> Result<Option<Time>> {
+        let lease =
+            self.first("SELECT lease FROM nodes WHERE id = ?", [node], |row| row.get::<_, Option<i64>>(0))?;
+        Ok(lease.flatten().map(Time))
+    }
+
+    async fn put_lease(&mut self, node: NodeId, until: Option<Time>) -> Result<()> {
+        self.write("INSERT OR REPLACE INTO nodes (id, lease) VALUES (?, ?)", params![node, until]).map(drop)
+    }
+
+    async fn dead_nodes(&mut self) -> Result<Vec<NodeId>> {
+        let sql = "SELECT id FROM nodes WHERE lease IS NULL OR lease <= ? ORDER BY id";
+        self.all(sql, [self.now], |row| Ok(NodeId(row.get::<_, Id>(0)?.0)))
+    }
+
+    async fn orphan(&mut self, node: NodeId, limit: usize) -> Result<usize> {
+        let sql = "UPDATE runs SET due = ?2, node = NULL WHERE num IN (SELECT num FROM runs WHERE node = ?1 LIMIT ?3)";
+        self.write(sql, params![node, self.now, limit as i64])
+    }
+
+    async fn delete_node(&mut self, node: NodeId) -> Result<()> {
+        self.write("DELETE FROM nodes WHERE id = ?", [node]).map(drop)
+    }
+
+    async fn purgeable(&mut self, limit: usize) -> Result<Vec<Run>> {
+        let sql = format!("SELECT {RUN} FROM runs WHERE purge <= ? ORDER BY purge, num LIMIT ?");
+        self.all(&sql, params![self.now, limit as i64], read_run)
+    }
+
+    async fn forget_history(&mut self, num: i64, next: Time) -> Result<()> {
+        for table in ["ledger", "inbox", "receipts", "calls"] {
+            self.write(&format!("DELETE FROM {table} WHERE run = ?"), [num])?;
+        }
+        self.write("UPDATE runs SET purged = 1, purge = ? WHERE num = ?", params![next, num]).map(drop)
+    }
+
+    async fn forget_run(&mut self, num: i64) -> Result<()> {
+        self.forget_history(num, self.now).await?;
+        self.write("DELETE FROM runs WHERE num = ?", [num]).map(drop)
+    }
+}
+
+fn read_ledger(row: &Row<'_>) -> rusqlite::Result<LedgerRow> {
+    Ok(LedgerRow { num: row.get(0)?, seq: row.get(1)?, at: Time(row.get(2)?), text: row.get(3)? })
+}
+
+fn read_once(row: &Row<'_>) -> rusqlite::Result<OnceRow> {
+    Ok(OnceRow {
+        owner: RunId(row.get::<_, Id>(0)?.0),
+        fence: row.get(1)?,
+        value: row.get::<_, Option<Text<Payload>>>(2)?.map(|value| value.0),
+        expires: row.get::<_, Option<i64>>(3)?.map(Time),
+        waiters: row.get::<_, Json<Vec<RunId>>>(4)?.0,
+    })
+}
+
+fn waiters_text(waiters: &[RunId]) -> String {
+    serde_json::to_string(waiters).expect("ids are plain data")
+}
+
+fn read_receipts(row: &Row<'_>) -> rusqlite::Result<(ReceiptKind, Receipts)> {
+    let kind = ReceiptKind::from_code(row.get(0)?).ok_or(FromSqlError::InvalidType)?;
+    let receipts = Receipts {
+        count: row.get(1)?,
+        first: Time(row.get(2)?),
+        last: Time(row.get(3)?),
+        recent: row.get::<_, Json<_>>(4)?.0,
+    };
+    Ok((kind, receipts))
+}
+
+/// An id as 16 bytes.
+struct Id(Uuid);
+
+impl FromSql for Id {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        Uuid::from_slice(value.as_blob()?).map(Self).map_err(FromSqlError::other)
+    }
+}
+
+/// A checked text.
+struct Text<T>(T);
+
+/// What is read from a text column.
+trait Stored: Sized {
+    fn stored(text: &str) -> Result<Self>;
+}
+
+impl Stored for Name {
+    fn stored(text: &str) -> Result<Self> {
+        Ok(Self::new(text)?)
+    }
+}
+
+impl Stored for Key {
+    fn stored(text: &str) -> Result<Self> {
+        Ok(Self::new(text)?)
+    }
+}
+
+impl Stored for Label {
+    fn stored(text: &str) -> Result<Self> {
+        Ok(Self::new(text)?)
+    }
+}
+
+impl Stored for Payload {
+    fn stored(text: &str) -> Result<Self> {
+        Ok(Self::parse(text)?)
+    }
+}
+
+impl Stored for Visit {
+    fn stored(text: &str) -> Result<Self> {
+        Self::parse(text).ok_or_else(|| Error::Validation(format!("{text:?} is not a visit")))
+    }
+}
+
+impl<T: Stored> FromSql for Text<T> {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        T::stored(value.as_str()?).map(Self).map_err(FromSqlError::other)
+    }
+}
+
+/// A list kept as JSON.
+struct Json<T>(T);
+
+impl<T: serde::de::DeserializeOwned> FromSql for Json<T> {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        serde_json::from_str(value.as_str()?).map(Self).map_err(FromSqlError::other)
+    }
+}
+
+impl FromSql for Status {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        i16::column_result(value).and_then(|code| Self::from_code(code).ok_or(FromSqlError::InvalidType))
+    }
+}
+
+impl ToSql for Status {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(self.code().into())
+    }
+}
+
+impl ToSql for Time {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(self.0.into())
+    }
+}
+
+macro_rules! id_to_sql {
+    ($($id:ty),*) => {$(
+        impl ToSql for $id {
+            fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+                Ok(ToSqlOutput::Borrowed(ValueRef::Blob(self.0.as_bytes())))
+            }
+        }
+    )*};
+}
+
+id_to_sql!(RunId, WorkspaceId, NodeId);

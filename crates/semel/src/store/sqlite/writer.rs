@@ -1,0 +1,198 @@
+//! The thread that writes: group commit, and the truth about a COMMIT that failed to answer.
+
+use std::sync::Arc;
+
+use rusqlite::Connection;
+use uuid::Uuid;
+
+use super::SqliteOptions;
+use super::checkpoint::Checkpoints;
+use super::job::{Job, Jobs, Queue, queue};
+use super::open::File;
+use super::tx::{SqliteTx, failed};
+use crate::clock::Clock;
+use crate::error::{Error, Result};
+
+/// How often a batch whose COMMIT certainly did not take place is tried before its callers are told.
+const TRIES: usize = 3;
+
+/// A fault of COMMIT, on purpose.
+#[cfg(feature = "testing")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommitFault {
+    /// It fails, and nothing was written.
+    Before,
+    /// It says that it failed, and everything was written: as SQLite does when fsync fails.
+    After,
+}
+
+struct Writer {
+    clock: Arc<dyn Clock>,
+    checkpoints: Checkpoints,
+    /// None while the file cannot be opened: then nothing is known, and nothing is answered but that.
+    tx: Option<SqliteTx>,
+    #[cfg(feature = "testing")]
+    commit_fault: Option<Box<dyn FnMut() -> Option<CommitFault> + Send>>,
+    /// The last to go: with it goes the lock that keeps other processes out.
+    file: File,
+}
+
+/// What became of a transaction.
+enum Ended {
+    /// It is durable, or there was nothing to write.
+    Committed,
+    /// It did not take place.
+    Not(Error),
+    /// It had to be taken back because of one of its jobs.
+    Unsound,
+    /// Nobody knows.
+    Unknown(Error),
+}
+
+pub(super) fn spawn(file: File, options: SqliteOptions) -> Result<Queue> {
+    let checkpoints = Checkpoints::spawn(&file)?;
+    let mut writer = Writer {
+        clock: options.clock,
+        checkpoints,
+        tx: None,
+        #[cfg(feature = "testing")]
+        commit_fault: options.commit_fault,
+        file,
+    };
+    writer.reopen()?;
+    let (queue, jobs) = queue();
+    let started =
+        std::thread::Builder::new().name("semel-writer".to_owned()).spawn(move || writer.write(jobs));
+    started.map_err(|e| Error::Open { what: "the writer's thread".to_owned(), source: e.into() })?;
+    Ok(queue)
+}
+
+impl Writer {
+    fn write(mut self, mut jobs: Jobs) {
+        let mut batch = Vec::new();
+        while jobs.take(&mut batch) {
+            self.group(&mut batch);
+            if let Some(tx) = &self.tx {
+                self.checkpoints.between_batches(&tx.conn);
+            }
+        }
+    }
+
+    /// Runs all waiting jobs in one transaction; if one of them spoils it, each in its own.
+    fn group(&mut self, batch: &mut Vec<Box<dyn Job>>) {
+        match self.transaction(batch) {
+            Ended::Unsound if batch.len() > 1 => {
+                for job in batch.drain(..) {
+                    self.group(&mut vec![job]);
+                }
+            }
+            // Alone and refused after it had written, or by a failing statement: its own answer says why.
+            Ended::Committed | Ended::Unsound => batch.drain(..).for_each(Job::answer),
+            Ended::Not(error) => {
+                let text = error.to_string();
+                batch.drain(..).for_each(|job| job.fail(Error::Unavailable(text.clone().into())));
+            }
+            Ended::Unknown(error) => {
+                let text = error.to_string();
+                batch.drain(..).for_each(|job| job.fail(Error::Unknown(text.clone().into())));
+            }
+        }
+    }
+
+    /// One transaction. A COMMIT that fails is looked up, and tried again if it certainly did not take place.
+    fn transaction(&mut self, batch: &mut [Box<dyn Job>]) -> Ended {
+        let mut last = Ended::Unsound;
+        for _ in 0..TRIES {
+            if self.tx.is_none()
+                && let Err(error) = self.reopen()
+            {
+                return Ended::Not(error);
+            }
+            last = match self.attempt(batch) {
+                Ok(ended) => return ended,
+                Err((mark, error)) => self.look_up(mark, error),
+            };
+            match last {
+                Ended::Not(_) => {}
+                ended => return ended,
+            }
+        }
+        last
+    }
+
+    /// Runs the jobs and commits. An error comes with the mark under which the transaction is to be looked up.
+    fn attempt(&mut self, batch: &mut [Box<dyn Job>]) -> Result<Ended, (Uuid, Error)> {
+        let mark = self.clock.uuid();
+        let tx = self.tx.as_mut().expect("opened before an attempt");
+        tx.now = self.clock.now();
+        tx.writes.set(0);
+        execute(&tx.conn, "BEGIN IMMEDIATE").map_err(|e| (mark, e))?;
+        let sound = batch.iter_mut().all(|job| job.run(tx));
+        if !sound || tx.writes.get() == 0 {
+            let ended = if sound { Ended::Committed } else { Ended::Unsound };
+            return execute(&tx.conn, "ROLLBACK").map(|()| ended).map_err(|e| (mark, e));
+        }
+        self.commit(mark).map(|()| Ended::Committed).map_err(|e| (mark, e))
+    }
+
+    fn commit(&mut self, mark: Uuid) -> Result<()> {
+        let tx = self.tx.as_ref().expect("in a transaction");
+        let mut statement = tx.conn.prepare_cached("UPDATE meta SET mark = ?").map_err(failed)?;
+        statement.execute([mark.as_bytes()]).map_err(failed)?;
+        #[cfg(feature = "testing")]
+        if let Some(fault) = self.commit_fault.as_mut().and_then(|fault| fault()) {
+            if fault == CommitFault::After {
+                execute(&tx.conn, "COMMIT")?;
+            }
+            return Err(Error::Unavailable("disk I/O error, on purpose".into()));
+        }
+        execute(&tx.conn, "COMMIT")
+    }
+
+    /// Stops, reopens and looks: never assumes.
+    fn look_up(&mut self, mark: Uuid, error: Error) -> Ended {
+        tracing::error!(%error, "a commit failed; reopening the file to see whether it took place");
+        if let Err(reopening) = self.reopen() {
+            return Ended::Unknown(reopening);
+        }
+        let conn = &self.tx.as_ref().expect("just opened").conn;
+        let found =
+            conn.query_row("SELECT mark = ? FROM meta", [mark.as_bytes()], |row| row.get::<_, bool>(0));
+        let made_sure = found.and_then(|found| match found {
+            true => settle(conn).map(|()| Ended::Committed),
+            false => overwrite(conn, self.clock.uuid()).map(|()| Ended::Not(error)),
+        });
+        made_sure.unwrap_or_else(|error| {
+            self.tx = None;
+            Ended::Unknown(failed(error))
+        })
+    }
+
+    fn reopen(&mut self) -> Result<()> {
+        // Closed first: SQLite forgets what it thinks it has written.
+        self.tx = None;
+        let mut conn = self.file.connect()?;
+        self.checkpoints.watch(&mut conn).map_err(failed)?;
+        self.tx = Some(SqliteTx::new(conn, self.clock.now()));
+        Ok(())
+    }
+}
+
+/// Makes durable what is visible. After a failed fsync the kernel may take the log's pages for clean although they never
+/// reached the disk; carrying the whole log over writes and syncs every page anew.
+fn settle(conn: &Connection) -> rusqlite::Result<()> {
+    let (busy, _, _): (i64, i64, i64) = conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| {
+        Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+    })?;
+    if busy == 0 { Ok(()) } else { Err(rusqlite::Error::InvalidQuery) }
+}
+
+/// Makes sure that what is not visible stays so. The failed transaction's pages may stand in the log beyond its end,
+/// where a recovery after a crash would find them; a transaction in their place makes them void.
+fn overwrite(conn: &Connection, mark: Uuid) -> rusqlite::Result<()> {
+    conn.execute("UPDATE meta SET mark = ?", [mark.as_bytes()]).map(drop)
+}
+
+fn execute(conn: &Connection, sql: &str) -> Result<()> {
+    conn.prepare_cached(sql).and_then(|mut statement| statement.execute([])).map(drop).map_err(failed)
+}
