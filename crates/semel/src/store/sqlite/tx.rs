@@ -31,6 +31,8 @@ pub(super) struct SqliteTx {
     pub(super) now: Time,
     /// Writes so far, to hold verbs to deciding before they write.
     pub(super) writes: Cell<usize>,
+    /// The latest row of the ledger. There is one writer, so it need not ask.
+    pub(super) last_row: i64,
 }
 
 /// A statement failed: the transaction is of no more use.
@@ -39,9 +41,12 @@ pub(super) fn failed(error: rusqlite::Error) -> Error {
 }
 
 impl SqliteTx {
-    pub(super) fn new(conn: Connection, now: Time) -> Self {
+    pub(super) fn new(conn: Connection, now: Time) -> Result<Self> {
         conn.set_prepared_statement_cache_capacity(128);
-        Self { conn, now, writes: Cell::new(0) }
+        let last_row = conn
+            .query_row("SELECT coalesce(max(num), 0) FROM ledger", [], |row| row.get(0))
+            .map_err(failed)?;
+        Ok(Self { conn, now, writes: Cell::new(0), last_row })
     }
 
     fn statement(&self, sql: &str) -> Result<CachedStatement<'_>> {
@@ -75,6 +80,21 @@ impl SqliteTx {
             .map_err(failed)?
             .collect::<rusqlite::Result<_>>()
             .map_err(failed)
+    }
+
+    /// Walks a run's ledger from its end, for as long as it is wanted.
+    fn walk(&self, num: i64, mut wanted: impl FnMut(&LedgerRow) -> bool) -> Result<Vec<(i64, LedgerRow)>> {
+        let last: Option<Option<i64>> =
+            self.first("SELECT last FROM runs WHERE num = ?", [num], |row| row.get(0))?;
+        let mut statement = self.statement("SELECT prev, run, seq, at, entries FROM ledger WHERE num = ?")?;
+        let (mut rows, mut next) = (Vec::new(), last.flatten());
+        while let Some(at) = next {
+            let (prev, row) =
+                statement.query_row([at], |row| Ok((row.get(0)?, read_ledger(row)?))).map_err(failed)?;
+            next = if wanted(&row) { prev } else { None };
+            rows.push((at, row));
+        }
+        Ok(rows)
     }
 
     fn run_where(&self, condition: &'static str, params: impl Params) -> Result<Option<Run>> {
@@ -178,12 +198,16 @@ impl Tx for SqliteTx {
     }
 
     async fn advance(&mut self, num: i64, expected: u64, count: u64, text: &str) -> Result<bool> {
-        // Touches no index: the columns it sets are in none.
-        let sql = "UPDATE runs SET version = ?3, stalls = 0 WHERE num = ?1 AND version = ?2 AND status = 1";
-        if self.write(sql, [num, expected as i64, (expected + count) as i64])? == 0 {
+        let row = self.last_row + 1;
+        let sql = "INSERT INTO ledger (num, prev, run, seq, at, entries) \
+             SELECT ?1, last, num, version, ?4, ?5 FROM runs WHERE num = ?2 AND version = ?3 AND status = 1";
+        if self.write(sql, params![row, num, expected, self.now, text])? == 0 {
             return Ok(false);
         }
-        self.append(num, expected, text).await?;
+        self.last_row = row;
+        // Touches no index: the columns it sets are in none.
+        let sql = "UPDATE runs SET version = ?2, last = ?3, stalls = 0 WHERE num = ?1";
+        self.write(sql, [num, (expected + count) as i64, row])?;
         Ok(true)
     }
 
@@ -233,24 +257,29 @@ impl Tx for SqliteTx {
     }
 
     async fn append(&mut self, num: i64, seq: u64, text: &str) -> Result<()> {
-        let sql = "INSERT INTO ledger (run, seq, at, entries) VALUES (?, ?, ?, ?)";
-        self.write(sql, params![num, seq, self.now, text]).map(drop)
+        self.last_row += 1;
+        let sql = "INSERT INTO ledger (num, prev, run, seq, at, entries) SELECT ?1, last, num, ?3, ?4, ?5 FROM runs WHERE num = ?2";
+        self.write(sql, params![self.last_row, num, seq, self.now, text])?;
+        self.write("UPDATE runs SET last = ?2 WHERE num = ?1", [num, self.last_row]).map(drop)
     }
 
     async fn ledgers(&mut self, nums: &[i64], from: u64) -> Result<Vec<LedgerRow>> {
-        // Entry number `from` stands in the last commit with fewer entries before it.
-        let sql = "SELECT run, seq, at, entries FROM ledger WHERE run = ?1 AND seq >= \
-             coalesce((SELECT max(seq) FROM ledger WHERE run = ?1 AND seq < ?2), 0) ORDER BY seq";
         let mut rows = Vec::new();
         for num in nums {
-            rows.extend(self.all(sql, params![num, from], read_ledger)?);
+            // Entry number `from` stands in the last commit with fewer entries before it.
+            let chain = self.walk(*num, |row| row.seq >= from)?;
+            rows.extend(chain.into_iter().rev().map(|(_, row)| row));
         }
         Ok(rows)
     }
 
     async fn ledger_tail(&mut self, num: i64, limit: usize) -> Result<Vec<LedgerRow>> {
-        let sql = "SELECT run, seq, at, entries FROM ledger WHERE run = ? ORDER BY seq DESC LIMIT ?";
-        self.all(sql, params![num, limit as i64], read_ledger)
+        let mut left = limit;
+        let wanted = |_: &LedgerRow| {
+            left = left.saturating_sub(1);
+            left > 0
+        };
+        Ok(self.walk(num, wanted)?.into_iter().map(|(_, row)| row).collect())
     }
 
     async fn arrive(&mut self, num: i64, message: &Message) -> Result<Option<u64>> {
@@ -440,10 +469,14 @@ impl Tx for SqliteTx {
     }
 
     async fn forget_history(&mut self, num: i64, next: Time) -> Result<()> {
-        for table in ["ledger", "inbox", "receipts", "calls"] {
+        for (row, _) in self.walk(num, |_| true)? {
+            self.write("DELETE FROM ledger WHERE num = ?", [row])?;
+        }
+        for table in ["inbox", "receipts", "calls"] {
             self.write(&format!("DELETE FROM {table} WHERE run = ?"), [num])?;
         }
-        self.write("UPDATE runs SET purged = 1, purge = ? WHERE num = ?", params![next, num]).map(drop)
+        self.write("UPDATE runs SET purged = 1, last = NULL, purge = ? WHERE num = ?", params![next, num])
+            .map(drop)
     }
 
     async fn forget_run(&mut self, num: i64) -> Result<()> {
@@ -453,7 +486,7 @@ impl Tx for SqliteTx {
 }
 
 fn read_ledger(row: &Row<'_>) -> rusqlite::Result<LedgerRow> {
-    Ok(LedgerRow { num: row.get(0)?, seq: row.get(1)?, at: Time(row.get(2)?), text: row.get(3)? })
+    Ok(LedgerRow { num: row.get(1)?, seq: row.get(2)?, at: Time(row.get(3)?), text: row.get(4)? })
 }
 
 fn read_once(row: &Row<'_>) -> rusqlite::Result<OnceRow> {
