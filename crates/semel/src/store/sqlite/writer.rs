@@ -16,6 +16,9 @@ use crate::error::{Error, Result};
 /// How often a batch whose COMMIT certainly did not take place is tried before its callers are told.
 const TRIES: usize = 3;
 
+/// Up to so many callers are answered by the writer itself.
+const FEW: usize = 64;
+
 /// A fault of COMMIT, on purpose.
 #[cfg(feature = "testing")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +30,7 @@ pub enum CommitFault {
 }
 
 struct Writer {
+    runtime: tokio::runtime::Handle,
     clock: Arc<dyn Clock>,
     checkpoints: Checkpoints,
     /// None while the file cannot be opened: then nothing is known, and nothing is answered but that.
@@ -62,6 +66,7 @@ enum Mark {
 pub(super) fn spawn(file: File, options: SqliteOptions) -> Result<Queue> {
     let checkpoints = Checkpoints::spawn(&file)?;
     let mut writer = Writer {
+        runtime: tokio::runtime::Handle::current(),
         clock: options.clock,
         checkpoints,
         tx: None,
@@ -97,7 +102,7 @@ impl Writer {
                 }
             }
             // Alone and refused after it had written, or by a failing statement: its own answer says why.
-            Ended::Committed | Ended::Unsound => batch.drain(..).for_each(Job::answer),
+            Ended::Committed | Ended::Unsound => self.answer(batch),
             Ended::Not(error) => {
                 let text = error.to_string();
                 batch.drain(..).for_each(|job| job.fail(Error::Unavailable(text.clone().into())));
@@ -107,6 +112,16 @@ impl Writer {
                 batch.drain(..).for_each(|job| job.fail(Error::Unknown(text.clone().into())));
             }
         }
+    }
+
+    /// Waking thousands of callers takes as long as a good part of their writes: the runtime does it, beside the next
+    /// batch. A few are woken from here, without a detour.
+    fn answer(&self, batch: &mut Vec<Box<dyn Job>>) {
+        if batch.len() <= FEW {
+            return batch.drain(..).for_each(Job::answer);
+        }
+        let jobs = std::mem::take(batch);
+        self.runtime.spawn(async move { jobs.into_iter().for_each(Job::answer) });
     }
 
     /// One transaction. A COMMIT that fails is looked up, and tried again if it certainly did not take place.
