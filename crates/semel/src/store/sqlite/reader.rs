@@ -9,7 +9,7 @@ use crate::clock::Clock;
 use crate::error::{Error, Result};
 
 pub(super) fn spawn(file: &File, clock: Arc<dyn Clock>) -> Result<Queue> {
-    let tx = SqliteTx::new(file.connect_reader()?, clock.now());
+    let tx = SqliteTx::new(file.connect_reader()?, clock.now())?;
     let (queue, jobs) = queue();
     let started =
         std::thread::Builder::new().name("semel-reader".to_owned()).spawn(move || read(tx, jobs, &*clock));

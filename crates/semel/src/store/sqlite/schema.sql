@@ -1,16 +1,16 @@
--- One row per commit in an append-only rowid table, found by a narrow unique index; runs are addressed by a short
--- number and their hot state stands in place. Times are milliseconds, ids 16 bytes, states the codes of `Status`.
+-- The ledger has one row per commit, only ever appended, and each row names the one before it in its run. What a commit
+-- changes in place stands apart in `heads`, two hundred runs to the page. So a commit touches the last page of the ledger
+-- and one of the heads, no index, however many entries there are. Times are milliseconds, ids 16 bytes, states the codes
+-- of `Status`.
 
 CREATE TABLE meta (
-    mark BLOB NOT NULL -- of the latest transaction: tells whether it took place if its COMMIT failed to answer
+    mark BLOB NOT NULL -- of the latest transaction without a ledger row: tells whether it took place if its COMMIT failed
 ) STRICT;
 INSERT INTO meta VALUES (x'00');
 
 CREATE TABLE runs (
     num INTEGER PRIMARY KEY AUTOINCREMENT, -- never given twice: a zombie's commit must not find another run under it
-    version INTEGER NOT NULL,
     status INTEGER NOT NULL,
-    stalls INTEGER NOT NULL,
     arrivals INTEGER NOT NULL,
     due INTEGER,
     node BLOB,
@@ -44,13 +44,23 @@ CREATE INDEX runs_parent ON runs (parent) WHERE parent IS NOT NULL;
 -- What an operator looks for is rare; common states are found by walking the newest runs.
 CREATE INDEX runs_rare ON runs (workspace, status, num) WHERE status IN (3, 5, 6, 7);
 
+-- The head of each run's ledger: the guard of every commit.
+CREATE TABLE heads (
+    num INTEGER PRIMARY KEY,
+    version INTEGER NOT NULL,
+    last INTEGER, -- the latest row
+    running INTEGER NOT NULL,
+    stalls INTEGER NOT NULL
+) STRICT;
+
 CREATE TABLE ledger (
+    num INTEGER PRIMARY KEY,
+    prev INTEGER, -- the row before it in the same run
     run INTEGER NOT NULL,
     seq INTEGER NOT NULL, -- how many entries come before these
     at INTEGER NOT NULL,
     entries TEXT NOT NULL
 ) STRICT;
-CREATE UNIQUE INDEX ledger_seq ON ledger (run, seq);
 
 CREATE TABLE inbox (
     run INTEGER NOT NULL,

@@ -16,6 +16,9 @@ use crate::error::{Error, Result};
 /// How often a batch whose COMMIT certainly did not take place is tried before its callers are told.
 const TRIES: usize = 3;
 
+/// Up to so many callers are answered by the writer itself.
+const FEW: usize = 64;
+
 /// A fault of COMMIT, on purpose.
 #[cfg(feature = "testing")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +30,7 @@ pub enum CommitFault {
 }
 
 struct Writer {
+    runtime: tokio::runtime::Handle,
     clock: Arc<dyn Clock>,
     checkpoints: Checkpoints,
     /// None while the file cannot be opened: then nothing is known, and nothing is answered but that.
@@ -49,9 +53,20 @@ enum Ended {
     Unknown(Error),
 }
 
+/// By what a transaction is found again.
+enum Mark {
+    /// It was never to be committed.
+    None,
+    /// By its last row in the ledger: almost every transaction has one, so the mark costs nothing.
+    Row(i64),
+    /// By an id of its own.
+    Id(Uuid),
+}
+
 pub(super) fn spawn(file: File, options: SqliteOptions) -> Result<Queue> {
     let checkpoints = Checkpoints::spawn(&file)?;
     let mut writer = Writer {
+        runtime: tokio::runtime::Handle::current(),
         clock: options.clock,
         checkpoints,
         tx: None,
@@ -87,7 +102,7 @@ impl Writer {
                 }
             }
             // Alone and refused after it had written, or by a failing statement: its own answer says why.
-            Ended::Committed | Ended::Unsound => batch.drain(..).for_each(Job::answer),
+            Ended::Committed | Ended::Unsound => self.answer(batch),
             Ended::Not(error) => {
                 let text = error.to_string();
                 batch.drain(..).for_each(|job| job.fail(Error::Unavailable(text.clone().into())));
@@ -97,6 +112,16 @@ impl Writer {
                 batch.drain(..).for_each(|job| job.fail(Error::Unknown(text.clone().into())));
             }
         }
+    }
+
+    /// Waking thousands of callers takes as long as a good part of their writes: the runtime does it, beside the next
+    /// batch. A few are woken from here, without a detour.
+    fn answer(&self, batch: &mut Vec<Box<dyn Job>>) {
+        if batch.len() <= FEW {
+            return batch.drain(..).for_each(Job::answer);
+        }
+        let jobs = std::mem::take(batch);
+        self.runtime.spawn(async move { jobs.into_iter().for_each(Job::answer) });
     }
 
     /// One transaction. A COMMIT that fails is looked up, and tried again if it certainly did not take place.
@@ -110,7 +135,7 @@ impl Writer {
             }
             last = match self.attempt(batch) {
                 Ok(ended) => return ended,
-                Err((mark, error)) => self.look_up(mark, error),
+                Err((mark, error)) => self.look_up(&mark, error),
             };
             match last {
                 Ended::Not(_) => {}
@@ -121,24 +146,26 @@ impl Writer {
     }
 
     /// Runs the jobs and commits. An error comes with the mark under which the transaction is to be looked up.
-    fn attempt(&mut self, batch: &mut [Box<dyn Job>]) -> Result<Ended, (Uuid, Error)> {
-        let mark = self.clock.uuid();
+    fn attempt(&mut self, batch: &mut [Box<dyn Job>]) -> Result<Ended, (Mark, Error)> {
         let tx = self.tx.as_mut().expect("opened before an attempt");
+        let before = tx.last_row;
         tx.now = self.clock.now();
         tx.writes.set(0);
-        execute(&tx.conn, "BEGIN IMMEDIATE").map_err(|e| (mark, e))?;
+        execute(&tx.conn, "BEGIN IMMEDIATE").map_err(|e| (Mark::None, e))?;
         let sound = batch.iter_mut().all(|job| job.run(tx));
         if !sound || tx.writes.get() == 0 {
             let ended = if sound { Ended::Committed } else { Ended::Unsound };
-            return execute(&tx.conn, "ROLLBACK").map(|()| ended).map_err(|e| (mark, e));
+            return execute(&tx.conn, "ROLLBACK").map(|()| ended).map_err(|e| (Mark::None, e));
         }
-        self.commit(mark).map(|()| Ended::Committed).map_err(|e| (mark, e))
+        let mark = if tx.last_row > before { Mark::Row(tx.last_row) } else { Mark::Id(self.clock.uuid()) };
+        self.commit(&mark).map(|()| Ended::Committed).map_err(|e| (mark, e))
     }
 
-    fn commit(&mut self, mark: Uuid) -> Result<()> {
+    fn commit(&mut self, mark: &Mark) -> Result<()> {
         let tx = self.tx.as_ref().expect("in a transaction");
-        let mut statement = tx.conn.prepare_cached("UPDATE meta SET mark = ?").map_err(failed)?;
-        statement.execute([mark.as_bytes()]).map_err(failed)?;
+        if let Mark::Id(id) = mark {
+            overwrite(&tx.conn, *id).map_err(failed)?;
+        }
         #[cfg(feature = "testing")]
         if let Some(fault) = self.commit_fault.as_mut().and_then(|fault| fault()) {
             if fault == CommitFault::After {
@@ -150,14 +177,20 @@ impl Writer {
     }
 
     /// Stops, reopens and looks: never assumes.
-    fn look_up(&mut self, mark: Uuid, error: Error) -> Ended {
+    fn look_up(&mut self, mark: &Mark, error: Error) -> Ended {
         tracing::error!(%error, "a commit failed; reopening the file to see whether it took place");
         if let Err(reopening) = self.reopen() {
             return Ended::Unknown(reopening);
         }
         let conn = &self.tx.as_ref().expect("just opened").conn;
-        let found =
-            conn.query_row("SELECT mark = ? FROM meta", [mark.as_bytes()], |row| row.get::<_, bool>(0));
+        let found: rusqlite::Result<bool> = match mark {
+            Mark::None => Ok(false),
+            Mark::Row(row) => {
+                let sql = "SELECT EXISTS (SELECT 1 FROM ledger WHERE num = ?)";
+                conn.query_row(sql, [row], |row| row.get(0))
+            }
+            Mark::Id(id) => conn.query_row("SELECT mark = ? FROM meta", [id.as_bytes()], |row| row.get(0)),
+        };
         let made_sure = found.and_then(|found| match found {
             true => settle(conn).map(|()| Ended::Committed),
             false => overwrite(conn, self.clock.uuid()).map(|()| Ended::Not(error)),
@@ -173,7 +206,7 @@ impl Writer {
         self.tx = None;
         let mut conn = self.file.connect()?;
         self.checkpoints.watch(&mut conn).map_err(failed)?;
-        self.tx = Some(SqliteTx::new(conn, self.clock.now()));
+        self.tx = Some(SqliteTx::new(conn, self.clock.now())?);
         Ok(())
     }
 }
@@ -190,7 +223,7 @@ fn settle(conn: &Connection) -> rusqlite::Result<()> {
 /// Makes sure that what is not visible stays so. The failed transaction's pages may stand in the log beyond its end,
 /// where a recovery after a crash would find them; a transaction in their place makes them void.
 fn overwrite(conn: &Connection, mark: Uuid) -> rusqlite::Result<()> {
-    conn.execute("UPDATE meta SET mark = ?", [mark.as_bytes()]).map(drop)
+    conn.prepare_cached("UPDATE meta SET mark = ?")?.execute([mark.as_bytes()]).map(drop)
 }
 
 fn execute(conn: &Connection, sql: &str) -> Result<()> {
