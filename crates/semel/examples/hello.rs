@@ -41,7 +41,9 @@ async fn main() -> Result<()> {
 
     // Two nodes take the run one after the other; the first has lost it and cannot record its result any more.
     let zombie = drive(&store, &clock).await?;
-    store.lease(Lease { node: zombie.run().state.node.expect("it was claimed"), act: LeaseAct::Leave }).await?;
+    store
+        .lease(Lease { node: zombie.run().state.node.expect("it was claimed"), act: LeaseAct::Leave })
+        .await?;
     store.sweep(semel::store::Sweep { limit: 100 }).await?;
     let owner = drive(&store, &clock).await?;
     let charge = Visit::parse("charge").expect("a path");
