@@ -484,8 +484,8 @@ impl Tx for SqliteTx {
         for table in ["inbox", "receipts", "calls"] {
             self.write(&format!("DELETE FROM {table} WHERE run = ?"), [num])?;
         }
-        self.write("UPDATE runs SET purged = 1, last = NULL, purge = ? WHERE num = ?", params![next, num])
-            .map(drop)
+        self.write("UPDATE heads SET last = NULL WHERE num = ?", [num])?;
+        self.write("UPDATE runs SET purged = 1, purge = ? WHERE num = ?", params![next, num]).map(drop)
     }
 
     async fn forget_run(&mut self, num: i64) -> Result<()> {

@@ -76,14 +76,19 @@ pub(super) fn spawn(file: File, options: SqliteOptions) -> Result<Queue> {
     };
     writer.reopen()?;
     let (queue, jobs) = queue();
-    let started =
-        std::thread::Builder::new().name("semel-writer".to_owned()).spawn(move || writer.write(jobs));
+    let work = move || {
+        let mut jobs = jobs;
+        writer.write(&mut jobs);
+        // The file is closed and unlocked before the queue says that the thread is gone.
+        drop(writer);
+    };
+    let started = std::thread::Builder::new().name("semel-writer".to_owned()).spawn(work);
     started.map_err(|e| Error::Open { what: "the writer's thread".to_owned(), source: e.into() })?;
     Ok(queue)
 }
 
 impl Writer {
-    fn write(mut self, mut jobs: Jobs) {
+    fn write(&mut self, jobs: &mut Jobs) {
         let mut batch = Vec::new();
         while jobs.take(&mut batch) {
             self.group(&mut batch);
