@@ -118,8 +118,9 @@ pub fn decide(
     owner_open: bool,
     now: Time,
 ) -> Result<OnceStep, Error> {
-    let fence = existing.as_ref().map_or(1, |row| row.fence + 1).max(version);
+    // What has expired is as good as gone: whether a sweep has been by must make no difference.
     let existing = existing.filter(|row| row.expires.is_none_or(|at| at > now));
+    let fence = existing.as_ref().map_or(1, |row| row.fence + 1).max(version);
     match &once.ask {
         Ask::Claim => Ok(claim(once.run, fence, existing, owner_open)),
         Ask::Settle { fence, value, ttl } => {
@@ -232,7 +233,7 @@ mod tests {
         ));
         assert_eq!(
             decide(&once(2, Ask::Claim), 1, row, false, Time(15)).unwrap().answer,
-            OnceAnswer::Mine(2)
+            OnceAnswer::Mine(1)
         );
     }
 
