@@ -1,5 +1,6 @@
 //! The crate's only integration-test program: one named test per store and case.
 
+mod differential;
 mod stores;
 mod tidy;
 
@@ -7,13 +8,14 @@ use std::collections::HashSet;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use libtest_mimic::{Arguments, Trial};
+use libtest_mimic::{Arguments, Failed, Trial};
 use semel::testing::suite::{Case, Stores, World, cases};
 use tokio::runtime::{Builder, Runtime};
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let mut trials = tidy::trials();
+    trials.extend(differential::trials());
     for stores in stores::all() {
         trials.extend(cases().into_iter().map(|case| trial(stores.clone(), case)));
     }
@@ -23,13 +25,13 @@ fn main() -> ExitCode {
 }
 
 fn trial(stores: Arc<dyn Stores>, case: Case) -> Trial {
-    Trial::test(format!("{}::{}", stores.name(), case.name), move || {
-        runtime(case.threads).block_on(async {
-            let world = World::new(&*stores).await?;
-            (case.run)(world).await;
-            Ok(())
-        })
-    })
+    let name = format!("{}::{}", stores.name(), case.name);
+    Trial::test(name, move || runtime(case.threads).block_on(play(&*stores, case)))
+}
+
+async fn play(stores: &dyn Stores, case: Case) -> Result<(), Failed> {
+    (case.run)(World::new(stores).await?).await;
+    Ok(())
 }
 
 fn runtime(threads: bool) -> Runtime {

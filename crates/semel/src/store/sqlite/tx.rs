@@ -144,7 +144,7 @@ impl Tx for SqliteTx {
         let sql = "INSERT INTO runs (status, arrivals, due, node, ended, purge, holds_key, ties, purged, \
              id, workspace, workflow, workflow_version, scope, key, fingerprint, lineage, parent, keep_history, keep_key, \
              created) VALUES (?,0,?,?,?,?,?,?,0,?,?,?,?,?,?,?,?,?,?,?,?) \
-             ON CONFLICT (workspace, scope, key) WHERE holds_key DO NOTHING";
+             ON CONFLICT DO NOTHING";
         let params = params![
             state.status,
             state.due,

@@ -7,12 +7,13 @@ use crate::rules::commit::{ChildStart, Commit, Draft, Lines, Saved};
 use crate::rules::entry::{Created, Entry, Message, encode};
 use crate::rules::finish;
 use crate::rules::key::Scope;
+use crate::rules::path::Visit;
 use crate::rules::run::{Parent, Run, State};
 use crate::rules::start::{Frame, created_run};
 use crate::rules::status::Status;
 use crate::store::tx::{Tx, Verb, Watcher, race};
 
-use super::read::outcome_of;
+use super::read::{message_of, outcome_of};
 
 impl Verb for Commit {
     type Answer = Saved;
@@ -41,8 +42,9 @@ impl Verb for Commit {
         for token in &self.closed {
             tx.delete_hook(run.new.workspace, token, self.num).await?;
         }
-        let had_ties = run.state.ties;
         let (text, settled) = self.settle(tx, &mut run).await?;
+        // With those that this very commit has made: it may open a hook and end the run at once.
+        let had_ties = run.state.ties;
         run.state = self.state(&run, version, tx);
         if !tx.save(self.num, self.expected, &run.state).await? {
             return Err(race());
@@ -168,7 +170,10 @@ async fn start_child<T: Tx>(tx: &mut T, run: &mut Run, start: &ChildStart) -> Re
         }
     };
     let visit = start.child.clone();
-    match outcome_of(tx, &child).await? {
+    if attached {
+        forget_earlier_life(tx, run, &child, &visit).await?;
+    }
+    match outcome_of(tx, &child).await?.or_else(|| finish::forgotten(&child)) {
         Some(outcome) => {
             let message = Message::ChildEnded { child: visit.clone(), run: child.id(), outcome };
             run.arrivals = tx.arrive(run.num, &message).await?.unwrap_or(run.arrivals);
@@ -182,4 +187,20 @@ async fn start_child<T: Tx>(tx: &mut T, run: &mut Run, start: &ChildStart) -> Re
         }
     }
     Ok(Entry::ChildStarted { child: visit, run: child.id(), attached })
+}
+
+/// An earlier life of the run may have asked for the same child: whoever waits twice would hear of its end twice, and
+/// what it has heard may no longer be so.
+async fn forget_earlier_life<T: Tx>(tx: &mut T, run: &Run, child: &Run, visit: &Visit) -> Result<()> {
+    for watcher in tx.take_watchers(child.num).await? {
+        if watcher.num != run.num || watcher.visit != *visit {
+            tx.insert_watcher(child.num, &watcher).await?;
+        }
+    }
+    for row in tx.inboxes(&[run.num]).await? {
+        if matches!(message_of(&row)?, Message::ChildEnded { child, .. } if child == *visit) {
+            tx.consume(run.num, row.arrival).await?;
+        }
+    }
+    Ok(())
 }
