@@ -178,6 +178,7 @@ impl Ledger {
     fn empty(mut run: Run) -> Self {
         run.state.version = 0;
         run.state.status = Status::Pending;
+        run.state.node = None;
         Self {
             run,
             created: None,

@@ -262,8 +262,14 @@ pub fn decide(start: &Start, fingerprint: Fingerprint, holder: Option<&Run>, now
     }
 }
 
-/// The header, the state and the first entries of a run that is to be created.
-pub fn create(start: &Start, fingerprint: Fingerprint, now: Time) -> (NewRun, State, Vec<Entry>) {
+/// The header, the state and the first entries of a run that is to be created. `claim` is the node that drives it right
+/// away: the one that was asked for, if its lease is alive.
+pub fn create(
+    start: &Start,
+    fingerprint: Fingerprint,
+    claim: Option<NodeId>,
+    now: Time,
+) -> (NewRun, State, Vec<Entry>) {
     let scope = start.key_scope();
     let created = Created {
         workflow: start.workflow.clone(),
@@ -277,7 +283,7 @@ pub fn create(start: &Start, fingerprint: Fingerprint, now: Time) -> (NewRun, St
         forked_from: None,
     };
     // A delayed run is nobody's yet.
-    let claim = start.claim.filter(|_| start.delay.is_zero());
+    let claim = claim.filter(|_| start.delay.is_zero());
     created_run(
         created,
         Frame { id: start.run, workspace: start.workspace, fingerprint, retention: start.retention },
@@ -435,10 +441,10 @@ mod tests {
     fn a_delayed_run_is_claimed_by_nobody() {
         let mut start = start(Policy::ATTACH);
         start.claim = Some(NodeId(Uuid::from_u128(5)));
-        let (_, state, entries) = create(&start, SAME, Time(10));
+        let (_, state, entries) = create(&start, SAME, start.claim, Time(10));
         assert_eq!((state.status, state.due, entries.len()), (Status::Running, None, 2));
         start.delay = Duration::from_millis(5);
-        let (_, state, entries) = create(&start, SAME, Time(10));
+        let (_, state, entries) = create(&start, SAME, start.claim, Time(10));
         assert_eq!((state.status, state.due, entries.len()), (Status::Pending, Some(Time(15)), 1));
     }
 }

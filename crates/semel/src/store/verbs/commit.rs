@@ -41,8 +41,9 @@ impl Verb for Commit {
         for token in &self.closed {
             tx.delete_hook(run.new.workspace, token, self.num).await?;
         }
-        let had_ties = run.state.ties;
         let (text, settled) = self.settle(tx, &mut run).await?;
+        // Those that this very commit made count too: a run may open a hook and end at once.
+        let had_ties = run.state.ties;
         run.state = self.state(&run, version, tx);
         if !tx.save(self.num, self.expected, &run.state).await? {
             return Err(race());

@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::rules::entry::{Entry, Message, Outcome};
 use crate::rules::run::Run;
 use crate::rules::status::Status;
-use crate::store::tx::{Tx, race};
+use crate::store::tx::Tx;
 
 use super::start::append_at;
 
@@ -38,8 +38,10 @@ pub(super) async fn untie<T: Tx>(tx: &mut T, run: &Run, outcome: Outcome) -> Res
         tx.put_once(held.workspace, &held.scope, &held.label, None).await?;
         for waiter in held.row.waiters {
             let message = Message::OnceSettled { scope: held.scope.clone(), label: held.label.clone() };
-            let waiter = tx.run(waiter).await?.ok_or_else(race)?;
-            tx.arrive(waiter.num, &message).await?;
+            // A waiter that has ended may be forgotten already.
+            if let Some(waiter) = tx.run(waiter).await? {
+                tx.arrive(waiter.num, &message).await?;
+            }
         }
     }
     Ok(())

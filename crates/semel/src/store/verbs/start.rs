@@ -86,7 +86,12 @@ impl StartRun {
     }
 
     async fn create<T: Tx>(&self, tx: &mut T, verdict: Verdict, superseded: Option<Run>) -> Result<Started> {
-        let (new, state, entries) = start::create(&self.start, self.fingerprint, tx.now());
+        let claim = match self.start.claim {
+            // The lease is locked: a sweep that gives the node's runs away sees this one too, or we see the sweep.
+            Some(node) => tx.lease(node).await?.filter(|until| *until > tx.now()).map(|_| node),
+            None => None,
+        };
+        let (new, state, entries) = start::create(&self.start, self.fingerprint, claim, tx.now());
         let mut run = insert(tx, new, state, &entries).await?.ok_or_else(race)?;
         let delivered = match &self.start.deliver {
             Some(handover) => reserve(tx, &mut run, handover).await?,
