@@ -25,7 +25,7 @@ fix: ## format, and apply what clippy can repair
 	cargo fmt --all
 
 bench: ## measure the stores; the result is in target/bench/store.json
-	scripts/with-postgres cargo bench -p semel --bench store --features postgres,testing
+	scripts/with-postgres cargo bench -p semel --bench store --features postgres
 
 hello: ## run the smallest example
 	cargo run --release -p semel --example hello

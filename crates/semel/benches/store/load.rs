@@ -12,7 +12,6 @@ use semel::rules::json::Payload;
 use semel::rules::key::Key;
 use semel::rules::ledger::Ledger;
 use semel::rules::path::{Name, Path, Visit};
-use semel::rules::run::Run;
 use semel::rules::start::Start;
 use semel::store::{Lease, LeaseAct, Store};
 use tokio::task::JoinSet;
@@ -48,16 +47,17 @@ impl Load {
     async fn driven(&self) -> Result<Ledger> {
         let start = Start { claim: Some(self.node), ..self.request(None)? };
         let started = self.store.start(start).await?;
-        let entries = self.store.ledger(WorkspaceId::DEFAULT, started.run.id(), 1).await?;
-        Ok(ledger(started.run, entries.into_iter().map(|n| n.entry)))
+        Ok(Ledger::read(started.run, started.entries).expect("the store keeps what the rules accepted"))
     }
 
     /// `callers` runs commit one step after the other for a while.
     pub(crate) async fn commits(&self, callers: usize, time: Duration) -> Result<Rate> {
-        let mut runs = Vec::with_capacity(callers);
+        let mut starting = JoinSet::new();
         for _ in 0..callers {
-            runs.push(self.driven().await?);
+            let load = self.clone();
+            starting.spawn(async move { load.driven().await });
         }
+        let runs = starting.join_all().await.into_iter().collect::<Result<Vec<_>>>()?;
         let stop = Arc::new(AtomicBool::new(false));
         let mut tasks = JoinSet::new();
         let begun = Instant::now();
@@ -96,13 +96,8 @@ impl Load {
         self.store.commit(run.commit().expect("two entries")).await.map(drop)
     }
 
-    /// Whole runs of five steps, until `entries` ledger entries are there. Calls back with the number so far.
-    pub(crate) async fn whole_runs(
-        &self,
-        callers: usize,
-        entries: u64,
-        mut seen: impl FnMut(u64),
-    ) -> Result<()> {
+    /// Whole runs of five steps, until there are so many ledger entries more.
+    pub(crate) async fn whole_runs(&self, callers: usize, entries: u64) -> Result<()> {
         const STEPS: usize = 5;
         let done = Arc::new(AtomicU64::new(0));
         let mut tasks = JoinSet::new();
@@ -123,7 +118,6 @@ impl Load {
         }
         while let Some(ended) = tasks.join_next().await {
             ended.expect("a caller does not panic")?;
-            seen(done.load(Ordering::Relaxed));
         }
         Ok(())
     }
@@ -192,8 +186,4 @@ impl Load {
         assert_eq!(distinct.len(), created, "every start answers with a run that one of them created");
         Ok(created)
     }
-}
-
-fn ledger(run: Run, entries: impl IntoIterator<Item = Entry>) -> Ledger {
-    Ledger::read(run, entries).expect("the store keeps what the rules accepted")
 }

@@ -1,8 +1,9 @@
 //! Figures: latencies, rates, the memory of this process, and the file they are written to.
 
+use std::path::Path;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// Latencies in buckets of about 3 %: flat in memory, whatever their number.
 #[derive(Clone)]
@@ -56,23 +57,51 @@ pub(crate) struct Rate {
     pub(crate) p99_micros: f64,
 }
 
-impl Rate {
-    pub(crate) fn json(&self) -> Value {
-        json!({
-            "perSecond": self.per_second.round(),
-            "p50Micros": self.p50_micros.round(),
-            "p99Micros": self.p99_micros.round(),
-        })
-    }
-}
+/// All figures, printed as they come and written at the end.
+#[derive(Default)]
+pub(crate) struct Report(Map<String, Value>);
 
-impl std::fmt::Display for Rate {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "{:>9.0}/s  p50 {:>7.0} µs  p99 {:>7.0} µs",
-            self.per_second, self.p50_micros, self.p99_micros
-        )
+impl Report {
+    pub(crate) fn rate(&mut self, name: &str, rate: Rate) {
+        let Rate { per_second, p50_micros, p99_micros } = rate;
+        println!("  {name:<28} {per_second:>9.0}/s  p50 {p50_micros:>7.0} µs  p99 {p99_micros:>7.0} µs");
+        let figures = json!({
+            "perSecond": per_second.round(),
+            "p50Micros": p50_micros.round(),
+            "p99Micros": p99_micros.round(),
+        });
+        self.0.insert(name.to_owned(), figures);
+    }
+
+    pub(crate) fn number(&mut self, name: &str, number: f64) {
+        println!("  {name:<28} {number:>9.0}");
+        self.0.insert(name.to_owned(), json!(number));
+    }
+
+    /// A figure that is to be at least so large.
+    pub(crate) fn goal(&mut self, name: &str, found: f64, least: f64) {
+        self.judge(name, found, json!({ "atLeast": least }), found >= least);
+    }
+
+    /// A figure that is to be at most so large.
+    pub(crate) fn limit(&mut self, name: &str, found: f64, most: f64) {
+        self.judge(name, found, json!({ "atMost": most }), found <= most);
+    }
+
+    /// The rate noted under a name.
+    pub(crate) fn value(&self, name: &str) -> f64 {
+        self.0[name]["perSecond"].as_f64().expect("a rate that was noted")
+    }
+
+    pub(crate) fn write(self, path: &Path) -> std::io::Result<()> {
+        std::fs::create_dir_all(path.parent().expect("a file in a folder"))?;
+        std::fs::write(path, serde_json::to_string_pretty(&self.0)?)
+    }
+
+    fn judge(&mut self, name: &str, found: f64, bound: Value, met: bool) {
+        println!("  {} {name}: {found:.2} {bound}", if met { "met   " } else { "MISSED" });
+        let goals = self.0.entry("goals").or_insert_with(|| json!({}));
+        goals[name] = json!({ "found": (found * 1000.0).round() / 1000.0, "bound": bound, "met": met });
     }
 }
 

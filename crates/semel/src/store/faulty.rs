@@ -1,1 +1,146 @@
-//! Faults on purpose.
+//! A store that fails on purpose: before a call takes place, or after, when only its answer is lost.
+//!
+//! Both look alike to a caller that times out. What a caller may do about either is to make the same call again.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::{Answer, Arrival, Claimed, Find, Lease, Numbered, Query, Started, Store, Sweep, Swept};
+use crate::clock::Time;
+use crate::error::{Error, Result};
+use crate::id::{RunId, WorkspaceId};
+use crate::rules::claim::Claim;
+use crate::rules::commit::{Commit, Saved};
+use crate::rules::control::{Control, Controlled};
+use crate::rules::deliver::{Deliver, Delivered};
+use crate::rules::entry::Outcome;
+use crate::rules::once::{Once, OnceAnswer};
+use crate::rules::receipt::{ReceiptKind, Receipts};
+use crate::rules::run::Run;
+
+/// What goes wrong with a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It does not take place: [`Error::Unavailable`].
+    Before,
+    /// It takes place and its answer is lost: [`Error::Unknown`].
+    After,
+}
+
+/// Decides about every call that changes something, by its method's name.
+pub type Plan = Box<dyn FnMut(&'static str) -> Option<Fault> + Send>;
+
+/// A store whose calls fail as planned. Calls that only read never do.
+pub struct Faulty {
+    store: Arc<dyn Store>,
+    plan: Mutex<Plan>,
+}
+
+impl Faulty {
+    /// Calls of the store fail as the plan says.
+    pub fn new(
+        store: Arc<dyn Store>,
+        plan: impl FnMut(&'static str) -> Option<Fault> + Send + 'static,
+    ) -> Self {
+        Self { store, plan: Mutex::new(Box::new(plan)) }
+    }
+
+    /// The next calls fail one by one as listed; those after them do not.
+    pub fn listed(store: Arc<dyn Store>, faults: impl IntoIterator<Item = Option<Fault>>) -> Self {
+        let mut faults: VecDeque<_> = faults.into_iter().collect();
+        Self::new(store, move |_| faults.pop_front().flatten())
+    }
+
+    fn fault(&self, call: &'static str) -> Option<Fault> {
+        // A plan that panicked in another test task has still decided nothing here.
+        (self.plan.lock().unwrap_or_else(PoisonError::into_inner))(call)
+    }
+
+    fn call<'a, T: Send + 'a>(
+        &'a self,
+        name: &'static str,
+        call: impl FnOnce() -> Answer<'a, T> + Send + 'a,
+    ) -> Answer<'a, T> {
+        Box::pin(async move {
+            let fault = self.fault(name);
+            if fault == Some(Fault::Before) {
+                return Err(Error::Unavailable(format!("{name} was not begun, on purpose").into()));
+            }
+            let answer = call().await;
+            match fault {
+                Some(Fault::After) => {
+                    Err(Error::Unknown(format!("the answer to {name} is lost, on purpose").into()))
+                }
+                _ => answer,
+            }
+        })
+    }
+}
+
+impl Store for Faulty {
+    fn start(&self, start: super::Start) -> Answer<'_, Started> {
+        self.call("start", move || self.store.start(start))
+    }
+
+    fn claim(&self, claim: Claim) -> Answer<'_, Vec<Claimed>> {
+        self.call("claim", move || self.store.claim(claim))
+    }
+
+    fn commit(&self, commit: Commit) -> Answer<'_, Saved> {
+        self.call("commit", move || self.store.commit(commit))
+    }
+
+    fn deliver(&self, deliver: Deliver) -> Answer<'_, Delivered> {
+        self.call("deliver", move || self.store.deliver(deliver))
+    }
+
+    fn control(&self, control: Control) -> Answer<'_, Controlled> {
+        self.call("control", move || self.store.control(control))
+    }
+
+    fn once(&self, once: Once) -> Answer<'_, OnceAnswer> {
+        self.call("once", move || self.store.once(once))
+    }
+
+    fn lease(&self, lease: Lease) -> Answer<'_, Time> {
+        self.call("lease", move || self.store.lease(lease))
+    }
+
+    fn sweep(&self, sweep: Sweep) -> Answer<'_, Swept> {
+        self.call("sweep", move || self.store.sweep(sweep))
+    }
+
+    fn find(&self, find: Find) -> Answer<'_, Option<(Run, Option<Outcome>)>> {
+        self.store.find(find)
+    }
+
+    fn list(&self, query: Query) -> Answer<'_, Vec<Run>> {
+        self.store.list(query)
+    }
+
+    fn ledger(&self, workspace: WorkspaceId, run: RunId, from: u64) -> Answer<'_, Vec<Numbered>> {
+        self.store.ledger(workspace, run, from)
+    }
+
+    fn inbox(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, Vec<Arrival>> {
+        self.store.inbox(workspace, run)
+    }
+
+    fn receipts(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, Vec<(ReceiptKind, Receipts)>> {
+        self.store.receipts(workspace, run)
+    }
+
+    fn close(&self) -> Answer<'_, ()> {
+        self.store.close()
+    }
+}
+
+/// Makes a call until it is answered, as a client does whose connection is cut.
+pub async fn until_answered<'a, T>(mut call: impl FnMut() -> Answer<'a, T>) -> Result<T> {
+    loop {
+        match call().await {
+            Err(Error::Unavailable(_) | Error::Unknown(_)) => {}
+            answered => return answered,
+        }
+    }
+}

@@ -90,6 +90,8 @@ pub struct Started {
     pub delivered: Option<Delivered>,
     /// The run that was cancelled for this one.
     pub superseded: Option<RunId>,
+    /// The ledger of a run that this start created: with it, a node that claimed the run at once can drive it.
+    pub entries: Vec<Entry>,
 }
 
 impl Started {

@@ -1,12 +1,14 @@
 //! Opening the file: the lock, the pragmas, the migrations.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
 
 use super::SqliteOptions;
+use super::checkpoint::LOG_PAGES;
 use crate::error::{Error, Result};
 
 /// The schema, one script per version. A new version is appended; what has been released is never changed.
@@ -32,12 +34,18 @@ impl File {
         migrate(&mut conn).map_err(|e| file.cannot_open(e))?;
         // Whoever had the file before is gone, and their leases with them.
         conn.execute("UPDATE nodes SET lease = NULL", []).map_err(|e| file.cannot_open(e.into()))?;
+        // Closed, SQLite has carried its log over and removed it.
+        conn.close().map_err(|(_, e)| file.cannot_open(e.into()))?;
+        lengthen_log(&file.path).map_err(|e| file.cannot_open(e.into()))?;
         Ok(file)
     }
 
     /// The connection that writes.
     pub(super) fn connect(&self) -> Result<Connection> {
-        let conn = Connection::open(&self.path).map_err(|e| self.cannot_open(e.into()))?;
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+            | OpenFlags::SQLITE_OPEN_CREATE
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let conn = Connection::open_with_flags(&self.path, flags).map_err(|e| self.cannot_open(e.into()))?;
         let pragmas = || -> rusqlite::Result<()> {
             conn.busy_timeout(Duration::from_secs(10))?;
             conn.pragma_update(None, "journal_mode", "wal")?;
@@ -65,6 +73,21 @@ impl File {
             Err(source) => Error::Open { what: self.path.display().to_string(), source },
         }
     }
+}
+
+/// Gives the write-ahead log its blocks beforehand, so that commits write over them and need not lengthen the file. SQLite
+/// takes a log without a valid header for an empty one. A log that a crash has left is not touched.
+fn lengthen_log(path: &Path) -> std::io::Result<()> {
+    /// A page of 4 KiB and its header, and some more for what comes while the log is being carried over.
+    const BYTES: usize = (4_096 + 24) * (LOG_PAGES as usize + 256);
+    let mut name = path.as_os_str().to_owned();
+    name.push("-wal");
+    if fs::metadata(&name).is_ok_and(|log| log.len() > 0) {
+        return Ok(());
+    }
+    let mut log = fs::File::create(&name)?;
+    log.write_all(&vec![0; BYTES])?;
+    log.sync_all()
 }
 
 /// SQLite's own locks let several processes write in turns. Ours says that there is one: the writer's view of the

@@ -12,12 +12,13 @@ pub(super) fn spawn(file: &File, clock: Arc<dyn Clock>) -> Result<Queue> {
     let tx = SqliteTx::new(file.connect_reader()?, clock.now())?;
     let (queue, jobs) = queue();
     let started =
-        std::thread::Builder::new().name("semel-reader".to_owned()).spawn(move || read(tx, jobs, &*clock));
+        std::thread::Builder::new().name("semel-reader".to_owned()).spawn(move || read(jobs, tx, &*clock));
     started.map_err(|e| Error::Open { what: "the reader's thread".to_owned(), source: e.into() })?;
     Ok(queue)
 }
 
-fn read(mut tx: SqliteTx, mut jobs: Jobs, clock: &dyn Clock) {
+/// Closes its connection before the queue says that the thread is gone: `tx` goes before `jobs`.
+fn read(mut jobs: Jobs, mut tx: SqliteTx, clock: &dyn Clock) {
     let mut batch = Vec::new();
     while jobs.take(&mut batch) {
         tx.now = clock.now();

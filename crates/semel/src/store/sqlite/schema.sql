@@ -1,6 +1,7 @@
--- Runs are addressed by a short number and their hot state stands in place. The ledger has one row per commit, only ever
--- appended, and each row names the one before it in its run: a commit touches the last page of the ledger and the page
--- of its run, no index, however many entries there are. Times are milliseconds, ids 16 bytes, states the codes of `Status`.
+-- The ledger has one row per commit, only ever appended, and each row names the one before it in its run. What a commit
+-- changes in place stands apart in `heads`, two hundred runs to the page. So a commit touches the last page of the ledger
+-- and one of the heads, no index, however many entries there are. Times are milliseconds, ids 16 bytes, states the codes
+-- of `Status`.
 
 CREATE TABLE meta (
     mark BLOB NOT NULL -- of the latest transaction without a ledger row: tells whether it took place if its COMMIT failed
@@ -9,10 +10,7 @@ INSERT INTO meta VALUES (x'00');
 
 CREATE TABLE runs (
     num INTEGER PRIMARY KEY AUTOINCREMENT, -- never given twice: a zombie's commit must not find another run under it
-    version INTEGER NOT NULL,
-    last INTEGER, -- the latest row of its ledger
     status INTEGER NOT NULL,
-    stalls INTEGER NOT NULL,
     arrivals INTEGER NOT NULL,
     due INTEGER,
     node BLOB,
@@ -45,6 +43,15 @@ CREATE INDEX runs_purge ON runs (purge) WHERE purge IS NOT NULL;
 CREATE INDEX runs_parent ON runs (parent) WHERE parent IS NOT NULL;
 -- What an operator looks for is rare; common states are found by walking the newest runs.
 CREATE INDEX runs_rare ON runs (workspace, status, num) WHERE status IN (3, 5, 6, 7);
+
+-- The head of each run's ledger: the guard of every commit.
+CREATE TABLE heads (
+    num INTEGER PRIMARY KEY,
+    version INTEGER NOT NULL,
+    last INTEGER, -- the latest row
+    running INTEGER NOT NULL,
+    stalls INTEGER NOT NULL
+) STRICT;
 
 CREATE TABLE ledger (
     num INTEGER PRIMARY KEY,

@@ -21,7 +21,10 @@ use crate::rules::status::Status;
 use crate::store::Query;
 use crate::store::tx::{HeldOnce, InboxRow, LedgerRow, Tx, Watcher, duration, message_text, millis};
 
-/// The columns of a run, in the order in which [`read_run`] reads them.
+/// A run with the head of its ledger.
+const RUNS: &str = "runs JOIN heads USING (num)";
+
+/// Its columns, in the order in which [`read_run`] reads them.
 const RUN: &str = "num, version, status, stalls, arrivals, due, node, ended, purge, holds_key, ties, purged, id, workspace, \
      workflow, workflow_version, scope, key, fingerprint, lineage, parent, keep_history, keep_key, created";
 
@@ -82,10 +85,17 @@ impl SqliteTx {
             .map_err(failed)
     }
 
+    fn insert_row(&mut self, prev: Option<i64>, run: i64, seq: u64, text: &str) -> Result<i64> {
+        self.last_row += 1;
+        let sql = "INSERT INTO ledger (num, prev, run, seq, at, entries) VALUES (?, ?, ?, ?, ?, ?)";
+        self.write(sql, params![self.last_row, prev, run, seq, self.now, text])?;
+        Ok(self.last_row)
+    }
+
     /// Walks a run's ledger from its end, for as long as it is wanted.
     fn walk(&self, num: i64, mut wanted: impl FnMut(&LedgerRow) -> bool) -> Result<Vec<(i64, LedgerRow)>> {
         let last: Option<Option<i64>> =
-            self.first("SELECT last FROM runs WHERE num = ?", [num], |row| row.get(0))?;
+            self.first("SELECT last FROM heads WHERE num = ?", [num], |row| row.get(0))?;
         let mut statement = self.statement("SELECT prev, run, seq, at, entries FROM ledger WHERE num = ?")?;
         let (mut rows, mut next) = (Vec::new(), last.flatten());
         while let Some(at) = next {
@@ -98,7 +108,7 @@ impl SqliteTx {
     }
 
     fn run_where(&self, condition: &'static str, params: impl Params) -> Result<Option<Run>> {
-        self.first(&format!("SELECT {RUN} FROM runs WHERE {condition}"), params, read_run)
+        self.first(&format!("SELECT {RUN} FROM {RUNS} WHERE {condition}"), params, read_run)
     }
 }
 
@@ -136,37 +146,38 @@ impl Tx for SqliteTx {
     }
 
     async fn insert_run(&mut self, new: &NewRun, state: &State) -> Result<Option<i64>> {
-        let sql = "INSERT INTO runs (version, status, stalls, arrivals, due, node, ended, purge, holds_key, ties, purged, \
+        let sql = "INSERT INTO runs (status, arrivals, due, node, ended, purge, holds_key, ties, purged, \
              id, workspace, workflow, workflow_version, scope, key, fingerprint, lineage, parent, keep_history, keep_key, \
-             created) VALUES (?,?,?,0,?,?,?,?,?,?,0,?,?,?,?,?,?,?,?,?,?,?,?) \
+             created) VALUES (?,0,?,?,?,?,?,?,0,?,?,?,?,?,?,?,?,?,?,?,?) \
              ON CONFLICT (workspace, scope, key) WHERE holds_key DO NOTHING";
-        let inserted = self.write(
-            sql,
-            params![
-                state.version,
-                state.status,
-                state.stalls,
-                state.due,
-                state.node,
-                state.ended,
-                state.purge,
-                state.holds_key,
-                state.ties,
-                new.id,
-                new.workspace,
-                new.workflow.as_str(),
-                new.workflow_version.as_str(),
-                new.scope.as_str(),
-                new.key.as_str(),
-                new.fingerprint.0,
-                new.lineage,
-                new.parent,
-                millis(new.retention.history),
-                millis(new.retention.key),
-                new.created,
-            ],
-        )?;
-        Ok((inserted == 1).then(|| self.conn.last_insert_rowid()))
+        let params = params![
+            state.status,
+            state.due,
+            state.node,
+            state.ended,
+            state.purge,
+            state.holds_key,
+            state.ties,
+            new.id,
+            new.workspace,
+            new.workflow.as_str(),
+            new.workflow_version.as_str(),
+            new.scope.as_str(),
+            new.key.as_str(),
+            new.fingerprint.0,
+            new.lineage,
+            new.parent,
+            millis(new.retention.history),
+            millis(new.retention.key),
+            new.created,
+        ];
+        if self.write(sql, params)? == 0 {
+            return Ok(None);
+        }
+        let num = self.conn.last_insert_rowid();
+        let sql = "INSERT INTO heads (num, version, running, stalls) VALUES (?, ?, ?, ?)";
+        self.write(sql, params![num, state.version, state.status == Status::Running, state.stalls])?;
+        Ok(Some(num))
     }
 
     async fn holder(&mut self, workspace: WorkspaceId, scope: &Scope, key: &Key) -> Result<Option<Run>> {
@@ -187,33 +198,32 @@ impl Tx for SqliteTx {
     }
 
     async fn save(&mut self, num: i64, expected: u64, state: &State) -> Result<bool> {
-        let sql = "UPDATE runs SET version = ?3, status = ?4, stalls = ?5, due = ?6, node = ?7, ended = ?8, purge = ?9, \
-             holds_key = ?10, ties = ?11 WHERE num = ?1 AND version = ?2";
         let State { version, status, stalls, due, node, ended, purge, holds_key, ties } = state;
-        let changed = self.write(
-            sql,
-            params![num, expected, version, status, stalls, due, node, ended, purge, holds_key, ties],
-        )?;
-        Ok(changed == 1)
+        let sql = "UPDATE heads SET version = ?3, running = ?4, stalls = ?5 WHERE num = ?1 AND version = ?2";
+        if self.write(sql, params![num, expected, version, *status == Status::Running, stalls])? == 0 {
+            return Ok(false);
+        }
+        let sql = "UPDATE runs SET status = ?2, due = ?3, node = ?4, ended = ?5, purge = ?6, holds_key = ?7, ties = ?8 \
+             WHERE num = ?1";
+        self.write(sql, params![num, status, due, node, ended, purge, holds_key, ties])?;
+        Ok(true)
     }
 
     async fn advance(&mut self, num: i64, expected: u64, count: u64, text: &str) -> Result<bool> {
-        let row = self.last_row + 1;
-        let sql = "INSERT INTO ledger (num, prev, run, seq, at, entries) \
-             SELECT ?1, last, num, version, ?4, ?5 FROM runs WHERE num = ?2 AND version = ?3 AND status = 1";
-        if self.write(sql, params![row, num, expected, self.now, text])? == 0 {
+        let sql = "SELECT last FROM heads WHERE num = ? AND version = ? AND running";
+        let Some(prev) = self.first(sql, [num, expected as i64], |row| row.get::<_, i64>(0))? else {
             return Ok(false);
-        }
-        self.last_row = row;
-        // Touches no index: the columns it sets are in none.
-        let sql = "UPDATE runs SET version = ?2, last = ?3, stalls = 0 WHERE num = ?1";
+        };
+        // Neither statement touches an index or can fail half-way: SQLite then keeps no copy of the pages they change.
+        let row = self.insert_row(prev.into(), num, expected, text)?;
+        let sql = "UPDATE heads SET version = ?2, last = ?3, stalls = 0 WHERE num = ?1";
         self.write(sql, [num, (expected + count) as i64, row])?;
         Ok(true)
     }
 
     async fn due(&mut self, workflows: &[(WorkspaceId, Name)], limit: usize) -> Result<Vec<Run>> {
         let sql = format!(
-            "SELECT {RUN} FROM runs WHERE workspace = ? AND workflow = ? AND due <= ? ORDER BY due, num LIMIT ?"
+            "SELECT {RUN} FROM {RUNS} WHERE workspace = ? AND workflow = ? AND due <= ? ORDER BY due, num LIMIT ?"
         );
         let mut found = Vec::new();
         for (workspace, name) in workflows {
@@ -237,14 +247,14 @@ impl Tx for SqliteTx {
 
     async fn open_children(&mut self, parent: RunId) -> Result<Vec<Run>> {
         self.all(
-            &format!("SELECT {RUN} FROM runs WHERE parent = ? AND status < 4 ORDER BY num"),
+            &format!("SELECT {RUN} FROM {RUNS} WHERE parent = ? AND status < 4 ORDER BY num"),
             [parent],
             read_run,
         )
     }
 
     async fn list(&mut self, query: &Query) -> Result<Vec<Run>> {
-        let mut sql = format!("SELECT {RUN} FROM runs WHERE workspace = ?1 AND num < ?2");
+        let mut sql = format!("SELECT {RUN} FROM {RUNS} WHERE workspace = ?1 AND num < ?2");
         if let Some(status) = query.status {
             // Spelt out, so that the planner sees that the partial index applies.
             sql += &format!(" AND status = {}", status.code());
@@ -257,10 +267,9 @@ impl Tx for SqliteTx {
     }
 
     async fn append(&mut self, num: i64, seq: u64, text: &str) -> Result<()> {
-        self.last_row += 1;
-        let sql = "INSERT INTO ledger (num, prev, run, seq, at, entries) SELECT ?1, last, num, ?3, ?4, ?5 FROM runs WHERE num = ?2";
-        self.write(sql, params![self.last_row, num, seq, self.now, text])?;
-        self.write("UPDATE runs SET last = ?2 WHERE num = ?1", [num, self.last_row]).map(drop)
+        let prev = self.first("SELECT last FROM heads WHERE num = ?", [num], |row| row.get(0))?;
+        let row = self.insert_row(prev.flatten(), num, seq, text)?;
+        self.write("UPDATE heads SET last = ?2 WHERE num = ?1", [num, row]).map(drop)
     }
 
     async fn ledgers(&mut self, nums: &[i64], from: u64) -> Result<Vec<LedgerRow>> {
@@ -464,7 +473,7 @@ impl Tx for SqliteTx {
     }
 
     async fn purgeable(&mut self, limit: usize) -> Result<Vec<Run>> {
-        let sql = format!("SELECT {RUN} FROM runs WHERE purge <= ? ORDER BY purge, num LIMIT ?");
+        let sql = format!("SELECT {RUN} FROM {RUNS} WHERE purge <= ? ORDER BY purge, num LIMIT ?");
         self.all(&sql, params![self.now, limit as i64], read_run)
     }
 
@@ -475,12 +484,13 @@ impl Tx for SqliteTx {
         for table in ["inbox", "receipts", "calls"] {
             self.write(&format!("DELETE FROM {table} WHERE run = ?"), [num])?;
         }
-        self.write("UPDATE runs SET purged = 1, last = NULL, purge = ? WHERE num = ?", params![next, num])
-            .map(drop)
+        self.write("UPDATE heads SET last = NULL WHERE num = ?", [num])?;
+        self.write("UPDATE runs SET purged = 1, purge = ? WHERE num = ?", params![next, num]).map(drop)
     }
 
     async fn forget_run(&mut self, num: i64) -> Result<()> {
         self.forget_history(num, self.now).await?;
+        self.write("DELETE FROM heads WHERE num = ?", [num])?;
         self.write("DELETE FROM runs WHERE num = ?", [num]).map(drop)
     }
 }

@@ -16,6 +16,9 @@ use crate::error::{Error, Result};
 /// How often a batch whose COMMIT certainly did not take place is tried before its callers are told.
 const TRIES: usize = 3;
 
+/// Up to so many callers are answered by the writer itself.
+const FEW: usize = 64;
+
 /// A fault of COMMIT, on purpose.
 #[cfg(feature = "testing")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +30,7 @@ pub enum CommitFault {
 }
 
 struct Writer {
+    runtime: tokio::runtime::Handle,
     clock: Arc<dyn Clock>,
     checkpoints: Checkpoints,
     /// None while the file cannot be opened: then nothing is known, and nothing is answered but that.
@@ -62,6 +66,7 @@ enum Mark {
 pub(super) fn spawn(file: File, options: SqliteOptions) -> Result<Queue> {
     let checkpoints = Checkpoints::spawn(&file)?;
     let mut writer = Writer {
+        runtime: tokio::runtime::Handle::current(),
         clock: options.clock,
         checkpoints,
         tx: None,
@@ -71,14 +76,19 @@ pub(super) fn spawn(file: File, options: SqliteOptions) -> Result<Queue> {
     };
     writer.reopen()?;
     let (queue, jobs) = queue();
-    let started =
-        std::thread::Builder::new().name("semel-writer".to_owned()).spawn(move || writer.write(jobs));
+    let work = move || {
+        let mut jobs = jobs;
+        writer.write(&mut jobs);
+        // The file is closed and unlocked before the queue says that the thread is gone.
+        drop(writer);
+    };
+    let started = std::thread::Builder::new().name("semel-writer".to_owned()).spawn(work);
     started.map_err(|e| Error::Open { what: "the writer's thread".to_owned(), source: e.into() })?;
     Ok(queue)
 }
 
 impl Writer {
-    fn write(mut self, mut jobs: Jobs) {
+    fn write(&mut self, jobs: &mut Jobs) {
         let mut batch = Vec::new();
         while jobs.take(&mut batch) {
             self.group(&mut batch);
@@ -97,7 +107,7 @@ impl Writer {
                 }
             }
             // Alone and refused after it had written, or by a failing statement: its own answer says why.
-            Ended::Committed | Ended::Unsound => batch.drain(..).for_each(Job::answer),
+            Ended::Committed | Ended::Unsound => self.answer(batch),
             Ended::Not(error) => {
                 let text = error.to_string();
                 batch.drain(..).for_each(|job| job.fail(Error::Unavailable(text.clone().into())));
@@ -107,6 +117,16 @@ impl Writer {
                 batch.drain(..).for_each(|job| job.fail(Error::Unknown(text.clone().into())));
             }
         }
+    }
+
+    /// Waking thousands of callers takes as long as a good part of their writes: the runtime does it, beside the next
+    /// batch. A few are woken from here, without a detour.
+    fn answer(&self, batch: &mut Vec<Box<dyn Job>>) {
+        if batch.len() <= FEW {
+            return batch.drain(..).for_each(Job::answer);
+        }
+        let jobs = std::mem::take(batch);
+        self.runtime.spawn(async move { jobs.into_iter().for_each(Job::answer) });
     }
 
     /// One transaction. A COMMIT that fails is looked up, and tried again if it certainly did not take place.

@@ -98,7 +98,7 @@ impl StartRun {
             None => None,
         };
         let superseded = superseded.map(|old| old.id());
-        Ok(Started { run, verdict, outcome: None, delivered, superseded })
+        Ok(Started { run, verdict, outcome: None, delivered, superseded, entries })
     }
 
     /// Takes the key from a run that has ended or is cancelled for it, and starts a new one under it.
@@ -176,7 +176,7 @@ pub(super) async fn insert<T: Tx>(
 
 async fn answer<T: Tx>(tx: &mut T, run: Run, verdict: Verdict) -> Result<Started> {
     let outcome: Option<Outcome> = outcome_of(tx, &run).await?;
-    Ok(Started { run, verdict, outcome, delivered: None, superseded: None })
+    Ok(Started { run, verdict, outcome, delivered: None, superseded: None, entries: Vec::new() })
 }
 
 async fn hand_over<T: Tx>(tx: &mut T, start: &Start, handover: &Handover, owner: Run) -> Result<Delivered> {

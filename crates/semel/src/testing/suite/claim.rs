@@ -1,0 +1,208 @@
+//! Claim: a due run gets one driver, and its former driver is fenced off by that.
+
+use super::driver::Driver;
+use super::world::{LEASE, ORDER, STRANGER, WORKSPACE, World, code, name, payload};
+use crate::id::NodeId;
+use crate::rules::claim::{Claim, MAX_STALLS};
+use crate::rules::control::Action;
+use crate::rules::entry::{Entry, PauseReason};
+use crate::rules::receipt::ReceiptKind;
+use crate::rules::start::Start;
+use crate::rules::status::Status;
+
+promises![
+    a_claim_brings_all_that_the_driver_needs,
+    the_longest_due_run_is_claimed_first,
+    a_claim_takes_no_more_than_its_limit,
+    only_the_workflows_asked_for_are_claimed,
+    a_claimed_run_is_not_claimed_again,
+    a_claim_fences_the_former_owner_off,
+    a_waiting_run_is_due_at_its_time_and_not_before,
+    a_run_that_waits_for_input_only_is_never_due,
+    a_paused_run_is_not_claimed,
+    an_ended_run_is_not_claimed,
+    a_run_that_keeps_crashing_is_parked_and_others_go_on,
+    progress_ends_the_count_of_crashes,
+    a_resumed_run_has_all_its_tries_again,
+    a_node_without_a_lease_claims_nothing,
+];
+
+async fn a_claim_brings_all_that_the_driver_needs(world: World) {
+    let mut first = world.driven("k").await;
+    first.open("t").await;
+    world.deliver("t", "1").await;
+    first.step("a").await.expect("ours");
+    world.crash().await;
+    let node = world.node().await;
+    let claimed = world.try_claim(node, 10).await.expect("alive").remove(0);
+    assert_eq!(claimed.entries, world.entries(first.id()).await);
+    assert_eq!(claimed.inbox, world.inbox(first.id()).await);
+    assert_eq!(claimed.inbox.len(), 1);
+    assert_eq!(claimed.run, world.run(first.id()).await);
+    assert_eq!((claimed.run.status(), claimed.run.state.node), (Status::Running, Some(node)));
+    assert_eq!(claimed.entries.last(), Some(&Entry::Claimed { node }));
+    assert_eq!(claimed.run.state.version, claimed.entries.len() as u64);
+}
+
+async fn the_longest_due_run_is_claimed_first(world: World) {
+    let mut order = Vec::new();
+    for (key, due) in [("c", 30), ("a", 10), ("d", 40), ("b", 20)] {
+        let delay = std::time::Duration::from_millis(due);
+        order.push((due, world.begin(Start { delay, ..world.request(key) }).await.run.id()));
+    }
+    order.sort_unstable();
+    world.pass(40);
+    let node = world.node().await;
+    for (_, expected) in order {
+        let claimed = world.try_claim(node, 1).await.expect("alive");
+        assert_eq!(claimed.iter().map(|c| c.run.id()).collect::<Vec<_>>(), [expected]);
+    }
+}
+
+async fn a_claim_takes_no_more_than_its_limit(world: World) {
+    for n in 0..5 {
+        world.start(&n.to_string()).await;
+    }
+    let node = world.node().await;
+    let mut sizes = Vec::new();
+    for limit in [0, 2, 2, 2, 2] {
+        sizes.push(world.try_claim(node, limit).await.expect("alive").len());
+    }
+    assert_eq!(sizes, [0, 2, 2, 1, 0]);
+}
+
+async fn only_the_workflows_asked_for_are_claimed(world: World) {
+    let mine = world.start("k").await.run.id();
+    let refund = world.begin(Start { workflow: name("refund"), ..world.request("r") }).await.run.id();
+    let theirs = world.begin(Start { workspace: STRANGER, ..world.request("k") }).await.run.id();
+    let node = world.node().await;
+    let claim = async |workflows| {
+        let claimed = world.store().claim(Claim { node, workflows, limit: 10 }).await.expect("alive");
+        claimed.iter().map(|claimed| claimed.run.id()).collect::<Vec<_>>()
+    };
+    assert!(claim(vec![]).await.is_empty());
+    assert!(claim(vec![(STRANGER, name("refund"))]).await.is_empty());
+    assert_eq!(claim(vec![(STRANGER, name(ORDER))]).await, [theirs]);
+    let twice = (WORKSPACE, name(ORDER));
+    assert_eq!(claim(vec![twice.clone(), (WORKSPACE, name("refund")), twice]).await, [mine, refund]);
+}
+
+async fn a_claimed_run_is_not_claimed_again(world: World) {
+    world.start("k").await;
+    let (one, two) = (world.node().await, world.node().await);
+    assert_eq!(world.try_claim(one, 10).await.expect("alive").len(), 1);
+    assert_eq!(world.try_claim(two, 10).await.expect("alive"), []);
+    assert_eq!(world.try_claim(one, 10).await.expect("alive"), []);
+}
+
+async fn a_claim_fences_the_former_owner_off(world: World) {
+    let mut zombie = world.driven("k").await;
+    zombie.step("a").await.expect("ours");
+    world.crash().await;
+    let mut owner = world.claim_one().await;
+    assert!(owner.version() > zombie.version(), "the fence grows");
+    assert_eq!(code(zombie.clone().step("b").await), "CONCURRENCY_ERROR");
+    owner.step("b").await.expect("the new owner goes on");
+    owner.complete("1").await;
+    // Whenever it wakes up, and whatever it wants to say.
+    zombie.record(Entry::Completed { value: payload("2") });
+    assert_eq!(code(zombie.commit().await), "CONCURRENCY_ERROR");
+    assert_eq!(world.absorbed(owner.id(), ReceiptKind::Result).await, 2);
+    assert_eq!(world.outcome(owner.id()).await, owner.ledger.outcome().cloned());
+}
+
+async fn a_waiting_run_is_due_at_its_time_and_not_before(world: World) {
+    let mut driver = world.driven("k").await;
+    let due = world.after(500);
+    driver.wait(Some(due)).await;
+    let run = world.run(driver.id()).await;
+    assert_eq!((run.status(), run.state.due, run.state.node), (Status::Waiting, Some(due), None));
+    world.pass(499);
+    assert!(world.claim_all().await.is_empty(), "one millisecond early is early");
+    world.pass(1);
+    assert_eq!(world.claim_one().await.id(), driver.id());
+    assert!(world.claim_all().await.is_empty(), "and it fires once");
+}
+
+async fn a_run_that_waits_for_input_only_is_never_due(world: World) {
+    let mut driver = world.driven("k").await;
+    driver.wait(None).await;
+    world.clock().advance(LEASE * 1000);
+    assert_eq!(world.sweep(10).await.orphaned, 0, "it is nobody's, so no node's death concerns it");
+    assert!(world.claim_all().await.is_empty());
+}
+
+async fn a_paused_run_is_not_claimed(world: World) {
+    let (pending, mut waiting) = (world.start("a").await.run.id(), world.driven("b").await);
+    waiting.wait(Some(world.now())).await;
+    for run in [pending, waiting.id()] {
+        assert!(world.control(run, Action::Pause).await.expect("an open run may").changed);
+        assert_eq!(world.run(run).await.state.due, None);
+    }
+    world.crash().await;
+    assert!(world.claim_all().await.is_empty());
+}
+
+async fn an_ended_run_is_not_claimed(world: World) {
+    for status in Status::ALL.into_iter().filter(|status| status.is_terminal()) {
+        world.run_that_is(status, &status.to_string()).await;
+    }
+    world.crash().await;
+    assert!(world.claim_all().await.is_empty());
+}
+
+async fn a_run_that_keeps_crashing_is_parked_and_others_go_on(world: World) {
+    let poison = world.start("poison").await.run.id();
+    for n in 1..=MAX_STALLS {
+        assert_eq!(world.claim_one().await.id(), poison);
+        assert_eq!(world.run(poison).await.state.stalls, n);
+        world.crash().await;
+    }
+    let good = world.start("good").await.run.id();
+    assert_eq!(world.claim_one().await.id(), good, "the poisoned run is not handed out any more");
+    let parked = world.run(poison).await;
+    assert_eq!((parked.status(), parked.state.node, parked.state.due), (Status::Paused, None, None));
+    let last = world.entries(poison).await.pop();
+    assert_eq!(last, Some(Entry::Paused { reason: PauseReason::Poisoned }));
+}
+
+async fn progress_ends_the_count_of_crashes(world: World) {
+    world.start("k").await;
+    for n in 0..3 * MAX_STALLS {
+        let mut driver: Driver = world.claim_one().await;
+        if n % 4 == 3 {
+            driver.step(&format!("step-{n}")).await.expect("ours");
+            assert_eq!(world.run(driver.id()).await.state.stalls, 0);
+        }
+        world.crash().await;
+    }
+    assert_eq!(world.claim_one().await.ledger.run().status(), Status::Running);
+}
+
+async fn a_resumed_run_has_all_its_tries_again(world: World) {
+    let run = world.start("k").await.run.id();
+    for _ in 0..MAX_STALLS {
+        world.claim_one().await;
+        world.crash().await;
+    }
+    assert!(world.claim_all().await.is_empty());
+    assert!(world.control(run, Action::Resume).await.expect("a paused run may").changed);
+    for _ in 0..MAX_STALLS {
+        assert_eq!(world.claim_one().await.id(), run);
+        world.crash().await;
+    }
+    assert!(world.claim_all().await.is_empty());
+    assert_eq!(world.run(run).await.status(), Status::Paused);
+}
+
+async fn a_node_without_a_lease_claims_nothing(world: World) {
+    let run = world.start("k").await.run;
+    let unknown = NodeId(world.run_id().0);
+    assert_eq!(code(world.try_claim(unknown, 10).await), "CONCURRENCY_ERROR");
+    let late = world.node().await;
+    world.clock().advance(LEASE);
+    assert_eq!(code(world.try_claim(late, 10).await), "CONCURRENCY_ERROR", "ended, though not swept yet");
+    world.sweep(10).await;
+    assert_eq!(code(world.try_claim(late, 10).await), "CONCURRENCY_ERROR");
+    assert_eq!(world.run(run.id()).await, run);
+}

@@ -1,0 +1,180 @@
+//! A start that brings a payload: one transaction starts the run, or hands the payload to whoever owns the token.
+
+use super::world::{World, call, code, payload, token, visit};
+use crate::error::Error;
+use crate::rules::entry::Message;
+use crate::rules::receipt::ReceiptKind;
+use crate::rules::start::{Handover, Policy, Start, Verdict};
+use crate::rules::status::Status;
+use crate::store::FindBy;
+
+promises![
+    a_start_with_a_payload_creates_and_reserves_the_token,
+    the_payload_goes_to_the_owner_of_the_token,
+    the_payload_goes_to_the_run_under_the_key,
+    a_reserved_token_has_no_conflict_with_its_run,
+    a_reserved_token_is_free_when_its_run_ends,
+    a_start_repeated_under_a_delivery_id_delivers_once,
+    a_start_repeated_under_its_run_id_delivers_once,
+    a_repeated_handover_finds_the_owner_that_got_it,
+    a_delivery_id_with_another_payload_is_refused,
+    a_run_that_has_ended_takes_no_payload,
+    a_payload_wakes_the_waiting_run,
+    superseding_with_a_payload_moves_the_token,
+    a_refused_start_delivers_nothing,
+];
+
+fn with(start: Start, to: &str, json: &str, id: Option<&str>) -> Start {
+    let deliver = Some(Handover { token: token(to), payload: payload(json), id: id.map(call) });
+    Start { deliver, ..start }
+}
+
+async fn a_start_with_a_payload_creates_and_reserves_the_token(world: World) {
+    let started = world.begin(with(world.request("k"), "t", "1", None)).await;
+    let delivered = started.delivered.expect("the payload found its run");
+    assert_eq!(started.verdict, Verdict::Created);
+    assert_eq!((delivered.run, delivered.arrival, delivered.absorbed), (started.run.id(), 1, false));
+    assert_eq!(world.owner_of("t").await, Some(started.run.id()));
+    assert_eq!(world.run(started.run.id()).await, started.run);
+    let message = Message::Delivery { token: token("t"), payload: payload("1") };
+    assert_eq!(world.inbox(started.run.id()).await[0].message, message);
+}
+
+async fn the_payload_goes_to_the_owner_of_the_token(world: World) {
+    let mut owner = world.driven("owner").await;
+    assert_eq!(owner.open("t").await, None);
+    let request = with(world.request("k"), "t", "5", None);
+    let never = request.run;
+    let started = world.begin(request).await;
+    assert_eq!((started.verdict, started.run.id()), (Verdict::Attached, owner.id()));
+    assert_eq!(started.delivered.map(|d| (d.run, d.absorbed)), Some((owner.id(), false)));
+    assert_eq!(started.run, world.run(owner.id()).await, "the answer shows the owner as it is now");
+    assert_eq!(world.find(FindBy::Id(never)).await, None, "no run is started beside the owner");
+    assert_eq!(world.holder_of("k").await, None, "and no key is burnt");
+    assert_eq!(owner.look().await.receive("t"), ["5"]);
+}
+
+async fn the_payload_goes_to_the_run_under_the_key(world: World) {
+    let first = world.start("k").await.run.id();
+    let again = world.begin(with(world.request("k"), "t", "1", None)).await;
+    assert_eq!((again.verdict, again.run.id()), (Verdict::Attached, first));
+    assert_eq!(again.delivered.map(|d| d.run), Some(first));
+    assert_eq!(again.run, world.run(first).await);
+    assert_eq!(world.owner_of("t").await, Some(first), "reserved for the run that the key stands for");
+    world.begin(with(world.request("k"), "t", "2", None)).await;
+    assert_eq!(world.inbox(first).await.len(), 2, "another payload without an id is another payload");
+}
+
+async fn a_reserved_token_has_no_conflict_with_its_run(world: World) {
+    let mut driver = world.drive(with(world.request("k"), "t", "1", None)).await;
+    assert_eq!(driver.open("t").await, None);
+    world.deliver("t", "2").await;
+    assert_eq!(driver.look().await.receive("t"), ["1", "2"]);
+    driver.save().await;
+    let mut other = world.driven("other").await;
+    assert_eq!(other.open("t").await, Some(driver.id()));
+}
+
+async fn a_reserved_token_is_free_when_its_run_ends(world: World) {
+    let first = world.begin(with(world.request("k"), "t", "1", None)).await.run.id();
+    assert!(world.cancel(first).await);
+    assert_eq!(world.owner_of("t").await, None);
+    let second = world.begin(with(world.request("l"), "t", "1", None)).await;
+    assert_eq!(second.verdict, Verdict::Created);
+    let mut driver = world.claim_one().await;
+    driver.complete("1").await;
+    assert_eq!(world.owner_of("t").await, None);
+}
+
+async fn a_start_repeated_under_a_delivery_id_delivers_once(world: World) {
+    let request = || with(world.request("k"), "t", "1", Some("d"));
+    let first = world.begin(request()).await;
+    let again = world.begin(request()).await;
+    assert_eq!((again.verdict, again.run.id()), (Verdict::Attached, first.run.id()));
+    assert_eq!(again.delivered.map(|d| (d.arrival, d.absorbed)), Some((1, true)));
+    assert_eq!(world.inbox(first.run.id()).await.len(), 1);
+    assert_eq!(world.absorbed(first.run.id(), ReceiptKind::Start).await, 1);
+    // The plain delivery under the same id is the same delivery.
+    assert!(world.deliver_as("d", "t", "1").await.expect("the same again").absorbed);
+}
+
+/// The request's own id stands for all of it, its payload included.
+async fn a_start_repeated_under_its_run_id_delivers_once(world: World) {
+    for (key, id) in [("with", Some("d")), ("without", None)] {
+        let request = with(world.request(key), key, "1", id);
+        let first = world.begin(request.clone()).await;
+        let again = world.begin(request).await;
+        assert_eq!((again.verdict, again.run.id()), (Verdict::Created, first.run.id()), "{key}");
+        assert_eq!(again.delivered.map(|d| (d.arrival, d.absorbed)), Some((1, true)), "{key}");
+        assert_eq!(world.inbox(first.run.id()).await.len(), 1, "{key}");
+    }
+}
+
+async fn a_repeated_handover_finds_the_owner_that_got_it(world: World) {
+    let mut owner = world.driven("owner").await;
+    owner.open("t").await;
+    let request = with(world.request("k"), "t", "1", None);
+    world.begin(request.clone()).await;
+    let again = world.begin(request.clone()).await;
+    assert_eq!(again.delivered.map(|d| (d.run, d.absorbed)), Some((owner.id(), true)));
+    assert_eq!(owner.look().await.receive("t"), ["1"]);
+    owner.complete("1").await;
+    // Also when the token is free by now: the payload has been taken, so no run is started for it.
+    let late = world.begin(request).await;
+    assert_eq!((late.verdict, late.run.id()), (Verdict::Replayed, owner.id()));
+    assert_eq!(world.list().await.len(), 1);
+}
+
+async fn a_delivery_id_with_another_payload_is_refused(world: World) {
+    let first = world.begin(with(world.request("k"), "t", "1", Some("d"))).await.run;
+    let other = world.try_start(with(world.request("k"), "t", "2", Some("d"))).await;
+    let Err(Error::CallReused { owner, .. }) = other else { panic!("{other:?}") };
+    assert_eq!(owner, first.id());
+    assert_eq!(world.list().await, [first]);
+}
+
+async fn a_run_that_has_ended_takes_no_payload(world: World) {
+    for status in [Status::Completed, Status::Failed, Status::Cancelled, Status::TimedOut] {
+        let key = status.to_string();
+        let ended = world.run_that_is(status, &key).await;
+        let started = world.begin(with(world.request(&key), "t", "1", Some(&key))).await;
+        assert_eq!((started.run.id(), started.run.status()), (ended, status));
+        assert_eq!(started.delivered, None, "{key}: nobody will ever take it, and the answer says so");
+        assert_eq!(world.inbox(ended).await, [], "{key}");
+        assert_eq!(world.owner_of("t").await, None, "{key}");
+    }
+}
+
+async fn a_payload_wakes_the_waiting_run(world: World) {
+    let mut driver = world.driven("k").await;
+    driver.wait(Some(world.after(1000))).await;
+    let started = world.begin(with(world.request("k"), "t", "1", None)).await;
+    assert_eq!(started.run.state.due, Some(world.now()));
+    assert_eq!(started.run, world.run(driver.id()).await, "the answer shows the run as it is now");
+    assert_eq!(world.claim_one().await.id(), driver.id());
+}
+
+async fn superseding_with_a_payload_moves_the_token(world: World) {
+    let mut old = world.driven("k").await;
+    old.open("t").await;
+    let newer = Start { input: payload("2"), policy: Policy::SUPERSEDE, ..world.request("k") };
+    let started = world.begin(with(newer, "t", "9", None)).await;
+    assert_eq!((started.verdict, started.superseded), (Verdict::Superseded, Some(old.id())));
+    assert_eq!(world.owner_of("t").await, Some(started.run.id()));
+    assert_eq!(world.inbox(old.id()).await, []);
+    let mut new = world.claim_one().await;
+    assert_eq!(new.open("t").await, None);
+    assert_eq!(new.receive("t"), ["9"]);
+    assert!(new.ledger.record_at(&visit("t")).is_some());
+}
+
+async fn a_refused_start_delivers_nothing(world: World) {
+    let mut owner = world.driven("k").await;
+    owner.open("t").await;
+    let reject = Start { policy: Policy::REJECT, ..world.request("k") };
+    assert_eq!(code(world.try_start(with(reject, "t", "1", None)).await), "DUPLICATE_RUN");
+    let other = Start { input: payload("2"), ..world.request("k") };
+    assert_eq!(code(world.try_start(with(other, "t", "1", Some("d"))).await), "KEY_REUSED");
+    assert_eq!(world.inbox(owner.id()).await, []);
+    assert!(!world.deliver_as("d", "t", "2").await.expect("the id was not burnt").absorbed);
+}

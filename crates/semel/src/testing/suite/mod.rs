@@ -1,0 +1,106 @@
+//! The suite that every store passes: each promise as a named case, written once.
+//!
+//! A store of your own runs it too: implement [`Stores`], and for every [`Case`] of [`cases`] make a [`World`] and hand
+//! it to the case, which panics if the store breaks the promise that the case is named for.
+//!
+//! One file per verb, as everywhere: what is decided under a verb is tested in its file. `repeat` shows that every
+//! mutating call can be made again when its answer is lost, `reopen` that every answer is durable.
+
+/// The cases of a file by their functions' names. A case that is not listed is dead code, and so a warning.
+macro_rules! promises {
+    (on several threads: $($name:ident),* $(,)?) => { promises!(@ true $($name)*); };
+    ($($name:ident),* $(,)?) => { promises!(@ false $($name)*); };
+    (@ $threads:literal $($name:ident)*) => {
+        pub(super) fn cases() -> Vec<super::Case> {
+            vec![$(super::Case { name: stringify!($name), threads: $threads, run: |world| Box::pin($name(world)) }),*]
+        }
+    };
+}
+
+mod claim;
+mod commit;
+mod concurrency;
+mod control;
+mod deliver;
+mod driver;
+mod finish;
+mod fork;
+mod handover;
+mod lease;
+mod once;
+mod policy;
+mod read;
+mod reopen;
+mod repeat;
+mod start;
+mod sweep;
+mod value;
+mod world;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use super::ManualClock;
+use crate::error::Result;
+use crate::store::Store;
+
+pub use world::World;
+
+/// A future of the suite.
+pub type Doing<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// A kind of store.
+pub trait Stores: Send + Sync + 'static {
+    /// What it is called in the names of tests.
+    fn name(&self) -> &'static str;
+    /// A place without data, which nobody else uses.
+    fn fresh(&self, clock: Arc<ManualClock>) -> Doing<'_, Result<Box<dyn Home>>>;
+}
+
+/// Where the data of one case is kept.
+pub trait Home: Send + Sync + 'static {
+    /// Opens the store. Called again, after the store was closed and dropped, it opens the same data.
+    fn open(&self) -> Doing<'_, Result<Arc<dyn Store>>>;
+    /// Another instance on the same data, beside the open one; none if the data has one process.
+    fn second(&self) -> Doing<'_, Result<Option<Arc<dyn Store>>>>;
+    /// Throws the data away.
+    fn discard(&self) -> Doing<'_, Result<()>> {
+        Box::pin(async { Ok(()) })
+    }
+}
+
+/// One promise.
+#[derive(Clone, Copy)]
+pub struct Case {
+    /// The promise, as a sentence.
+    pub name: &'static str,
+    /// Whether it is about tasks that meet: run it on several threads.
+    pub threads: bool,
+    /// Panics if the store breaks it.
+    pub run: fn(World) -> Pin<Box<dyn Future<Output = ()>>>,
+}
+
+/// All cases, each with a name of its own.
+pub fn cases() -> Vec<Case> {
+    let all = [
+        start::cases(),
+        policy::cases(),
+        handover::cases(),
+        claim::cases(),
+        commit::cases(),
+        deliver::cases(),
+        control::cases(),
+        fork::cases(),
+        once::cases(),
+        lease::cases(),
+        sweep::cases(),
+        finish::cases(),
+        read::cases(),
+        value::cases(),
+        reopen::cases(),
+        repeat::cases(),
+        concurrency::cases(),
+    ];
+    all.concat()
+}

@@ -1,0 +1,181 @@
+//! Real processes: this binary runs itself again in a role, and is killed or raced.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Write as _};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use libtest_mimic::{Failed, Trial};
+use semel::clock::{Clock, SystemClock};
+use semel::id::{NodeId, RunId, WorkspaceId};
+use semel::rules::ledger::Ledger;
+use semel::store::postgres::{PostgresOptions, PostgresStore};
+use semel::store::sqlite::{SqliteOptions, SqliteStore};
+use semel::store::{Lease, LeaseAct, Store};
+
+use crate::sqlite::{record_step, run, start};
+
+const ROLE: &str = "SEMEL_TEST_ROLE";
+const PLACE: &str = "SEMEL_TEST_PLACE";
+
+type Test = Result<(), Failed>;
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        Trial::test("processes::what_was_answered_survives_sigkill_on_sqlite", survives_sigkill),
+        Trial::test("processes::a_second_process_on_the_same_file_is_refused", second_process),
+        Trial::test("processes::equal_starts_of_two_processes_make_one_run_on_postgres", equal_starts),
+    ]
+}
+
+/// Plays the role this process was started for, if it was for one.
+pub(crate) fn play() -> Option<Test> {
+    let (role, place) = (std::env::var(ROLE).ok()?, std::env::var(PLACE).ok()?);
+    Some(match role.as_str() {
+        "commit" => run(commit_until_killed(&place)),
+        "open" => run(open(&place)),
+        "start" => run(start_many(&place)),
+        other => Err(format!("no role {other}").into()),
+    })
+}
+
+fn spawn(role: &str, place: &str) -> Result<Child, Failed> {
+    let this = std::env::current_exe()?;
+    Ok(Command::new(this).env(ROLE, role).env(PLACE, place).stdout(Stdio::piped()).spawn()?)
+}
+
+fn lines(child: &mut Child) -> Result<impl Iterator<Item = String> + use<>, Failed> {
+    let out = child.stdout.take().ok_or("a pipe")?;
+    Ok(BufReader::new(out).lines().map_while(Result::ok))
+}
+
+/// Says each commit after it was answered: `run version`.
+async fn commit_until_killed(place: &str) -> Test {
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(SqliteOptions::new(place)).await?);
+    let node = NodeId(SystemClock::new().uuid());
+    store.lease(Lease { node, act: LeaseAct::Join(Duration::from_secs(600)) }).await?;
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..32 {
+        let store = store.clone();
+        tasks.spawn(async move {
+            let key = SystemClock::new().uuid().to_string();
+            let started = start(&*store, &key, Some(node)).await.expect("a start");
+            let mut ledger = Ledger::read(started.run, started.entries).expect("just created");
+            for n in 0.. {
+                record_step(&mut ledger, &format!("step-{n}")).expect("a new path");
+                let saved = store.commit(ledger.commit().expect("one entry")).await.expect("a commit");
+                let line = format!("{} {}\n", ledger.run().id(), saved.version);
+                std::io::stdout().lock().write_all(line.as_bytes()).expect("the test reads");
+            }
+        });
+    }
+    while let Some(ended) = tasks.join_next().await {
+        ended?;
+    }
+    Ok(())
+}
+
+fn survives_sigkill() -> Test {
+    let folder = tempfile::tempdir()?;
+    let place = folder.path().join("semel.db").display().to_string();
+    let mut answered: HashMap<RunId, u64> = HashMap::new();
+    for kill in 1..=10 {
+        let mut child = spawn("commit", &place)?;
+        let mut said = lines(&mut child)?;
+        let note = |answered: &mut HashMap<RunId, u64>, line: &str| -> Test {
+            // The last line may be cut by the kill; a whole one was answered.
+            if let Some((run, version)) = line.split_once(' ') {
+                answered.insert(run.parse()?, version.parse()?);
+            }
+            Ok(())
+        };
+        for line in said.by_ref().take(kill * 200) {
+            note(&mut answered, &line)?;
+        }
+        child.kill()?;
+        child.wait()?;
+        let rest: Vec<_> = said.collect();
+        for line in rest.iter().take(rest.len().saturating_sub(1)) {
+            note(&mut answered, line)?;
+        }
+    }
+    assert!(answered.len() > 100, "{} runs", answered.len());
+    run(async {
+        let store = SqliteStore::open(SqliteOptions::new(&place)).await?;
+        for (run, version) in answered {
+            let entries = store.ledger(WorkspaceId::DEFAULT, run, 1).await?;
+            let numbers: Vec<_> = entries.iter().map(|n| n.number).collect();
+            assert!(entries.len() as u64 >= version, "{run} was answered {version} and has {}", entries.len());
+            assert_eq!(numbers, (1..=entries.len() as u64).collect::<Vec<_>>(), "no gap, none twice");
+        }
+        Ok(())
+    })
+}
+
+async fn open(place: &str) -> Test {
+    match SqliteStore::open(SqliteOptions::new(place)).await {
+        Ok(_) => println!("opened"),
+        Err(error) => println!("{error}"),
+    }
+    Ok(())
+}
+
+fn second_process() -> Test {
+    let folder = tempfile::tempdir()?;
+    let place = folder.path().join("semel.db").display().to_string();
+    run(async {
+        let store = SqliteStore::open(SqliteOptions::new(&place)).await?;
+        let said: Vec<_> = lines(&mut spawn("open", &place)?)?.collect();
+        assert!(said.join(" ").contains("open in another process"), "{said:?}");
+        store.close().await?;
+        let said: Vec<_> = lines(&mut spawn("open", &place)?)?.collect();
+        assert_eq!(said, ["opened"]);
+        Ok(())
+    })
+}
+
+/// 5,000 equal starts of 128 callers; says which runs they got and how many they created.
+async fn start_many(place: &str) -> Test {
+    let (url, schema) = place.split_once(' ').ok_or("url and schema")?;
+    let options = PostgresOptions { schema: Some(schema.to_owned()), ..PostgresOptions::new(url) };
+    let store: Arc<dyn Store> = Arc::new(PostgresStore::open(options).await?);
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..128 {
+        let store = store.clone();
+        tasks.spawn(async move {
+            let mut got = Vec::new();
+            for _ in 0..40 {
+                let started = start(&*store, "the one", None).await?;
+                got.push((started.run.id(), started.created()));
+            }
+            Ok::<_, semel::Error>(got)
+        });
+    }
+    let mut got = Vec::new();
+    while let Some(some) = tasks.join_next().await {
+        got.extend(some??);
+    }
+    let runs: std::collections::HashSet<_> = got.iter().map(|(run, _)| run.to_string()).collect();
+    let created = got.iter().filter(|(_, created)| *created).count();
+    println!("{} {created}", runs.into_iter().collect::<Vec<_>>().join(","));
+    store.close().await?;
+    Ok(())
+}
+
+fn equal_starts() -> Test {
+    let url = std::env::var("SEMEL_TEST_POSTGRES")?;
+    let place = format!("{url} equal_starts");
+    let mut children = [spawn("start", &place)?, spawn("start", &place)?];
+    let mut said = Vec::new();
+    for child in &mut children {
+        said.extend(lines(child)?);
+        assert!(child.wait()?.success());
+    }
+    let parsed: Vec<_> = said.iter().filter_map(|line| line.split_once(' ')).collect();
+    assert_eq!(parsed.len(), 2, "{said:?}");
+    assert_eq!(parsed[0].0, parsed[1].0, "both have the same run, and only that");
+    let created: usize = parsed.iter().filter_map(|(_, n)| n.parse::<usize>().ok()).sum();
+    assert_eq!(created, 1, "{said:?}");
+    Ok(())
+}

@@ -1,0 +1,83 @@
+//! The stores that the suite runs on.
+
+use std::sync::Arc;
+
+use semel::Result;
+use semel::store::Store;
+use semel::store::memory::MemoryStore;
+use semel::testing::ManualClock;
+use semel::testing::suite::{Doing, Home, Stores};
+
+/// Every store that this build has.
+pub(crate) fn all() -> Vec<Arc<dyn Stores>> {
+    vec![
+        Arc::new(Memory),
+        #[cfg(feature = "sqlite")]
+        Arc::new(sqlite::Sqlite),
+        #[cfg(feature = "postgres")]
+        Arc::new(postgres::Postgres),
+    ]
+}
+
+/// In memory there is one store: to open it again, or a second time, is to clone it.
+struct Memory;
+
+struct MemoryHome(MemoryStore);
+
+impl Stores for Memory {
+    fn name(&self) -> &'static str {
+        "memory"
+    }
+
+    fn fresh(&self, clock: Arc<ManualClock>) -> Doing<'_, Result<Box<dyn Home>>> {
+        Box::pin(async { Ok(Box::new(MemoryHome(MemoryStore::new(clock))) as Box<dyn Home>) })
+    }
+}
+
+impl Home for MemoryHome {
+    fn open(&self) -> Doing<'_, Result<Arc<dyn Store>>> {
+        Box::pin(async { Ok(Arc::new(self.0.clone()) as Arc<dyn Store>) })
+    }
+
+    fn second(&self) -> Doing<'_, Result<Option<Arc<dyn Store>>>> {
+        Box::pin(async { self.open().await.map(Some) })
+    }
+}
+
+#[cfg(feature = "sqlite")]
+mod sqlite {
+    use super::{Arc, Doing, Home, ManualClock, Result, Store, Stores};
+    use semel::store::sqlite::{SqliteOptions, SqliteStore};
+    use tempfile::TempDir;
+
+    /// One file in a folder of its own.
+    pub(super) struct Sqlite;
+
+    struct SqliteHome {
+        folder: TempDir,
+        clock: Arc<ManualClock>,
+    }
+
+    impl Stores for Sqlite {
+        fn name(&self) -> &'static str {
+            "sqlite"
+        }
+
+        fn fresh(&self, clock: Arc<ManualClock>) -> Doing<'_, Result<Box<dyn Home>>> {
+            let folder = TempDir::new().expect("a folder for the file");
+            Box::pin(async { Ok(Box::new(SqliteHome { folder, clock }) as Box<dyn Home>) })
+        }
+    }
+
+    impl Home for SqliteHome {
+        fn open(&self) -> Doing<'_, Result<Arc<dyn Store>>> {
+            let mut options = SqliteOptions::new(self.folder.path().join("semel.db"));
+            options.clock = self.clock.clone();
+            Box::pin(async { Ok(Arc::new(SqliteStore::open(options).await?) as Arc<dyn Store>) })
+        }
+
+        fn second(&self) -> Doing<'_, Result<Option<Arc<dyn Store>>>> {
+            Box::pin(async { Ok(None) })
+        }
+    }
+}
