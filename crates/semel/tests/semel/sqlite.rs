@@ -41,14 +41,20 @@ pub(crate) fn run<T>(future: impl Future<Output = Result<T, Failed>>) -> Result<
 async fn store(folder: &tempfile::TempDir, faults: Vec<Option<CommitFault>>) -> semel::Result<SqliteStore> {
     let faults = Mutex::new(VecDeque::from(faults));
     let mut options = SqliteOptions::new(folder.path().join("semel.db"));
-    options.commit_fault = Some(Box::new(move || faults.lock().expect("no panic inside").pop_front().flatten()));
+    options.commit_fault =
+        Some(Box::new(move || faults.lock().expect("no panic inside").pop_front().flatten()));
     SqliteStore::open(options).await
 }
 
 pub(crate) async fn start(store: &dyn Store, key: &str, node: Option<NodeId>) -> semel::Result<Started> {
     let (clock, input) = (SystemClock::new(), Payload::parse("{}")?);
-    let mut start =
-        Start::new(WorkspaceId::DEFAULT, RunId(clock.uuid()), Name::new("order")?, input, Some(Key::new(key)?));
+    let mut start = Start::new(
+        WorkspaceId::DEFAULT,
+        RunId(clock.uuid()),
+        Name::new("order")?,
+        input,
+        Some(Key::new(key)?),
+    );
     start.claim = node;
     store.start(start).await
 }
