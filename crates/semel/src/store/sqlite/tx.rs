@@ -1,7 +1,6 @@
 //! The rows in SQLite. One connection, one transaction at a time; nothing here waits or decides.
 
 use std::cell::Cell;
-use std::fmt::Write as _;
 
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, Row, params};
@@ -249,13 +248,19 @@ impl Tx for SqliteTx {
     }
 
     async fn list(&mut self, query: &Query) -> Result<Vec<Run>> {
-        let mut sql = format!("SELECT {RUN} FROM {RUNS} WHERE workspace = ?1 AND num < ?2");
-        if let Some(status) = query.status {
-            // Spelt out, so that the planner sees that the partial index applies.
-            write!(sql, " AND status = {}", status.code()).expect("a String takes every write");
-        }
-        sql +=
-            " AND (?3 IS NULL OR workflow = ?3) AND (?4 IS NULL OR created >= ?4) ORDER BY num DESC LIMIT ?5";
+        // Rare states have an index, which the planner would not choose: it knows nothing of how rare they are.
+        let (index, status) = match query.status {
+            None => ("", String::new()),
+            Some(status) => {
+                let rare =
+                    matches!(status, Status::Paused | Status::Failed | Status::Cancelled | Status::TimedOut);
+                (if rare { "INDEXED BY runs_rare" } else { "" }, format!("AND status = {}", status.code()))
+            }
+        };
+        let sql = format!(
+            "SELECT {RUN} FROM runs {index} JOIN heads USING (num) WHERE workspace = ?1 AND num < ?2 {status} \
+             AND (?3 IS NULL OR workflow = ?3) AND (?4 IS NULL OR created >= ?4) ORDER BY num DESC LIMIT ?5"
+        );
         let (workflow, before) =
             (query.workflow.as_ref().map(Name::as_str), query.before.unwrap_or(i64::MAX));
         self.all(&sql, params![query.workspace, before, workflow, query.since, query.limit as i64], read_run)
