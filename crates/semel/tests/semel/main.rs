@@ -3,6 +3,7 @@
 mod differential;
 mod stores;
 mod tidy;
+mod vectors;
 
 use std::collections::HashSet;
 use std::process::ExitCode;
@@ -15,6 +16,7 @@ use tokio::runtime::{Builder, Runtime};
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let mut trials = tidy::trials();
+    trials.extend(vectors::trials());
     trials.extend(differential::trials());
     for stores in stores::all() {
         trials.extend(cases().into_iter().map(|case| trial(stores.clone(), case)));
