@@ -8,8 +8,8 @@ mod tests;
 
 use std::collections::{HashMap, HashSet};
 
-use super::commit::{ChildStart, Commit, Draft};
-use super::entry::{Class, Created, Entry, FailureKind, Outcome, PauseReason};
+use super::commit::{ChildStart, Commit, Content, Draft};
+use super::entry::{Class, Created, Entry, FailureKind, Lines, Outcome, PauseReason};
 use super::json::Payload;
 use super::key::{EffectKey, Fingerprint, Key, Label, Token};
 use super::path::{Name, Visit};
@@ -163,7 +163,10 @@ pub struct Ledger {
 /// What the next commit will carry.
 #[derive(Clone, Debug, Default)]
 struct Pending {
+    /// What comes before the lines: up to the last draft that the store settles.
     drafts: Vec<Draft>,
+    lines: Lines,
+    count: u64,
     due: Option<Time>,
     not_before: Option<Time>,
     consumed: Vec<u64>,
@@ -248,7 +251,8 @@ impl Ledger {
             return Err(Refused::Stores(entry.kind()));
         }
         self.apply(&entry)?;
-        self.pending.drafts.push(Draft::Entry(entry));
+        self.pending.lines.push(&entry);
+        self.pending.count += 1;
         Ok(())
     }
 
@@ -294,15 +298,23 @@ impl Ledger {
 
     /// Everything recorded since the last commit, as one commit. Nothing if there is nothing.
     pub fn commit(&mut self) -> Option<Commit> {
-        if self.pending.drafts.is_empty() {
+        if self.pending.count == 0 {
             return None;
         }
-        let Pending { drafts, due, not_before, consumed, closed } = std::mem::take(&mut self.pending);
+        let Pending { mut drafts, lines, count, due, not_before, consumed, closed } =
+            std::mem::take(&mut self.pending);
+        let content = if drafts.is_empty() {
+            Content::Ready(lines.finish())
+        } else {
+            drafts.push(Draft::Entries(lines));
+            Content::Drafts(drafts)
+        };
         Some(Commit {
             num: self.run.num,
             run: self.run.id(),
-            expected: self.run.state.version - drafts.len() as u64,
-            lines: Commit::lines(drafts),
+            expected: self.run.state.version - count,
+            count,
+            content,
             status: self.run.status(),
             due,
             seen: self.run.arrivals,
@@ -344,7 +356,9 @@ impl Ledger {
     }
 
     fn draft(&mut self, draft: Draft) {
-        self.pending.drafts.push(draft);
+        let before = std::mem::take(&mut self.pending.lines);
+        self.pending.drafts.extend([Draft::Entries(before), draft]);
+        self.pending.count += 1;
         self.run.state.version += 1;
     }
 

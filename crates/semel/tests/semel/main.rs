@@ -1,12 +1,16 @@
 //! The crate's only integration-test program: one named test per store and case.
 
 mod differential;
+#[cfg(all(feature = "sqlite", feature = "postgres"))]
+mod processes;
+#[cfg(feature = "sqlite")]
+mod sqlite;
 mod stores;
 mod tidy;
 mod vectors;
 
 use std::collections::HashSet;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::sync::Arc;
 
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -14,16 +18,38 @@ use semel::testing::suite::{Case, Stores, World, cases};
 use tokio::runtime::{Builder, Runtime};
 
 fn main() -> ExitCode {
+    #[cfg(all(feature = "sqlite", feature = "postgres"))]
+    if let Some(played) = processes::play() {
+        return played.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
+    }
+    if cfg!(feature = "postgres") && std::env::var_os("SEMEL_TEST_POSTGRES").is_none() {
+        return again_with_postgres();
+    }
     let arguments = Arguments::from_args();
     let mut trials = tidy::trials();
     trials.extend(vectors::trials());
     trials.extend(differential::trials());
+    #[cfg(feature = "sqlite")]
+    trials.extend(sqlite::trials());
+    #[cfg(all(feature = "sqlite", feature = "postgres"))]
+    trials.extend(processes::trials());
     for stores in stores::all() {
         trials.extend(cases().into_iter().map(|case| trial(stores.clone(), case)));
     }
     let names: HashSet<_> = trials.iter().map(Trial::name).collect();
     assert_eq!(names.len(), trials.len(), "every test has a name of its own");
     libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+/// Plain `cargo test` has no server: the script starts one and runs this program again.
+fn again_with_postgres() -> ExitCode {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/with-postgres");
+    let this = std::env::current_exe().expect("a program knows where it is");
+    let ended = Command::new(script).arg(this).args(std::env::args_os().skip(1)).status();
+    match ended.expect("the script can be run").code() {
+        Some(0) => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    }
 }
 
 fn trial(stores: Arc<dyn Stores>, case: Case) -> Trial {

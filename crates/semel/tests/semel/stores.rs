@@ -81,3 +81,47 @@ mod sqlite {
         }
     }
 }
+
+#[cfg(feature = "postgres")]
+mod postgres {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::{Arc, Doing, Home, ManualClock, Result, Store, Stores};
+    use semel::store::postgres::{PgClock, PostgresOptions, PostgresStore};
+
+    /// One schema per case, on the server of `scripts/with-postgres`.
+    pub(super) struct Postgres;
+
+    struct PostgresHome(PostgresOptions);
+
+    impl Stores for Postgres {
+        fn name(&self) -> &'static str {
+            "postgres"
+        }
+
+        fn fresh(&self, clock: Arc<ManualClock>) -> Doing<'_, Result<Box<dyn Home>>> {
+            static CASES: AtomicUsize = AtomicUsize::new(0);
+            let url =
+                std::env::var("SEMEL_TEST_POSTGRES").expect("main has seen to it that there is a server");
+            let options = PostgresOptions {
+                schema: Some(format!("case_{}", CASES.fetch_add(1, Ordering::Relaxed))),
+                clock: PgClock::Given(clock),
+                // Hundreds of cases share one server.
+                connections: 8,
+                ..PostgresOptions::new(url)
+            };
+            Box::pin(async { Ok(Box::new(PostgresHome(options)) as Box<dyn Home>) })
+        }
+    }
+
+    impl Home for PostgresHome {
+        fn open(&self) -> Doing<'_, Result<Arc<dyn Store>>> {
+            let options = self.0.clone();
+            Box::pin(async { Ok(Arc::new(PostgresStore::open(options).await?) as Arc<dyn Store>) })
+        }
+
+        fn second(&self) -> Doing<'_, Result<Option<Arc<dyn Store>>>> {
+            Box::pin(async { self.open().await.map(Some) })
+        }
+    }
+}

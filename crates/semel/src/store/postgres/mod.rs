@@ -1,1 +1,182 @@
-//! PostgreSQL.
+//! The PostgreSQL store: the one for several processes.
+//!
+//! A verb is one transaction over a pool of connections; plain commits go in batches, one statement each. What two
+//! processes must not do at once is decided by row locks and unique indexes alone. The answer to a COMMIT that is lost is
+//! looked up, never assumed.
+
+mod batch;
+mod migrate;
+mod once;
+mod rows;
+mod server;
+mod sweep;
+mod tx;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod};
+use tokio_postgres::{Config, NoTls};
+
+use self::batch::Batches;
+use self::server::Server;
+use super::receipts::ReceiptBuffer;
+use super::serve::Backend;
+use super::tx::Verb;
+use crate::clock::{Clock, SystemClock};
+use crate::error::{Error, Result};
+use crate::rules::commit::{Commit, Saved};
+
+/// How to open a store in PostgreSQL. [`PostgresOptions::new`] fills in the defaults; set the public fields to change
+/// them.
+#[derive(Clone, Debug)]
+pub struct PostgresOptions {
+    /// `postgres://user:password@host:port/database`, with the parameters of libpq. Connections are not encrypted yet:
+    /// use a local socket, a private network or a tunnel.
+    pub url: String,
+    /// The schema of Semel's tables, made if it is missing: lower-case letters, digits and `_`. Without one, the
+    /// first of the user's search path.
+    pub schema: Option<String>,
+    /// Whose time it is.
+    pub clock: PgClock,
+    /// Connections for everything but plain commits, which have two of their own. They are opened when needed.
+    pub connections: usize,
+    /// How long the store tries to find out what became of a write when the connection broke in the middle: long enough
+    /// for a restart of the server. Then the answer is [`Error::Unknown`].
+    pub patience: Duration,
+}
+
+impl PostgresOptions {
+    /// The defaults: the user's schema, the database's clock, 16 connections, 30 seconds.
+    pub fn new(url: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            schema: None,
+            clock: PgClock::Database,
+            connections: 16,
+            patience: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Whose time decides about timers, leases and retention.
+#[derive(Clone, Default)]
+pub enum PgClock {
+    /// The database's: one for all processes, whatever their own clocks say.
+    #[default]
+    Database,
+    /// This one, for tests.
+    Given(Arc<dyn Clock>),
+}
+
+impl fmt::Debug for PgClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Database => "Database",
+            Self::Given(_) => "Given",
+        })
+    }
+}
+
+/// A store in PostgreSQL. Clones share their connections.
+#[derive(Clone)]
+pub struct PostgresStore(Arc<Inner>);
+
+struct Inner {
+    server: Arc<Server>,
+    batches: Batches,
+    buffer: ReceiptBuffer,
+}
+
+impl PostgresStore {
+    /// Connects, and brings the schema up to date.
+    pub async fn open(options: PostgresOptions) -> Result<Self> {
+        let config = config(&options)?;
+        let open = |source| Error::Open { what: place(&config), source };
+        let manager = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+        let manager = Manager::from_config(config.clone(), NoTls, manager);
+        let pool = Pool::builder(manager).max_size(options.connections.max(1)).build();
+        let server = Server {
+            pool: pool.map_err(|e| open(e.into()))?,
+            config: config.clone(),
+            clock: options.clock,
+            ids: SystemClock::new(),
+            patience: options.patience,
+        };
+        let mut client = server.connect().await.map_err(|e| open(e.into()))?;
+        migrate::migrate(&mut client, options.schema.as_deref()).await?;
+        let server = Arc::new(server);
+        let batches = Batches::start(&server);
+        Ok(Self(Arc::new(Inner { server, batches, buffer: ReceiptBuffer::default() })))
+    }
+}
+
+impl Backend for PostgresStore {
+    async fn execute<V: Verb>(&self, verb: V) -> Result<V::Answer> {
+        self.0.server.execute(&verb).await
+    }
+
+    async fn commit_run(&self, commit: Commit) -> Result<Saved> {
+        if commit.is_plain() { self.0.batches.commit(commit).await } else { self.execute(commit).await }
+    }
+
+    async fn stop(&self) -> Result<()> {
+        self.0.batches.stop().await;
+        self.0.server.pool.close();
+        Ok(())
+    }
+
+    fn buffer(&self) -> &ReceiptBuffer {
+        &self.0.buffer
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        match &self.0.server.clock {
+            // Receipts are noted without asking the database; no decision hangs on their time.
+            PgClock::Database => &self.0.server.ids,
+            PgClock::Given(clock) => &**clock,
+        }
+    }
+}
+
+/// Settings of every connection. Each statement of this store is a look-up by an index; a planner that has no statistics
+/// yet, or old ones, must not think of anything else. A transaction whose client has vanished gives up its locks.
+const SETTINGS: &str = "-c default_transaction_isolation=read\\ committed -c plan_cache_mode=force_generic_plan \
+    -c enable_seqscan=off -c enable_bitmapscan=off -c enable_hashjoin=off -c enable_mergejoin=off -c jit=off \
+    -c idle_in_transaction_session_timeout=60000";
+
+fn config(options: &PostgresOptions) -> Result<Config> {
+    let wrong = |source| Error::Open { what: "the PostgreSQL database".to_owned(), source };
+    let mut config: Config = options.url.parse().map_err(|e: tokio_postgres::Error| wrong(e.into()))?;
+    let mut settings = vec![config.get_options().unwrap_or_default().to_owned(), SETTINGS.to_owned()];
+    if let Some(schema) = &options.schema {
+        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+        if schema.is_empty() || schema.len() > 63 || !schema.chars().all(plain) {
+            let hint = format!("{schema:?} is no schema: give 1 to 63 lower-case letters, digits and _");
+            return Err(wrong(hint.into()));
+        }
+        settings.push(format!("-c search_path=\"{schema}\""));
+    }
+    config.options(settings.join(" "));
+    if config.get_application_name().is_none() {
+        config.application_name("semel");
+    }
+    // A server that has vanished without a word is noticed in the time in which one that restarts is back.
+    if config.get_connect_timeout().is_none() {
+        config.connect_timeout(options.patience);
+    }
+    if config.get_tcp_user_timeout().is_none() {
+        config.tcp_user_timeout(options.patience);
+    }
+    Ok(config)
+}
+
+/// Which database, without the password.
+fn place(config: &Config) -> String {
+    format!(
+        "the PostgreSQL database {:?} at {:?}",
+        config.get_dbname().unwrap_or_default(),
+        config.get_hosts()
+    )
+}

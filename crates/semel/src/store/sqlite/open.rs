@@ -8,6 +8,7 @@ use std::time::Duration;
 use rusqlite::{Connection, OpenFlags};
 
 use super::SqliteOptions;
+use super::checkpoint::LOG_PAGES;
 use crate::error::{Error, Result};
 
 /// The schema, one script per version. A new version is appended; what has been released is never changed.
@@ -77,7 +78,8 @@ impl File {
 /// Gives the write-ahead log its blocks beforehand, so that commits write over them and need not lengthen the file. SQLite
 /// takes a log without a valid header for an empty one. A log that a crash has left is not touched.
 fn lengthen_log(path: &Path) -> std::io::Result<()> {
-    const BYTES: usize = 4 * 1024 * 1024;
+    /// A page of 4 KiB and its header, and some more for what comes while the log is being carried over.
+    const BYTES: usize = (4_096 + 24) * (LOG_PAGES as usize + 256);
     let mut name = path.as_os_str().to_owned();
     name.push("-wal");
     if fs::metadata(&name).is_ok_and(|log| log.len() > 0) {

@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 
 use crate::error::{Error, Result};
-use crate::rules::commit::{ChildStart, Commit, Draft, Lines, Saved};
-use crate::rules::entry::{Created, Entry, Message, encode};
+use crate::rules::commit::{ChildStart, Commit, Content, Draft, Saved};
+use crate::rules::entry::{Created, Entry, Lines, Message};
 use crate::rules::finish;
 use crate::rules::key::Scope;
 use crate::rules::path::Visit;
@@ -20,9 +20,9 @@ impl Verb for Commit {
 
     async fn run<T: Tx>(&self, tx: &mut T) -> Result<Saved> {
         let version = self.expected + self.count();
-        if let (true, Lines::Ready { text, count }) = (self.is_progress(), &self.lines) {
+        if let (true, Content::Ready(text)) = (self.is_progress(), &self.content) {
             // The hot path: one guarded update, one insert.
-            return match tx.advance(self.num, self.expected, *count, text).await? {
+            return match tx.advance(self.num, self.expected, self.count, text).await? {
                 true => Ok(Saved { version, settled: Vec::new() }),
                 false => Err(self.lost()),
             };
@@ -95,31 +95,30 @@ impl Commit {
 
     /// Turns drafts into entries, and gives the text to append and what became of the drafts.
     async fn settle<T: Tx>(&self, tx: &mut T, run: &mut Run) -> Result<(String, Vec<Entry>)> {
-        let drafts = match &self.lines {
-            Lines::Ready { text, .. } => return Ok((text.clone(), Vec::new())),
-            Lines::Drafts(drafts) => drafts,
+        let drafts = match &self.content {
+            Content::Ready(text) => return Ok((text.clone(), Vec::new())),
+            Content::Drafts(drafts) => drafts,
         };
-        let (mut entries, mut settled) = (Vec::new(), Vec::new());
+        let (mut lines, mut settled) = (Lines::default(), Vec::new());
         for draft in drafts {
             let entry = match draft {
-                Draft::Entry(entry) => {
-                    entries.push(entry.clone());
+                Draft::Entries(before) => {
+                    lines.extend(before);
                     continue;
                 }
                 Draft::OpenHook { hook, token } => {
                     let (hook, token) = (hook.clone(), token.clone());
-                    let owner = open_hook(tx, run, &token).await?;
-                    match owner {
+                    match open_hook(tx, run, &token).await? {
                         None => Entry::HookOpened { hook, token },
                         Some(owner) => Entry::HookConflicted { hook, token, owner },
                     }
                 }
                 Draft::StartChild(start) => start_child(tx, run, start).await?,
             };
-            entries.push(entry.clone());
+            lines.push(&entry);
             settled.push(entry);
         }
-        Ok((encode(&entries), settled))
+        Ok((lines.finish(), settled))
     }
 }
 

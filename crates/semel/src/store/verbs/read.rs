@@ -135,7 +135,10 @@ impl Verb for FlushReceipts {
     type Answer = ();
 
     async fn run<T: Tx>(&self, tx: &mut T) -> Result<()> {
-        for ((num, kind), receipts) in &self.0 {
+        // In one order for everybody: two stores that write receipts of the same runs must not wait for each other.
+        let mut all: Vec<_> = self.0.iter().collect();
+        all.sort_unstable_by_key(|(at, _)| **at);
+        for ((num, kind), receipts) in all {
             tx.add_receipts(*num, *kind, receipts).await?;
         }
         Ok(())

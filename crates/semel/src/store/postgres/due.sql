@@ -1,0 +1,33 @@
+-- r: due runs of some workflows, at most $4, the longest due first.
+-- First, without a lock, how many of each workflow are among the first ones; then so many of each are locked, past those
+-- that others have locked. So no more is locked than taken, a long queue of one workflow does not hide the others, and
+-- nobody waits.
+WITH wanted AS (
+    SELECT f.workspace, f.workflow, count(*) AS many
+    FROM (
+        SELECT w.workspace, w.workflow
+        FROM (SELECT DISTINCT * FROM unnest($1::uuid[], $2::text[]) AS u (workspace, workflow)) w
+        CROSS JOIN LATERAL (
+            SELECT q.due, q.num
+            FROM runs q
+            WHERE q.workspace = w.workspace AND q.workflow = w.workflow AND q.due <= $3::bigint
+            ORDER BY q.due, q.num
+            LIMIT $4::bigint
+        ) d
+        ORDER BY d.due, d.num
+        LIMIT $4::bigint
+    ) f
+    GROUP BY f.workspace, f.workflow
+),
+r AS (
+    SELECT l.*
+    FROM wanted
+    CROSS JOIN LATERAL (
+        SELECT q.*
+        FROM runs q
+        WHERE q.workspace = wanted.workspace AND q.workflow = wanted.workflow AND q.due <= $3::bigint
+        ORDER BY q.due, q.num
+        LIMIT wanted.many
+        FOR UPDATE SKIP LOCKED
+    ) l
+)

@@ -1,0 +1,76 @@
+//! Leases, and what the sweep makes due or forgets.
+
+use super::rows::{bigint, clock, column, run_of, select_run};
+use super::tx::PgTx;
+use crate::clock::Time;
+use crate::error::Result;
+use crate::id::NodeId;
+use crate::rules::run::Run;
+use crate::store::tx::Tx;
+
+/// How long a mark is kept, in milliseconds: an hour, far longer than anybody asks for a lost answer.
+const KEEP_MARKS: i64 = 60 * 60 * 1000;
+
+impl PgTx<'_> {
+    /// KEY SHARE: the sweep cannot take the node for dead while runs are given to it, yet the node may renew its lease
+    /// and claim in several transactions at once.
+    pub(super) async fn lock_lease(&mut self, node: NodeId) -> Result<Option<Time>> {
+        let row = self.row("SELECT lease FROM nodes WHERE id = $1 FOR KEY SHARE", &[&node.0]).await?;
+        Ok(row.map(|row| super::rows::time(&row, 0)).transpose()?.flatten())
+    }
+
+    pub(super) async fn write_lease(&mut self, node: NodeId, until: Option<Time>) -> Result<()> {
+        let upsert =
+            "INSERT INTO nodes (id, lease) VALUES ($1, $2) ON CONFLICT (id) DO UPDATE SET lease = $2";
+        self.write(upsert, &[&node.0, &until.map(|until| until.0)]).await?;
+        Ok(())
+    }
+
+    pub(super) async fn lock_dead_nodes(&mut self) -> Result<Vec<NodeId>> {
+        let dead =
+            "SELECT id FROM nodes WHERE lease IS NULL OR lease <= $1 ORDER BY id FOR UPDATE SKIP LOCKED";
+        let rows = self.rows(dead, &[&self.now().0]).await?;
+        rows.iter().map(|row| column(row, 0).map(NodeId)).collect()
+    }
+
+    /// Waits for those that are locked: the node is forgotten afterwards, and none of its runs must be left behind.
+    pub(super) async fn orphan_runs(&mut self, node: NodeId, limit: usize) -> Result<usize> {
+        let update = "UPDATE runs SET node = NULL, due = $2 WHERE num IN \
+             (SELECT num FROM runs WHERE node = $1 ORDER BY num LIMIT $3 FOR UPDATE)";
+        Ok(self.write(update, &[&node.0, &self.now().0, &bigint(limit)]).await? as usize)
+    }
+
+    pub(super) async fn lock_purgeable(&mut self, limit: usize) -> Result<Vec<Run>> {
+        let purgeable = select_run!(
+            "FROM runs r WHERE r.purge <= $1 ORDER BY r.purge, r.num LIMIT $2 FOR UPDATE SKIP LOCKED"
+        );
+        self.rows(purgeable, &[&self.now().0, &bigint(limit)]).await?.iter().map(run_of).collect()
+    }
+
+    pub(super) async fn purge_history(&mut self, num: i64, next: Time) -> Result<()> {
+        let forget = "WITH l AS (DELETE FROM ledger WHERE run = $1), i AS (DELETE FROM inbox WHERE run = $1), \
+             x AS (DELETE FROM receipts WHERE run = $1), c AS (DELETE FROM calls WHERE run = $1) \
+             UPDATE runs SET purged = true, purge = $2 WHERE num = $1";
+        self.write(forget, &[&num, &next.0]).await?;
+        Ok(())
+    }
+
+    pub(super) async fn purge_run(&mut self, num: i64) -> Result<()> {
+        let forget = "WITH l AS (DELETE FROM ledger WHERE run = $1), i AS (DELETE FROM inbox WHERE run = $1), \
+             x AS (DELETE FROM receipts WHERE run = $1), c AS (DELETE FROM calls WHERE run = $1) \
+             DELETE FROM runs WHERE num = $1";
+        self.write(forget, &[&num]).await?;
+        Ok(())
+    }
+
+    /// Deletes old marks, the oldest first: their ids are ordered by time, so no index of their age is needed.
+    pub(super) async fn sweep_marks(&mut self, limit: usize) -> Result<()> {
+        let delete = concat!(
+            "DELETE FROM marks WHERE id IN (SELECT id FROM marks ORDER BY id LIMIT $1) AND at < ",
+            clock!(),
+            " - $2"
+        );
+        self.write(delete, &[&bigint(limit), &KEEP_MARKS]).await?;
+        Ok(())
+    }
+}

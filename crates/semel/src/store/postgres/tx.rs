@@ -1,0 +1,487 @@
+//! The rows in PostgreSQL. What is locked is locked by `FOR UPDATE`, a run always before its tokens and its key.
+//!
+//! Every statement runs READ COMMITTED and sees what is committed when it begins. So after a lock has been waited for,
+//! what was read before it is read again, or the write carries its guard.
+
+use deadpool_postgres::Object;
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+use uuid::Uuid;
+
+use super::rows::{self, Lookup, bigint, column, corrupt, run_columns, select_run, unavailable};
+use crate::clock::Time;
+use crate::error::Result;
+use crate::id::{NodeId, RunId, WorkspaceId};
+use crate::rules::deliver::PastCall;
+use crate::rules::entry::Message;
+use crate::rules::key::{CallId, Key, Label, Scope, Token};
+use crate::rules::once::OnceRow;
+use crate::rules::path::{Name, Visit};
+use crate::rules::receipt::{ReceiptKind, Receipts};
+use crate::rules::run::{NewRun, Run, State};
+use crate::rules::status::Status;
+use crate::store::Query;
+use crate::store::tx::{HeldOnce, InboxRow, LedgerRow, Taken, Tx, Watcher, message_text, millis, race};
+
+pub(super) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
+
+/// One transaction, or, if it only reads, the statements of one verb.
+pub(super) struct PgTx<'a> {
+    client: &'a Object,
+    /// None until a read has looked for a run, which brings the time along.
+    now: Option<Time>,
+    locks: bool,
+    writes: u64,
+    /// The end of the ledger that came with the run that was looked up.
+    tail: Option<(i64, Vec<LedgerRow>)>,
+    /// The once that was read: written back as it is, it needs no write.
+    pub(super) once: Option<(WorkspaceId, String, Label, OnceRow)>,
+}
+
+impl<'a> PgTx<'a> {
+    pub(super) fn writing(client: &'a Object, now: Time) -> Self {
+        Self { client, now: Some(now), locks: true, writes: 0, tail: None, once: None }
+    }
+
+    pub(super) fn reading(client: &'a Object, now: Option<Time>) -> Self {
+        Self { client, now, locks: false, writes: 0, tail: None, once: None }
+    }
+
+    pub(super) fn is_untouched(&self) -> bool {
+        self.writes == 0
+    }
+
+    pub(super) async fn rows(&self, sql: &str, params: Params<'_>) -> Result<Vec<Row>> {
+        let statement = self.client.prepare_cached(sql).await.map_err(unavailable)?;
+        self.client.query(&statement, params).await.map_err(unavailable)
+    }
+
+    pub(super) async fn row(&self, sql: &str, params: Params<'_>) -> Result<Option<Row>> {
+        let statement = self.client.prepare_cached(sql).await.map_err(unavailable)?;
+        self.client.query_opt(&statement, params).await.map_err(unavailable)
+    }
+
+    /// Writes, and gives the number of rows.
+    pub(super) async fn write(&mut self, sql: &str, params: Params<'_>) -> Result<u64> {
+        let statement = self.client.prepare_cached(sql).await.map_err(unavailable)?;
+        let rows = self.client.execute(&statement, params).await.map_err(unavailable)?;
+        self.writes += rows;
+        Ok(rows)
+    }
+
+    /// Writes, and gives the row that comes of it.
+    async fn write_row(&mut self, sql: &str, params: Params<'_>) -> Result<Option<Row>> {
+        let row = self.row(sql, params).await?;
+        self.writes += u64::from(row.is_some());
+        Ok(row)
+    }
+
+    async fn look_up(&mut self, lookup: &Lookup, params: Params<'_>) -> Result<Option<Run>> {
+        if self.locks {
+            return self.row(lookup.locked, params).await?.as_ref().map(rows::run_of).transpose();
+        }
+        let row = self.row(lookup.read, params).await?.expect("the time, even if there is no run");
+        self.now.get_or_insert(rows::time_beside(&row)?);
+        let Some(num) = column(&row, 0)? else { return Ok(None) };
+        self.tail = Some((num, rows::tail_beside(&row, num)?));
+        rows::run_of(&row).map(Some)
+    }
+}
+
+impl Tx for PgTx<'_> {
+    fn now(&self) -> Time {
+        self.now.expect("a read that asks for the time has looked for a run, which brought it along")
+    }
+
+    async fn insert_run(&mut self, new: &NewRun, state: &State) -> Result<Option<i64>> {
+        // Any conflict: of the key, and of an id that is there already.
+        let insert = "INSERT INTO runs (id, workspace, workflow, workflow_version, scope, key, fingerprint, lineage, \
+             parent, keep_history, keep_key, created, status, version, due, node, stalls, ended, purge, holds_key, ties) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21) \
+             ON CONFLICT DO NOTHING RETURNING num";
+        let row = self
+            .write_row(
+                insert,
+                &[
+                    &new.id.0,
+                    &new.workspace.0,
+                    &new.workflow.as_str(),
+                    &new.workflow_version.as_str(),
+                    &new.scope.as_str(),
+                    &new.key.as_str(),
+                    &new.fingerprint.0.as_slice(),
+                    &new.lineage.0,
+                    &new.parent.map(|parent| parent.0),
+                    &millis(new.retention.history),
+                    &millis(new.retention.key),
+                    &new.created.0,
+                    &state.status.code(),
+                    &(state.version as i64),
+                    &state.due.map(|due| due.0),
+                    &state.node.map(|node| node.0),
+                    &(state.stalls as i32),
+                    &state.ended.map(|ended| ended.0),
+                    &state.purge.map(|purge| purge.0),
+                    &state.holds_key,
+                    &state.ties,
+                ],
+            )
+            .await?;
+        row.map(|row| column(&row, 0)).transpose()
+    }
+
+    async fn holder(&mut self, workspace: WorkspaceId, scope: &Scope, key: &Key) -> Result<Option<Run>> {
+        self.look_up(&rows::BY_KEY, &[&workspace.0, &scope.as_str(), &key.as_str()]).await
+    }
+
+    async fn run(&mut self, id: RunId) -> Result<Option<Run>> {
+        self.look_up(&rows::BY_ID, &[&id.0]).await
+    }
+
+    async fn run_at(&mut self, num: i64) -> Result<Option<Run>> {
+        self.look_up(&rows::BY_NUM, &[&num]).await
+    }
+
+    async fn status(&mut self, id: RunId) -> Result<Option<Status>> {
+        let row = self.row("SELECT status FROM runs WHERE id = $1", &[&id.0]).await?;
+        row.map(|row| rows::status_of(&row, 0)).transpose()
+    }
+
+    async fn save(&mut self, num: i64, expected: u64, state: &State) -> Result<bool> {
+        let update = "UPDATE runs SET status = $3, version = $4, due = $5, node = $6, stalls = $7, ended = $8, \
+             purge = $9, holds_key = $10, ties = $11 WHERE num = $1 AND version = $2";
+        let saved = self
+            .write(
+                update,
+                &[
+                    &num,
+                    &(expected as i64),
+                    &state.status.code(),
+                    &(state.version as i64),
+                    &state.due.map(|due| due.0),
+                    &state.node.map(|node| node.0),
+                    &(state.stalls as i32),
+                    &state.ended.map(|ended| ended.0),
+                    &state.purge.map(|purge| purge.0),
+                    &state.holds_key,
+                    &state.ties,
+                ],
+            )
+            .await?;
+        Ok(saved == 1)
+    }
+
+    async fn advance(&mut self, num: i64, expected: u64, count: u64, text: &str) -> Result<bool> {
+        // Status 1 is RUNNING.
+        let update = "WITH saved AS (UPDATE runs SET version = version + $3, stalls = 0 \
+             WHERE num = $1 AND version = $2 AND status = 1 RETURNING num) \
+             INSERT INTO ledger (run, seq, at, entries) SELECT num, $2, $4, $5 FROM saved";
+        let params: Params<'_> = &[&num, &(expected as i64), &(count as i64), &self.now().0, &text];
+        Ok(self.write(update, params).await? == 1)
+    }
+
+    async fn due(&mut self, workflows: &[(WorkspaceId, Name)], limit: usize) -> Result<Vec<Run>> {
+        let sql =
+            concat!(include_str!("due.sql"), "SELECT ", run_columns!(), " FROM r ORDER BY r.due, r.num");
+        let workspaces: Vec<Uuid> = workflows.iter().map(|(workspace, _)| workspace.0).collect();
+        let names: Vec<&str> = workflows.iter().map(|(_, name)| name.as_str()).collect();
+        let rows = self.rows(sql, &[&workspaces, &names, &self.now().0, &bigint(limit)]).await?;
+        rows.iter().map(rows::run_of).collect()
+    }
+
+    async fn next_due(&mut self) -> Result<Option<Time>> {
+        let next = "SELECT due FROM runs WHERE due IS NOT NULL ORDER BY due LIMIT 1";
+        Ok(self.row(next, &[]).await?.map(|row| rows::time(&row, 0)).transpose()?.flatten())
+    }
+
+    async fn take(&mut self, taken: &[Taken]) -> Result<()> {
+        if taken.is_empty() {
+            return Ok(());
+        }
+        let now = self.now().0;
+        let texts: Vec<&str> = taken.iter().map(|run| run.text.as_str()).collect();
+        let params: Params<'_> = &[
+            &now,
+            &each(taken, |run| run.num),
+            &each(taken, |run| run.expected as i64),
+            &each(taken, |run| run.state.version as i64),
+            &each(taken, |run| run.state.status.code()),
+            &each(taken, |run| run.state.due.map(|due| due.0)),
+            &each(taken, |run| run.state.node.map(|node| node.0)),
+            &each(taken, |run| run.state.stalls as i32),
+            &texts,
+        ];
+        let rows = self.write(include_str!("take.sql"), params).await?;
+        if rows == taken.len() as u64 { Ok(()) } else { Err(race()) }
+    }
+
+    async fn open_children(&mut self, parent: RunId) -> Result<Vec<Run>> {
+        let open = select_run!("FROM runs r WHERE r.parent = $1 AND r.status < 4 ORDER BY r.num FOR UPDATE");
+        self.rows(open, &[&parent.0]).await?.iter().map(rows::run_of).collect()
+    }
+
+    async fn list(&mut self, query: &Query) -> Result<Vec<Run>> {
+        // The state is written out: only then can its partial index be used.
+        let status = query.status.map_or(String::new(), |status| format!("AND r.status = {}", status.code()));
+        let list = format!(
+            "{} {status} ORDER BY r.num DESC LIMIT $5",
+            select_run!(
+                "FROM runs r WHERE r.workspace = $1 AND r.num < $2 \
+                 AND ($3::text IS NULL OR r.workflow = $3) AND ($4::bigint IS NULL OR r.created >= $4)"
+            )
+        );
+        let params: Params<'_> = &[
+            &query.workspace.0,
+            &query.before.unwrap_or(i64::MAX),
+            &query.workflow.as_ref().map(Name::as_str),
+            &query.since.map(|since| since.0),
+            &bigint(query.limit),
+        ];
+        self.rows(&list, params).await?.iter().map(rows::run_of).collect()
+    }
+
+    async fn append(&mut self, num: i64, seq: u64, text: &str) -> Result<()> {
+        let insert = "INSERT INTO ledger (run, seq, at, entries) VALUES ($1, $2, $3, $4)";
+        self.write(insert, &[&num, &(seq as i64), &self.now().0, &text]).await?;
+        Ok(())
+    }
+
+    async fn ledgers(&mut self, nums: &[i64], from: u64) -> Result<Vec<LedgerRow>> {
+        let rows = self.rows(include_str!("ledgers.sql"), &[&nums, &(from as i64)]).await?;
+        rows.iter().map(ledger_row).collect()
+    }
+
+    async fn ledger_tail(&mut self, num: i64, limit: usize) -> Result<Vec<LedgerRow>> {
+        if let Some((_, tail)) = self.tail.as_ref().filter(|(run, _)| *run == num && limit <= rows::TAIL) {
+            return Ok(tail.iter().take(limit).cloned().collect());
+        }
+        let last = "SELECT run, seq, at, entries FROM ledger WHERE run = $1 ORDER BY seq DESC LIMIT $2";
+        self.rows(last, &[&num, &bigint(limit)]).await?.iter().map(ledger_row).collect()
+    }
+
+    async fn arrive(&mut self, num: i64, message: &Message) -> Result<Option<u64>> {
+        // Status 2 is WAITING, from 4 on the run has ended. LEAST ignores a due that is not there.
+        let insert = "WITH run AS (UPDATE runs SET arrivals = arrivals + 1, \
+             due = CASE WHEN status = 2 THEN LEAST(due, $2) ELSE due END \
+             WHERE num = $1 AND status < 4 RETURNING arrivals) \
+             INSERT INTO inbox (run, arrival, at, message) SELECT $1, arrivals, $2, $3 FROM run RETURNING arrival";
+        let row = self.write_row(insert, &[&num, &self.now().0, &message_text(message)]).await?;
+        row.map(|row| Ok(column::<i64>(&row, 0)? as u64)).transpose()
+    }
+
+    async fn inboxes(&mut self, nums: &[i64]) -> Result<Vec<InboxRow>> {
+        let all = "SELECT i.run, i.arrival, i.at, i.message FROM unnest($1::bigint[]) WITH ORDINALITY AS n (num, place) \
+             JOIN inbox i ON i.run = n.num ORDER BY n.place, i.arrival";
+        let read = |row: &Row| {
+            let arrival = column::<i64>(row, 1)? as u64;
+            Ok(InboxRow { num: column(row, 0)?, arrival, at: Time(column(row, 2)?), text: column(row, 3)? })
+        };
+        self.rows(all, &[&nums]).await?.iter().map(read).collect()
+    }
+
+    async fn consume(&mut self, num: i64, arrival: u64) -> Result<bool> {
+        let delete = "DELETE FROM inbox WHERE run = $1 AND arrival = $2";
+        Ok(self.write(delete, &[&num, &(arrival as i64)]).await? == 1)
+    }
+
+    async fn insert_hook(&mut self, workspace: WorkspaceId, token: &Token, num: i64) -> Result<bool> {
+        let insert = "INSERT INTO hooks (workspace, token, run) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING";
+        Ok(self.write(insert, &[&workspace.0, &token.as_str(), &num]).await? == 1)
+    }
+
+    async fn hook_owner(&mut self, workspace: WorkspaceId, token: &Token) -> Result<Option<RunId>> {
+        let owner =
+            "SELECT r.id FROM hooks h JOIN runs r ON r.num = h.run WHERE h.workspace = $1 AND h.token = $2";
+        let row = self.row(owner, &[&workspace.0, &token.as_str()]).await?;
+        row.map(|row| column(&row, 0).map(RunId)).transpose()
+    }
+
+    async fn hook(&mut self, workspace: WorkspaceId, token: &Token) -> Result<Option<Run>> {
+        let token = token.as_str();
+        let params: Params<'_> = &[&workspace.0, &token];
+        if !self.locks {
+            return self.look_up(&rows::BY_TOKEN, params).await;
+        }
+        let lock = self.client.prepare_cached(rows::BY_TOKEN.locked).await.map_err(unavailable)?;
+        let check = "SELECT run FROM hooks WHERE workspace = $1 AND token = $2";
+        let check = self.client.prepare_cached(check).await.map_err(unavailable)?;
+        // Both are sent at once, and the second begins when the first has its lock: by then the run that was waited
+        // for may have ended and lost the token.
+        let (locked, owner) =
+            tokio::join!(biased; self.client.query_opt(&lock, params), self.client.query_opt(&check, params));
+        let (locked, owner) = (locked.map_err(unavailable)?, owner.map_err(unavailable)?);
+        let run = locked.as_ref().map(rows::run_of).transpose()?;
+        let owner: Option<i64> = owner.map(|row| column(&row, 0)).transpose()?;
+        match run {
+            Some(run) if owner != Some(run.num) => Err(race()),
+            run => Ok(run),
+        }
+    }
+
+    async fn delete_hook(&mut self, workspace: WorkspaceId, token: &Token, num: i64) -> Result<()> {
+        let delete = "DELETE FROM hooks WHERE workspace = $1 AND token = $2 AND run = $3";
+        self.write(delete, &[&workspace.0, &token.as_str(), &num]).await?;
+        Ok(())
+    }
+
+    async fn delete_hooks(&mut self, num: i64) -> Result<()> {
+        self.write("DELETE FROM hooks WHERE run = $1", &[&num]).await?;
+        Ok(())
+    }
+
+    async fn insert_watcher(&mut self, num: i64, watcher: &Watcher) -> Result<()> {
+        let insert = "INSERT INTO watchers (run, watcher, visit) VALUES ($1, $2, $3)";
+        self.write(insert, &[&num, &watcher.num, &watcher.visit.to_string()]).await?;
+        Ok(())
+    }
+
+    async fn take_watchers(&mut self, num: i64) -> Result<Vec<Watcher>> {
+        let take = "WITH gone AS (DELETE FROM watchers WHERE run = $1 RETURNING num, watcher, visit) \
+             SELECT num, watcher, visit FROM gone ORDER BY num";
+        let rows = self.rows(take, &[&num]).await?;
+        self.writes += rows.len() as u64;
+        let read = |row: &Row| {
+            let visit: &str = column(row, 2)?;
+            let visit = Visit::parse(visit).ok_or_else(|| corrupt(row, format!("{visit:?} is no visit")))?;
+            Ok(Watcher { num: column(row, 1)?, visit })
+        };
+        rows.iter().map(read).collect()
+    }
+
+    async fn call(&mut self, workspace: WorkspaceId, scope: &str, id: &CallId) -> Result<Option<PastCall>> {
+        let past =
+            "SELECT owner, fingerprint, result FROM calls WHERE workspace = $1 AND scope = $2 AND id = $3";
+        let Some(row) = self.row(past, &[&workspace.0, &scope, &id.as_str()]).await? else { return Ok(None) };
+        let fingerprint = rows::fingerprint_of(column(&row, 1)?).map_err(|e| corrupt(&row, e))?;
+        let result = column::<i64>(&row, 2)? as u64;
+        Ok(Some(PastCall { run: RunId(column(&row, 0)?), fingerprint, result }))
+    }
+
+    async fn insert_call(
+        &mut self,
+        workspace: WorkspaceId,
+        scope: &str,
+        id: &CallId,
+        num: i64,
+        call: &PastCall,
+    ) -> Result<bool> {
+        let insert = "INSERT INTO calls (workspace, scope, id, run, owner, fingerprint, result) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING";
+        let (fingerprint, result) = (call.fingerprint.0.as_slice(), call.result as i64);
+        let params: Params<'_> =
+            &[&workspace.0, &scope, &id.as_str(), &num, &call.run.0, &fingerprint, &result];
+        Ok(self.write(insert, params).await? == 1)
+    }
+
+    async fn once(&mut self, workspace: WorkspaceId, scope: &str, label: &Label) -> Result<Option<OnceRow>> {
+        self.lock_once(workspace, scope, label).await
+    }
+
+    async fn put_once(
+        &mut self,
+        workspace: WorkspaceId,
+        scope: &str,
+        label: &Label,
+        row: Option<&OnceRow>,
+    ) -> Result<()> {
+        self.write_once(workspace, scope, label, row).await
+    }
+
+    async fn held_once(&mut self, owner: RunId) -> Result<Vec<HeldOnce>> {
+        self.lock_held_once(owner).await
+    }
+
+    async fn delete_expired_once(&mut self, limit: usize) -> Result<usize> {
+        self.sweep_marks(limit).await?;
+        self.sweep_once(limit).await
+    }
+
+    async fn add_receipts(&mut self, num: i64, kind: ReceiptKind, receipts: &Receipts) -> Result<()> {
+        // The lock keeps the run from being forgotten meanwhile, and is in nobody's way who only changes it.
+        let read = "SELECT r.num, x.count, x.first, x.last, x.recent FROM runs r \
+             LEFT JOIN receipts x ON x.run = r.num AND x.kind = $2 WHERE r.num = $1 FOR KEY SHARE OF r";
+        let Some(row) = self.row(read, &[&num, &kind.code()]).await? else { return Ok(()) };
+        let before = column::<Option<i64>>(&row, 1)?;
+        let sum = match before {
+            Some(_) => {
+                let mut sum = receipts_of(&row)?;
+                sum.merge(receipts.clone());
+                sum
+            }
+            None => receipts.clone(),
+        };
+        // Guarded by the count, which only grows: another process may have added to it since.
+        let upsert = "INSERT INTO receipts AS x (run, kind, count, first, last, recent) VALUES ($1, $2, $3, $4, $5, $6) \
+             ON CONFLICT (run, kind) DO UPDATE SET count = $3, first = $4, last = $5, recent = $6 WHERE x.count = $7";
+        let recent = serde_json::to_string(&sum.recent).expect("receipts are plain data");
+        let params: Params<'_> =
+            &[&num, &kind.code(), &(sum.count as i64), &sum.first.0, &sum.last.0, &recent, &before];
+        match self.write(upsert, params).await? {
+            1 => Ok(()),
+            _ => Err(race()),
+        }
+    }
+
+    async fn receipts(&mut self, num: i64) -> Result<Vec<(ReceiptKind, Receipts)>> {
+        let read = "SELECT kind, count, first, last, recent FROM receipts WHERE run = $1 ORDER BY kind";
+        let of = |row: &Row| {
+            let code = column(row, 0)?;
+            let kind =
+                ReceiptKind::from_code(code).ok_or_else(|| corrupt(row, format!("{code} is no kind")))?;
+            Ok((kind, receipts_of(row)?))
+        };
+        self.rows(read, &[&num]).await?.iter().map(of).collect()
+    }
+
+    async fn lease(&mut self, node: NodeId) -> Result<Option<Time>> {
+        self.lock_lease(node).await
+    }
+
+    async fn put_lease(&mut self, node: NodeId, until: Option<Time>) -> Result<()> {
+        self.write_lease(node, until).await
+    }
+
+    async fn dead_nodes(&mut self) -> Result<Vec<NodeId>> {
+        self.lock_dead_nodes().await
+    }
+
+    async fn orphan(&mut self, node: NodeId, limit: usize) -> Result<usize> {
+        self.orphan_runs(node, limit).await
+    }
+
+    async fn delete_node(&mut self, node: NodeId) -> Result<()> {
+        self.write("DELETE FROM nodes WHERE id = $1", &[&node.0]).await?;
+        Ok(())
+    }
+
+    async fn purgeable(&mut self, limit: usize) -> Result<Vec<Run>> {
+        self.lock_purgeable(limit).await
+    }
+
+    async fn forget_history(&mut self, num: i64, next: Time) -> Result<()> {
+        self.purge_history(num, next).await
+    }
+
+    async fn forget_run(&mut self, num: i64) -> Result<()> {
+        self.purge_run(num).await
+    }
+}
+
+fn each<T>(taken: &[Taken], of: impl Fn(&Taken) -> T) -> Vec<T> {
+    taken.iter().map(of).collect()
+}
+
+fn ledger_row(row: &Row) -> Result<LedgerRow> {
+    let seq = column::<i64>(row, 1)? as u64;
+    Ok(LedgerRow { num: column(row, 0)?, seq, at: Time(column(row, 2)?), text: column(row, 3)? })
+}
+
+/// Reads the columns after the first.
+fn receipts_of(row: &Row) -> Result<Receipts> {
+    Ok(Receipts {
+        count: column::<i64>(row, 1)? as u64,
+        first: Time(column(row, 2)?),
+        last: Time(column(row, 3)?),
+        recent: serde_json::from_str(column(row, 4)?).map_err(|e| corrupt(row, e))?,
+    })
+}
