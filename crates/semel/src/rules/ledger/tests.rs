@@ -1,7 +1,6 @@
 //! The fold as tables. Entries stand here as they are stored, so that these are also their golden forms.
 
 use super::*;
-use crate::rules::commit::Lines;
 use crate::rules::entry::{decode, encode};
 use crate::rules::path::Path;
 use crate::rules::run::tests::run;
@@ -432,8 +431,8 @@ fn only_a_plain_step_is_progress() {
     ] {
         let commit = commit(entries);
         assert_eq!((commit.is_plain(), commit.is_progress()), (plain, progress), "{entries:?}");
-        let Lines::Ready { text, count } = &commit.lines else { panic!("no drafts in {entries:?}") };
-        assert_eq!((text, *count), (&format!("[{}]", entries.join(",")), entries.len() as u64));
+        assert_eq!(commit.content, Content::Ready(format!("[{}]", entries.join(","))));
+        assert_eq!(commit.count(), entries.len() as u64);
     }
     assert_eq!(commit(&[ENDED]).outcome, Some(Outcome::Completed(Payload::null())));
 }
@@ -449,8 +448,9 @@ fn drafts_are_settled_by_the_store() {
     ledger.record(entry(WAITING)).unwrap();
     let commit = ledger.commit().unwrap();
     assert_eq!((commit.count(), commit.is_plain()), (3, false));
-    let Lines::Drafts(drafts) = &commit.lines else { panic!("drafts") };
-    let Draft::StartChild(child) = &drafts[1] else { panic!("{drafts:?}") };
+    let Content::Drafts(drafts) = &commit.content else { panic!("drafts") };
+    let child = drafts.iter().find_map(|d| if let Draft::StartChild(child) = d { Some(child) } else { None });
+    let child = child.unwrap();
     assert_eq!(child.key.as_str(), ledger.effect_key(&visit("b"), "").to_string());
     let version = ledger.run().state.version;
     ledger.settle(&[entry(OPENED), entry(&CHILD.replace("\"a\"", "\"b\""))]).unwrap();
