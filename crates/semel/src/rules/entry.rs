@@ -338,7 +338,9 @@ impl Lines {
 /// Entries as they are stored.
 pub fn encode(entries: &[Entry]) -> String {
     let mut lines = Lines::default();
-    entries.iter().for_each(|entry| lines.push(entry));
+    for entry in entries {
+        lines.push(entry);
+    }
     lines.finish()
 }
 

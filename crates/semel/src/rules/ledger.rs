@@ -246,6 +246,7 @@ impl Ledger {
     }
 
     /// Takes one more entry into the next commit, or refuses it and changes nothing.
+    #[expect(clippy::needless_pass_by_value, reason = "an entry is handed over; nobody needs it afterwards")]
     pub fn record(&mut self, entry: Entry) -> Result<(), Refused> {
         if entry.is_the_stores() {
             return Err(Refused::Stores(entry.kind()));

@@ -126,7 +126,7 @@ impl Row {
         Self { open: action, completed: action, failed: action, cancelled: action, timed_out: action }
     }
 
-    fn action(&self, status: Status) -> Action {
+    fn action(self, status: Status) -> Action {
         match status {
             Status::Completed => self.completed,
             Status::Failed => self.failed,
@@ -286,7 +286,7 @@ pub fn create(
     let claim = claim.filter(|_| start.delay.is_zero());
     created_run(
         created,
-        Frame { id: start.run, workspace: start.workspace, fingerprint, retention: start.retention },
+        &Frame { id: start.run, workspace: start.workspace, fingerprint, retention: start.retention },
         now,
         now.after(start.delay),
         claim,
@@ -304,7 +304,7 @@ pub(crate) struct Frame {
 /// A run as `Created` describes it: for starts, children and forks alike.
 pub(crate) fn created_run(
     created: Created,
-    frame: Frame,
+    frame: &Frame,
     now: Time,
     due: Time,
     claim: Option<NodeId>,

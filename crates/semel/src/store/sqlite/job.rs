@@ -100,7 +100,7 @@ pub(super) struct Queue {
 
 /// The thread's end of it.
 pub(super) struct Jobs {
-    jobs: UnboundedReceiver<Work>,
+    waiting: UnboundedReceiver<Work>,
     stop: watch::Receiver<bool>,
     /// Dropped when the thread ends.
     _gone: watch::Sender<()>,
@@ -111,7 +111,7 @@ pub(super) fn queue() -> (Queue, Jobs) {
     let (sender, receiver) = unbounded_channel();
     let (stop, stopped) = watch::channel(false);
     let (gone_sender, gone) = watch::channel(());
-    (Queue { jobs: sender, stop, gone }, Jobs { jobs: receiver, stop: stopped, _gone: gone_sender })
+    (Queue { jobs: sender, stop, gone }, Jobs { waiting: receiver, stop: stopped, _gone: gone_sender })
 }
 
 impl Queue {
@@ -146,9 +146,9 @@ impl Jobs {
     /// Waits for jobs and takes all there are, up to [`MAX_BATCH`]. False when there will be none any more.
     pub(super) fn take(&mut self, jobs: &mut Vec<Work>) -> bool {
         if *self.stop.borrow() {
-            self.jobs.close();
+            self.waiting.close();
         }
-        self.jobs.blocking_recv_many(jobs, MAX_BATCH) > 0
+        self.waiting.blocking_recv_many(jobs, MAX_BATCH) > 0
     }
 }
 

@@ -1,6 +1,7 @@
 //! The rows in SQLite. One connection, one transaction at a time; nothing here waits or decides.
 
 use std::cell::Cell;
+use std::fmt::Write as _;
 
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, Row, params};
@@ -251,7 +252,7 @@ impl Tx for SqliteTx {
         let mut sql = format!("SELECT {RUN} FROM {RUNS} WHERE workspace = ?1 AND num < ?2");
         if let Some(status) = query.status {
             // Spelt out, so that the planner sees that the partial index applies.
-            sql += &format!(" AND status = {}", status.code());
+            write!(sql, " AND status = {}", status.code()).expect("a String takes every write");
         }
         sql +=
             " AND (?3 IS NULL OR workflow = ?3) AND (?4 IS NULL OR created >= ?4) ORDER BY num DESC LIMIT ?5";

@@ -164,7 +164,7 @@ async fn start_child<T: Tx>(tx: &mut T, run: &mut Run, start: &ChildStart) -> Re
                 retention: start.retention,
             };
             let now = tx.now();
-            let (new, state, entries) = created_run(created, frame, now, now, None);
+            let (new, state, entries) = created_run(created, &frame, now, now, None);
             super::start::insert(tx, new, state, &entries).await?.ok_or_else(race)?
         }
     };

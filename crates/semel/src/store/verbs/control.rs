@@ -131,7 +131,7 @@ impl Control {
         let (workspace, retention) = (run.new.workspace, run.new.retention);
         let frame = Frame { id: fork.run, workspace, fingerprint: run.new.fingerprint, retention };
         let (now, key, scope) = (tx.now(), created.key.clone(), created.scope.clone());
-        let (new, mut state, mut entries) = created_run(created, frame, now, now, None);
+        let (new, mut state, mut entries) = created_run(created, &frame, now, now, None);
         entries.extend(inherited);
         state.version = entries.len() as u64;
         match super::start::insert(tx, new, state, &entries).await? {
