@@ -120,9 +120,14 @@ impl Json {
 
     /// Takes away what stands at an RFC 6901 pointer, if anything does.
     pub fn remove(&mut self, pointer: &str) {
-        let Some((parent, last)) = pointer.rsplit_once('/') else { return };
+        let Some((parent, last)) = pointer.strip_prefix('/').map(|p| p.rsplit_once('/').unwrap_or(("", p)))
+        else {
+            return;
+        };
         let mut here = self;
-        for part in parent.split('/').skip(1) {
+        // `/a` has no parent parts, `//a` one that is empty.
+        let parents = pointer.len() > last.len() + 1;
+        for part in parent.split('/').filter(|_| parents) {
             let Some(next) = here.member(&unescape(part)) else { return };
             here = next;
         }
@@ -130,7 +135,7 @@ impl Json {
             Self::Object(members) => drop(members.remove(&unescape(last))),
             // An array keeps its length, so that its other elements keep their pointers.
             Self::List(items) => {
-                if let Some(item) = last.parse::<usize>().ok().and_then(|i| items.get_mut(i)) {
+                if let Some(item) = index(last).and_then(|i| items.get_mut(i)) {
                     *item = Self::Null;
                 }
             }
@@ -148,7 +153,7 @@ impl Json {
     fn member(&mut self, part: &str) -> Option<&mut Self> {
         match self {
             Self::Object(members) => members.get_mut(part),
-            Self::List(items) => part.parse::<usize>().ok().and_then(|i| items.get_mut(i)),
+            Self::List(items) => index(part).and_then(|i| items.get_mut(i)),
             _ => None,
         }
     }
@@ -191,6 +196,12 @@ fn escape(part: &str) -> String {
     part.replace('~', "~0").replace('/', "~1")
 }
 
+/// An index into an array: digits without a leading zero.
+fn index(part: &str) -> Option<usize> {
+    let plain = part.bytes().all(|byte| byte.is_ascii_digit()) && (part == "0" || !part.starts_with('0'));
+    part.parse().ok().filter(|_| plain)
+}
+
 fn unescape(part: &str) -> String {
     part.replace("~1", "/").replace("~0", "~")
 }
@@ -221,6 +232,9 @@ fn diff(a: &Json, b: &Json, at: &mut String, found: &mut Vec<String>) {
                 at.truncate(here);
             }
         }
+        // A number beyond 2^53 may be an integer here and a double there, and still be one number.
+        (Json::Integer(_), Json::Double(_)) | (Json::Double(_), Json::Integer(_))
+            if a.canonical() == b.canonical() => {}
         _ => found.push(at.clone()),
     }
 }
@@ -376,6 +390,8 @@ mod tests {
         assert_eq!(a.differences(&b), ["/a/x~1y", "/a/z/1", "/gone", "/new"]);
         assert_eq!(Json::Null.differences(&Json::Bool(true)), [""]);
         assert!(a.differences(&a).is_empty());
+        let (integer, double) = (Json::parse("100000000000000000").unwrap(), Json::parse("1e17").unwrap());
+        assert!(integer.differences(&double).is_empty(), "two spellings of one number");
     }
 
     #[test]
@@ -385,6 +401,9 @@ mod tests {
         value.remove("/list/0");
         value.remove("/not/there");
         value.remove("no-pointer");
+        value.remove("a/list");
+        value.remove("/list/01");
+        value.remove("//list");
         assert_eq!(value.canonical(), r#"{"a":{},"list":[null,2]}"#);
     }
 }

@@ -385,10 +385,13 @@ impl Ledger {
         }
     }
 
+    fn unfit(&self, entry: &'static str) -> Refused {
+        Refused::Status { from: self.run.status(), entry }
+    }
+
     fn become_(&mut self, status: Status, entry: &'static str) -> Result<(), Refused> {
-        let from = self.run.status();
-        if !from.may_become(status) {
-            return Err(Refused::Status { from, entry });
+        if !self.run.status().may_become(status) {
+            return Err(self.unfit(entry));
         }
         self.run.state.status = status;
         self.run.state.due = None;
@@ -437,6 +440,9 @@ impl Ledger {
                 self.become_(Status::Paused, kind)?;
                 self.pause = Some(reason.clone());
             }
+            // Both lead to PENDING, but each from its own states.
+            Entry::Resumed { .. } if self.run.status().is_terminal() => return Err(self.unfit(kind)),
+            Entry::Restarted { .. } if !self.run.status().is_terminal() => return Err(self.unfit(kind)),
             Entry::Resumed { .. } => {
                 self.become_(Status::Pending, kind)?;
                 self.pause = None;

@@ -7,6 +7,7 @@ mod processes;
 mod sqlite;
 mod stores;
 mod tidy;
+mod vectors;
 
 use std::collections::HashSet;
 use std::process::{Command, ExitCode};
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
     }
     let arguments = Arguments::from_args();
     let mut trials = tidy::trials();
+    trials.extend(vectors::trials());
     trials.extend(differential::trials());
     #[cfg(feature = "sqlite")]
     trials.extend(sqlite::trials());

@@ -1,1 +1,486 @@
-//! Tables.
+//! The fold as tables. Entries stand here as they are stored, so that these are also their golden forms.
+
+use super::*;
+use crate::rules::entry::{decode, encode};
+use crate::rules::path::Path;
+use crate::rules::run::tests::run;
+
+const CREATED: &str = r#"{"created":{"workflow":"order","workflowVersion":"1","input":{"n":9007199254740993},"key":"k","scope":"*","lineage":"run_00000000000000000000000001"}}"#;
+const CLAIMED: &str = r#"{"claimed":{"node":"node_00000000000000000000000002"}}"#;
+const STARTED: &str = r#"{"stepStarted":{"step":"a","attempt":1}}"#;
+const STARTED_2: &str = r#"{"stepStarted":{"step":"a","attempt":2}}"#;
+const CHARGING: &str = r#"{"stepStarted":{"step":"a","attempt":1,"class":"at-most-once"}}"#;
+const COMPLETED: &str = r#"{"stepCompleted":{"step":"a","value":{"ok":true}}}"#;
+const FAILED: &str = r#"{"stepFailed":{"step":"a","attempt":1,"error":{"kind":"fatal","message":"no"}}}"#;
+const RETRYING: &str =
+    r#"{"stepFailed":{"step":"a","attempt":1,"error":{"kind":"retryable","message":"no"},"retryAt":500}}"#;
+const SKIPPED: &str = r#"{"stepSkipped":{"step":"a","reason":"not needed"}}"#;
+const DOUBT: &str = r#"{"stepInDoubt":{"step":"a","reason":"no answer"}}"#;
+const RESOLVED: &str = r#"{"stepResolved":{"step":"a","resolution":"didNotHappen","by":"ann"}}"#;
+const TIMER: &str = r#"{"timerSet":{"timer":"a","at":500}}"#;
+const FIRED: &str = r#"{"timerFired":{"timer":"a"}}"#;
+const OPENED: &str = r#"{"hookOpened":{"hook":"a","token":"t"}}"#;
+const CONFLICTED: &str =
+    r#"{"hookConflicted":{"hook":"a","token":"t","owner":"run_00000000000000000000000003"}}"#;
+const RECEIVED: &str = r#"{"hookReceived":{"hook":"a","arrival":1,"payload":5}}"#;
+const CLOSED: &str = r#"{"hookClosed":{"hook":"a"}}"#;
+const CHILD: &str =
+    r#"{"childStarted":{"child":"a","run":"run_00000000000000000000000003","attached":false}}"#;
+const CHILD_ENDED: &str = r#"{"childFinished":{"child":"a","arrival":2,"outcome":{"completed":7}}}"#;
+const RECORDED: &str = r#"{"recorded":{"at":"a","value":"x"}}"#;
+const ONCE: &str = r#"{"once":{"label":"sms","value":1}}"#;
+const NOTED: &str = r#"{"noted":{"arrival":3}}"#;
+const WAITING: &str = r#"{"waiting":{"due":900}}"#;
+const PAUSED: &str = r#"{"paused":{"reason":{"operator":{"by":"ann"}}}}"#;
+const RESUMED: &str = r#"{"resumed":{"by":"ann"}}"#;
+const ENDED: &str = r#"{"completed":{"value":null}}"#;
+const BROKE: &str = r#"{"failed":{"error":{"kind":"panic","message":"no"}}}"#;
+const CANCELLED: &str = r#"{"cancelled":{"reason":"why","by":"ann"}}"#;
+const TIMED_OUT: &str = r#"{"timedOut":{"limit":900}}"#;
+const RESTARTED: &str = r#"{"restarted":{"from":"failure","by":"ann"}}"#;
+const ANEW: &str = r#"{"restarted":{"from":"beginning","by":"ann"}}"#;
+const RELEASED: &str = r#"{"keyReleased":{"by":"ann"}}"#;
+
+/// One of each kind, and of each spelling that is left out where it is the common one.
+const GOLDEN: [&str; 32] = [
+    CREATED,
+    CLAIMED,
+    STARTED,
+    CHARGING,
+    COMPLETED,
+    FAILED,
+    RETRYING,
+    SKIPPED,
+    DOUBT,
+    RESOLVED,
+    TIMER,
+    FIRED,
+    OPENED,
+    CONFLICTED,
+    RECEIVED,
+    CLOSED,
+    CHILD,
+    CHILD_ENDED,
+    RECORDED,
+    ONCE,
+    NOTED,
+    WAITING,
+    PAUSED,
+    RESUMED,
+    ENDED,
+    BROKE,
+    CANCELLED,
+    TIMED_OUT,
+    RESTARTED,
+    ANEW,
+    RELEASED,
+    STARTED_2,
+];
+
+fn entry(json: &str) -> Entry {
+    serde_json::from_str(json).unwrap_or_else(|error| panic!("{json}: {error}"))
+}
+
+fn header() -> Run {
+    run(Status::Pending)
+}
+
+fn read(entries: &[&str]) -> Result<Ledger, Refused> {
+    Ledger::read(header(), entries.iter().map(|json| entry(json)))
+}
+
+/// A run that is driven, and these entries.
+fn driven(entries: &[&str]) -> Result<Ledger, Refused> {
+    read(&[&[CREATED, CLAIMED], entries].concat())
+}
+
+fn visit(text: &str) -> Visit {
+    Visit::first(Path::parse(text).unwrap())
+}
+
+/// The kind of an entry by its golden form.
+fn kind(json: &str) -> &str {
+    json.split('"').nth(1).unwrap()
+}
+
+#[test]
+fn every_kind_of_entry_is_written_as_it_is_read() {
+    let mut kinds = HashSet::new();
+    for json in GOLDEN {
+        assert_eq!(encode(&[entry(json)]), format!("[{json}]"));
+        assert_eq!(entry(json).kind(), kind(json));
+        kinds.insert(kind(json));
+    }
+    assert_eq!(kinds.len(), 28, "every kind is here");
+    let all = format!("[{}]", GOLDEN.join(","));
+    assert_eq!(encode(&decode(&all).unwrap()), all);
+}
+
+#[test]
+fn what_is_rarely_there_is_written_too() {
+    for json in [
+        r#"{"created":{"workflow":"a","workflowVersion":"1","input":null,"key":"k","scope":"child","lineage":"run_00000000000000000000000001","deadline":5,"parent":{"run":"run_00000000000000000000000003","visit":"left/pack[item-3]#2"},"forkedFrom":["run_00000000000000000000000003",7]}}"#,
+        r#"{"stepStarted":{"step":"a#2","attempt":3,"class":"reconcile"}}"#,
+        r#"{"stepStarted":{"step":"a","attempt":1,"class":"tx"}}"#,
+        r#"{"stepResolved":{"step":"a","resolution":{"happened":{"n":1}},"by":"ann"}}"#,
+        r#"{"stepResolved":{"step":"a","resolution":{"giveUp":{"kind":"uncertain","message":"m"}},"by":"ann"}}"#,
+        r#"{"childFinished":{"child":"a","arrival":1,"outcome":{"failed":{"kind":"timeout","message":"m"}}}}"#,
+        r#"{"childFinished":{"child":"a","arrival":1,"outcome":{"cancelled":"why"}}}"#,
+        r#"{"childFinished":{"child":"a","arrival":1,"outcome":"timedOut"}}"#,
+        r#"{"waiting":{"due":null}}"#,
+        r#"{"paused":{"reason":"inDoubt"}}"#,
+        r#"{"paused":{"reason":"poisoned"}}"#,
+        r#"{"paused":{"reason":{"diverged":"a step is gone"}}}"#,
+    ] {
+        assert_eq!(encode(&[entry(json)]), format!("[{json}]"));
+    }
+}
+
+#[test]
+fn a_ledger_begins_with_created_and_only_there() {
+    for wrong in [&[][..], &[CLAIMED], &[CREATED, CREATED], &[CREATED, CLAIMED, CREATED]] {
+        assert_eq!(read(wrong).unwrap_err(), Refused::Beginning, "{wrong:?}");
+    }
+}
+
+/// What may follow, by what stands at the path.
+#[test]
+fn every_entry_about_a_path_fits_what_is_there_or_is_refused() {
+    let probes = [
+        STARTED,
+        STARTED_2,
+        COMPLETED,
+        FAILED,
+        SKIPPED,
+        DOUBT,
+        RESOLVED,
+        TIMER,
+        FIRED,
+        OPENED,
+        CONFLICTED,
+        RECEIVED,
+        CLOSED,
+        CHILD,
+        CHILD_ENDED,
+        RECORDED,
+    ];
+    let table: [(&str, &[&str], &[&str]); 16] = [
+        ("not there", &[], &[STARTED, SKIPPED, TIMER, OPENED, CONFLICTED, CHILD, RECORDED]),
+        ("a step with a begun attempt", &[STARTED], &[STARTED_2, COMPLETED, FAILED, DOUBT]),
+        ("a step between attempts", &[STARTED, RETRYING], &[STARTED_2]),
+        ("a completed step", &[STARTED, COMPLETED], &[]),
+        ("a failed step", &[STARTED, FAILED], &[]),
+        ("a skipped step", &[SKIPPED], &[]),
+        ("a step in doubt", &[STARTED, DOUBT], &[RESOLVED]),
+        ("a step to be run again", &[STARTED, DOUBT, RESOLVED], &[STARTED_2]),
+        ("a running timer", &[TIMER], &[FIRED]),
+        ("a fired timer", &[TIMER, FIRED], &[]),
+        ("an open hook", &[OPENED], &[RECEIVED, CLOSED]),
+        ("a hook in conflict", &[CONFLICTED], &[]),
+        ("a closed hook", &[OPENED, RECEIVED, CLOSED], &[]),
+        ("a child that has not ended", &[CHILD], &[CHILD_ENDED]),
+        ("a child that has ended", &[CHILD, CHILD_ENDED], &[]),
+        ("a recorded value", &[RECORDED], &[]),
+    ];
+    for (what, before, fits) in table {
+        assert_eq!(Record::describe(driven(before).unwrap().record_at(&visit("a"))), what);
+        for probe in probes {
+            let answer = driven(&[before, &[probe]].concat());
+            match (fits.contains(&probe), answer) {
+                (true, Ok(_)) => {}
+                (false, Err(Refused::Visit { visit: at, entry, found })) => {
+                    assert_eq!((at, entry, found), (visit("a"), kind(probe), what));
+                }
+                (fits, answer) => panic!("{probe} after {what}: should fit: {fits}, but {answer:?}"),
+            }
+        }
+    }
+}
+
+/// What may follow, by the state of the run.
+#[test]
+fn every_entry_about_the_run_fits_its_state_or_is_refused() {
+    let probes = [
+        CLAIMED, STARTED, ONCE, NOTED, WAITING, PAUSED, RESUMED, ENDED, BROKE, CANCELLED, TIMED_OUT,
+        RESTARTED, RELEASED,
+    ];
+    let everywhere = [RELEASED];
+    let running: &[&str] =
+        &[CLAIMED, STARTED, ONCE, NOTED, WAITING, PAUSED, ENDED, BROKE, CANCELLED, TIMED_OUT];
+    let table: [(Status, &[&str], &[&str]); 8] = [
+        (Status::Pending, &[], &[CLAIMED, PAUSED, CANCELLED]),
+        (Status::Running, &[CLAIMED], running),
+        (Status::Waiting, &[CLAIMED, WAITING], &[CLAIMED, PAUSED, CANCELLED]),
+        (Status::Paused, &[CLAIMED, PAUSED], &[RESUMED, CANCELLED]),
+        (Status::Completed, &[CLAIMED, ENDED], &[]),
+        (Status::Failed, &[CLAIMED, BROKE], &[RESTARTED]),
+        (Status::Cancelled, &[CANCELLED], &[]),
+        (Status::TimedOut, &[CLAIMED, TIMED_OUT], &[RESTARTED]),
+    ];
+    for (status, before, fits) in table {
+        let before = [&[CREATED], before].concat();
+        let ledger = read(&before).unwrap();
+        assert_eq!((ledger.run().status(), ledger.run().state.version), (status, before.len() as u64));
+        assert_eq!(
+            ledger.run().state.node.is_some(),
+            status == Status::Running,
+            "only a running run is driven"
+        );
+        for probe in probes {
+            let fits = fits.contains(&probe) || everywhere.contains(&probe);
+            match read(&[before.as_slice(), &[probe]].concat()) {
+                Ok(after) => {
+                    assert!(fits, "{probe} on a run that is {status}");
+                    assert_eq!(after.run().state.version, before.len() as u64 + 1);
+                }
+                Err(Refused::Status { from, entry }) => {
+                    assert!(!fits, "{probe} on a run that is {status}");
+                    assert_eq!((from, entry), (status, kind(probe)));
+                }
+                Err(other) => panic!("{probe} on a run that is {status}: {other}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn what_stands_for_something_elsewhere_is_the_stores_to_write() {
+    let mut ledger = driven(&[]).unwrap();
+    for json in GOLDEN {
+        let stores = [CREATED, CLAIMED, OPENED, CONFLICTED, CHILD, RESUMED, RESTARTED, ANEW, RELEASED];
+        if stores.contains(&json) {
+            assert_eq!(ledger.record(entry(json)), Err(Refused::Stores(kind(json))), "{json}");
+        }
+    }
+    assert_eq!(ledger.commit(), None);
+}
+
+#[test]
+fn a_refused_entry_changes_nothing() {
+    let mut ledger = driven(&[STARTED]).unwrap();
+    let before = format!("{ledger:?}");
+    for wrong in [TIMER, FIRED, RECEIVED, CLOSED, CHILD_ENDED, STARTED, SKIPPED, RECORDED, RESOLVED] {
+        assert!(ledger.record(entry(wrong)).is_err(), "{wrong}");
+    }
+    assert!(ledger.open_hook(visit("a"), Token::new("t").unwrap()).is_err());
+    assert_eq!(format!("{ledger:?}"), before);
+    assert_eq!(ledger.commit(), None, "and there is nothing to commit");
+}
+
+#[test]
+fn an_uncertain_failure_is_no_occasion_for_another_try() {
+    let uncertain = r#"{"stepFailed":{"step":"a","attempt":1,"error":{"kind":"uncertain","message":"no"},"retryAt":500}}"#;
+    assert!(matches!(driven(&[STARTED, uncertain]), Err(Refused::Visit { .. })));
+    assert!(driven(&[STARTED, &uncertain.replace(r#","retryAt":500"#, "")]).is_ok());
+    let second = FAILED.replace("\"attempt\":1", "\"attempt\":2");
+    assert!(matches!(driven(&[STARTED, &second]), Err(Refused::Visit { .. })), "of an attempt not begun");
+}
+
+#[test]
+fn a_label_has_one_result() {
+    let sms = Label::new("sms").unwrap();
+    assert_eq!(driven(&[ONCE, ONCE]).unwrap_err(), Refused::Once(sms.clone()));
+    assert_eq!(driven(&[ONCE]).unwrap().once(&sms).unwrap().text(), "1");
+}
+
+#[test]
+fn a_run_does_not_complete_over_a_doubt() {
+    assert_eq!(driven(&[CHARGING, DOUBT, ENDED]).unwrap_err(), Refused::InDoubt(visit("a")));
+    for other in [BROKE, CANCELLED, TIMED_OUT] {
+        assert!(driven(&[CHARGING, DOUBT, other]).is_ok(), "{other}");
+    }
+    assert!(driven(&[CHARGING, DOUBT, RESOLVED, ENDED]).is_ok());
+    // Forgotten by the restart, because a keyed step simply runs again.
+    assert!(driven(&[STARTED, DOUBT, BROKE, RESTARTED, CLAIMED, ENDED]).is_ok());
+    assert!(matches!(driven(&[CHARGING, DOUBT, BROKE, RESTARTED, CLAIMED, ENDED]), Err(Refused::InDoubt(_))));
+}
+
+/// What of each record is left after a restart.
+#[test]
+fn a_restart_keeps_what_must_not_be_done_again() {
+    let failed_child = CHILD_ENDED.replace(r#"{"completed":7}"#, r#"{"cancelled":"why"}"#);
+    let table: [(&[&str], bool, bool); 14] = [
+        (&[STARTED, COMPLETED], true, false),
+        (&[SKIPPED], true, false),
+        (&[STARTED, FAILED], false, false),
+        (&[STARTED], false, false),
+        (&[STARTED, DOUBT], false, false),
+        (&[CHARGING], true, true),
+        (&[CHARGING, COMPLETED], true, true),
+        (&[CHARGING, DOUBT], true, true),
+        (&[CHARGING, FAILED], false, false),
+        (&[TIMER, FIRED], true, false),
+        (&[TIMER], false, false),
+        (&[OPENED, RECEIVED], false, false),
+        (&[CHILD, CHILD_ENDED], true, false),
+        (&[CHILD, &failed_child], false, false),
+    ];
+    for (before, from_failure, from_beginning) in table {
+        for (restart, kept) in [(RESTARTED, from_failure), (ANEW, from_beginning)] {
+            let ledger = driven(&[before, &[ONCE, BROKE, restart, CLAIMED]].concat()).unwrap();
+            assert_eq!(ledger.record_at(&visit("a")).is_some(), kept, "{before:?} {restart}");
+            assert_eq!(ledger.once(&Label::new("sms").unwrap()).is_some(), restart == RESTARTED);
+            assert_eq!((ledger.outcome(), ledger.pause()), (None, None));
+        }
+    }
+}
+
+fn inherited(entries: &[&str], at: u64, lineage: Lineage) -> Vec<String> {
+    let entries: Vec<Entry> =
+        [&[CREATED, CLAIMED], entries].concat().iter().map(|json| entry(json)).collect();
+    let kept = Ledger::inherited(&header(), &entries, at, lineage).unwrap();
+    // Whatever is inherited can be read behind the fork's own beginning.
+    let fork = [vec![forked()], kept.clone(), vec![entry(CLAIMED)]].concat();
+    Ledger::read(header(), fork).unwrap_or_else(|refused| panic!("{kept:?}: {refused}"));
+    kept.iter().map(|entry| encode(std::slice::from_ref(entry))).collect()
+}
+
+fn forked() -> Entry {
+    let Entry::Created(mut created) = entry(CREATED) else { unreachable!("it is") };
+    created.forked_from = Some((created.lineage, 1));
+    Entry::Created(created)
+}
+
+fn listed(entries: &[&str]) -> Vec<String> {
+    entries.iter().map(|json| format!("[{json}]")).collect()
+}
+
+#[test]
+fn a_fork_inherits_what_is_settled() {
+    use Lineage::{Fresh, Inherited};
+    let table: [(&[&str], &[&str]); 9] = [
+        (&[STARTED, COMPLETED], &[STARTED, COMPLETED]),
+        (&[STARTED, FAILED], &[STARTED, FAILED]),
+        (&[STARTED, RETRYING], &[]),
+        (&[TIMER], &[]),
+        (&[TIMER, FIRED], &[TIMER, FIRED]),
+        (&[OPENED, RECEIVED], &[]),
+        (&[OPENED, RECEIVED, CLOSED], &[OPENED, RECEIVED, CLOSED]),
+        (&[CHILD, CHILD_ENDED], &[]),
+        (&[ONCE, NOTED, RECORDED, WAITING], &[ONCE, RECORDED]),
+    ];
+    for (entries, expected) in table {
+        for lineage in [Inherited, Fresh] {
+            assert_eq!(inherited(entries, 100, lineage), listed(expected), "{entries:?} {lineage:?}");
+        }
+    }
+    assert_eq!(inherited(&[STARTED, COMPLETED, ONCE], 4, Fresh), listed(&[STARTED, COMPLETED]));
+    assert_eq!(inherited(&[STARTED, COMPLETED, ONCE], 3, Fresh), listed(&[]), "not settled by then");
+}
+
+#[test]
+fn a_fork_inherits_intents_with_the_lineage() {
+    for (after, at) in
+        [(&[COMPLETED][..], 2), (&[COMPLETED], 3), (&[DOUBT], 2), (&[], 2), (&[DOUBT, RESOLVED], 4)]
+    {
+        let entries = [&[CHARGING], after].concat();
+        assert_eq!(inherited(&entries, at, Lineage::Inherited), listed(&entries), "{after:?}");
+        assert_eq!(inherited(&entries, at, Lineage::Fresh), listed(&[]), "{after:?}");
+    }
+}
+
+#[test]
+fn a_fork_inherits_the_present_life_only() {
+    use Lineage::{Fresh, Inherited};
+    let twice = &[STARTED, FAILED, BROKE, RESTARTED, CLAIMED, STARTED, COMPLETED];
+    assert_eq!(inherited(twice, 100, Fresh), listed(&[STARTED, COMPLETED]));
+    assert_eq!(inherited(twice, 4, Fresh), listed(&[STARTED, FAILED]), "as it was then");
+    let charged = &[CHARGING, FAILED, BROKE, RESTARTED, CLAIMED, CHARGING, COMPLETED];
+    for at in [2, 4, 100] {
+        let kept = inherited(charged, at, Inherited);
+        assert_eq!(kept, listed(&[CHARGING, COMPLETED]), "what came of it in the end, at {at}");
+    }
+    assert_eq!(inherited(charged, 4, Fresh), listed(&[CHARGING, FAILED]));
+    let anew = &[ONCE, STARTED, COMPLETED, BROKE, ANEW, CLAIMED, STARTED, COMPLETED, ONCE];
+    assert_eq!(inherited(anew, 100, Fresh), listed(&[STARTED, COMPLETED, ONCE]));
+}
+
+#[test]
+fn a_commit_carries_what_changes_together() {
+    let mut ledger = driven(&[OPENED, r#"{"timerSet":{"timer":"b","at":500}}"#]).unwrap();
+    ledger.saw_arrivals(4);
+    ledger.record(entry(RECEIVED)).unwrap();
+    ledger.record(entry(NOTED)).unwrap();
+    ledger.record(entry(CLOSED)).unwrap();
+    ledger.record(entry(r#"{"timerFired":{"timer":"b"}}"#)).unwrap();
+    ledger.record(entry(WAITING)).unwrap();
+    let commit = ledger.commit().unwrap();
+    assert_eq!((commit.expected(), commit.count(), commit.run()), (4, 5, header().id()));
+    assert_eq!((commit.status, commit.due, commit.seen), (Status::Waiting, Some(Time(900)), 4));
+    assert_eq!((commit.not_before, commit.consumed.as_slice()), (Some(Time(500)), &[1, 3][..]));
+    assert_eq!((commit.closed.as_slice(), &commit.outcome), (&[Token::new("t").unwrap()][..], &None));
+    assert!(!commit.is_plain() && !commit.is_progress());
+    assert_eq!(ledger.commit(), None, "all of it is on its way");
+}
+
+#[test]
+fn only_a_plain_step_is_progress() {
+    let commit = |entries: &[&str]| {
+        let mut ledger = driven(&[]).unwrap();
+        entries.iter().for_each(|json| ledger.record(entry(json)).unwrap());
+        ledger.commit().unwrap()
+    };
+    for (entries, plain, progress) in [
+        (&[STARTED, COMPLETED][..], true, true),
+        (&[ONCE], true, true),
+        (&[TIMER], true, true),
+        (&[TIMER, FIRED], true, false),
+        (&[WAITING], true, false),
+        (&[NOTED], false, false),
+        (&[ENDED], true, false),
+    ] {
+        let commit = commit(entries);
+        assert_eq!((commit.is_plain(), commit.is_progress()), (plain, progress), "{entries:?}");
+        assert_eq!(commit.content, Content::Ready(format!("[{}]", entries.join(","))));
+        assert_eq!(commit.count(), entries.len() as u64);
+    }
+    assert_eq!(commit(&[ENDED]).outcome, Some(Outcome::Completed(Payload::null())));
+}
+
+#[test]
+fn drafts_are_settled_by_the_store() {
+    let mut ledger = driven(&[]).unwrap();
+    ledger.open_hook(visit("a"), Token::new("t").unwrap()).unwrap();
+    let name = |text| Name::new(text).unwrap();
+    ledger.start_child(visit("b"), header().id(), name("order"), name("1"), Payload::null()).unwrap();
+    assert!(ledger.open_hook(visit("a"), Token::new("u").unwrap()).is_err(), "the path is taken");
+    assert!(ledger.record(entry(RECEIVED)).is_err(), "nothing is received before the store has answered");
+    ledger.record(entry(WAITING)).unwrap();
+    let commit = ledger.commit().unwrap();
+    assert_eq!((commit.count(), commit.is_plain()), (3, false));
+    let Content::Drafts(drafts) = &commit.content else { panic!("drafts") };
+    let child = drafts.iter().find_map(|d| if let Draft::StartChild(child) = d { Some(child) } else { None });
+    let child = child.unwrap();
+    assert_eq!(child.key.as_str(), ledger.effect_key(&visit("b"), "").to_string());
+    let version = ledger.run().state.version;
+    ledger.settle(&[entry(OPENED), entry(&CHILD.replace("\"a\"", "\"b\""))]).unwrap();
+    assert_eq!(ledger.run().state.version, version, "they were counted when they were asked for");
+    assert_eq!(Record::describe(ledger.record_at(&visit("a"))), "an open hook");
+    assert_eq!(Record::describe(ledger.record_at(&visit("b"))), "a child that has not ended");
+}
+
+#[test]
+fn a_token_is_closed_with_its_last_hook() {
+    let closes = |ledger: &mut Ledger, hook: &str| {
+        ledger.record(entry(&CLOSED.replace("\"a\"", &format!("\"{hook}\"")))).unwrap();
+        ledger.commit().unwrap().closed.len()
+    };
+    let mut ledger = driven(&[OPENED, &OPENED.replace("\"a\"", "\"b\"")]).unwrap();
+    assert_eq!((closes(&mut ledger, "b"), closes(&mut ledger, "a")), (0, 1));
+    // One that another run owns was never held.
+    let mut ledger = driven(&[OPENED, &CONFLICTED.replace("\"a\"", "\"b\"")]).unwrap();
+    assert_eq!(closes(&mut ledger, "a"), 1);
+    // What is being opened holds it too.
+    let mut ledger = driven(&[OPENED]).unwrap();
+    ledger.open_hook(visit("b"), Token::new("t").unwrap()).unwrap();
+    assert_eq!(closes(&mut ledger, "a"), 0);
+}
+
+#[test]
+fn a_pause_has_its_reason_until_it_ends() {
+    let doubt = r#"{"paused":{"reason":"inDoubt"}}"#;
+    assert_eq!(driven(&[doubt]).unwrap().pause(), Some(&PauseReason::InDoubt));
+    for end in [RESUMED, CANCELLED] {
+        assert_eq!(driven(&[doubt, end]).unwrap().pause(), None, "{end}");
+    }
+}

@@ -161,6 +161,8 @@ async fn an_action_may_ask_for_a_version(world: World) {
     assert!(world.try_control(ask("a", 1, Action::Pause)).await.expect("it has that version").changed);
     let again = world.try_control(ask("a", 1, Action::Pause)).await.expect("the same again");
     assert!(!again.changed, "the version it asked for was right when it was done");
+    let late = refused(world.try_control(ask("b", 1, Action::Resume)).await);
+    assert!(matches!(late, Error::Concurrency { expected: 1, .. }), "{late}");
 }
 
 async fn an_action_on_an_unknown_or_a_strangers_run_is_not_found(world: World) {

@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+"""Computes every golden vector anew, without any of Semel's code, and compares. The definitions are in README.md.
+
+    python3 vectors/check.py           # exit code 1 if a vector differs
+    python3 vectors/check.py --write   # fill in what is expected of new inputs; never to change an old one
+"""
+
+import hashlib
+import json
+import pathlib
+import struct
+import sys
+import uuid
+
+ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+HERE = pathlib.Path(__file__).parent
+
+
+def digest(*parts):
+    hash = hashlib.sha256()
+    for part in parts:
+        data = part.encode()
+        hash.update(struct.pack(">Q", len(data)) + data)
+    return hash.digest()
+
+
+def base32(data):
+    number, bits = int.from_bytes(data, "big"), len(data) * 8
+    assert bits % 5 == 0
+    return "".join(ALPHABET[number >> shift & 31] for shift in range(bits - 5, -1, -5))
+
+
+def effect_key(vector):
+    parts = [vector["workspace"], vector["lineage"], vector["path"], str(vector["tick"]), vector["label"]]
+    first = digest("semel/effect/v1", *parts)[:20]
+    as_uuid = bytearray(first[:16])
+    as_uuid[6] = as_uuid[6] & 0x0F | 0x80
+    as_uuid[8] = as_uuid[8] & 0x3F | 0x80
+    return {"key": "e1" + base32(first), "uuid": str(uuid.UUID(bytes=bytes(as_uuid)))}
+
+
+class Integer(int):
+    pass
+
+
+def parse_integer(text):
+    value = int(text)
+    if text.startswith("-0") or not -(2**63) <= value < 2**64:
+        return parse_double(text)
+    return Integer(value)
+
+
+def parse_double(text):
+    value = float(text)
+    if value == int(value) and abs(value) <= 2**53:
+        return Integer(int(value))
+    return value
+
+
+def double_text(value):
+    """Number::toString of ECMAScript, which RFC 8785 prescribes."""
+    sign, value = ("-", -value) if value < 0 else ("", value)
+    mantissa, _, exponent = f"{value!r}".partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    fraction = "" if fraction == "0" else fraction
+    digits = (whole + fraction).lstrip("0")
+    point = len(whole) + int(exponent or 0)
+    if whole == "0":
+        point -= 1 + len(fraction) - len(fraction.lstrip("0"))
+    digits = digits.rstrip("0")
+    count = len(digits)
+    if count <= point <= 21:
+        return sign + digits + "0" * (point - count)
+    if 0 < point <= 21:
+        return sign + digits[:point] + "." + digits[point:]
+    if -6 < point <= 0:
+        return sign + "0." + "0" * -point + digits
+    power = f"e{point - 1:+d}"
+    return sign + digits[0] + ("." + digits[1:] if count > 1 else "") + power
+
+
+def canonical(value):
+    if isinstance(value, Integer):
+        return str(int(value))
+    if isinstance(value, float):
+        return double_text(value)
+    if isinstance(value, list):
+        return "[" + ",".join(map(canonical, value)) + "]"
+    if isinstance(value, dict):
+        members = sorted(value.items(), key=lambda member: member[0].encode("utf-16-be"))
+        return "{" + ",".join(f"{canonical(name)}:{canonical(member)}" for name, member in members) + "}"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def is_index(part):
+    return part.isascii() and part.isdigit() and (part == "0" or part[0] != "0")
+
+
+def exclude(value, pointer):
+    if not pointer.startswith("/"):
+        return
+    *path, last = [part.replace("~1", "/").replace("~0", "~") for part in pointer[1:].split("/")]
+    for part in path:
+        if isinstance(value, dict) and part in value:
+            value = value[part]
+        elif isinstance(value, list) and is_index(part) and int(part) < len(value):
+            value = value[int(part)]
+        else:
+            return
+    if isinstance(value, dict):
+        value.pop(last, None)
+    elif isinstance(value, list) and is_index(last) and int(last) < len(value):
+        value[int(last)] = None
+
+
+def fingerprint(vector):
+    value = json.loads(vector["input"], parse_int=parse_integer, parse_float=parse_double)
+    for pointer in vector["excluded"]:
+        exclude(value, pointer)
+    text = canonical({"workflow": vector["workflow"], "input": value})
+    return {"canonical": text, "fingerprint": digest("semel/fingerprint/v1", text).hex()}
+
+
+def main():
+    differ = 0
+    for name, compute in [("effect_keys.json", effect_key), ("fingerprints.json", fingerprint)]:
+        path = HERE / name
+        vectors = json.loads(path.read_text())
+        for vector in vectors:
+            expected = compute(vector["given"])
+            if vector.get("expected", expected) != expected:
+                differ += 1
+                print(f"{name}: {vector['why']}: {vector['expected']} should be {expected}")
+            vector.setdefault("expected", expected)
+        if "--write" in sys.argv:
+            path.write_text(json.dumps(vectors, indent=2, ensure_ascii=False) + "\n")
+        print(f"{name}: {len(vectors)} vectors")
+    sys.exit(1 if differ else 0)
+
+
+main()
