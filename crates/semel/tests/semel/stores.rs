@@ -15,7 +15,7 @@ pub(crate) fn all() -> Vec<Arc<dyn Stores>> {
         #[cfg(feature = "sqlite")]
         Arc::new(sqlite::Sqlite),
         #[cfg(feature = "postgres")]
-        Arc::new(postgres::Postgres),
+        Arc::new(postgres::Postgres::of_environment()),
     ]
 }
 
@@ -78,6 +78,55 @@ mod sqlite {
 
         fn second(&self) -> Doing<'_, Result<Option<Arc<dyn Store>>>> {
             Box::pin(async { Ok(None) })
+        }
+    }
+}
+
+#[cfg(feature = "postgres")]
+mod postgres {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::{Arc, Doing, Home, ManualClock, Result, Store, Stores};
+    use semel::store::postgres::{PgClock, PostgresOptions, PostgresStore};
+
+    /// A schema of its own for every case, in the database of `scripts/with-postgres`.
+    pub(super) struct Postgres {
+        url: String,
+        schemas: AtomicU64,
+    }
+
+    impl Postgres {
+        pub(super) fn of_environment() -> Self {
+            let url = std::env::var("SEMEL_TEST_POSTGRES");
+            let url = url.expect("these tests need a PostgreSQL: scripts/with-postgres cargo test ...");
+            Self { url, schemas: AtomicU64::new(0) }
+        }
+    }
+
+    struct PostgresHome(PostgresOptions);
+
+    impl Stores for Postgres {
+        fn name(&self) -> &'static str {
+            "postgres"
+        }
+
+        fn fresh(&self, clock: Arc<ManualClock>) -> Doing<'_, Result<Box<dyn Home>>> {
+            let mut options = PostgresOptions::new(self.url.clone());
+            let number = self.schemas.fetch_add(1, Ordering::Relaxed);
+            options.schema = Some(format!("case_{}_{number}", std::process::id()));
+            options.clock = PgClock::Given(clock);
+            Box::pin(async { Ok(Box::new(PostgresHome(options)) as Box<dyn Home>) })
+        }
+    }
+
+    impl Home for PostgresHome {
+        fn open(&self) -> Doing<'_, Result<Arc<dyn Store>>> {
+            let options = self.0.clone();
+            Box::pin(async { Ok(Arc::new(PostgresStore::open(options).await?) as Arc<dyn Store>) })
+        }
+
+        fn second(&self) -> Doing<'_, Result<Option<Arc<dyn Store>>>> {
+            Box::pin(async { self.open().await.map(Some) })
         }
     }
 }
