@@ -248,14 +248,20 @@ impl Tx for SqliteTx {
     }
 
     async fn list(&mut self, query: &Query) -> Result<Vec<Run>> {
-        // Rare states have an index, which the planner would not choose: it knows nothing of how rare they are.
-        let (index, status) = match query.status {
-            None => ("", String::new()),
-            Some(status) => {
-                let rare =
-                    matches!(status, Status::Paused | Status::Failed | Status::Cancelled | Status::TimedOut);
-                (if rare { "INDEXED BY runs_rare" } else { "" }, format!("AND status = {}", status.code()))
+        // Rare states have an index, which the planner does not choose by itself: it knows nothing of how rare they are.
+        let index = match query.status {
+            Some(Status::Paused | Status::Failed | Status::Cancelled | Status::TimedOut) => {
+                "INDEXED BY runs_rare"
             }
+            _ => "",
+        };
+        let status = match query.status {
+            // The index's own condition has to stand there word for word.
+            Some(status) if !index.is_empty() => {
+                format!("AND status IN (3, 5, 6, 7) AND status = {}", status.code())
+            }
+            Some(status) => format!("AND status = {}", status.code()),
+            None => String::new(),
         };
         let sql = format!(
             "SELECT {RUN} FROM runs {index} JOIN heads USING (num) WHERE workspace = ?1 AND num < ?2 {status} \
