@@ -163,8 +163,7 @@ fn header(run: &Run) -> Result<(), String> {
         Status::Pending => !driven && due,
         Status::Running => driven != due,
         Status::Waiting => !driven,
-        Status::Paused => !driven && !due,
-        Status::Completed | Status::Failed | Status::Cancelled | Status::TimedOut => !driven && !due,
+        _ => !driven && !due,
     };
     let ended = state.status.is_terminal();
     match sound && state.ended.is_some() == ended && state.purge.is_some() == ended {
