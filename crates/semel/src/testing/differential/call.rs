@@ -119,6 +119,7 @@ pub enum Act {
         path: u8,
         retry: bool,
     },
+    /// Begun if it is not, and in doubt.
     Doubt {
         path: u8,
     },
@@ -181,11 +182,11 @@ fn act() -> impl Strategy<Value = Act> {
         2 => (path(), class()).prop_map(|(path, class)| Act::Begin { path, class }),
         2 => path().prop_map(|path| Act::Done { path }),
         2 => (path(), any::<bool>()).prop_map(|(path, retry)| Act::FailStep { path, retry }),
-        2 => path().prop_map(|path| Act::Doubt { path }),
+        3 => path().prop_map(|path| Act::Doubt { path }),
         1 => path().prop_map(|path| Act::Skip { path }),
         1 => (path(), 0..60u8).prop_map(|(path, millis)| Act::SetTimer { path, millis }),
         2 => path().prop_map(|path| Act::Fire { path }),
-        5 => (path(), 0..3u8).prop_map(|(path, token)| Act::Open { path, token }),
+        8 => (path(), 0..2u8).prop_map(|(path, token)| Act::Open { path, token }),
         3 => path().prop_map(|path| Act::Receive { path }),
         2 => path().prop_map(|path| Act::Close { path }),
         3 => path().prop_map(|path| Act::Child { path }),
@@ -203,13 +204,12 @@ fn act() -> impl Strategy<Value = Act> {
 }
 
 fn starting() -> impl Strategy<Value = Call> {
-    let start = (0..3u8, 0..8u8, 0..8u8, 0..2u8, 0..6u8, 0..6u8, 0..8u8, option::of(0..3u8)).prop_map(
-        |(key, scope, workflow, input, policy, keep, delay, claim)| {
+    let start = (0..3u8, 0..8u8, 0..8u8, 0..2u8, 0..6u8, 0..6u8, 0..8u8, option::weighted(0.7, 0..3u8))
+        .prop_map(|(key, scope, workflow, input, policy, keep, delay, claim)| {
             // Mostly the plain case, so that keys meet.
             let (scope, workflow) = (scope.saturating_sub(5), workflow.saturating_sub(6));
             Call::Start { key, scope, workflow, input, policy, keep, delay: delay == 0, claim }
-        },
-    );
+        });
     let handover = (0..3u8, 0..6u8, 0..3u8, 0..2u8, option::of(0..2u8))
         .prop_map(|(key, policy, token, payload, id)| Call::Handover { key, policy, token, payload, id });
     prop_oneof![4 => start, 1 => handover]
@@ -244,7 +244,7 @@ fn call() -> impl Strategy<Value = Call> {
         8 => starting(),
         6 => (0..3u8, 0..4u8).prop_map(|(node, limit)| Call::Claim { node, limit }),
         16 => driving(),
-        5 => (0..3u8, 0..2u8, option::of(0..3u8))
+        6 => (0..2u8, 0..2u8, option::of(0..3u8))
             .prop_map(|(token, payload, id)| Call::Deliver { token, payload, id }),
         6 => operating(),
         4 => (0..12u8, 0..2u8, 0..4u8, 0..2u8)

@@ -5,7 +5,7 @@ use super::player::{Driver, Player, TOKENS, WORKSPACE, failure, label, token, va
 use crate::clock::Time;
 use crate::error::Result;
 use crate::id::RunId;
-use crate::rules::entry::{Entry, Message, PauseReason};
+use crate::rules::entry::{Class, Entry, Message, PauseReason};
 use crate::rules::ledger::{HookState, Ledger, Record, Refused};
 use crate::rules::path::Name;
 use crate::rules::run::Run;
@@ -33,7 +33,13 @@ impl Driver {
                 error: failure(),
                 retry_at: retry.then_some(now),
             },
-            Act::Doubt { path } => Entry::StepInDoubt { step: visit(*path), reason: "no answer".to_owned() },
+            Act::Doubt { path } => {
+                if self.ledger.record_at(&visit(*path)).is_none() {
+                    let class = if *path == 0 { Class::Keyed } else { Class::AtMostOnce };
+                    self.ledger.record(Entry::StepStarted { step: visit(*path), attempt: 1, class })?;
+                }
+                Entry::StepInDoubt { step: visit(*path), reason: "no answer".to_owned() }
+            }
             Act::Skip { path } => Entry::StepSkipped { step: visit(*path), reason: "not needed".to_owned() },
             Act::SetTimer { path, millis } => {
                 let at = now.after(std::time::Duration::from_millis(u64::from(*millis)));
@@ -163,8 +169,7 @@ fn header(run: &Run) -> Result<(), String> {
         Status::Pending => !driven && due,
         Status::Running => driven != due,
         Status::Waiting => !driven,
-        Status::Paused => !driven && !due,
-        Status::Completed | Status::Failed | Status::Cancelled | Status::TimedOut => !driven && !due,
+        _ => !driven && !due,
     };
     let ended = state.status.is_terminal();
     match sound && state.ended.is_some() == ended && state.purge.is_some() == ended {
