@@ -18,7 +18,6 @@ use std::time::Duration;
 
 use load::Load;
 use report::{Rate, Report, rss_mib};
-use semel::store::Store;
 use semel::store::postgres::{PostgresOptions, PostgresStore};
 use semel::store::sqlite::{SqliteOptions, SqliteStore};
 

@@ -4,7 +4,7 @@
 //! came before. The store's guard on the version then says whether that is still all that came before. So a store
 //! never judges entries, and yet no invalid one gets in.
 
-use super::entry::{Entry, Outcome, encode};
+use super::entry::{Entry, Lines, Outcome};
 use super::json::Payload;
 use super::key::{Fingerprint, Key, Token};
 use super::path::{Name, Visit};
@@ -13,11 +13,11 @@ use super::status::Status;
 use crate::clock::Time;
 use crate::id::RunId;
 
-/// An entry, or the wish for one whose final form depends on rows of other runs and is decided by the store.
+/// Entries, or the wish for one whose final form depends on rows of other runs and is decided by the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Draft {
-    /// An entry as it is.
-    Entry(Entry),
+    /// Entries as they are.
+    Entries(Lines),
     /// Own a token: becomes `HookOpened`, or `HookConflicted` if another run owns it.
     OpenHook {
         /// Where.
@@ -52,14 +52,9 @@ pub struct ChildStart {
 
 /// What a commit writes into the ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Lines {
-    /// Entries, already as text.
-    Ready {
-        /// As stored.
-        text: String,
-        /// How many.
-        count: u64,
-    },
+pub enum Content {
+    /// Entries, as stored.
+    Ready(String),
     /// At least one of them is settled by the store.
     Drafts(Vec<Draft>),
 }
@@ -70,7 +65,8 @@ pub struct Commit {
     pub(crate) num: i64,
     pub(crate) run: RunId,
     pub(crate) expected: u64,
-    pub(crate) lines: Lines,
+    pub(crate) count: u64,
+    pub(crate) content: Content,
     /// The run's state after it.
     pub(crate) status: Status,
     /// With `Waiting`: from when on the run may be claimed.
@@ -88,17 +84,6 @@ pub struct Commit {
 }
 
 impl Commit {
-    pub(crate) fn lines(drafts: Vec<Draft>) -> Lines {
-        if drafts.iter().any(|draft| !matches!(draft, Draft::Entry(_))) {
-            return Lines::Drafts(drafts);
-        }
-        let entries: Vec<Entry> = drafts
-            .into_iter()
-            .filter_map(|draft| if let Draft::Entry(entry) = draft { Some(entry) } else { None })
-            .collect();
-        Lines::Ready { text: encode(&entries), count: entries.len() as u64 }
-    }
-
     /// The run it belongs to.
     pub fn run(&self) -> RunId {
         self.run
@@ -111,15 +96,12 @@ impl Commit {
 
     /// How many entries it appends.
     pub fn count(&self) -> u64 {
-        match &self.lines {
-            Lines::Ready { count, .. } => *count,
-            Lines::Drafts(drafts) => drafts.len() as u64,
-        }
+        self.count
     }
 
     /// Whether nothing but the run's own row and ledger changes, as long as the run has no ties when it ends.
     pub(crate) fn is_plain(&self) -> bool {
-        matches!(self.lines, Lines::Ready { .. }) && self.consumed.is_empty() && self.closed.is_empty()
+        matches!(self.content, Content::Ready(_)) && self.consumed.is_empty() && self.closed.is_empty()
     }
 
     /// Whether the run just goes on: the one commit per step that everything is built to make cheap.

@@ -114,8 +114,7 @@ pub fn decide(run: &Run, action: &Action, by: &str, now: Time) -> Result<Option<
         Action::Resolve { .. } | Action::Fork(_) => unreachable!("these need the ledger"),
     };
     if matches!(action, Action::ReleaseKey) {
-        let state = State { holds_key: false, version: run.state.version + 1, ..run.state.clone() };
-        return Ok(Some((entry, state)));
+        return Ok(Some((entry, State { holds_key: false, ..noted(run, 1, now) })));
     }
     // Resume and restart both lead to PENDING, but each from its own states.
     let restart = matches!(action, Action::Restart(_));
@@ -141,6 +140,16 @@ pub fn moved(run: &Run, status: Status, now: Time) -> State {
         ended: None,
         purge: None,
         ..run.state.clone()
+    }
+}
+
+/// The state of a run that stays as it is while an operator adds entries to its ledger. Whoever drives it has lost it
+/// by that, so that it must be there for somebody to claim.
+pub fn noted(run: &Run, entries: u64, now: Time) -> State {
+    let version = run.state.version + entries;
+    match run.status() {
+        Status::Running => State { version, node: None, due: Some(now), stalls: 0, ..run.state.clone() },
+        _ => State { version, ..run.state.clone() },
     }
 }
 

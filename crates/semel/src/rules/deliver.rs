@@ -2,7 +2,7 @@
 
 use super::json::Payload;
 use super::key::{CallId, Fingerprint, Token};
-use super::start::Handover;
+use super::start::{Handover, Start};
 use crate::error::Error;
 use crate::id::{NodeId, RunId, WorkspaceId};
 
@@ -20,10 +20,12 @@ pub struct Deliver {
 }
 
 impl Deliver {
-    /// The delivery that comes with a start.
-    pub(crate) fn of(workspace: WorkspaceId, handover: &Handover) -> Self {
+    /// The delivery that comes with a start. The start may be repeated as a whole under its run's id, so its payload has
+    /// an id in any case.
+    pub(crate) fn of(start: &Start, handover: &Handover) -> Self {
         let Handover { token, payload, id } = handover.clone();
-        Self { workspace, token, payload, id }
+        let own = || CallId::new(start.run.to_string()).expect("an id is a call id");
+        Self { workspace: start.workspace, token, payload, id: Some(id.unwrap_or_else(own)) }
     }
 
     /// Under which its id is remembered: ids of different tokens do not meet.

@@ -288,9 +288,60 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Entries of one commit as they are stored.
+/// Entries of one commit as they are stored: a JSON list, written entry by entry.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lines {
+    text: Vec<u8>,
+    count: u64,
+}
+
+impl Lines {
+    /// How many entries.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Adds one.
+    pub fn push(&mut self, entry: &Entry) {
+        self.next();
+        serde_json::to_writer(&mut self.text, entry).expect("entries are plain data with text keys");
+        self.count += 1;
+    }
+
+    /// Adds all of another.
+    pub fn extend(&mut self, other: &Self) {
+        if other.count > 0 {
+            self.next();
+            self.text.extend_from_slice(&other.text[1..]);
+            self.count += other.count;
+        }
+    }
+
+    /// The text.
+    pub fn finish(mut self) -> String {
+        if self.count == 0 {
+            self.text.push(b'[');
+        }
+        self.text.push(b']');
+        String::from_utf8(self.text).expect("JSON is UTF-8")
+    }
+
+    fn next(&mut self) {
+        if self.count == 0 {
+            // The two entries of a step fit without growing.
+            self.text.reserve(256);
+        }
+        self.text.push(if self.count == 0 { b'[' } else { b',' });
+    }
+}
+
+/// Entries as they are stored.
 pub fn encode(entries: &[Entry]) -> String {
-    serde_json::to_string(entries).expect("entries are plain data with text keys")
+    let mut lines = Lines::default();
+    for entry in entries {
+        lines.push(entry);
+    }
+    lines.finish()
 }
 
 /// Reads what [`encode`] wrote.

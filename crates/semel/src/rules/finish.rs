@@ -1,5 +1,6 @@
 //! The end of a run: what its header says afterwards, and when it may be forgotten.
 
+use super::entry::{Failure, FailureKind, Outcome};
 use super::run::{Run, State};
 use super::status::Status;
 use crate::clock::Time;
@@ -16,6 +17,20 @@ pub fn ended(run: &Run, status: Status, version: u64, now: Time) -> State {
         purge: Some(run.next_purge(now)),
         ties: false,
         ..run.state.clone()
+    }
+}
+
+/// How a run ended of which only the header is left. None if it has not ended.
+pub fn forgotten(run: &Run) -> Option<Outcome> {
+    let status = run.status();
+    let message = || format!("{} has ended and is {status}, and the rest is forgotten", run.id());
+    match status {
+        Status::Completed | Status::Failed => {
+            Some(Outcome::Failed(Failure { kind: FailureKind::Fatal, message: message() }))
+        }
+        Status::Cancelled => Some(Outcome::Cancelled(message())),
+        Status::TimedOut => Some(Outcome::TimedOut),
+        Status::Pending | Status::Running | Status::Waiting | Status::Paused => None,
     }
 }
 

@@ -182,7 +182,7 @@ impl Json {
     }
 }
 
-/// serde_json escapes just what RFC 8785 escapes, in the same way.
+/// `serde_json` escapes just what RFC 8785 escapes, in the same way.
 fn write_text(text: &str, out: &mut String) {
     out.push_str(&serde_json::to_string(text).expect("a string is always JSON"));
 }

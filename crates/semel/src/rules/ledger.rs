@@ -2,10 +2,14 @@
 //!
 //! The same function reads old entries and checks new ones, so what is written can always be read.
 
+mod inherit;
+#[cfg(test)]
+mod tests;
+
 use std::collections::{HashMap, HashSet};
 
-use super::commit::{ChildStart, Commit, Draft};
-use super::entry::{Class, Created, Entry, FailureKind, Outcome, PauseReason, RestartFrom};
+use super::commit::{ChildStart, Commit, Content, Draft};
+use super::entry::{Class, Created, Entry, FailureKind, Lines, Outcome, PauseReason};
 use super::json::Payload;
 use super::key::{EffectKey, Fingerprint, Key, Label, Token};
 use super::path::{Name, Visit};
@@ -55,6 +59,9 @@ pub enum Refused {
     /// A run does not complete while a step is in doubt.
     #[error("{0} is in doubt: resolve it first")]
     InDoubt(Visit),
+    /// The entry is written by the store, together with what it stands for.
+    #[error("{0} is written by the store only")]
+    Stores(&'static str),
 }
 
 /// What stands at a visit.
@@ -144,6 +151,8 @@ pub struct Ledger {
     once: HashMap<Label, Payload>,
     /// Steps in doubt: a run must not complete over one.
     doubts: usize,
+    /// How many hooks hold a token: it is freed with the last of them.
+    tokens: HashMap<Token, usize>,
     /// Steps whose effect must not simply be tried again: no restart or fork forgets them.
     intents: HashSet<Visit>,
     pause: Option<PauseReason>,
@@ -154,7 +163,10 @@ pub struct Ledger {
 /// What the next commit will carry.
 #[derive(Clone, Debug, Default)]
 struct Pending {
+    /// What comes before the lines: up to the last draft that the store settles.
     drafts: Vec<Draft>,
+    lines: Lines,
+    count: u64,
     due: Option<Time>,
     not_before: Option<Time>,
     consumed: Vec<u64>,
@@ -185,6 +197,7 @@ impl Ledger {
             records: HashMap::new(),
             once: HashMap::new(),
             doubts: 0,
+            tokens: HashMap::new(),
             intents: HashSet::new(),
             pause: None,
             outcome: None,
@@ -233,9 +246,14 @@ impl Ledger {
     }
 
     /// Takes one more entry into the next commit, or refuses it and changes nothing.
+    #[expect(clippy::needless_pass_by_value, reason = "an entry is handed over; nobody needs it afterwards")]
     pub fn record(&mut self, entry: Entry) -> Result<(), Refused> {
+        if entry.is_the_stores() {
+            return Err(Refused::Stores(entry.kind()));
+        }
         self.apply(&entry)?;
-        self.pending.drafts.push(Draft::Entry(entry));
+        self.pending.lines.push(&entry);
+        self.pending.count += 1;
         Ok(())
     }
 
@@ -244,6 +262,7 @@ impl Ledger {
         self.running("hookOpened")?;
         self.vacant(&hook, "hookOpened")?;
         self.put(&hook, Record::Hook { token: token.clone(), state: HookState::Opening });
+        self.hold(&token);
         self.draft(Draft::OpenHook { hook, token });
         Ok(())
     }
@@ -280,15 +299,23 @@ impl Ledger {
 
     /// Everything recorded since the last commit, as one commit. Nothing if there is nothing.
     pub fn commit(&mut self) -> Option<Commit> {
-        if self.pending.drafts.is_empty() {
+        if self.pending.count == 0 {
             return None;
         }
-        let Pending { drafts, due, not_before, consumed, closed } = std::mem::take(&mut self.pending);
+        let Pending { mut drafts, lines, count, due, not_before, consumed, closed } =
+            std::mem::take(&mut self.pending);
+        let content = if drafts.is_empty() {
+            Content::Ready(lines.finish())
+        } else {
+            drafts.push(Draft::Entries(lines));
+            Content::Drafts(drafts)
+        };
         Some(Commit {
             num: self.run.num,
             run: self.run.id(),
-            expected: self.run.state.version - drafts.len() as u64,
-            lines: Commit::lines(drafts),
+            expected: self.run.state.version - count,
+            count,
+            content,
             status: self.run.status(),
             due,
             seen: self.run.arrivals,
@@ -314,27 +341,25 @@ impl Ledger {
         self.run.arrivals = self.run.arrivals.max(arrivals);
     }
 
-    /// The entries of this run that a fork at a version takes over: whatever is settled by then. What is open then
-    /// (a begun attempt, a running timer, an owned token) begins anew in the fork. With the lineage a fork also
-    /// inherits, from all of the ledger, the steps that must not simply be tried again under the same effect keys.
-    pub fn inherited(run: &Run, entries: &[Entry], at: u64, lineage: Lineage) -> Result<Vec<Entry>, Refused> {
-        let whole = Self::read(run.clone(), entries.iter().cloned())?;
-        let at = entries.len().min(at as usize);
-        let then = Self::read(run.clone(), entries[..at].iter().cloned())?;
-        let keep = |(i, entry): &(usize, &Entry)| match entry {
-            Entry::Once { .. } => *i < at,
-            // A child is found again by its key; its outcome is in an inbox that a fork does not have.
-            Entry::ChildStarted { .. } | Entry::ChildFinished { .. } => false,
-            other => other.visit().is_some_and(|visit| {
-                let settled = *i < at && then.records.get(visit).is_some_and(Record::is_settled);
-                settled || (lineage == Lineage::Inherited && whole.intents.contains(visit))
-            }),
-        };
-        Ok(entries.iter().enumerate().filter(keep).map(|(_, entry)| entry.clone()).collect())
+    fn hold(&mut self, token: &Token) {
+        *self.tokens.entry(token.clone()).or_insert(0) += 1;
+    }
+
+    /// One hook holds the token no longer. True if it was the last.
+    fn let_go(&mut self, token: &Token) -> bool {
+        let holders = self.tokens.get_mut(token).expect("a hook holds its token");
+        *holders -= 1;
+        let last = *holders == 0;
+        if last {
+            self.tokens.remove(token);
+        }
+        last
     }
 
     fn draft(&mut self, draft: Draft) {
-        self.pending.drafts.push(draft);
+        let before = std::mem::take(&mut self.pending.lines);
+        self.pending.drafts.extend([Draft::Entries(before), draft]);
+        self.pending.count += 1;
         self.run.state.version += 1;
     }
 
@@ -367,6 +392,7 @@ impl Ledger {
         }
         self.run.state.status = status;
         self.run.state.due = None;
+        self.run.state.node = None;
         Ok(())
     }
 
@@ -439,25 +465,8 @@ impl Ledger {
         }
         self.become_(status, entry.kind())?;
         self.outcome = entry.outcome();
+        self.pause = None;
         Ok(())
-    }
-
-    fn restart(&mut self, from: RestartFrom) {
-        self.outcome = None;
-        if from == RestartFrom::Beginning {
-            self.once.clear();
-        }
-        let intents = &self.intents;
-        // Tokens were freed at the end, so hooks open anew.
-        self.records.retain(|visit, record| {
-            let failed = match record {
-                Record::Step(step) => matches!(step, Step::Failed(_)),
-                Record::Child { outcome, .. } => !matches!(outcome, Some(Outcome::Completed(_))),
-                _ => false,
-            };
-            let kept = from == RestartFrom::Failure && record.is_settled() && !failed;
-            kept || (intents.contains(visit) && !failed)
-        });
     }
 
     /// Entries about one visit.
@@ -486,9 +495,13 @@ impl Ledger {
                 let Record::Timer { at, .. } = next else { unreachable!("a fired timer is a timer") };
                 self.pending.not_before = self.pending.not_before.max(Some(at));
             }
+            Entry::HookOpened { token, .. } if found.is_none() => self.hold(token),
+            Entry::HookConflicted { token, .. } if found.is_some() => drop(self.let_go(token)),
             Entry::HookClosed { .. } => {
                 let Record::Hook { token, .. } = &next else { unreachable!("a closed hook is a hook") };
-                self.pending.closed.push(token.clone());
+                if self.let_go(token) {
+                    self.pending.closed.push(token.clone());
+                }
             }
             Entry::HookReceived { arrival, .. } | Entry::ChildFinished { arrival, .. } => {
                 self.pending.consumed.push(*arrival);
@@ -580,6 +593,22 @@ impl Ledger {
 }
 
 impl Entry {
+    /// Whether only the store may write it, because it stands for something that is not in the ledger: a claim, a token,
+    /// a run, an operator's word.
+    fn is_the_stores(&self) -> bool {
+        matches!(
+            self,
+            Self::Created(_)
+                | Self::Claimed { .. }
+                | Self::HookOpened { .. }
+                | Self::HookConflicted { .. }
+                | Self::ChildStarted { .. }
+                | Self::Resumed { .. }
+                | Self::Restarted { .. }
+                | Self::KeyReleased { .. }
+        )
+    }
+
     /// Where in the run it belongs, if it is not about the run as a whole.
     pub fn visit(&self) -> Option<&Visit> {
         match self {

@@ -1,7 +1,8 @@
 //! Once across runs: one recorded outcome per label, shared by everybody who asks for it.
 //!
 //! The right to run the body belongs to a run, not to a process: it ends with the run, so a crash needs no lease. The
-//! fence grows with every grant, so that an executor that was overtaken cannot settle it.
+//! fence of a grant is above that of the grant before it, and never below the run's version: so an executor of an earlier
+//! life of the run cannot settle it, even if the grant was released or forgotten in between.
 
 use std::time::Duration;
 
@@ -108,16 +109,20 @@ pub struct OnceStep {
     pub answer: OnceAnswer,
 }
 
-/// Decides a call. `owner_open` says whether the owner of the existing row is a run that may still settle it.
+/// Decides a call of a run that has this version. `owner_open` says whether the owner of the existing row is a run that
+/// may still settle it.
 pub fn decide(
     once: &Once,
+    version: u64,
     existing: Option<OnceRow>,
     owner_open: bool,
     now: Time,
 ) -> Result<OnceStep, Error> {
+    // What has expired is as good as gone: whether a sweep has been by must make no difference.
     let existing = existing.filter(|row| row.expires.is_none_or(|at| at > now));
+    let fence = existing.as_ref().map_or(1, |row| row.fence + 1).max(version);
     match &once.ask {
-        Ask::Claim => Ok(claim(once.run, existing, owner_open)),
+        Ask::Claim => Ok(claim(once.run, fence, existing, owner_open)),
         Ask::Settle { fence, value, ttl } => {
             let row = granted(once, existing, *fence)?;
             if let Some(kept) = &row.value {
@@ -139,19 +144,17 @@ pub fn decide(
     }
 }
 
-fn claim(run: RunId, existing: Option<OnceRow>, owner_open: bool) -> OnceStep {
+fn claim(run: RunId, fence: u64, existing: Option<OnceRow>, owner_open: bool) -> OnceStep {
     let granted =
         |row: OnceRow| OnceStep { answer: OnceAnswer::Mine(row.fence), row: Some(row), wake: Vec::new() };
     match existing {
-        None => granted(OnceRow { owner: run, fence: 1, value: None, expires: None, waiters: Vec::new() }),
+        None => granted(OnceRow { owner: run, fence, value: None, expires: None, waiters: Vec::new() }),
         Some(row) => match &row.value {
             Some(value) => {
                 OnceStep { answer: OnceAnswer::Settled(value.clone()), row: Some(row), wake: Vec::new() }
             }
             // Its own grant from before a crash, or that of a run that ended without settling it.
-            None if row.owner == run || !owner_open => {
-                granted(OnceRow { owner: run, fence: row.fence + 1, ..row })
-            }
+            None if row.owner == run || !owner_open => granted(OnceRow { owner: run, fence, ..row }),
             None => {
                 let (owner, mut row) = (row.owner, row);
                 if !row.waiters.contains(&run) {
@@ -192,52 +195,65 @@ mod tests {
 
     #[test]
     fn one_runs_the_body_and_the_rest_wait_for_it() {
-        let first = decide(&once(1, Ask::Claim), None, false, Time(0)).unwrap();
+        let first = decide(&once(1, Ask::Claim), 1, None, false, Time(0)).unwrap();
         assert_eq!(first.answer, OnceAnswer::Mine(1));
-        let second = decide(&once(2, Ask::Claim), first.row, true, Time(0)).unwrap();
+        let second = decide(&once(2, Ask::Claim), 1, first.row, true, Time(0)).unwrap();
         assert_eq!(second.answer, OnceAnswer::InFlight(RunId(Uuid::from_u128(1))));
-        let again = decide(&once(2, Ask::Claim), second.row, true, Time(0)).unwrap();
-        let settled = decide(&once(1, settle(1, None)), again.row, true, Time(0)).unwrap();
+        let again = decide(&once(2, Ask::Claim), 1, second.row, true, Time(0)).unwrap();
+        let settled = decide(&once(1, settle(1, None)), 1, again.row, true, Time(0)).unwrap();
         assert_eq!(settled.wake, [RunId(Uuid::from_u128(2))], "asked twice, woken once");
-        let late = decide(&once(2, Ask::Claim), settled.row, false, Time(0)).unwrap();
+        let late = decide(&once(2, Ask::Claim), 1, settled.row, false, Time(0)).unwrap();
         assert_eq!(late.answer, OnceAnswer::Settled(Payload::parse("7").unwrap()));
     }
 
     #[test]
     fn an_overtaken_executor_cannot_settle() {
-        let row = decide(&once(1, Ask::Claim), None, false, Time(0)).unwrap().row;
-        let taken = decide(&once(2, Ask::Claim), row, false, Time(0)).unwrap();
+        let row = decide(&once(1, Ask::Claim), 1, None, false, Time(0)).unwrap().row;
+        let taken = decide(&once(2, Ask::Claim), 1, row, false, Time(0)).unwrap();
         assert_eq!(taken.answer, OnceAnswer::Mine(2));
         for (run, fence) in [(1, 1), (1, 2), (2, 1), (2, 3)] {
             let error =
-                decide(&once(run, settle(fence, None)), taken.row.clone(), true, Time(0)).unwrap_err();
+                decide(&once(run, settle(fence, None)), 1, taken.row.clone(), true, Time(0)).unwrap_err();
             assert_eq!(error.code(), "CONCURRENCY_ERROR");
         }
         // The same run after a crash gets a new fence, and its own zombie is fenced off.
-        let retaken = decide(&once(2, Ask::Claim), taken.row, true, Time(0)).unwrap();
+        let retaken = decide(&once(2, Ask::Claim), 1, taken.row, true, Time(0)).unwrap();
         assert_eq!(retaken.answer, OnceAnswer::Mine(3));
-        assert!(decide(&once(2, settle(2, None)), retaken.row, true, Time(0)).is_err());
+        assert!(decide(&once(2, settle(2, None)), 1, retaken.row, true, Time(0)).is_err());
     }
 
     #[test]
     fn a_result_is_forgotten_after_its_time() {
-        let row = decide(&once(1, Ask::Claim), None, false, Time(0)).unwrap().row;
+        let row = decide(&once(1, Ask::Claim), 1, None, false, Time(0)).unwrap().row;
         let row =
-            decide(&once(1, settle(1, Some(Duration::from_millis(10)))), row, true, Time(5)).unwrap().row;
+            decide(&once(1, settle(1, Some(Duration::from_millis(10)))), 1, row, true, Time(5)).unwrap().row;
         assert!(matches!(
-            decide(&once(2, Ask::Claim), row.clone(), false, Time(14)).unwrap().answer,
+            decide(&once(2, Ask::Claim), 1, row.clone(), false, Time(14)).unwrap().answer,
             OnceAnswer::Settled(_)
         ));
-        assert_eq!(decide(&once(2, Ask::Claim), row, false, Time(15)).unwrap().answer, OnceAnswer::Mine(1));
+        assert_eq!(
+            decide(&once(2, Ask::Claim), 1, row, false, Time(15)).unwrap().answer,
+            OnceAnswer::Mine(1)
+        );
     }
 
     #[test]
     fn a_released_once_is_free_and_a_settled_one_stays() {
-        let row = decide(&once(1, Ask::Claim), None, false, Time(0)).unwrap().row;
-        let released = decide(&once(1, Ask::Release { fence: 1 }), row.clone(), true, Time(0)).unwrap();
+        let row = decide(&once(1, Ask::Claim), 1, None, false, Time(0)).unwrap().row;
+        let released = decide(&once(1, Ask::Release { fence: 1 }), 1, row.clone(), true, Time(0)).unwrap();
         assert_eq!((released.row, released.answer), (None, OnceAnswer::Released));
-        let settled = decide(&once(1, settle(1, None)), row, true, Time(0)).unwrap().row;
-        assert!(decide(&once(1, Ask::Release { fence: 1 }), settled, true, Time(0)).is_err());
+        let settled = decide(&once(1, settle(1, None)), 1, row, true, Time(0)).unwrap().row;
+        assert!(decide(&once(1, Ask::Release { fence: 1 }), 1, settled, true, Time(0)).is_err());
+    }
+
+    #[test]
+    fn a_fence_is_never_below_the_version_of_the_run() {
+        let first = decide(&once(1, Ask::Claim), 7, None, false, Time(0)).unwrap();
+        assert_eq!(first.answer, OnceAnswer::Mine(7));
+        let again = decide(&once(1, Ask::Claim), 7, first.row, true, Time(0)).unwrap();
+        assert_eq!(again.answer, OnceAnswer::Mine(8));
+        let later = decide(&once(1, Ask::Claim), 12, again.row, true, Time(0)).unwrap();
+        assert_eq!(later.answer, OnceAnswer::Mine(12));
     }
 
     #[test]

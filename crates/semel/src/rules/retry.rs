@@ -26,7 +26,7 @@ impl Default for Retry {
             max_attempts: 3,
             initial: Duration::from_secs(1),
             factor: 2.0,
-            max_delay: Duration::from_secs(60),
+            max_delay: Duration::from_mins(1),
             jitter: 0.5,
         }
     }

@@ -22,7 +22,7 @@ pub struct Retention {
 impl Default for Retention {
     /// 90 days for both.
     fn default() -> Self {
-        const DAYS_90: Duration = Duration::from_secs(90 * 24 * 60 * 60);
+        const DAYS_90: Duration = Duration::from_hours(90 * 24);
         Self { history: DAYS_90, key: DAYS_90 }
     }
 }

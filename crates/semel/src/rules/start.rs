@@ -42,7 +42,7 @@ pub struct Start {
     pub timeout: Option<Duration>,
     /// Hand a payload to the owner of a token, or to the started run if nobody owns it.
     pub deliver: Option<Handover>,
-    /// A node that has room drives the run right away.
+    /// A node that has room drives the run right away, if it is alive.
     pub claim: Option<NodeId>,
 }
 
@@ -53,7 +53,7 @@ pub struct Handover {
     pub token: Token,
     /// What.
     pub payload: Payload,
-    /// The id under which it may be repeated.
+    /// The id under which it may be repeated; the start's own id, its run's, if none is given.
     pub id: Option<CallId>,
 }
 
@@ -126,7 +126,7 @@ impl Row {
         Self { open: action, completed: action, failed: action, cancelled: action, timed_out: action }
     }
 
-    fn action(&self, status: Status) -> Action {
+    fn action(self, status: Status) -> Action {
         match status {
             Status::Completed => self.completed,
             Status::Failed => self.failed,
@@ -262,12 +262,12 @@ pub fn decide(start: &Start, fingerprint: Fingerprint, holder: Option<&Run>, now
     }
 }
 
-/// The header, the state and the first entries of a run that is to be created. `claim` is the node that drives it right
-/// away: the one that was asked for, if its lease is alive.
+/// The header, the state and the first entries of a run that is to be created; `claim` is the node that drives it at
+/// once, if there is one and it is alive.
 pub fn create(
     start: &Start,
-    fingerprint: Fingerprint,
     claim: Option<NodeId>,
+    fingerprint: Fingerprint,
     now: Time,
 ) -> (NewRun, State, Vec<Entry>) {
     let scope = start.key_scope();
@@ -286,7 +286,7 @@ pub fn create(
     let claim = claim.filter(|_| start.delay.is_zero());
     created_run(
         created,
-        Frame { id: start.run, workspace: start.workspace, fingerprint, retention: start.retention },
+        &Frame { id: start.run, workspace: start.workspace, fingerprint, retention: start.retention },
         now,
         now.after(start.delay),
         claim,
@@ -304,7 +304,7 @@ pub(crate) struct Frame {
 /// A run as `Created` describes it: for starts, children and forks alike.
 pub(crate) fn created_run(
     created: Created,
-    frame: Frame,
+    frame: &Frame,
     now: Time,
     due: Time,
     claim: Option<NodeId>,
@@ -440,11 +440,11 @@ mod tests {
     #[test]
     fn a_delayed_run_is_claimed_by_nobody() {
         let mut start = start(Policy::ATTACH);
-        start.claim = Some(NodeId(Uuid::from_u128(5)));
-        let (_, state, entries) = create(&start, SAME, start.claim, Time(10));
+        let node = Some(NodeId(Uuid::from_u128(5)));
+        let (_, state, entries) = create(&start, node, SAME, Time(10));
         assert_eq!((state.status, state.due, entries.len()), (Status::Running, None, 2));
         start.delay = Duration::from_millis(5);
-        let (_, state, entries) = create(&start, SAME, start.claim, Time(10));
+        let (_, state, entries) = create(&start, node, SAME, Time(10));
         assert_eq!((state.status, state.due, entries.len()), (Status::Pending, Some(Time(15)), 1));
     }
 }

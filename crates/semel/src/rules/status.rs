@@ -47,17 +47,16 @@ impl Status {
     /// Whether a run may go from this state to the next. What is not listed here is refused everywhere.
     pub fn may_become(self, next: Self) -> bool {
         use Status::{Cancelled, Completed, Failed, Paused, Pending, Running, TimedOut, Waiting};
-        match (self, next) {
+        match next {
+            // A resume, or the restart of a failure.
+            Pending => matches!(self, Paused | Failed | TimedOut),
             // A claim; a takeover of a running run is one too.
-            (Pending | Waiting | Running, Running)
+            Running => matches!(self, Pending | Waiting | Running),
             // Only the driver of a claimed run waits or ends it.
-            | (Running, Waiting | Completed | Failed | TimedOut)
+            Waiting | Completed | Failed | TimedOut => self == Running,
             // Anybody may pause or cancel what has not ended.
-            | (Pending | Running | Waiting, Paused)
-            | (Pending | Running | Waiting | Paused, Cancelled)
-            // Resume; restart of a failure.
-            | (Paused | Failed | TimedOut, Pending) => true,
-            _ => false,
+            Paused => matches!(self, Pending | Running | Waiting),
+            Cancelled => !self.is_terminal(),
         }
     }
 

@@ -140,7 +140,7 @@ impl Tx for MemoryTx<'_> {
 
     async fn insert_run(&mut self, new: &NewRun, state: &State) -> Result<Option<i64>> {
         let run = Run { num: 0, new: new.clone(), state: state.clone(), arrivals: 0, purged: false };
-        if self.tables.keys.contains_key(&Tables::key(&run)) {
+        if self.tables.keys.contains_key(&Tables::key(&run)) || self.tables.ids.contains_key(&new.id) {
             return Ok(None);
         }
         let tables = self.write();

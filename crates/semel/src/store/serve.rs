@@ -4,7 +4,9 @@ use std::future::Future;
 
 use super::receipts::{COLLECT, ReceiptBuffer};
 use super::tx::{LedgerRow, Verb};
-use super::verbs::{FlushReceipts, PeekStart, ReadInbox, ReadLedger, ReadReceipts, StartRun, entries_of};
+use super::verbs::{
+    FlushReceipts, PeekStart, ReadInbox, ReadLedger, ReadReceipts, StartRun, entries_of, message_of,
+};
 use super::{Answer, Arrival, Claimed, Find, Lease, Numbered, Query, Started, Store, Sweep, Swept};
 use crate::clock::{Clock, Time};
 use crate::error::{Error, Result};
@@ -125,13 +127,7 @@ async fn claim<B: Backend>(store: &B, claim: Claim) -> Result<Vec<Claimed>> {
 }
 
 fn arrivals(rows: &[InboxRow]) -> Result<Vec<Arrival>> {
-    let read = |row: &InboxRow| {
-        let message = serde_json::from_str(&row.text).map_err(|e| Error::Corrupt {
-            at: format!("inbox {}:{}", row.num, row.arrival),
-            source: e.into(),
-        })?;
-        Ok(Arrival { number: row.arrival, at: row.at, message })
-    };
+    let read = |row: &InboxRow| Ok(Arrival { number: row.arrival, at: row.at, message: message_of(row)? });
     rows.iter().map(read).collect()
 }
 

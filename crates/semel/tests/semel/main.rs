@@ -1,19 +1,36 @@
 //! The crate's only integration-test program: one named test per store and case.
 
+mod differential;
+#[cfg(all(feature = "sqlite", feature = "postgres"))]
+mod processes;
+#[cfg(feature = "sqlite")]
+mod sqlite;
 mod stores;
 mod tidy;
 
 use std::collections::HashSet;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::sync::Arc;
 
-use libtest_mimic::{Arguments, Trial};
+use libtest_mimic::{Arguments, Failed, Trial};
 use semel::testing::suite::{Case, Stores, World, cases};
 use tokio::runtime::{Builder, Runtime};
 
 fn main() -> ExitCode {
+    #[cfg(all(feature = "sqlite", feature = "postgres"))]
+    if let Some(played) = processes::play() {
+        return played.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
+    }
+    if cfg!(feature = "postgres") && std::env::var_os("SEMEL_TEST_POSTGRES").is_none() {
+        return again_with_postgres();
+    }
     let arguments = Arguments::from_args();
     let mut trials = tidy::trials();
+    trials.extend(differential::trials());
+    #[cfg(feature = "sqlite")]
+    trials.extend(sqlite::trials());
+    #[cfg(all(feature = "sqlite", feature = "postgres"))]
+    trials.extend(processes::trials());
     for stores in stores::all() {
         trials.extend(cases().into_iter().map(|case| trial(stores.clone(), case)));
     }
@@ -22,14 +39,25 @@ fn main() -> ExitCode {
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
+/// Plain `cargo test` has no server: the script starts one and runs this program again.
+fn again_with_postgres() -> ExitCode {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/with-postgres");
+    let this = std::env::current_exe().expect("a program knows where it is");
+    let ended = Command::new(script).arg(this).args(std::env::args_os().skip(1)).status();
+    match ended.expect("the script can be run").code() {
+        Some(0) => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    }
+}
+
 fn trial(stores: Arc<dyn Stores>, case: Case) -> Trial {
-    Trial::test(format!("{}::{}", stores.name(), case.name), move || {
-        runtime(case.threads).block_on(async {
-            let world = World::new(&*stores).await?;
-            (case.run)(world).await;
-            Ok(())
-        })
-    })
+    let name = format!("{}::{}", stores.name(), case.name);
+    Trial::test(name, move || runtime(case.threads).block_on(play(&*stores, case)))
+}
+
+async fn play(stores: &dyn Stores, case: Case) -> Result<(), Failed> {
+    (case.run)(World::new(stores).await?).await;
+    Ok(())
 }
 
 fn runtime(threads: bool) -> Runtime {

@@ -106,7 +106,11 @@ fn survives_sigkill() -> Test {
         for (run, version) in answered {
             let entries = store.ledger(WorkspaceId::DEFAULT, run, 1).await?;
             let numbers: Vec<_> = entries.iter().map(|n| n.number).collect();
-            assert!(entries.len() as u64 >= version, "{run} was answered {version} and has {}", entries.len());
+            assert!(
+                entries.len() as u64 >= version,
+                "{run} was answered {version} and has {}",
+                entries.len()
+            );
             assert_eq!(numbers, (1..=entries.len() as u64).collect::<Vec<_>>(), "no gap, none twice");
         }
         Ok(())

@@ -15,7 +15,7 @@ pub(crate) fn all() -> Vec<Arc<dyn Stores>> {
         #[cfg(feature = "sqlite")]
         Arc::new(sqlite::Sqlite),
         #[cfg(feature = "postgres")]
-        Arc::new(postgres::Postgres::of_environment()),
+        Arc::new(postgres::Postgres),
     ]
 }
 
@@ -84,24 +84,13 @@ mod sqlite {
 
 #[cfg(feature = "postgres")]
 mod postgres {
-    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::{Arc, Doing, Home, ManualClock, Result, Store, Stores};
     use semel::store::postgres::{PgClock, PostgresOptions, PostgresStore};
 
-    /// A schema of its own for every case, in the database of `scripts/with-postgres`.
-    pub(super) struct Postgres {
-        url: String,
-        schemas: AtomicU64,
-    }
-
-    impl Postgres {
-        pub(super) fn of_environment() -> Self {
-            let url = std::env::var("SEMEL_TEST_POSTGRES");
-            let url = url.expect("these tests need a PostgreSQL: scripts/with-postgres cargo test ...");
-            Self { url, schemas: AtomicU64::new(0) }
-        }
-    }
+    /// One schema per case, on the server of `scripts/with-postgres`.
+    pub(super) struct Postgres;
 
     struct PostgresHome(PostgresOptions);
 
@@ -111,10 +100,16 @@ mod postgres {
         }
 
         fn fresh(&self, clock: Arc<ManualClock>) -> Doing<'_, Result<Box<dyn Home>>> {
-            let mut options = PostgresOptions::new(self.url.clone());
-            let number = self.schemas.fetch_add(1, Ordering::Relaxed);
-            options.schema = Some(format!("case_{}_{number}", std::process::id()));
-            options.clock = PgClock::Given(clock);
+            static CASES: AtomicUsize = AtomicUsize::new(0);
+            let url =
+                std::env::var("SEMEL_TEST_POSTGRES").expect("main has seen to it that there is a server");
+            let options = PostgresOptions {
+                schema: Some(format!("case_{}", CASES.fetch_add(1, Ordering::Relaxed))),
+                clock: PgClock::Given(clock),
+                // Hundreds of cases share one server.
+                connections: 8,
+                ..PostgresOptions::new(url)
+            };
             Box::pin(async { Ok(Box::new(PostgresHome(options)) as Box<dyn Home>) })
         }
     }

@@ -205,9 +205,11 @@ fn read_folder(folder: &Path, prefix: &str, files: &mut Vec<Source>) {
         let name = item.file_name().to_string_lossy().into_owned();
         let path = format!("{prefix}{name}");
         let is_folder = item.file_type().is_ok_and(|kind| kind.is_dir());
-        if is_folder && !SKIPPED_FOLDERS.contains(&name.as_str()) {
+        if SKIPPED_FOLDERS.contains(&name.as_str()) {
+            // In a worktree `.git` is a file, and no less skipped.
+        } else if is_folder {
             read_folder(&item.path(), &format!("{path}/"), files);
-        } else if !is_folder && let Ok(text) = fs::read_to_string(item.path()) {
+        } else if let Ok(text) = fs::read_to_string(item.path()) {
             files.push(Source { path, text });
         }
     }

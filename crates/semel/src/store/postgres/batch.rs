@@ -14,7 +14,7 @@ use super::rows::{is_collision, is_refused};
 use super::server::{PAUSE, Server};
 use crate::clock::Clock;
 use crate::error::{Error, Result, Source};
-use crate::rules::commit::{Commit, Lines, Saved};
+use crate::rules::commit::{Commit, Content, Saved};
 
 /// Most commits in one statement: beyond this it only gets longer, not faster.
 const MOST: usize = 4096;
@@ -130,12 +130,10 @@ impl<'a> Batch<'a> {
 
     fn add(&mut self, commit: &'a Commit) {
         let columns = if commit.is_progress() { &mut self.steps } else { &mut self.others };
-        let Lines::Ready { text, count } = &commit.lines else {
-            unreachable!("only plain commits are queued")
-        };
+        let Content::Ready(text) = &commit.content else { unreachable!("only plain commits are queued") };
         columns.nums.push(commit.num);
         columns.expected.push(commit.expected as i64);
-        columns.versions.push((commit.expected + count) as i64);
+        columns.versions.push((commit.expected + commit.count) as i64);
         columns.entries.push(text);
         if !commit.is_progress() {
             self.moves.statuses.push(commit.status.code());
@@ -297,7 +295,8 @@ mod tests {
             num,
             run: RunId(uuid::Uuid::from_u128(num as u128)),
             expected,
-            lines: Lines::Ready { text: format!("[{num}]"), count: 2 },
+            count: 2,
+            content: Content::Ready(format!("[{num}]")),
             status,
             due: Some(Time(7)),
             seen: 3,

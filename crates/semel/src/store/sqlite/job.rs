@@ -5,6 +5,7 @@ use tokio::sync::{oneshot, watch};
 
 use super::tx::SqliteTx;
 use crate::error::{Error, Result};
+use crate::rules::commit::{Commit, Saved};
 use crate::store::tx::{Verb, now_or_never};
 
 /// How many jobs one transaction takes at most: enough to share an fsync among all of a large process's runs, few enough
@@ -20,6 +21,44 @@ pub(super) trait Job: Send {
     fn answer(self: Box<Self>);
     /// Sends this error instead.
     fn fail(self: Box<Self>, error: Error);
+}
+
+/// What waits for the thread.
+pub(super) enum Work {
+    /// The commit of a step.
+    Step(Step),
+    /// Anything else.
+    Verb(Box<dyn Job>),
+}
+
+/// The commit of a step: the same as a job of its verb, without the detours.
+pub(super) struct Step {
+    pub(super) commit: Commit,
+    pub(super) saved: bool,
+    reply: oneshot::Sender<Result<Saved>>,
+}
+
+impl Work {
+    /// Sends the answer.
+    pub(super) fn answer(self) {
+        match self {
+            Self::Verb(job) => job.answer(),
+            Self::Step(Step { commit, saved, reply }) => {
+                let version = commit.expected() + commit.count();
+                let answer =
+                    if saved { Ok(Saved { version, settled: Vec::new() }) } else { Err(commit.lost()) };
+                drop(reply.send(answer));
+            }
+        }
+    }
+
+    /// Sends this error instead.
+    pub(super) fn fail(self, error: Error) {
+        match self {
+            Self::Verb(job) => job.fail(error),
+            Self::Step(step) => drop(step.reply.send(Err(error))),
+        }
+    }
 }
 
 struct VerbJob<V: Verb> {
@@ -54,14 +93,14 @@ impl<V: Verb> Job for VerbJob<V> {
 
 /// The way to such a thread.
 pub(super) struct Queue {
-    jobs: UnboundedSender<Box<dyn Job>>,
+    jobs: UnboundedSender<Work>,
     stop: watch::Sender<bool>,
     gone: watch::Receiver<()>,
 }
 
 /// The thread's end of it.
 pub(super) struct Jobs {
-    jobs: UnboundedReceiver<Box<dyn Job>>,
+    waiting: UnboundedReceiver<Work>,
     stop: watch::Receiver<bool>,
     /// Dropped when the thread ends.
     _gone: watch::Sender<()>,
@@ -72,15 +111,24 @@ pub(super) fn queue() -> (Queue, Jobs) {
     let (sender, receiver) = unbounded_channel();
     let (stop, stopped) = watch::channel(false);
     let (gone_sender, gone) = watch::channel(());
-    (Queue { jobs: sender, stop, gone }, Jobs { jobs: receiver, stop: stopped, _gone: gone_sender })
+    (Queue { jobs: sender, stop, gone }, Jobs { waiting: receiver, stop: stopped, _gone: gone_sender })
 }
 
 impl Queue {
     /// Sends a verb and waits for its answer.
     pub(super) async fn ask<V: Verb>(&self, verb: V) -> Result<V::Answer> {
+        self.send(|reply| Work::Verb(Box::new(VerbJob { verb, answer: None, reply }))).await
+    }
+
+    /// Sends the commit of a step and waits for its answer.
+    pub(super) async fn step(&self, commit: Commit) -> Result<Saved> {
+        self.send(|reply| Work::Step(Step { commit, saved: false, reply })).await
+    }
+
+    async fn send<T>(&self, work: impl FnOnce(oneshot::Sender<Result<T>>) -> Work) -> Result<T> {
         let (reply, answer) = oneshot::channel();
         let closed = || Error::Unavailable("the store is closed".into());
-        self.jobs.send(Box::new(VerbJob { verb, answer: None, reply })).map_err(|_| closed())?;
+        self.jobs.send(work(reply)).map_err(|_| closed())?;
         answer.await.map_err(|_| closed())?
     }
 
@@ -88,7 +136,7 @@ impl Queue {
     pub(super) async fn stop(&self) {
         self.stop.send_replace(true);
         // A job that does nothing wakes the thread if it waits.
-        drop(self.jobs.send(Box::new(Nothing)));
+        drop(self.jobs.send(Work::Verb(Box::new(Nothing))));
         let mut gone = self.gone.clone();
         while gone.changed().await.is_ok() {}
     }
@@ -96,11 +144,11 @@ impl Queue {
 
 impl Jobs {
     /// Waits for jobs and takes all there are, up to [`MAX_BATCH`]. False when there will be none any more.
-    pub(super) fn take(&mut self, jobs: &mut Vec<Box<dyn Job>>) -> bool {
+    pub(super) fn take(&mut self, jobs: &mut Vec<Work>) -> bool {
         if *self.stop.borrow() {
-            self.jobs.close();
+            self.waiting.close();
         }
-        self.jobs.blocking_recv_many(jobs, MAX_BATCH) > 0
+        self.waiting.blocking_recv_many(jobs, MAX_BATCH) > 0
     }
 }
 

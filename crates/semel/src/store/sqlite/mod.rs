@@ -9,6 +9,7 @@ mod checkpoint;
 mod job;
 mod open;
 mod reader;
+mod steps;
 mod tx;
 mod writer;
 
@@ -20,6 +21,7 @@ use super::serve::Backend;
 use super::tx::Verb;
 use crate::clock::{Clock, SystemClock};
 use crate::error::Result;
+use crate::rules::commit::{Commit, Saved};
 use job::Queue;
 
 #[cfg(feature = "testing")]
@@ -87,6 +89,10 @@ impl Backend for SqliteStore {
     async fn execute<V: Verb>(&self, verb: V) -> Result<V::Answer> {
         let queue = if V::READS { &self.0.reads } else { &self.0.writes };
         queue.ask(verb).await
+    }
+
+    async fn commit_run(&self, commit: Commit) -> Result<Saved> {
+        if commit.is_progress() { self.0.writes.step(commit).await } else { self.0.writes.ask(commit).await }
     }
 
     async fn stop(&self) -> Result<()> {

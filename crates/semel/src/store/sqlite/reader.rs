@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::job::{Jobs, Queue, queue};
+use super::job::{Jobs, Queue, Work, queue};
 use super::open::File;
 use super::tx::SqliteTx;
 use crate::clock::Clock;
@@ -25,14 +25,15 @@ fn read(mut jobs: Jobs, mut tx: SqliteTx, clock: &dyn Clock) {
         // One view for all that were waiting: it begins after the last of them was asked, so each sees every write
         // that was answered before.
         let begun = tx.conn.execute_batch("BEGIN");
-        for mut job in batch.drain(..) {
-            match &begun {
-                Ok(()) => {
-                    job.run(&mut tx);
-                    job.answer();
-                }
-                Err(error) => job.fail(Error::Unavailable(error.to_string().into())),
+        for mut work in batch.drain(..) {
+            if let Err(error) = &begun {
+                work.fail(Error::Unavailable(error.to_string().into()));
+                continue;
             }
+            if let Work::Verb(job) = &mut work {
+                job.run(&mut tx);
+            }
+            work.answer();
         }
         if begun.is_ok()
             && let Err(error) = tx.conn.execute_batch("COMMIT")

@@ -1,11 +1,13 @@
 //! The rows in SQLite. One connection, one transaction at a time; nothing here waits or decides.
 
 use std::cell::Cell;
+use std::fmt::Write as _;
 
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, Row, params};
 use uuid::Uuid;
 
+use super::steps::{Entries, Heads, Steps};
 use crate::clock::Time;
 use crate::error::{Error, Result};
 use crate::id::{NodeId, RunId, WorkspaceId};
@@ -36,6 +38,7 @@ pub(super) struct SqliteTx {
     pub(super) writes: Cell<usize>,
     /// The latest row of the ledger. There is one writer, so it need not ask.
     pub(super) last_row: i64,
+    pub(super) heads: Heads,
 }
 
 /// A statement failed: the transaction is of no more use.
@@ -49,7 +52,7 @@ impl SqliteTx {
         let last_row = conn
             .query_row("SELECT coalesce(max(num), 0) FROM ledger", [], |row| row.get(0))
             .map_err(failed)?;
-        Ok(Self { conn, now, writes: Cell::new(0), last_row })
+        Ok(Self { conn, now, writes: Cell::new(0), last_row, heads: Heads::default() })
     }
 
     fn statement(&self, sql: &str) -> Result<CachedStatement<'_>> {
@@ -83,13 +86,6 @@ impl SqliteTx {
             .map_err(failed)?
             .collect::<rusqlite::Result<_>>()
             .map_err(failed)
-    }
-
-    fn insert_row(&mut self, prev: Option<i64>, run: i64, seq: u64, text: &str) -> Result<i64> {
-        self.last_row += 1;
-        let sql = "INSERT INTO ledger (num, prev, run, seq, at, entries) VALUES (?, ?, ?, ?, ?, ?)";
-        self.write(sql, params![self.last_row, prev, run, seq, self.now, text])?;
-        Ok(self.last_row)
     }
 
     /// Walks a run's ledger from its end, for as long as it is wanted.
@@ -149,7 +145,7 @@ impl Tx for SqliteTx {
         let sql = "INSERT INTO runs (status, arrivals, due, node, ended, purge, holds_key, ties, purged, \
              id, workspace, workflow, workflow_version, scope, key, fingerprint, lineage, parent, keep_history, keep_key, \
              created) VALUES (?,0,?,?,?,?,?,?,0,?,?,?,?,?,?,?,?,?,?,?,?) \
-             ON CONFLICT (workspace, scope, key) WHERE holds_key DO NOTHING";
+             ON CONFLICT DO NOTHING";
         let params = params![
             state.status,
             state.due,
@@ -210,15 +206,14 @@ impl Tx for SqliteTx {
     }
 
     async fn advance(&mut self, num: i64, expected: u64, count: u64, text: &str) -> Result<bool> {
-        let sql = "SELECT last FROM heads WHERE num = ? AND version = ? AND running";
-        let Some(prev) = self.first(sql, [num, expected as i64], |row| row.get::<_, i64>(0))? else {
-            return Ok(false);
-        };
-        // Neither statement touches an index or can fail half-way: SQLite then keeps no copy of the pages they change.
-        let row = self.insert_row(prev.into(), num, expected, text)?;
-        let sql = "UPDATE heads SET version = ?2, last = ?3, stalls = 0 WHERE num = ?1";
-        self.write(sql, [num, (expected + count) as i64, row])?;
-        Ok(true)
+        let entries = Entries { num, expected, count, at: self.now, text };
+        let row = self.last_row + 1;
+        let advanced = Steps::prepare(&self.conn)?.advance(&mut self.heads, row, &entries)?;
+        if advanced {
+            self.last_row = row;
+            self.writes.set(self.writes.get() + 1);
+        }
+        Ok(advanced)
     }
 
     async fn due(&mut self, workflows: &[(WorkspaceId, Name)], limit: usize) -> Result<Vec<Run>> {
@@ -257,7 +252,7 @@ impl Tx for SqliteTx {
         let mut sql = format!("SELECT {RUN} FROM {RUNS} WHERE workspace = ?1 AND num < ?2");
         if let Some(status) = query.status {
             // Spelt out, so that the planner sees that the partial index applies.
-            sql += &format!(" AND status = {}", status.code());
+            write!(sql, " AND status = {}", status.code()).expect("a String takes every write");
         }
         sql +=
             " AND (?3 IS NULL OR workflow = ?3) AND (?4 IS NULL OR created >= ?4) ORDER BY num DESC LIMIT ?5";
@@ -267,9 +262,13 @@ impl Tx for SqliteTx {
     }
 
     async fn append(&mut self, num: i64, seq: u64, text: &str) -> Result<()> {
-        let prev = self.first("SELECT last FROM heads WHERE num = ?", [num], |row| row.get(0))?;
-        let row = self.insert_row(prev.flatten(), num, seq, text)?;
-        self.write("UPDATE heads SET last = ?2 WHERE num = ?1", [num, row]).map(drop)
+        self.heads.forget(num);
+        self.last_row += 1;
+        let prev =
+            self.first("SELECT last FROM heads WHERE num = ?", [num], |row| row.get::<_, Option<i64>>(0))?;
+        let sql = "INSERT INTO ledger (num, prev, run, seq, at, entries) VALUES (?, ?, ?, ?, ?, ?)";
+        self.write(sql, params![self.last_row, prev.flatten(), num, seq, self.now, text])?;
+        self.write("UPDATE heads SET last = ?2 WHERE num = ?1", [num, self.last_row]).map(drop)
     }
 
     async fn ledgers(&mut self, nums: &[i64], from: u64) -> Result<Vec<LedgerRow>> {

@@ -7,11 +7,13 @@ use uuid::Uuid;
 
 use super::SqliteOptions;
 use super::checkpoint::Checkpoints;
-use super::job::{Job, Jobs, Queue, queue};
+use super::job::{Jobs, Queue, Step, Work, queue};
 use super::open::File;
+use super::steps::{Entries, Steps};
 use super::tx::{SqliteTx, failed};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
+use crate::rules::commit::Content;
 
 /// How often a batch whose COMMIT certainly did not take place is tried before its callers are told.
 const TRIES: usize = 3;
@@ -99,7 +101,7 @@ impl Writer {
     }
 
     /// Runs all waiting jobs in one transaction; if one of them spoils it, each in its own.
-    fn group(&mut self, batch: &mut Vec<Box<dyn Job>>) {
+    fn group(&mut self, batch: &mut Vec<Work>) {
         match self.transaction(batch) {
             Ended::Unsound if batch.len() > 1 => {
                 for job in batch.drain(..) {
@@ -121,16 +123,16 @@ impl Writer {
 
     /// Waking thousands of callers takes as long as a good part of their writes: the runtime does it, beside the next
     /// batch. A few are woken from here, without a detour.
-    fn answer(&self, batch: &mut Vec<Box<dyn Job>>) {
+    fn answer(&self, batch: &mut Vec<Work>) {
         if batch.len() <= FEW {
-            return batch.drain(..).for_each(Job::answer);
+            return batch.drain(..).for_each(Work::answer);
         }
         let jobs = std::mem::take(batch);
-        self.runtime.spawn(async move { jobs.into_iter().for_each(Job::answer) });
+        self.runtime.spawn(async move { jobs.into_iter().for_each(Work::answer) });
     }
 
     /// One transaction. A COMMIT that fails is looked up, and tried again if it certainly did not take place.
-    fn transaction(&mut self, batch: &mut [Box<dyn Job>]) -> Ended {
+    fn transaction(&mut self, batch: &mut [Work]) -> Ended {
         let mut last = Ended::Unsound;
         for _ in 0..TRIES {
             if self.tx.is_none()
@@ -151,14 +153,15 @@ impl Writer {
     }
 
     /// Runs the jobs and commits. An error comes with the mark under which the transaction is to be looked up.
-    fn attempt(&mut self, batch: &mut [Box<dyn Job>]) -> Result<Ended, (Mark, Error)> {
+    fn attempt(&mut self, batch: &mut [Work]) -> Result<Ended, (Mark, Error)> {
         let tx = self.tx.as_mut().expect("opened before an attempt");
         let before = tx.last_row;
         tx.now = self.clock.now();
         tx.writes.set(0);
         execute(&tx.conn, "BEGIN IMMEDIATE").map_err(|e| (Mark::None, e))?;
-        let sound = batch.iter_mut().all(|job| job.run(tx));
+        let sound = run(tx, batch).map_err(|e| (Mark::None, e))?;
         if !sound || tx.writes.get() == 0 {
+            tx.heads.forget_all();
             let ended = if sound { Ended::Committed } else { Ended::Unsound };
             return execute(&tx.conn, "ROLLBACK").map(|()| ended).map_err(|e| (Mark::None, e));
         }
@@ -214,6 +217,23 @@ impl Writer {
         self.tx = Some(SqliteTx::new(conn, self.clock.now())?);
         Ok(())
     }
+}
+
+/// Runs all that waits: the steps first, with statements that they share, then the rest. All were asked at the same time,
+/// so any order is right. False if the transaction must not be committed.
+fn run(tx: &mut SqliteTx, batch: &mut [Work]) -> Result<bool> {
+    let mut steps = Steps::prepare(&tx.conn)?;
+    for work in &mut *batch {
+        let Work::Step(Step { commit, saved, .. }) = work else { continue };
+        let Content::Ready(text) = &commit.content else { unreachable!("the commit of a step is plain") };
+        let (num, expected) = (commit.num, commit.expected());
+        let entries = Entries { num, expected, count: commit.count, at: tx.now, text };
+        *saved = steps.advance(&mut tx.heads, tx.last_row + 1, &entries)?;
+        tx.last_row += i64::from(*saved);
+        tx.writes.set(tx.writes.get() + usize::from(*saved));
+    }
+    drop(steps);
+    Ok(batch.iter_mut().all(|work| if let Work::Verb(job) = work { job.run(tx) } else { true }))
 }
 
 /// Makes durable what is visible. After a failed fsync the kernel may take the log's pages for clean although they never

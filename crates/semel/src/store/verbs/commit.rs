@@ -3,25 +3,26 @@
 use std::collections::HashSet;
 
 use crate::error::{Error, Result};
-use crate::rules::commit::{ChildStart, Commit, Draft, Lines, Saved};
-use crate::rules::entry::{Created, Entry, Message, encode};
+use crate::rules::commit::{ChildStart, Commit, Content, Draft, Saved};
+use crate::rules::entry::{Created, Entry, Lines, Message};
 use crate::rules::finish;
 use crate::rules::key::Scope;
+use crate::rules::path::Visit;
 use crate::rules::run::{Parent, Run, State};
 use crate::rules::start::{Frame, created_run};
 use crate::rules::status::Status;
 use crate::store::tx::{Tx, Verb, Watcher, race};
 
-use super::read::outcome_of;
+use super::read::{message_of, outcome_of};
 
 impl Verb for Commit {
     type Answer = Saved;
 
     async fn run<T: Tx>(&self, tx: &mut T) -> Result<Saved> {
         let version = self.expected + self.count();
-        if let (true, Lines::Ready { text, count }) = (self.is_progress(), &self.lines) {
+        if let (true, Content::Ready(text)) = (self.is_progress(), &self.content) {
             // The hot path: one guarded update, one insert.
-            return match tx.advance(self.num, self.expected, *count, text).await? {
+            return match tx.advance(self.num, self.expected, self.count, text).await? {
                 true => Ok(Saved { version, settled: Vec::new() }),
                 false => Err(self.lost()),
             };
@@ -42,7 +43,7 @@ impl Verb for Commit {
             tx.delete_hook(run.new.workspace, token, self.num).await?;
         }
         let (text, settled) = self.settle(tx, &mut run).await?;
-        // Those that this very commit made count too: a run may open a hook and end at once.
+        // With those that this very commit has made: it may open a hook and end the run at once.
         let had_ties = run.state.ties;
         run.state = self.state(&run, version, tx);
         if !tx.save(self.num, self.expected, &run.state).await? {
@@ -94,31 +95,30 @@ impl Commit {
 
     /// Turns drafts into entries, and gives the text to append and what became of the drafts.
     async fn settle<T: Tx>(&self, tx: &mut T, run: &mut Run) -> Result<(String, Vec<Entry>)> {
-        let drafts = match &self.lines {
-            Lines::Ready { text, .. } => return Ok((text.clone(), Vec::new())),
-            Lines::Drafts(drafts) => drafts,
+        let drafts = match &self.content {
+            Content::Ready(text) => return Ok((text.clone(), Vec::new())),
+            Content::Drafts(drafts) => drafts,
         };
-        let (mut entries, mut settled) = (Vec::new(), Vec::new());
+        let (mut lines, mut settled) = (Lines::default(), Vec::new());
         for draft in drafts {
             let entry = match draft {
-                Draft::Entry(entry) => {
-                    entries.push(entry.clone());
+                Draft::Entries(before) => {
+                    lines.extend(before);
                     continue;
                 }
                 Draft::OpenHook { hook, token } => {
                     let (hook, token) = (hook.clone(), token.clone());
-                    let owner = open_hook(tx, run, &token).await?;
-                    match owner {
+                    match open_hook(tx, run, &token).await? {
                         None => Entry::HookOpened { hook, token },
                         Some(owner) => Entry::HookConflicted { hook, token, owner },
                     }
                 }
                 Draft::StartChild(start) => start_child(tx, run, start).await?,
             };
-            entries.push(entry.clone());
+            lines.push(&entry);
             settled.push(entry);
         }
-        Ok((encode(&entries), settled))
+        Ok((lines.finish(), settled))
     }
 }
 
@@ -164,12 +164,15 @@ async fn start_child<T: Tx>(tx: &mut T, run: &mut Run, start: &ChildStart) -> Re
                 retention: start.retention,
             };
             let now = tx.now();
-            let (new, state, entries) = created_run(created, frame, now, now, None);
+            let (new, state, entries) = created_run(created, &frame, now, now, None);
             super::start::insert(tx, new, state, &entries).await?.ok_or_else(race)?
         }
     };
     let visit = start.child.clone();
-    match outcome_of(tx, &child).await? {
+    if attached {
+        forget_earlier_life(tx, run, &child, &visit).await?;
+    }
+    match outcome_of(tx, &child).await?.or_else(|| finish::forgotten(&child)) {
         Some(outcome) => {
             let message = Message::ChildEnded { child: visit.clone(), run: child.id(), outcome };
             run.arrivals = tx.arrive(run.num, &message).await?.unwrap_or(run.arrivals);
@@ -183,4 +186,20 @@ async fn start_child<T: Tx>(tx: &mut T, run: &mut Run, start: &ChildStart) -> Re
         }
     }
     Ok(Entry::ChildStarted { child: visit, run: child.id(), attached })
+}
+
+/// An earlier life of the run may have asked for the same child: whoever waits twice would hear of its end twice, and
+/// what it has heard may no longer be so.
+async fn forget_earlier_life<T: Tx>(tx: &mut T, run: &Run, child: &Run, visit: &Visit) -> Result<()> {
+    for watcher in tx.take_watchers(child.num).await? {
+        if watcher.num != run.num || watcher.visit != *visit {
+            tx.insert_watcher(child.num, &watcher).await?;
+        }
+    }
+    for row in tx.inboxes(&[run.num]).await? {
+        if matches!(message_of(&row)?, Message::ChildEnded { child, .. } if child == *visit) {
+            tx.consume(run.num, row.arrival).await?;
+        }
+    }
+    Ok(())
 }

@@ -83,6 +83,9 @@ impl Control {
         step: &Visit,
         resolution: &Resolution,
     ) -> Result<Controlled> {
+        if run.purged {
+            return Err(Error::RunFinished { run: run.id(), status: run.status() });
+        }
         let refused = |source| Error::Refused { run: self.run, source };
         let mut ledger = Ledger::read(run.clone(), ledger_of(tx, &run).await?).map_err(refused)?;
         let resolved =
@@ -94,8 +97,10 @@ impl Control {
         if goes_on {
             run.state = control::moved(&run, Status::Pending, tx.now());
             entries.push(Entry::Resumed { by: self.by.clone() });
+            run.state.version = expected + entries.len() as u64;
+        } else {
+            run.state = control::noted(&run, 1, tx.now());
         }
-        run.state.version = expected + entries.len() as u64;
         append_at(tx, &run, expected, &entries).await?;
         Ok(Controlled { run, changed: true })
     }
@@ -126,13 +131,16 @@ impl Control {
         let (workspace, retention) = (run.new.workspace, run.new.retention);
         let frame = Frame { id: fork.run, workspace, fingerprint: run.new.fingerprint, retention };
         let (now, key, scope) = (tx.now(), created.key.clone(), created.scope.clone());
-        let (new, mut state, mut entries) = created_run(created, frame, now, now, None);
+        let (new, mut state, mut entries) = created_run(created, &frame, now, now, None);
         entries.extend(inherited);
         state.version = entries.len() as u64;
         match super::start::insert(tx, new, state, &entries).await? {
             Some(run) => Ok(Controlled { run, changed: true }),
             None => {
-                let owner = tx.holder(workspace, &scope, &key).await?.ok_or_else(race)?;
+                let owner = match tx.holder(workspace, &scope, &key).await? {
+                    Some(owner) => owner,
+                    None => tx.run(fork.run).await?.ok_or_else(race)?,
+                };
                 Err(Error::DuplicateRun { owner: owner.id(), status: owner.status() })
             }
         }

@@ -38,7 +38,7 @@ pub(super) async fn untie<T: Tx>(tx: &mut T, run: &Run, outcome: Outcome) -> Res
         tx.put_once(held.workspace, &held.scope, &held.label, None).await?;
         for waiter in held.row.waiters {
             let message = Message::OnceSettled { scope: held.scope.clone(), label: held.label.clone() };
-            // A waiter that has ended may be forgotten already.
+            // A waiter that is forgotten needs no waking.
             if let Some(waiter) = tx.run(waiter).await? {
                 tx.arrive(waiter.num, &message).await?;
             }

@@ -11,5 +11,5 @@ mod read;
 mod start;
 mod sweep;
 
-pub(crate) use read::{FlushReceipts, ReadInbox, ReadLedger, ReadReceipts, entries_of};
+pub(crate) use read::{FlushReceipts, ReadInbox, ReadLedger, ReadReceipts, entries_of, message_of};
 pub(crate) use start::{PeekStart, StartRun};

@@ -22,7 +22,7 @@ impl Verb for Once {
             Some(row) => tx.status(row.owner).await?.is_some_and(|status| !status.is_terminal()),
             None => false,
         };
-        let step = once::decide(self, existing, owner_open, tx.now())?;
+        let step = once::decide(self, run.state.version, existing, owner_open, tx.now())?;
         tx.put_once(self.workspace, &scope, &self.label, step.row.as_ref()).await?;
         for waiter in step.wake {
             let message = Message::OnceSettled { scope: scope.clone(), label: self.label.clone() };

@@ -4,13 +4,14 @@ use std::collections::HashMap;
 
 use crate::error::{Error, Result};
 use crate::id::{RunId, WorkspaceId};
-use crate::rules::entry::{Entry, Outcome, decode};
+use crate::rules::entry::{Entry, Message, Outcome, decode};
 use crate::rules::receipt::{ReceiptKind, Receipts};
 use crate::rules::run::Run;
 use crate::store::tx::{InboxRow, LedgerRow, Tx, Verb};
 use crate::store::{Find, FindBy, Query};
 
-/// How many commits from the end an outcome is looked for: after it only a release of the key may come.
+/// How many commits from the end an outcome is looked for at first: after it come a release of the key or resolutions
+/// of doubts, if anything.
 const TAIL: usize = 4;
 
 /// The entries of one stored commit.
@@ -24,12 +25,25 @@ pub(crate) async fn outcome_of<T: Tx>(tx: &mut T, run: &Run) -> Result<Option<Ou
     if !run.status().is_terminal() || run.purged {
         return Ok(None);
     }
-    for row in tx.ledger_tail(run.num, TAIL).await? {
-        if let Some(outcome) = entries_of(&row)?.iter().rev().find_map(Entry::outcome) {
-            return Ok(Some(outcome));
+    let mut limit = TAIL;
+    loop {
+        let tail = tx.ledger_tail(run.num, limit).await?;
+        for row in &tail {
+            if let Some(outcome) = entries_of(row)?.iter().rev().find_map(Entry::outcome) {
+                return Ok(Some(outcome));
+            }
         }
+        if tail.len() < limit {
+            return Ok(None);
+        }
+        limit *= 8;
     }
-    Ok(None)
+}
+
+/// A stored message.
+pub(crate) fn message_of(row: &InboxRow) -> Result<Message> {
+    serde_json::from_str(&row.text)
+        .map_err(|e| Error::Corrupt { at: format!("inbox {}:{}", row.num, row.arrival), source: e.into() })
 }
 
 impl Verb for Find {

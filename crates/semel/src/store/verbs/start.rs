@@ -67,8 +67,17 @@ impl Verb for StartRun {
             (Decision::Replace, Some(holder)) if owner.as_ref().is_some_and(|o| o.num != holder.num) => {
                 self.hand_to(tx, owner.expect("just seen")).await
             }
-            (Decision::Replace, Some(holder)) => self.replace(tx, holder).await,
-            (_, _) => self.create(tx, Verdict::Created, None).await,
+            (Decision::Replace, Some(holder)) => match tx.run(start.run).await? {
+                Some(run) => self.made_before(tx, run).await,
+                None => self.replace(tx, holder).await,
+            },
+            (_, _) => match self.create(tx, Verdict::Created, None).await? {
+                Some(started) => Ok(started),
+                None => {
+                    let run = tx.run(start.run).await?.ok_or_else(race)?;
+                    self.made_before(tx, run).await
+                }
+            },
         }
     }
 }
@@ -77,28 +86,50 @@ impl StartRun {
     /// The answer to a start whose delivery was accepted before: the run that got it.
     async fn repeated<T: Tx>(&self, tx: &mut T) -> Result<Option<Started>> {
         let Some(handover) = &self.start.deliver else { return Ok(None) };
-        let deliver = Deliver::of(self.start.workspace, handover);
+        let deliver = Deliver::of(&self.start, handover);
         let Some(past) = super::deliver::past_call(tx, &deliver).await? else { return Ok(None) };
         let Some(run) = tx.run(past.run).await? else { return Ok(None) };
-        let verdict = if run.status() == Status::Completed { Verdict::Replayed } else { Verdict::Attached };
+        let verdict = match run.status() {
+            _ if run.id() == self.start.run => Verdict::Created,
+            Status::Completed => Verdict::Replayed,
+            _ => Verdict::Attached,
+        };
         let delivered = Some(super::deliver::absorbed(&past));
         Ok(Some(Started { delivered, ..answer(tx, run, verdict).await? }))
     }
 
-    async fn create<T: Tx>(&self, tx: &mut T, verdict: Verdict, superseded: Option<Run>) -> Result<Started> {
+    /// The answer to a start whose run exists and has lost the key since: its answer was lost on the way, and it is no
+    /// news that could take the key back.
+    async fn made_before<T: Tx>(&self, tx: &mut T, run: Run) -> Result<Started> {
+        let Start { workspace, key, .. } = &self.start;
+        let same = run.new.workspace == *workspace && run.new.key == *key;
+        if !same || run.new.scope != self.start.key_scope() {
+            return Err(Error::Validation(format!("{} is taken; draw another id", self.start.run)));
+        }
+        answer(tx, run, Verdict::Created).await
+    }
+
+    /// Makes the run; nothing if its key or its id is taken.
+    async fn create<T: Tx>(
+        &self,
+        tx: &mut T,
+        verdict: Verdict,
+        superseded: Option<Run>,
+    ) -> Result<Option<Started>> {
+        let now = tx.now();
         let claim = match self.start.claim {
-            // The lease is locked: a sweep that gives the node's runs away sees this one too, or we see the sweep.
-            Some(node) => tx.lease(node).await?.filter(|until| *until > tx.now()).map(|_| node),
-            None => None,
+            // A dead node's runs are given away once: one that it took now would stay its for ever.
+            Some(node) if tx.lease(node).await?.is_some_and(|until| until > now) => Some(node),
+            _ => None,
         };
-        let (new, state, entries) = start::create(&self.start, self.fingerprint, claim, tx.now());
-        let mut run = insert(tx, new, state, &entries).await?.ok_or_else(race)?;
+        let (new, state, entries) = start::create(&self.start, claim, self.fingerprint, now);
+        let Some(mut run) = insert(tx, new, state, &entries).await? else { return Ok(None) };
         let delivered = match &self.start.deliver {
-            Some(handover) => reserve(tx, &mut run, handover).await?,
+            Some(handover) => self.reserve(tx, &mut run, handover).await?,
             None => None,
         };
         let superseded = superseded.map(|old| old.id());
-        Ok(Started { run, verdict, outcome: None, delivered, superseded, entries })
+        Ok(Some(Started { run, verdict, outcome: None, delivered, superseded, entries }))
     }
 
     /// Takes the key from a run that has ended or is cancelled for it, and starts a new one under it.
@@ -119,7 +150,7 @@ impl StartRun {
             }
         }
         let verdict = if open { Verdict::Superseded } else { Verdict::Created };
-        self.create(tx, verdict, open.then_some(holder)).await
+        self.create(tx, verdict, open.then_some(holder)).await?.ok_or_else(race)
     }
 
     async fn attach<T: Tx>(
@@ -131,16 +162,50 @@ impl StartRun {
     ) -> Result<Started> {
         let delivered = match (&self.start.deliver, owner) {
             (None, _) => None,
-            (Some(handover), Some(owner)) => Some(hand_over(tx, &self.start, handover, owner).await?),
-            (Some(handover), None) => reserve(tx, &mut holder, handover).await?,
+            (Some(handover), Some(owner)) => {
+                let delivered = self.hand_over(tx, handover, owner).await?;
+                holder = tx.run_at(holder.num).await?.ok_or_else(race)?;
+                Some(delivered)
+            }
+            (Some(handover), None) => self.reserve(tx, &mut holder, handover).await?,
         };
         Ok(Started { delivered, ..answer(tx, holder, verdict).await? })
     }
 
     async fn hand_to<T: Tx>(&self, tx: &mut T, owner: Run) -> Result<Started> {
         let handover = self.start.deliver.as_ref().expect("an owner was looked for because of it");
-        let delivered = Some(hand_over(tx, &self.start, handover, owner.clone()).await?);
+        let num = owner.num;
+        let delivered = Some(self.hand_over(tx, handover, owner).await?);
+        let owner = tx.run_at(num).await?.ok_or_else(race)?;
         Ok(Started { delivered, ..answer(tx, owner, Verdict::Attached).await? })
+    }
+
+    async fn hand_over<T: Tx>(&self, tx: &mut T, handover: &Handover, owner: Run) -> Result<Delivered> {
+        super::deliver::accept(tx, &Deliver::of(&self.start, handover), owner).await
+    }
+
+    /// Gives the token to a run that has not opened it yet, and puts the payload into its inbox. Nothing if the run has
+    /// ended: then nobody will ever take the payload, and the answer says so.
+    async fn reserve<T: Tx>(
+        &self,
+        tx: &mut T,
+        run: &mut Run,
+        handover: &Handover,
+    ) -> Result<Option<Delivered>> {
+        if run.status().is_terminal() {
+            return Ok(None);
+        }
+        if !tx.insert_hook(run.new.workspace, &handover.token, run.num).await? {
+            return Err(race());
+        }
+        run.state.ties = true;
+        if !tx.save(run.num, run.state.version, &run.state).await? {
+            return Err(race());
+        }
+        let delivered = self.hand_over(tx, handover, run.clone()).await?;
+        // The payload may have woken it.
+        *run = tx.run_at(run.num).await?.ok_or_else(race)?;
+        Ok(Some(delivered))
     }
 
     async fn restart<T: Tx>(&self, tx: &mut T, mut holder: Run, owner: Option<Run>) -> Result<Started> {
@@ -162,7 +227,7 @@ pub(super) async fn append_at<T: Tx>(tx: &mut T, run: &Run, expected: u64, entri
     tx.append(run.num, expected, &encode(entries)).await
 }
 
-/// Inserts a run with its first entries; none if its key is held.
+/// Inserts a run with its first entries; none if its key or its id is taken.
 pub(super) async fn insert<T: Tx>(
     tx: &mut T,
     new: NewRun,
@@ -176,30 +241,13 @@ pub(super) async fn insert<T: Tx>(
 
 async fn answer<T: Tx>(tx: &mut T, run: Run, verdict: Verdict) -> Result<Started> {
     let outcome: Option<Outcome> = outcome_of(tx, &run).await?;
-    Ok(Started { run, verdict, outcome, delivered: None, superseded: None, entries: Vec::new() })
-}
-
-async fn hand_over<T: Tx>(tx: &mut T, start: &Start, handover: &Handover, owner: Run) -> Result<Delivered> {
-    super::deliver::accept(tx, &Deliver::of(start.workspace, handover), owner).await
-}
-
-/// Gives the token to a run that has not opened it yet, and puts the payload into its inbox. Nothing if the run has
-/// ended: then nobody will ever take the payload, and the answer says so.
-async fn reserve<T: Tx>(tx: &mut T, run: &mut Run, handover: &Handover) -> Result<Option<Delivered>> {
-    let deliver = Deliver::of(run.new.workspace, handover);
-    if run.status().is_terminal() {
-        return Ok(None);
+    let mut entries = Vec::new();
+    if verdict == Verdict::Created {
+        for row in tx.ledgers(&[run.num], 0).await? {
+            entries.extend(entries_of(&row)?);
+        }
     }
-    if !tx.insert_hook(run.new.workspace, &handover.token, run.num).await? {
-        return Err(race());
-    }
-    run.state.ties = true;
-    if !tx.save(run.num, run.state.version, &run.state).await? {
-        return Err(race());
-    }
-    let delivered = super::deliver::accept(tx, &deliver, run.clone()).await?;
-    run.arrivals = delivered.arrival;
-    Ok(Some(delivered))
+    Ok(Started { run, verdict, outcome, delivered: None, superseded: None, entries })
 }
 
 fn duplicate(holder: &Run) -> Error {

@@ -1,0 +1,102 @@
+//! What of a run carries over into a restart, and into a fork.
+
+use std::collections::HashMap;
+
+use super::{Ledger, Lineage, Record, Refused};
+use crate::rules::entry::{Entry, Outcome, RestartFrom};
+use crate::rules::key::Label;
+use crate::rules::path::Visit;
+use crate::rules::run::Run;
+use crate::rules::step::Step;
+
+/// What an entry is about, if it is not about the run as a whole.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Place<'a> {
+    Visit(&'a Visit),
+    Label(&'a Label),
+}
+
+impl<'a> Place<'a> {
+    fn of(entry: &'a Entry) -> Option<Self> {
+        match entry {
+            Entry::Once { label, .. } => Some(Self::Label(label)),
+            other => other.visit().map(Self::Visit),
+        }
+    }
+}
+
+impl Ledger {
+    /// Forgets what a restart begins anew. Tokens were freed at the end, so hooks open anew.
+    pub(super) fn restart(&mut self, from: RestartFrom) {
+        self.outcome = None;
+        if from == RestartFrom::Beginning {
+            self.once.clear();
+        }
+        let intents = &self.intents;
+        self.records.retain(|visit, record| {
+            let failed = match record {
+                Record::Step(step) => matches!(step, Step::Failed(_)),
+                Record::Child { outcome, .. } => !matches!(outcome, Some(Outcome::Completed(_))),
+                _ => false,
+            };
+            let kept = from == RestartFrom::Failure && record.is_settled() && !failed;
+            kept || (intents.contains(visit) && !failed)
+        });
+        self.tokens.clear();
+        // A keyed step in doubt simply runs again, and its doubt is gone with its record.
+        let doubtful = |record: &&Record| matches!(record, Record::Step(Step::InDoubt { .. }));
+        self.doubts = self.records.values().filter(doubtful).count();
+    }
+
+    /// The entries of this run that a fork at a version takes over: whatever is settled by then. What is open then
+    /// (a begun attempt, a running timer, an owned token) begins anew in the fork. With the lineage a fork also
+    /// inherits, from all of the ledger, the steps that must not simply be tried again under the same effect keys.
+    pub fn inherited(run: &Run, entries: &[Entry], at: u64, lineage: Lineage) -> Result<Vec<Entry>, Refused> {
+        let (whole, began) = Self::lives(run, entries)?;
+        let at = entries.len().min(at as usize);
+        let (then, began_then) = Self::lives(run, &entries[..at])?;
+        let keep = |(i, entry): &(usize, &Entry)| {
+            let place = match Place::of(entry) {
+                // A child is found again by its key; its outcome is in an inbox that a fork does not have.
+                _ if matches!(entry, Entry::ChildStarted { .. } | Entry::ChildFinished { .. }) => {
+                    return false;
+                }
+                Some(Place::Visit(visit)) if lineage == Lineage::Inherited && whole.is_intent(visit) => {
+                    return began.get(&Place::Visit(visit)).is_some_and(|began| i >= began);
+                }
+                Some(place) => place,
+                None => return false,
+            };
+            let settled = match place {
+                Place::Visit(visit) => then.records.get(visit).is_some_and(Record::is_settled),
+                Place::Label(label) => then.once.contains_key(label),
+            };
+            settled && *i < at && began_then.get(&place).is_some_and(|began| i >= began)
+        };
+        Ok(entries.iter().enumerate().filter(keep).map(|(_, entry)| entry.clone()).collect())
+    }
+
+    /// Folds, and tells where in the entries the present life of everything begins: a restart forgets what failed, and
+    /// the entries from before it would not fit what came after it.
+    fn lives<'a>(run: &Run, entries: &'a [Entry]) -> Result<(Self, HashMap<Place<'a>, usize>), Refused> {
+        let (mut ledger, mut began) = (Self::empty(run.clone()), HashMap::new());
+        for (i, entry) in entries.iter().enumerate() {
+            match Place::of(entry) {
+                Some(place @ Place::Visit(visit)) if !ledger.records.contains_key(visit) => {
+                    began.insert(place, i);
+                }
+                Some(place @ Place::Label(label)) if !ledger.once.contains_key(label) => {
+                    began.insert(place, i);
+                }
+                _ => {}
+            }
+            ledger.apply(entry)?;
+        }
+        Ok((ledger, began))
+    }
+
+    /// Whether a visit is a step, known now, that must not simply be tried again.
+    fn is_intent(&self, visit: &Visit) -> bool {
+        self.intents.contains(visit) && self.records.contains_key(visit)
+    }
+}

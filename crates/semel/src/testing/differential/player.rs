@@ -1,0 +1,444 @@
+//! Plays calls on one store. All players are told the same and draw the same ids, so they must be answered alike.
+
+use std::fmt::{Debug, Write as _};
+use std::sync::Arc;
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use super::call::{Act, Call};
+use crate::clock::Clock;
+use crate::error::Result;
+use crate::id::{NodeId, RunId, WorkspaceId};
+use crate::rules::claim::Claim;
+use crate::rules::commit::Commit;
+use crate::rules::control::{Action, Control, Fork};
+use crate::rules::deliver::Deliver;
+use crate::rules::entry::{Failure, FailureKind, Resolution, RestartFrom};
+use crate::rules::json::Payload;
+use crate::rules::key::{CallId, Key, KeyScope, Label, Scope, Token};
+use crate::rules::ledger::{Ledger, Lineage};
+use crate::rules::once::{Ask, Once, OnceAnswer, OnceScope};
+use crate::rules::path::{Name, Path, Visit};
+use crate::rules::run::{Retention, Run};
+use crate::rules::start::{Handover, Policy, Start};
+use crate::rules::status::Status;
+use crate::store::{Arrival, Claimed, Find, FindBy, Lease, LeaseAct, Query, Started, Store, Sweep};
+use crate::testing::ManualClock;
+use crate::testing::suite::World;
+
+pub(super) const WORKSPACE: WorkspaceId = WorkspaceId::DEFAULT;
+pub(super) const TOKENS: usize = 3;
+const NODES: u128 = 3;
+/// Short, so that nodes die often.
+const LEASE: Duration = Duration::from_millis(100);
+
+/// A driver: what it knows of its run.
+#[derive(Clone)]
+pub(super) struct Driver {
+    pub(super) ledger: Ledger,
+    pub(super) inbox: Vec<Arrival>,
+    /// Whether somebody has taken the run since, as far as the player has seen.
+    zombie: bool,
+}
+
+/// A mutating call, to be made again.
+#[derive(Clone)]
+enum Request {
+    Start(Start),
+    Commit(Commit),
+    Deliver(Deliver),
+    Control(Control),
+    Once(Once),
+}
+
+pub(super) struct Player {
+    pub(super) store: Arc<dyn Store>,
+    clock: Arc<ManualClock>,
+    drawn: u128,
+    /// Every id that was ever drawn for a run, whether it came to be or not.
+    pub(super) runs: Vec<RunId>,
+    drivers: Vec<Driver>,
+    /// The latest right to settle each label, by run.
+    fence: u64,
+    last: Option<Request>,
+}
+
+/// What a call came to, without what may differ.
+fn told<T: Debug>(answer: &Result<T>) -> String {
+    match answer {
+        Ok(answer) => format!("{answer:?}"),
+        Err(error) => format!("{}: {error}", error.code()),
+    }
+}
+
+fn plain(run: &mut Run) {
+    run.num = 0;
+}
+
+impl Player {
+    pub(super) async fn new(world: &World) -> Self {
+        let (store, clock) = (world.store().clone(), world.clock().clone());
+        let player =
+            Self { store, clock, drawn: 0, runs: Vec::new(), drivers: Vec::new(), fence: 1, last: None };
+        for node in 0..NODES {
+            let lease = Lease { node: NodeId(Uuid::from_u128(node + 1)), act: LeaseAct::Join(LEASE * 3) };
+            player.store.lease(lease).await.expect("a new node can join");
+        }
+        player
+    }
+
+    fn draw(&mut self) -> RunId {
+        self.drawn += 1;
+        let run = RunId(Uuid::from_u128((1 << 64) + self.drawn));
+        self.runs.push(run);
+        run
+    }
+
+    /// A run by its number in order of drawing; one that was never drawn if there is none yet.
+    fn run(&self, n: u8) -> RunId {
+        match self.runs.len() {
+            0 => RunId(Uuid::from_u128(1)),
+            len => self.runs[usize::from(n) % len],
+        }
+    }
+
+    pub(super) async fn play(&mut self, call: &Call) -> String {
+        match call {
+            Call::Start { .. } | Call::Handover { .. } => {
+                let start = self.starting(call);
+                self.start(start).await
+            }
+            Call::Claim { node, limit } => self.claim(node_id(*node), usize::from(*limit)).await,
+            Call::Drive { driver, zombie, look, acts } => self.drive(*driver, *zombie, *look, acts).await,
+            Call::Deliver { token, payload, id } => {
+                let (token, payload, id) = (self::token(*token), value(*payload), id.map(call_id));
+                self.request(Request::Deliver(Deliver { workspace: WORKSPACE, token, payload, id })).await
+            }
+            Call::Control { .. } | Call::Resolve { .. } | Call::Fork { .. } => {
+                let control = self.controlling(call).await;
+                self.request(Request::Control(control)).await
+            }
+            Call::Once { run, label, ask, value: v } => {
+                let (run, label, fence) = (self.run(*run), self::label(*label), self.fence);
+                let ttl = (*v == 0).then(|| Duration::from_millis(30));
+                let ask = match ask {
+                    0 | 1 => Ask::Claim,
+                    2 => Ask::Settle { fence, value: value(*v), ttl },
+                    _ => Ask::Release { fence },
+                };
+                let once = Once { workspace: WORKSPACE, scope: OnceScope::Workspace, label, run, ask };
+                self.request(Request::Once(once)).await
+            }
+            Call::Lease { node, act } => {
+                let act = match act {
+                    0 | 1 => LeaseAct::Join(LEASE),
+                    2 => LeaseAct::Renew(LEASE),
+                    _ => LeaseAct::Leave,
+                };
+                told(&self.store.lease(Lease { node: node_id(*node), act }).await)
+            }
+            Call::Advance { millis } => {
+                self.clock.advance(Duration::from_millis(u64::from(*millis)));
+                String::new()
+            }
+            Call::Sweep { limit } => {
+                // Receipts are written behind, at no certain time; what is swept must not depend on it.
+                drop(self.store.receipts(WORKSPACE, RunId(Uuid::nil())).await);
+                told(&self.store.sweep(Sweep { limit: usize::from(*limit) }).await)
+            }
+            Call::Again => match self.last.clone() {
+                Some(request) => self.request(request).await,
+                None => String::new(),
+            },
+            Call::Find { .. } | Call::List { .. } | Call::Ledger { .. } | Call::Receipts { .. } => {
+                self.read(call).await
+            }
+        }
+    }
+
+    fn starting(&mut self, call: &Call) -> Start {
+        let run = self.draw();
+        match call {
+            Call::Start { key, scope, workflow, input, policy, keep, delay, claim } => Start {
+                scope: [KeyScope::Workspace, KeyScope::Workflow, KeyScope::WorkflowVersion]
+                    [usize::from(*scope) % 3],
+                policy: policy_of(*policy),
+                retention: retention(*keep),
+                delay: if *delay { Duration::from_millis(20) } else { Duration::ZERO },
+                claim: claim.map(node_id),
+                ..Start::new(WORKSPACE, run, self::workflow(*workflow), value(*input), Some(self::key(*key)))
+            },
+            Call::Handover { key, policy, token, payload, id } => {
+                let (token, payload, id) = (self::token(*token), value(*payload), id.map(call_id));
+                Start {
+                    policy: policy_of(*policy),
+                    deliver: Some(Handover { token, payload, id }),
+                    ..Start::new(WORKSPACE, run, self::workflow(0), value(0), Some(self::key(*key)))
+                }
+            }
+            other => unreachable!("{other:?} is no start"),
+        }
+    }
+
+    async fn start(&mut self, start: Start) -> String {
+        let (node, run) = (start.claim, start.run);
+        self.last = Some(Request::Start(start.clone()));
+        let mut started = self.store.start(start).await;
+        if let Ok(Started { run: header, entries, .. }) = &started
+            && header.id() == run
+            && node.is_some()
+            && header.state.node == node
+        {
+            self.take(Claimed { run: header.clone(), entries: entries.clone(), inbox: Vec::new() });
+        }
+        if let Ok(started) = &mut started {
+            plain(&mut started.run);
+        }
+        told(&started)
+    }
+
+    async fn claim(&mut self, node: NodeId, limit: usize) -> String {
+        let workflows = vec![(WORKSPACE, workflow(0)), (WORKSPACE, workflow(1))];
+        let mut claimed = self.store.claim(Claim { node, workflows, limit }).await;
+        for claimed in claimed.iter().flatten() {
+            self.take(claimed.clone());
+        }
+        for claimed in claimed.iter_mut().flatten() {
+            plain(&mut claimed.run);
+        }
+        told(&claimed)
+    }
+
+    /// Has a new driver; whoever drove the run before is a zombie now.
+    fn take(&mut self, claimed: Claimed) {
+        for driver in self.drivers.iter_mut().filter(|driver| driver.ledger.run().id() == claimed.run.id()) {
+            driver.zombie = true;
+        }
+        let ledger = Ledger::read(claimed.run, claimed.entries).expect("what is stored can be read");
+        self.drivers.push(Driver { ledger, inbox: claimed.inbox, zombie: false });
+    }
+
+    async fn drive(&mut self, n: u8, zombie: bool, look: bool, acts: &[Act]) -> String {
+        let alike: Vec<usize> =
+            (0..self.drivers.len()).filter(|at| self.drivers[*at].zombie == zombie).collect();
+        if alike.is_empty() {
+            return String::new();
+        }
+        let at = alike[usize::from(n) % alike.len()];
+        let mut driver = self.drivers[at].clone();
+        let mut said = String::new();
+        if look && let Ok(inbox) = self.store.inbox(WORKSPACE, driver.ledger.run().id()).await {
+            driver.ledger.saw_arrivals(inbox.last().map_or(0, |arrival| arrival.number));
+            driver.inbox = inbox;
+        }
+        for act in acts {
+            let child = self.draw();
+            write!(said, "{:?}; ", driver.act(act, child, self.clock.now()))
+                .expect("a String takes every write");
+        }
+        let Some(commit) = driver.ledger.commit() else { return said };
+        self.last = Some(Request::Commit(commit.clone()));
+        let saved = self.store.commit(commit).await;
+        match &saved {
+            Ok(saved) => {
+                driver.ledger.settle(&saved.settled).expect("the store's answers fit");
+                assert_eq!(driver.ledger.run().state.version, saved.version, "both count alike");
+                self.drivers[at] = driver;
+            }
+            // Somebody else has the run: a driver would drop it here, and a zombie tries again.
+            Err(crate::Error::Concurrency { .. }) => self.drivers[at].zombie = true,
+            // Refused for what it said: it may say something else.
+            Err(_) => {}
+        }
+        said + &told(&saved)
+    }
+
+    async fn controlling(&mut self, call: &Call) -> Control {
+        let (run, action, id) = match call {
+            Call::Control { run, action, id, .. } => (run, plain_action(*action), id),
+            Call::Resolve { run, path, how } => {
+                let resolution = match how {
+                    0 => Resolution::Happened(value(1)),
+                    1 => Resolution::DidNotHappen,
+                    _ => Resolution::GiveUp(failure()),
+                };
+                (run, Action::Resolve { step: visit(*path), resolution }, &None)
+            }
+            Call::Fork { run, at, fresh, key, id } => {
+                let lineage = if *fresh { Lineage::Fresh } else { Lineage::Inherited };
+                let fork = Fork { run: self.draw(), key: key.map(self::key), at: at.map(u64::from), lineage };
+                (run, Action::Fork(fork), id)
+            }
+            other => unreachable!("{other:?} is no action"),
+        };
+        let run = self.run(*run);
+        let expected = match call {
+            Call::Control { expected: Some(right), .. } => {
+                let found = self.find(FindBy::Id(run)).await.ok().flatten();
+                found.map(|(run, _)| run.state.version + u64::from(!right))
+            }
+            _ => None,
+        };
+        Control { workspace: WORKSPACE, run, action, by: "ann".to_owned(), id: id.map(call_id), expected }
+    }
+
+    async fn request(&mut self, request: Request) -> String {
+        self.last = Some(request.clone());
+        match request {
+            Request::Start(start) => self.start(start).await,
+            Request::Commit(commit) => told(&self.store.commit(commit).await),
+            Request::Deliver(deliver) => told(&self.store.deliver(deliver).await),
+            Request::Control(control) => {
+                let mut done = self.store.control(control).await;
+                if let Ok(done) = &mut done {
+                    plain(&mut done.run);
+                }
+                told(&done)
+            }
+            Request::Once(once) => {
+                let answer = self.store.once(once).await;
+                if let Ok(OnceAnswer::Mine(fence)) = &answer {
+                    self.fence = *fence;
+                }
+                told(&answer)
+            }
+        }
+    }
+
+    pub(super) async fn find(
+        &self,
+        by: FindBy,
+    ) -> Result<Option<(Run, Option<crate::rules::entry::Outcome>)>> {
+        let mut found = self.store.find(Find { workspace: WORKSPACE, by }).await;
+        if let Ok(Some((run, _))) = &mut found {
+            plain(run);
+        }
+        found
+    }
+
+    async fn read(&mut self, call: &Call) -> String {
+        match call {
+            Call::Find { by, what } => {
+                let by = match by {
+                    0 => FindBy::Id(self.run(*what)),
+                    1 => FindBy::Token(token(*what)),
+                    _ => FindBy::Key(scope(), key(*what)),
+                };
+                told(&self.find(by).await)
+            }
+            Call::List { status, workflow, before, limit } => {
+                let all = Query {
+                    workspace: WORKSPACE,
+                    status: None,
+                    workflow: None,
+                    since: None,
+                    before: None,
+                    limit: 1000,
+                };
+                let listed = self.store.list(all.clone()).await.unwrap_or_default();
+                let before = before.and_then(|n| listed.get(usize::from(n))).map(|run| run.num);
+                let status = status.map(|n| Status::ALL[usize::from(n) % Status::ALL.len()]);
+                let query = Query {
+                    status,
+                    workflow: workflow.map(self::workflow),
+                    before,
+                    limit: usize::from(*limit),
+                    ..all
+                };
+                let mut runs = self.store.list(query).await;
+                runs.iter_mut().flatten().for_each(plain);
+                told(&runs)
+            }
+            Call::Ledger { run, from } => {
+                told(&self.store.ledger(WORKSPACE, self.run(*run), u64::from(*from)).await)
+            }
+            Call::Receipts { run } => told(&self.store.receipts(WORKSPACE, self.run(*run)).await),
+            other => unreachable!("{other:?} reads nothing"),
+        }
+    }
+
+    /// Everything that can be read, line by line.
+    pub(super) async fn look_at_everything(&mut self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for run in self.runs.clone() {
+            lines.push(told(&self.find(FindBy::Id(run)).await));
+            lines.push(told(&self.store.ledger(WORKSPACE, run, 0).await));
+            lines.push(told(&self.store.inbox(WORKSPACE, run).await));
+            lines.push(told(&self.store.receipts(WORKSPACE, run).await));
+        }
+        for n in 0..TOKENS as u8 {
+            lines.push(told(&self.find(FindBy::Token(token(n))).await));
+            lines.push(told(&self.find(FindBy::Key(scope(), key(n))).await));
+        }
+        lines.push(
+            self.play(&Call::List { status: None, workflow: None, before: None, limit: u8::MAX }).await,
+        );
+        lines
+    }
+}
+
+pub(super) fn scope() -> Scope {
+    Scope::of(KeyScope::Workspace, &workflow(0), &workflow(0))
+}
+
+fn node_id(n: u8) -> NodeId {
+    NodeId(Uuid::from_u128(u128::from(n) % NODES + 1))
+}
+
+fn workflow(n: u8) -> Name {
+    Name::new(["order", "refund"][usize::from(n) % 2]).expect("a plain name")
+}
+
+pub(super) fn key(n: u8) -> Key {
+    Key::new(format!("key {}", n % 3)).expect("a plain key")
+}
+
+pub(super) fn token(n: u8) -> Token {
+    Token::new(format!("token {}", usize::from(n) % TOKENS)).expect("a plain token")
+}
+
+fn call_id(n: u8) -> CallId {
+    CallId::new(format!("call {n}")).expect("a plain id")
+}
+
+pub(super) fn label(n: u8) -> Label {
+    Label::new(format!("label {n}")).expect("a plain label")
+}
+
+pub(super) fn visit(n: u8) -> Visit {
+    Visit::first(Path::parse(&format!("path-{n}")).expect("a plain path"))
+}
+
+pub(super) fn value(n: u8) -> Payload {
+    Payload::parse(&format!("{{\"n\":{n}}}")).expect("plain JSON")
+}
+
+pub(super) fn failure() -> Failure {
+    Failure { kind: FailureKind::Fatal, message: "out of stock".to_owned() }
+}
+
+fn policy_of(n: u8) -> Policy {
+    Policy::PRESETS[usize::from(n) % Policy::PRESETS.len()].1
+}
+
+fn retention(n: u8) -> Retention {
+    let millis = Duration::from_millis;
+    match n {
+        0 => Retention { history: millis(20), key: millis(40) },
+        1 => Retention { history: millis(40), key: millis(20) },
+        2 => Retention { history: Duration::ZERO, key: Duration::MAX },
+        _ => Retention::default(),
+    }
+}
+
+fn plain_action(n: u8) -> Action {
+    match n {
+        0 | 1 => Action::Cancel { reason: "no longer wanted".to_owned() },
+        2 => Action::Pause,
+        3 => Action::Resume,
+        4 | 5 => Action::Restart(RestartFrom::Failure),
+        6 => Action::Restart(RestartFrom::Beginning),
+        _ => Action::ReleaseKey,
+    }
+}
