@@ -11,6 +11,7 @@ mod open;
 mod reader;
 mod steps;
 mod tx;
+mod values;
 mod writer;
 
 use std::path::PathBuf;
