@@ -44,7 +44,7 @@ pub(crate) trait Backend: Clone + Send + Sync + 'static {
 
 /// Notes an absorbed call; it is written a moment later, by whoever noted the first.
 fn absorb<B: Backend>(store: &B, num: i64, kind: ReceiptKind, detail: String) {
-    let absorbed = Absorbed { at: store.clock().now(), detail };
+    let absorbed = Absorbed::new(store.clock().now(), detail);
     if store.buffer().note(num, kind, absorbed) {
         let store = store.clone();
         tokio::spawn(async move {
