@@ -200,8 +200,9 @@ impl<B: Backend> Store for B {
 
     fn close(&self) -> Answer<'_, ()> {
         Box::pin(async move {
-            flush(self).await?;
-            self.stop().await
+            // A store that can write no more is the first that has to be closed.
+            let flushed = flush(self).await;
+            self.stop().await.and(flushed)
         })
     }
 }
