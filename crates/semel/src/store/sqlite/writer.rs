@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::SqliteOptions;
 use super::checkpoint::Checkpoints;
-use super::job::{Jobs, Queue, Step, Work, queue};
+use super::job::{Answers, Jobs, Queue, Step, Work, queue};
 use super::open::File;
 use super::steps::{Entries, Steps};
 use super::tx::{SqliteTx, failed};
@@ -127,8 +127,8 @@ impl Writer {
         if batch.len() <= FEW {
             return batch.drain(..).for_each(Work::answer);
         }
-        let jobs = std::mem::take(batch);
-        self.runtime.spawn(async move { jobs.into_iter().for_each(Work::answer) });
+        let answers = Answers(std::mem::take(batch));
+        self.runtime.spawn(async move { drop(answers) });
     }
 
     /// One transaction. A COMMIT that fails is looked up, and tried again if it certainly did not take place.
