@@ -155,9 +155,8 @@ fn forgotten_mark() -> Test {
         ledger.record(Entry::Completed { value: Payload::null() })?;
         let commit = ledger.commit().ok_or("an entry")?;
         at_commit.try_iter().for_each(drop);
-        let spawn = |asked: std::pin::Pin<Box<dyn Future<Output = semel::Result<()>> + Send>>| {
-            tokio::spawn(asked)
-        };
+        let spawn =
+            |asked: std::pin::Pin<Box<dyn Future<Output = semel::Result<()>> + Send>>| tokio::spawn(asked);
         let (one, two, three) = (store.clone(), store.clone(), store.clone());
         let first = spawn(Box::pin(async move { one.lease(lease).await.map(drop) }));
         tokio::task::yield_now().await;

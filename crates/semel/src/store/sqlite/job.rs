@@ -82,10 +82,11 @@ impl<V: Verb> Job for VerbJob<V> {
     fn run(&mut self, tx: &mut SqliteTx) -> bool {
         let before = tx.writes.get();
         // A bug in one call is that call's failure: the thread, and whoever shares the transaction, go on.
-        let answer = catch_unwind(AssertUnwindSafe(|| now_or_never(self.verb.run(tx)))).unwrap_or_else(|_| {
-            tracing::error!(verb = std::any::type_name::<V>(), "a call panicked; it is rolled back");
-            Err(Error::Unavailable("the call panicked, and was rolled back".into()))
-        });
+        let answer =
+            catch_unwind(AssertUnwindSafe(|| now_or_never(self.verb.run(tx)))).unwrap_or_else(|_| {
+                tracing::error!(verb = std::any::type_name::<V>(), "a call panicked; it is rolled back");
+                Err(Error::Unavailable("the call panicked, and was rolled back".into()))
+            });
         let sound = match &answer {
             Ok(_) => true,
             Err(Error::Unavailable(_) | Error::Corrupt { .. }) => false,
@@ -218,7 +219,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = SqliteStore::open(SqliteOptions::new(folder.path().join("semel.db"))).await.unwrap();
         for _ in 0..3 {
-            let other = Lease { node: NodeId(Uuid::from_u128(8)), act: LeaseAct::Join(Duration::from_secs(9)) };
+            let other =
+                Lease { node: NodeId(Uuid::from_u128(8)), act: LeaseAct::Join(Duration::from_secs(9)) };
             let (writes, reads, lease) = tokio::join!(
                 store.execute(Panics::<false>),
                 store.execute(Panics::<true>),

@@ -331,6 +331,16 @@ impl Tx for SqliteTx {
         Ok(rows)
     }
 
+    async fn arrived(&mut self, num: i64, arrivals: &[u64]) -> Result<Vec<u64>> {
+        let sql = "SELECT arrival FROM inbox WHERE run = ? AND arrival = ?";
+        let mut there = Vec::new();
+        // A number that SQLite does not have is not there.
+        for arrival in arrivals.iter().filter_map(|arrival| i64::try_from(*arrival).ok()) {
+            there.extend(self.first(sql, [num, arrival], |row| row.get::<_, u64>(0))?);
+        }
+        Ok(there)
+    }
+
     async fn consume(&mut self, num: i64, arrival: u64) -> Result<bool> {
         Ok(self.write("DELETE FROM inbox WHERE run = ? AND arrival = ?", params![num, arrival])? == 1)
     }
