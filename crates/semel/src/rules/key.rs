@@ -196,6 +196,11 @@ impl Fingerprint {
         Ok(Self::of(&Json::parse(payload.text())?))
     }
 
+    /// Of texts of any length.
+    pub(crate) fn of_texts(texts: impl IntoIterator<Item = String>) -> Self {
+        Self::of(&Json::List(texts.into_iter().map(Json::Text).collect()))
+    }
+
     fn of(value: &Json) -> Self {
         Self(digest([b"semel/fingerprint/v1".as_slice(), value.canonical().as_bytes()]))
     }

@@ -7,6 +7,9 @@ use crate::clock::Time;
 /// How many of the latest receipts are kept in full; older ones are only counted.
 pub const RECENT: usize = 5;
 
+/// How many bytes are kept of what an absorbed call asked: any key or token, not a whole payload.
+pub const DETAIL: usize = 1_200;
+
 /// What kind of call was absorbed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -41,6 +44,14 @@ pub struct Absorbed {
     pub at: Time,
     /// What it asked, in short.
     pub detail: String,
+}
+
+impl Absorbed {
+    /// Notes a call; what it asked is cut off at [`DETAIL`].
+    pub fn new(at: Time, mut detail: String) -> Self {
+        detail.truncate(detail.floor_char_boundary(DETAIL));
+        Self { at, detail }
+    }
 }
 
 /// All absorbed calls of one kind on one run.

@@ -270,6 +270,12 @@ impl Tx for MemoryTx<'_> {
         Ok(boxes.flat_map(BTreeMap::values).cloned().collect())
     }
 
+    async fn arrived(&mut self, num: i64, arrivals: &[u64]) -> Result<Vec<u64>> {
+        let inbox = self.tables.inbox.get(&num);
+        let there = |arrival: &&u64| inbox.is_some_and(|inbox| inbox.contains_key(arrival));
+        Ok(arrivals.iter().filter(there).copied().collect())
+    }
+
     async fn consume(&mut self, num: i64, arrival: u64) -> Result<bool> {
         if !self.tables.inbox.get(&num).is_some_and(|inbox| inbox.contains_key(&arrival)) {
             return Ok(false);

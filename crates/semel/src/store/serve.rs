@@ -44,7 +44,7 @@ pub(crate) trait Backend: Clone + Send + Sync + 'static {
 
 /// Notes an absorbed call; it is written a moment later, by whoever noted the first.
 fn absorb<B: Backend>(store: &B, num: i64, kind: ReceiptKind, detail: String) {
-    let absorbed = Absorbed { at: store.clock().now(), detail };
+    let absorbed = Absorbed::new(store.clock().now(), detail);
     if store.buffer().note(num, kind, absorbed) {
         let store = store.clone();
         tokio::spawn(async move {
@@ -200,8 +200,9 @@ impl<B: Backend> Store for B {
 
     fn close(&self) -> Answer<'_, ()> {
         Box::pin(async move {
-            flush(self).await?;
-            self.stop().await
+            // A store that can write no more is the first that has to be closed.
+            let flushed = flush(self).await;
+            self.stop().await.and(flushed)
         })
     }
 }

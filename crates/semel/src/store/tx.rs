@@ -142,6 +142,8 @@ pub(crate) trait Tx: Send {
     fn arrive(&mut self, num: i64, message: &Message) -> impl Future<Output = Result<Option<u64>>> + Send;
     /// What is in some runs' inboxes, in order of arrival.
     fn inboxes(&mut self, nums: &[i64]) -> impl Future<Output = Result<Vec<InboxRow>>> + Send;
+    /// Which of these messages are in a run's inbox.
+    fn arrived(&mut self, num: i64, arrivals: &[u64]) -> impl Future<Output = Result<Vec<u64>>> + Send;
     /// Takes a message out; false if it is not there.
     fn consume(&mut self, num: i64, arrival: u64) -> impl Future<Output = Result<bool>> + Send;
 

@@ -1,7 +1,7 @@
 //! What only the SQLite store has: its file, its lock, and a COMMIT that fails to answer.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
@@ -13,6 +13,7 @@ use semel::rules::json::Payload;
 use semel::rules::key::Key;
 use semel::rules::ledger::Ledger;
 use semel::rules::path::{Name, Visit};
+use semel::rules::run::Retention;
 use semel::rules::start::Start;
 use semel::store::sqlite::{CommitFault, SqliteOptions, SqliteStore};
 use semel::store::{Lease, LeaseAct, Query, Started, Store};
@@ -27,6 +28,10 @@ pub(crate) fn trials() -> Vec<Trial> {
         }),
         trial("a_commit_that_failed_is_tried_again", || faults(&[Some(CommitFault::Before), None])),
         trial("a_commit_that_keeps_failing_is_told_and_leaves_nothing", keeps_failing),
+        trial("a_commit_is_found_although_its_entries_are_forgotten_with_it", forgotten_mark),
+        trial("a_write_that_did_not_begin_is_not_unknown", did_not_begin),
+        trial("answers_do_not_need_the_runtime_that_opened_the_store", another_runtime),
+        trial("a_store_that_cannot_write_its_receipts_closes_all_the_same", closes),
         trial("a_file_of_a_newer_semel_is_refused", newer_schema),
         trial("a_foreign_database_is_refused_and_left_alone", foreign),
         trial("a_second_store_on_the_same_file_is_refused", second),
@@ -118,6 +123,113 @@ fn keeps_failing() -> Test {
     })
 }
 
+/// The last row of a transaction is its mark; a sweep in the same transaction may delete it.
+fn forgotten_mark() -> Test {
+    let folder = tempfile::tempdir()?;
+    let (committing, at_commit) = mpsc::channel();
+    let (fate, fates) = mpsc::channel();
+    let mut options = SqliteOptions::new(folder.path().join("semel.db"));
+    options.commit_fault = Some(Box::new(move || {
+        committing.send(()).unwrap_or_default();
+        fates.recv().unwrap_or(None)
+    }));
+    // On one thread, so that a task that has been spawned has asked by the time another one is waited for.
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+        let store = SqliteStore::open(options).await?;
+        let node = NodeId(SystemClock::new().uuid());
+        let lease = Lease { node, act: LeaseAct::Join(Duration::from_secs(60)) };
+        fate.send(None)?;
+        store.lease(lease).await?;
+        let mut request = Start::new(
+            WorkspaceId::DEFAULT,
+            RunId(SystemClock::new().uuid()),
+            Name::new("order")?,
+            Payload::null(),
+            None,
+        );
+        request.claim = Some(node);
+        request.retention = Retention { history: Duration::ZERO, key: Duration::ZERO };
+        fate.send(None)?;
+        let started = store.start(request).await?;
+        let mut ledger = Ledger::read(started.run, started.entries)?;
+        ledger.record(Entry::Completed { value: Payload::null() })?;
+        let commit = ledger.commit().ok_or("an entry")?;
+        at_commit.try_iter().for_each(drop);
+        let spawn =
+            |asked: std::pin::Pin<Box<dyn Future<Output = semel::Result<()>> + Send>>| tokio::spawn(asked);
+        let (one, two, three) = (store.clone(), store.clone(), store.clone());
+        let first = spawn(Box::pin(async move { one.lease(lease).await.map(drop) }));
+        tokio::task::yield_now().await;
+        at_commit.recv()?;
+        let end = spawn(Box::pin(async move { two.commit(commit).await.map(drop) }));
+        let sweep = spawn(Box::pin(async move {
+            let swept = three.sweep(semel::store::Sweep { limit: 10 }).await?;
+            assert_eq!(swept.runs, 1, "in the same transaction");
+            Ok(())
+        }));
+        tokio::task::yield_now().await;
+        fate.send(None)?;
+        fate.send(Some(CommitFault::After))?;
+        drop(fate);
+        for asked in [first, end, sweep] {
+            asked.await??;
+        }
+        Ok(())
+    })
+}
+
+/// A statement that fails before COMMIT has changed nothing, whether or not the file can be opened again.
+fn did_not_begin() -> Test {
+    run(async {
+        let folder = tempfile::tempdir()?;
+        let store = store(&folder, vec![]).await?;
+        let node = NodeId(SystemClock::new().uuid());
+        store.lease(Lease { node, act: LeaseAct::Join(Duration::from_secs(60)) }).await?;
+        let started = start(&store, "k", Some(node)).await?;
+        let mut ledger = Ledger::read(started.run, started.entries)?;
+        record_step(&mut ledger, "a")?;
+        let commit = ledger.commit().ok_or("an entry")?;
+        let file = rusqlite::Connection::open(folder.path().join("semel.db"))?;
+        file.execute_batch("ALTER TABLE ledger RENAME TO hidden")?;
+        let error = store.commit(commit.clone()).await.expect_err("there is no ledger");
+        assert!(matches!(error, Error::Unavailable(_)), "{error:?}");
+        file.execute_batch("ALTER TABLE hidden RENAME TO ledger")?;
+        assert_eq!(store.commit(commit).await?.version, ledger.run().state.version);
+        Ok(())
+    })
+}
+
+/// Many answers at once are given by the runtime, which may be gone by then: what was written is answered all the same.
+fn another_runtime() -> Test {
+    let folder = tempfile::tempdir()?;
+    let store = Arc::new(run(async { Ok(store(&folder, vec![]).await?) })?);
+    run(async {
+        let mut tasks = tokio::task::JoinSet::new();
+        for n in 0..2_000 {
+            let store = store.clone();
+            tasks.spawn(async move { start(&*store, &format!("k{n}"), None).await });
+        }
+        while let Some(started) = tasks.join_next().await {
+            assert!(started??.created());
+        }
+        Ok(())
+    })
+}
+
+fn closes() -> Test {
+    run(async {
+        let folder = tempfile::tempdir()?;
+        let faults = [vec![None], vec![Some(CommitFault::Before); 100]].concat();
+        let broken = store(&folder, faults).await?;
+        start(&broken, "k", None).await?;
+        start(&broken, "k", None).await?;
+        let error = broken.close().await.expect_err("the receipt cannot be written");
+        assert!(matches!(error, Error::Unavailable(_)), "{error:?}");
+        store(&folder, vec![]).await?;
+        Ok(())
+    })
+}
+
 fn newer_schema() -> Test {
     run(async {
         let folder = tempfile::tempdir()?;
@@ -143,6 +255,8 @@ fn foreign() -> Test {
         let file = rusqlite::Connection::open(folder.path().join("semel.db"))?;
         let tables: i64 = file.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
         assert_eq!(tables, 1);
+        let mode: String = file.query_row("PRAGMA journal_mode", [], |row| row.get(0))?;
+        assert_eq!(mode, "delete", "as it was");
         Ok(())
     })
 }

@@ -281,6 +281,14 @@ impl Tx for PgTx<'_> {
         self.rows(all, &[&nums]).await?.iter().map(read).collect()
     }
 
+    async fn arrived(&mut self, num: i64, arrivals: &[u64]) -> Result<Vec<u64>> {
+        let there = "SELECT arrival FROM inbox WHERE run = $1 AND arrival = ANY ($2)";
+        // A number that PostgreSQL does not have is not there.
+        let arrivals: Vec<_> = arrivals.iter().filter_map(|arrival| i64::try_from(*arrival).ok()).collect();
+        let rows = self.rows(there, &[&num, &arrivals]).await?;
+        rows.iter().map(|row| Ok(column::<i64>(row, 0)? as u64)).collect()
+    }
+
     async fn consume(&mut self, num: i64, arrival: u64) -> Result<bool> {
         let delete = "DELETE FROM inbox WHERE run = $1 AND arrival = $2";
         Ok(self.write(delete, &[&num, &(arrival as i64)]).await? == 1)

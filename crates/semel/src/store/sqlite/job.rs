@@ -1,10 +1,12 @@
 //! Jobs for a thread that owns a connection: a verb, and where its answer goes.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{oneshot, watch};
 
 use super::tx::SqliteTx;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Source};
 use crate::rules::commit::{Commit, Saved};
 use crate::store::tx::{Verb, now_or_never};
 
@@ -61,6 +63,15 @@ impl Work {
     }
 }
 
+/// Work that is done; dropped, it is answered. So a runtime that is shutting down cannot lose what was written.
+pub(super) struct Answers(pub(super) Vec<Work>);
+
+impl Drop for Answers {
+    fn drop(&mut self) {
+        self.0.drain(..).for_each(Work::answer);
+    }
+}
+
 struct VerbJob<V: Verb> {
     verb: V,
     answer: Option<Result<V::Answer>>,
@@ -70,7 +81,12 @@ struct VerbJob<V: Verb> {
 impl<V: Verb> Job for VerbJob<V> {
     fn run(&mut self, tx: &mut SqliteTx) -> bool {
         let before = tx.writes.get();
-        let answer = now_or_never(self.verb.run(tx));
+        // A bug in one call is that call's failure: the thread, and whoever shares the transaction, go on.
+        let answer =
+            catch_unwind(AssertUnwindSafe(|| now_or_never(self.verb.run(tx)))).unwrap_or_else(|_| {
+                tracing::error!(verb = std::any::type_name::<V>(), "a call panicked; it is rolled back");
+                Err(Error::Unavailable("the call panicked, and was rolled back".into()))
+            });
         let sound = match &answer {
             Ok(_) => true,
             Err(Error::Unavailable(_) | Error::Corrupt { .. }) => false,
@@ -117,19 +133,25 @@ pub(super) fn queue() -> (Queue, Jobs) {
 impl Queue {
     /// Sends a verb and waits for its answer.
     pub(super) async fn ask<V: Verb>(&self, verb: V) -> Result<V::Answer> {
-        self.send(|reply| Work::Verb(Box::new(VerbJob { verb, answer: None, reply }))).await
+        let lost = if V::READS { Error::Unavailable } else { Error::Unknown };
+        self.send(|reply| Work::Verb(Box::new(VerbJob { verb, answer: None, reply })), lost).await
     }
 
     /// Sends the commit of a step and waits for its answer.
     pub(super) async fn step(&self, commit: Commit) -> Result<Saved> {
-        self.send(|reply| Work::Step(Step { commit, saved: false, reply })).await
+        self.send(|reply| Work::Step(Step { commit, saved: false, reply }), Error::Unknown).await
     }
 
-    async fn send<T>(&self, work: impl FnOnce(oneshot::Sender<Result<T>>) -> Work) -> Result<T> {
+    /// What the thread has taken it answers, unless it dies: then `lost` says what is known.
+    async fn send<T>(
+        &self,
+        work: impl FnOnce(oneshot::Sender<Result<T>>) -> Work,
+        lost: fn(Source) -> Error,
+    ) -> Result<T> {
         let (reply, answer) = oneshot::channel();
         let closed = || Error::Unavailable("the store is closed".into());
         self.jobs.send(work(reply)).map_err(|_| closed())?;
-        answer.await.map_err(|_| closed())?
+        answer.await.map_err(|_| lost("the store's thread has died".into()))?
     }
 
     /// Lets the thread finish what it has, and waits until it is gone.
@@ -162,4 +184,54 @@ impl Job for Nothing {
     fn answer(self: Box<Self>) {}
 
     fn fail(self: Box<Self>, _: Error) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::NodeId;
+    use crate::store::serve::Backend as _;
+    use crate::store::sqlite::{SqliteOptions, SqliteStore};
+    use crate::store::tx::Tx;
+    use crate::store::{Lease, LeaseAct, Store as _};
+    use std::time::Duration;
+    use uuid::Uuid;
+
+    const NODE: NodeId = NodeId(Uuid::from_u128(7));
+
+    /// Panics after it has written, or while it reads.
+    struct Panics<const READS: bool>;
+
+    impl<const READS: bool> Verb for Panics<READS> {
+        type Answer = ();
+        const READS: bool = READS;
+
+        async fn run<T: Tx>(&self, tx: &mut T) -> Result<()> {
+            if !READS {
+                tx.put_lease(NODE, Some(tx.now())).await?;
+            }
+            panic!("on purpose, reading: {READS}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_call_that_panics_fails_alone_and_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(SqliteOptions::new(folder.path().join("semel.db"))).await.unwrap();
+        for _ in 0..3 {
+            let other =
+                Lease { node: NodeId(Uuid::from_u128(8)), act: LeaseAct::Join(Duration::from_secs(9)) };
+            let (writes, reads, lease) = tokio::join!(
+                store.execute(Panics::<false>),
+                store.execute(Panics::<true>),
+                store.lease(other),
+            );
+            assert!(matches!(writes, Err(Error::Unavailable(_))), "{writes:?}");
+            assert!(matches!(reads, Err(Error::Unavailable(_))), "{reads:?}");
+            lease.unwrap();
+        }
+        let renewed = store.lease(Lease { node: NODE, act: LeaseAct::Renew(Duration::from_secs(9)) }).await;
+        assert!(matches!(renewed, Err(Error::NodeLost(NODE))), "rolled back: {renewed:?}");
+        store.close().await.unwrap();
+    }
 }

@@ -10,7 +10,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::SqliteOptions;
 use super::checkpoint::LOG_PAGES;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Source};
 
 /// The schema, one script per version. A new version is appended; what has been released is never changed.
 const MIGRATIONS: [&str; 1] = [include_str!("schema.sql")];
@@ -31,6 +31,10 @@ impl File {
         let path = options.path.clone();
         let lock = lock(&path)?;
         let file = Self { path, cache_bytes: options.cache_bytes, _lock: lock };
+        if fs::metadata(&file.path).is_ok_and(|found| found.len() > 0) {
+            // Before the first connection that writes, which would turn a foreign database to WAL.
+            schema_version(&file.connect_reader()?).map_err(|e| file.cannot_open(e))?;
+        }
         let mut conn = file.connect()?;
         migrate(&mut conn).map_err(|e| file.cannot_open(e))?;
         // Whoever had the file before is gone, and their leases with them.
@@ -79,7 +83,7 @@ impl File {
         -((self.cache_bytes / 1024) as i64)
     }
 
-    fn cannot_open(&self, error: crate::error::Source) -> Error {
+    fn cannot_open(&self, error: Source) -> Error {
         match error.downcast::<Error>() {
             Ok(error) => *error,
             Err(source) => Error::Open { what: self.path.display().to_string(), source },
@@ -122,7 +126,8 @@ fn lock(path: &Path) -> Result<fs::File> {
     }
 }
 
-fn migrate(conn: &mut Connection) -> Result<(), crate::error::Source> {
+/// The version of the schema, if it is one that we know.
+fn schema_version(conn: &Connection) -> Result<i64, Source> {
     let found: i64 = conn.query_row("PRAGMA user_version", [], |row| row.get(0))?;
     let id: i64 = conn.query_row("PRAGMA application_id", [], |row| row.get(0))?;
     let tables: i64 = conn.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
@@ -133,6 +138,11 @@ fn migrate(conn: &mut Connection) -> Result<(), crate::error::Source> {
     if found > known {
         return Err(Box::new(Error::NewerSchema { found, known }));
     }
+    Ok(found)
+}
+
+fn migrate(conn: &mut Connection) -> Result<(), Source> {
+    let found = schema_version(conn)?;
     for (version, script) in (1..).zip(MIGRATIONS).skip(found as usize) {
         let tx = conn.transaction()?;
         tx.execute_batch(script)?;

@@ -35,6 +35,8 @@ pub(super) struct SqliteTx {
     pub(super) now: Time,
     /// Writes so far, to hold verbs to deciding before they write.
     pub(super) writes: Cell<usize>,
+    /// Whether this transaction has deleted rows of the ledger.
+    pub(super) deleted_rows: bool,
     /// The latest row of the ledger. There is one writer, so it need not ask.
     pub(super) last_row: i64,
     pub(super) heads: Heads,
@@ -51,7 +53,7 @@ impl SqliteTx {
         let last_row = conn
             .query_row("SELECT coalesce(max(num), 0) FROM ledger", [], |row| row.get(0))
             .map_err(failed)?;
-        Ok(Self { conn, now, writes: Cell::new(0), last_row, heads: Heads::default() })
+        Ok(Self { conn, now, writes: Cell::new(0), deleted_rows: false, last_row, heads: Heads::default() })
     }
 
     fn statement(&self, sql: &str) -> Result<CachedStatement<'_>> {
@@ -88,7 +90,7 @@ impl SqliteTx {
     }
 
     /// Walks a run's ledger from its end, for as long as it is wanted.
-    fn walk(&self, num: i64, mut wanted: impl FnMut(&LedgerRow) -> bool) -> Result<Vec<(i64, LedgerRow)>> {
+    fn walk(&self, num: i64, mut wanted: impl FnMut(&LedgerRow) -> bool) -> Result<Vec<LedgerRow>> {
         let last: Option<Option<i64>> =
             self.first("SELECT last FROM heads WHERE num = ?", [num], |row| row.get(0))?;
         let mut statement = self.statement("SELECT prev, run, seq, at, entries FROM ledger WHERE num = ?")?;
@@ -97,7 +99,7 @@ impl SqliteTx {
             let (prev, row) =
                 statement.query_row([at], |row| Ok((row.get(0)?, read_ledger(row)?))).map_err(failed)?;
             next = if wanted(&row) { prev } else { None };
-            rows.push((at, row));
+            rows.push(row);
         }
         Ok(rows)
     }
@@ -286,8 +288,7 @@ impl Tx for SqliteTx {
         let mut rows = Vec::new();
         for num in nums {
             // Entry number `from` stands in the last commit with fewer entries before it.
-            let chain = self.walk(*num, |row| row.seq >= from)?;
-            rows.extend(chain.into_iter().rev().map(|(_, row)| row));
+            rows.extend(self.walk(*num, |row| row.seq >= from)?.into_iter().rev());
         }
         Ok(rows)
     }
@@ -298,7 +299,7 @@ impl Tx for SqliteTx {
             left = left.saturating_sub(1);
             left > 0
         };
-        Ok(self.walk(num, wanted)?.into_iter().map(|(_, row)| row).collect())
+        self.walk(num, wanted)
     }
 
     async fn arrive(&mut self, num: i64, message: &Message) -> Result<Option<u64>> {
@@ -328,6 +329,16 @@ impl Tx for SqliteTx {
             rows.extend(self.all(sql, [num], read)?);
         }
         Ok(rows)
+    }
+
+    async fn arrived(&mut self, num: i64, arrivals: &[u64]) -> Result<Vec<u64>> {
+        let sql = "SELECT arrival FROM inbox WHERE run = ? AND arrival = ?";
+        let mut there = Vec::new();
+        // A number that SQLite does not have is not there.
+        for arrival in arrivals.iter().filter_map(|arrival| i64::try_from(*arrival).ok()) {
+            there.extend(self.first(sql, [num, arrival], |row| row.get::<_, u64>(0))?);
+        }
+        Ok(there)
     }
 
     async fn consume(&mut self, num: i64, arrival: u64) -> Result<bool> {
@@ -488,8 +499,13 @@ impl Tx for SqliteTx {
     }
 
     async fn forget_history(&mut self, num: i64, next: Time) -> Result<()> {
-        for (row, _) in self.walk(num, |_| true)? {
-            self.write("DELETE FROM ledger WHERE num = ?", [row])?;
+        self.deleted_rows = true;
+        // Row by row, without reading the entries: a history may be larger than the memory.
+        let mut last: Option<i64> =
+            self.first("SELECT last FROM heads WHERE num = ?", [num], |row| row.get(0))?.flatten();
+        while let Some(row) = last {
+            let sql = "DELETE FROM ledger WHERE num = ? RETURNING prev";
+            last = self.first(sql, [row], |row| row.get(0))?.flatten();
         }
         for table in ["inbox", "receipts", "calls"] {
             self.write(&format!("DELETE FROM {table} WHERE run = ?"), [num])?;

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::SqliteOptions;
 use super::checkpoint::Checkpoints;
-use super::job::{Jobs, Queue, Step, Work, queue};
+use super::job::{Answers, Jobs, Queue, Step, Work, queue};
 use super::open::File;
 use super::steps::{Entries, Steps};
 use super::tx::{SqliteTx, failed};
@@ -57,8 +57,6 @@ enum Ended {
 
 /// By what a transaction is found again.
 enum Mark {
-    /// It was never to be committed.
-    None,
     /// By its last row in the ledger: almost every transaction has one, so the mark costs nothing.
     Row(i64),
     /// By an id of its own.
@@ -127,8 +125,8 @@ impl Writer {
         if batch.len() <= FEW {
             return batch.drain(..).for_each(Work::answer);
         }
-        let jobs = std::mem::take(batch);
-        self.runtime.spawn(async move { jobs.into_iter().for_each(Work::answer) });
+        let answers = Answers(std::mem::take(batch));
+        self.runtime.spawn(async move { drop(answers) });
     }
 
     /// One transaction. A COMMIT that fails is looked up, and tried again if it certainly did not take place.
@@ -142,7 +140,12 @@ impl Writer {
             }
             last = match self.attempt(batch) {
                 Ok(ended) => return ended,
-                Err((mark, error)) => self.look_up(&mark, error),
+                Err((Some(mark), error)) => self.look_up(&mark, error),
+                Err((None, error)) => {
+                    tracing::warn!(%error, "a transaction failed before its commit; reopening the file");
+                    self.tx = None;
+                    Ended::Not(error)
+                }
             };
             match last {
                 Ended::Not(_) => {}
@@ -152,21 +155,30 @@ impl Writer {
         last
     }
 
-    /// Runs the jobs and commits. An error comes with the mark under which the transaction is to be looked up.
-    fn attempt(&mut self, batch: &mut [Work]) -> Result<Ended, (Mark, Error)> {
+    /// Runs the jobs and commits. An error comes with the mark under which the transaction is to be looked up; without
+    /// one it came before COMMIT, and the transaction certainly did not take place.
+    fn attempt(&mut self, batch: &mut [Work]) -> Result<Ended, (Option<Mark>, Error)> {
         let tx = self.tx.as_mut().expect("opened before an attempt");
         let before = tx.last_row;
         tx.now = self.clock.now();
         tx.writes.set(0);
-        execute(&tx.conn, "BEGIN IMMEDIATE").map_err(|e| (Mark::None, e))?;
-        let sound = run(tx, batch).map_err(|e| (Mark::None, e))?;
+        tx.deleted_rows = false;
+        execute(&tx.conn, "BEGIN IMMEDIATE").map_err(|e| (None, e))?;
+        let sound = run(tx, batch).map_err(|e| (None, e))?;
         if !sound || tx.writes.get() == 0 {
-            tx.heads.forget_all();
-            let ended = if sound { Ended::Committed } else { Ended::Unsound };
-            return execute(&tx.conn, "ROLLBACK").map(|()| ended).map_err(|e| (Mark::None, e));
+            if !sound {
+                tx.heads.forget_all();
+            }
+            // The answers do not depend on it: SQLite may have rolled back by itself, and closing does it in any case.
+            if execute(&tx.conn, "ROLLBACK").is_err() {
+                self.tx = None;
+            }
+            return Ok(if sound { Ended::Committed } else { Ended::Unsound });
         }
-        let mark = if tx.last_row > before { Mark::Row(tx.last_row) } else { Mark::Id(self.clock.uuid()) };
-        self.commit(&mark).map(|()| Ended::Committed).map_err(|e| (mark, e))
+        // A row that the same transaction deletes again would not be found.
+        let by_row = tx.last_row > before && !tx.deleted_rows;
+        let mark = if by_row { Mark::Row(tx.last_row) } else { Mark::Id(self.clock.uuid()) };
+        self.commit(&mark).map(|()| Ended::Committed).map_err(|e| (Some(mark), e))
     }
 
     fn commit(&mut self, mark: &Mark) -> Result<()> {
@@ -192,7 +204,6 @@ impl Writer {
         }
         let conn = &self.tx.as_ref().expect("just opened").conn;
         let found: rusqlite::Result<bool> = match mark {
-            Mark::None => Ok(false),
             Mark::Row(row) => {
                 let sql = "SELECT EXISTS (SELECT 1 FROM ledger WHERE num = ?)";
                 conn.query_row(sql, [row], |row| row.get(0))

@@ -67,7 +67,8 @@ impl Commit {
         if self.consumed.is_empty() {
             return Ok(());
         }
-        let mut there: HashSet<u64> = tx.inboxes(&[self.num]).await?.iter().map(|row| row.arrival).collect();
+        // Only these, not the whole inbox: it may be long, and is consumed one by one.
+        let mut there: HashSet<u64> = tx.arrived(self.num, &self.consumed).await?.into_iter().collect();
         match self.consumed.iter().find(|arrival| !there.remove(arrival)) {
             None => Ok(()),
             Some(arrival) => {

@@ -3,7 +3,7 @@
 use super::driver::failure;
 use super::world::{STRANGER, World, code, payload, refused, visit};
 use crate::error::Error;
-use crate::id::RunId;
+use crate::id::{RunId, WorkspaceId};
 use crate::rules::control::{Action, Control};
 use crate::rules::entry::{Class, Entry, Outcome, Resolution, RestartFrom};
 use crate::rules::ledger::Record;
@@ -20,6 +20,7 @@ promises![
     a_call_repeated_under_its_id_is_absorbed_and_counted,
     a_call_id_stands_for_one_call,
     a_refused_call_burns_no_id,
+    a_call_of_any_length_may_have_an_id,
     an_action_may_ask_for_a_version,
     an_action_on_an_unknown_or_a_strangers_run_is_not_found,
     a_restart_from_the_failure_keeps_results,
@@ -37,6 +38,17 @@ promises![
 
 fn cancel() -> Action {
     Action::Cancel { reason: "no longer wanted".to_owned() }
+}
+
+/// What is hashed of a call, and what is kept of one that was absorbed, has no bound of its own to run into.
+async fn a_call_of_any_length_may_have_an_id(world: World) {
+    let run = world.start("k").await.run.id();
+    let long = || Action::Cancel { reason: "\"".repeat(2 * 1024 * 1024) };
+    assert!(world.control_as("c", run, long()).await.unwrap().changed);
+    assert!(!world.control_as("c", run, long()).await.unwrap().changed, "the same call again");
+    let receipts = world.store().receipts(WorkspaceId::DEFAULT, run).await.unwrap();
+    assert!(receipts[0].1.recent[0].detail.len() < 2_000, "in short");
+    assert!(world.start("another").await.created(), "and the store goes on");
 }
 
 const RESTART: Action = Action::Restart(RestartFrom::Failure);
