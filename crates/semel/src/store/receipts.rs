@@ -24,7 +24,11 @@ struct Pending {
 
 /// The receipts that are not written yet.
 #[derive(Debug, Default)]
-pub(crate) struct ReceiptBuffer(Mutex<Pending>);
+pub(crate) struct ReceiptBuffer {
+    pending: Mutex<Pending>,
+    /// Held by whoever writes. What is being written is in neither place, so whoever wants all of them waits for it.
+    writing: tokio::sync::Mutex<()>,
+}
 
 impl ReceiptBuffer {
     /// Adds one. True if the caller is to see to it that they are written.
@@ -32,6 +36,11 @@ impl ReceiptBuffer {
         let mut pending = self.lock();
         merge(&mut pending.receipts, (num, kind), Receipts::one(absorbed));
         !std::mem::replace(&mut pending.scheduled, true)
+    }
+
+    /// Waits for one's turn to write.
+    pub(crate) async fn writing(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.writing.lock().await
     }
 
     /// Takes all of them out, to write them.
@@ -52,7 +61,7 @@ impl ReceiptBuffer {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Pending> {
         // The map is whole after every statement, so a panic elsewhere does not spoil it.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

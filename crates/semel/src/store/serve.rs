@@ -57,6 +57,7 @@ fn absorb<B: Backend>(store: &B, num: i64, kind: ReceiptKind, detail: String) {
 }
 
 async fn flush<B: Backend>(store: &B) -> Result<()> {
+    let _turn = store.buffer().writing().await;
     let receipts = store.buffer().take();
     if receipts.is_empty() {
         return Ok(());

@@ -20,7 +20,13 @@ use tokio::runtime::{Builder, Runtime};
 fn main() -> ExitCode {
     #[cfg(all(feature = "sqlite", feature = "postgres"))]
     if let Some(played) = processes::play() {
-        return played.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
+        return match played {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(failed) => {
+                eprintln!("{failed:?}");
+                ExitCode::FAILURE
+            }
+        };
     }
     if cfg!(feature = "postgres") && std::env::var_os("SEMEL_TEST_POSTGRES").is_none() {
         return again_with_postgres();

@@ -26,6 +26,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test("processes::what_was_answered_survives_sigkill_on_sqlite", survives_sigkill),
         Trial::test("processes::a_second_process_on_the_same_file_is_refused", second_process),
         Trial::test("processes::equal_starts_of_two_processes_make_one_run_on_postgres", equal_starts),
+        Trial::test("processes::every_answer_is_true_while_postgres_crashes", postgres_crashes),
     ]
 }
 
@@ -36,6 +37,7 @@ pub(crate) fn play() -> Option<Test> {
         "commit" => run(commit_until_killed(&place)),
         "open" => run(open(&place)),
         "start" => run(start_many(&place)),
+        "outlive" => run(outlive_crashes()),
         other => Err(format!("no role {other}").into()),
     })
 }
@@ -181,5 +183,75 @@ fn equal_starts() -> Test {
     assert_eq!(parsed[0].0, parsed[1].0, "both have the same run, and only that");
     let created: usize = parsed.iter().filter_map(|(_, n)| n.parse::<usize>().ok()).sum();
     assert_eq!(created, 1, "{said:?}");
+    Ok(())
+}
+
+/// Commits of many runs go on while the server is stopped like by kill -9 and started again, three times. An answer of
+/// `Saved` is there afterwards; after `Unavailable` the very same commit succeeds, which it could not if it had been
+/// written; `Unknown` does not occur, because the server comes back.
+async fn outlive_crashes() -> Test {
+    let (url, ctl) = (std::env::var("SEMEL_TEST_POSTGRES")?, std::env::var("SEMEL_TEST_POSTGRES_CTL")?);
+    let store: Arc<dyn Store> = Arc::new(PostgresStore::open(PostgresOptions::new(url)).await?);
+    let node = NodeId(SystemClock::new().uuid());
+    store.lease(Lease { node, act: LeaseAct::Join(Duration::from_hours(1)) }).await?;
+    let (progress, mut done) = tokio::sync::mpsc::unbounded_channel();
+    let (stop, stopped) = tokio::sync::watch::channel(false);
+    let mut tasks = tokio::task::JoinSet::new();
+    for caller in 0..64 {
+        let started = start(&*store, &format!("k{caller}"), Some(node)).await?;
+        let mut ledger = Ledger::read(started.run, started.entries)?;
+        let (store, progress, stopped) = (store.clone(), progress.clone(), stopped.clone());
+        tasks.spawn(async move {
+            for n in 0.. {
+                if *stopped.borrow() {
+                    break;
+                }
+                record_step(&mut ledger, &format!("step-{n}")).expect("a new path");
+                let commit = ledger.commit().expect("one entry");
+                let saved = loop {
+                    match store.commit(commit.clone()).await {
+                        Ok(saved) => break saved,
+                        Err(semel::Error::Unavailable(_)) => tokio::task::yield_now().await,
+                        Err(other) => panic!("{} {other}", ledger.run().id()),
+                    }
+                };
+                assert_eq!(saved.version, ledger.run().state.version);
+                progress.send(()).expect("the test counts");
+            }
+            ledger
+        });
+    }
+    for _ in 0..3 {
+        for _ in 0..2_000 {
+            done.recv().await.ok_or("the callers have ended")?;
+        }
+        let crashed = tokio::process::Command::new(&ctl).arg("crash").status().await?;
+        assert!(crashed.success());
+    }
+    stop.send(true)?;
+    while let Some(ledger) = tasks.join_next().await {
+        let run = ledger?.run().clone();
+        let entries = store.ledger(WorkspaceId::DEFAULT, run.id(), 1).await?;
+        let numbers: Vec<_> = entries.iter().map(|n| n.number).collect();
+        assert_eq!(
+            numbers,
+            (1..=run.state.version).collect::<Vec<_>>(),
+            "what was answered, no gap, none twice"
+        );
+    }
+    store.close().await?;
+    Ok(())
+}
+
+/// On a server of its own: the other tests need theirs.
+fn postgres_crashes() -> Test {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/with-postgres");
+    let ended = Command::new(script)
+        .arg(std::env::current_exe()?)
+        .env_remove("SEMEL_TEST_POSTGRES")
+        .env(ROLE, "outlive")
+        .env(PLACE, "")
+        .status()?;
+    assert!(ended.success(), "see above for what went wrong");
     Ok(())
 }

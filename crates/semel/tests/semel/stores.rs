@@ -104,7 +104,12 @@ mod postgres {
             let url =
                 std::env::var("SEMEL_TEST_POSTGRES").expect("main has seen to it that there is a server");
             let options = PostgresOptions {
-                schema: Some(format!("case_{}", CASES.fetch_add(1, Ordering::Relaxed))),
+                // A server that was not started for us may have seen other runs of this program.
+                schema: Some(format!(
+                    "case_{}_{}",
+                    std::process::id(),
+                    CASES.fetch_add(1, Ordering::Relaxed)
+                )),
                 clock: PgClock::Given(clock),
                 // Hundreds of cases share one server.
                 connections: 8,

@@ -282,3 +282,53 @@ impl Job {
         drop(self.reply.send(Ok(Saved { version, settled: Vec::new() })));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Time;
+    use crate::id::RunId;
+    use crate::rules::status::Status;
+
+    fn job(num: i64, expected: u64, status: Status) -> Job {
+        let commit = Commit {
+            num,
+            run: RunId(uuid::Uuid::from_u128(num as u128)),
+            expected,
+            count: 2,
+            content: Content::Ready(format!("[{num}]")),
+            status,
+            due: Some(Time(7)),
+            seen: 3,
+            not_before: None,
+            consumed: Vec::new(),
+            closed: Vec::new(),
+            outcome: None,
+        };
+        Job { commit, reply: oneshot::channel().0 }
+    }
+
+    #[test]
+    fn a_batch_is_in_order_and_takes_the_first_commit_of_a_run() {
+        let jobs = [
+            job(9, 4, Status::Running),
+            job(2, 1, Status::Waiting),
+            job(5, 1, Status::Running),
+            job(9, 6, Status::Running),
+        ];
+        let batch = Batch::of(&jobs);
+        assert_eq!(batch.order, [(2, 1), (5, 2), (9, 0)]);
+        assert_eq!((&batch.steps.nums, &batch.steps.versions), (&vec![5, 9], &vec![3, 6]));
+        assert_eq!((&batch.others.nums, &batch.moves.dues), (&vec![2], &vec![Some(7)]));
+        assert_eq!(batch.steps.entries, ["[5]", "[9]"]);
+    }
+
+    #[test]
+    fn what_is_not_in_the_answer_is_not_saved() {
+        let jobs = [job(9, 4, Status::Running), job(2, 1, Status::Running), job(9, 6, Status::Running)];
+        let batch = Batch::of(&jobs);
+        assert_eq!(batch.saved(vec![9, 2], jobs.len()), [true, true, false], "the second of 9 was not sent");
+        assert_eq!(batch.saved(vec![9], jobs.len()), [true, false, false]);
+        assert_eq!(batch.saved(Vec::new(), jobs.len()), [false, false, false]);
+    }
+}

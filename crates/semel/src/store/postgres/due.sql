@@ -28,6 +28,6 @@ r AS (
         WHERE q.workspace = wanted.workspace AND q.workflow = wanted.workflow AND q.due <= $3::bigint
         ORDER BY q.due, q.num
         LIMIT wanted.many
-        FOR UPDATE SKIP LOCKED
+        FOR NO KEY UPDATE SKIP LOCKED
     ) l
 )

@@ -53,7 +53,7 @@ pub(super) const TAIL: usize = 4;
 macro_rules! lookup {
     ($from:literal) => {
         Lookup {
-            locked: select_run!(concat!($from, " FOR UPDATE OF r")),
+            locked: select_run!(concat!($from, " FOR NO KEY UPDATE OF r")),
             read: concat!(
                 "SELECT f.*, ",
                 clock!(),

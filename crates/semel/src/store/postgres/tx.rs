@@ -1,4 +1,5 @@
-//! The rows in PostgreSQL. What is locked is locked by `FOR UPDATE`, a run always before its tokens and its key.
+//! The rows in PostgreSQL. A run is always locked before its tokens and its key; `NO KEY UPDATE` is what an UPDATE takes
+//! too, and lets receipts be added meanwhile.
 //!
 //! Every statement runs READ COMMITTED and sees what is committed when it begins. So after a lock has been waited for,
 //! what was read before it is read again, or the write carries its guard.
@@ -216,7 +217,8 @@ impl Tx for PgTx<'_> {
     }
 
     async fn open_children(&mut self, parent: RunId) -> Result<Vec<Run>> {
-        let open = select_run!("FROM runs r WHERE r.parent = $1 AND r.status < 4 ORDER BY r.num FOR UPDATE");
+        let open =
+            select_run!("FROM runs r WHERE r.parent = $1 AND r.status < 4 ORDER BY r.num FOR NO KEY UPDATE");
         self.rows(open, &[&parent.0]).await?.iter().map(rows::run_of).collect()
     }
 
@@ -392,7 +394,7 @@ impl Tx for PgTx<'_> {
     }
 
     async fn delete_expired_once(&mut self, limit: usize) -> Result<usize> {
-        self.sweep_marks(limit).await?;
+        self.sweep_marks().await?;
         self.sweep_once(limit).await
     }
 

@@ -61,8 +61,7 @@ impl Checkpoints {
     pub(super) fn between_batches(&self, conn: &Connection) {
         if self.bulk_done.swap(false, Ordering::Acquire) {
             carry_over(conn);
-        } else if self.log_pages.load(Ordering::Relaxed)
-            > std::env::var("LP").ok().and_then(|s| s.parse().ok()).unwrap_or(LOG_PAGES)
+        } else if self.log_pages.load(Ordering::Relaxed) > LOG_PAGES
             && !self.running.swap(true, Ordering::Acquire)
         {
             let wake = self.wake.as_ref().expect("taken only when dropped");

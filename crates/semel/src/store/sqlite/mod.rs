@@ -11,6 +11,7 @@ mod open;
 mod reader;
 mod steps;
 mod tx;
+mod values;
 mod writer;
 
 use std::path::PathBuf;
@@ -33,7 +34,7 @@ pub struct SqliteOptions {
     pub path: PathBuf,
     /// Where time comes from.
     pub clock: Arc<dyn Clock>,
-    /// Memory for cached pages of the writer.
+    /// Memory for cached pages, once for the writer and once for the reader.
     pub cache_bytes: usize,
     /// A fault to inject into the next COMMIT, asked for before each.
     #[cfg(feature = "testing")]
@@ -41,12 +42,12 @@ pub struct SqliteOptions {
 }
 
 impl SqliteOptions {
-    /// The defaults: the machine's clock, 64 MiB of cache.
+    /// The defaults: the machine's clock, 32 MiB of cache each.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
             clock: Arc::new(SystemClock::new()),
-            cache_bytes: 64 * 1024 * 1024,
+            cache_bytes: 32 * 1024 * 1024,
             #[cfg(feature = "testing")]
             commit_fault: None,
         }

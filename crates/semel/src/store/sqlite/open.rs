@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use super::SqliteOptions;
@@ -47,13 +48,14 @@ impl File {
             | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let conn = Connection::open_with_flags(&self.path, flags).map_err(|e| self.cannot_open(e.into()))?;
         let pragmas = || -> rusqlite::Result<()> {
+            settle_plans(&conn)?;
             conn.busy_timeout(Duration::from_secs(10))?;
             conn.pragma_update(None, "journal_mode", "wal")?;
             conn.pragma_update(None, "synchronous", "full")?;
             // Checkpoints are made beside the writer, not in its way.
             conn.pragma_update(None, "wal_autocheckpoint", 0)?;
             conn.pragma_update(None, "temp_store", "memory")?;
-            conn.pragma_update(None, "cache_size", -((self.cache_bytes / 1024) as i64))
+            conn.pragma_update(None, "cache_size", self.cache_kib())
         };
         pragmas().map_err(|e| self.cannot_open(e.into()))?;
         Ok(conn)
@@ -63,8 +65,18 @@ impl File {
     pub(super) fn connect_reader(&self) -> Result<Connection> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let conn = Connection::open_with_flags(&self.path, flags).map_err(|e| self.cannot_open(e.into()))?;
-        conn.busy_timeout(Duration::from_secs(10)).map_err(|e| self.cannot_open(e.into()))?;
+        let settings = || -> rusqlite::Result<()> {
+            settle_plans(&conn)?;
+            conn.busy_timeout(Duration::from_secs(10))?;
+            conn.pragma_update(None, "cache_size", self.cache_kib())
+        };
+        settings().map_err(|e| self.cannot_open(e.into()))?;
         Ok(conn)
+    }
+
+    /// As SQLite wants it: negative for a size instead of a number of pages.
+    fn cache_kib(&self) -> i64 {
+        -((self.cache_bytes / 1024) as i64)
     }
 
     fn cannot_open(&self, error: crate::error::Source) -> Error {
@@ -73,6 +85,11 @@ impl File {
             Err(source) => Error::Open { what: self.path.display().to_string(), source },
         }
     }
+}
+
+/// Without it SQLite plans a statement anew whenever other values are bound to it, which takes longer than the statement.
+fn settle_plans(conn: &Connection) -> rusqlite::Result<()> {
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(drop)
 }
 
 /// Gives the write-ahead log its blocks beforehand, so that commits write over them and need not lengthen the file. SQLite

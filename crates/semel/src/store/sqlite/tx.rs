@@ -1,13 +1,12 @@
 //! The rows in SQLite. One connection, one transaction at a time; nothing here waits or decides.
 
 use std::cell::Cell;
-use std::fmt::Write as _;
 
-use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
+use rusqlite::types::FromSqlError;
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, Row, params};
-use uuid::Uuid;
 
 use super::steps::{Entries, Heads, Steps};
+use super::values::{Id, Json, Text};
 use crate::clock::Time;
 use crate::error::{Error, Result};
 use crate::id::{NodeId, RunId, WorkspaceId};
@@ -249,13 +248,25 @@ impl Tx for SqliteTx {
     }
 
     async fn list(&mut self, query: &Query) -> Result<Vec<Run>> {
-        let mut sql = format!("SELECT {RUN} FROM {RUNS} WHERE workspace = ?1 AND num < ?2");
-        if let Some(status) = query.status {
-            // Spelt out, so that the planner sees that the partial index applies.
-            write!(sql, " AND status = {}", status.code()).expect("a String takes every write");
-        }
-        sql +=
-            " AND (?3 IS NULL OR workflow = ?3) AND (?4 IS NULL OR created >= ?4) ORDER BY num DESC LIMIT ?5";
+        // Rare states have an index, which the planner does not choose by itself: it knows nothing of how rare they are.
+        let index = match query.status {
+            Some(Status::Paused | Status::Failed | Status::Cancelled | Status::TimedOut) => {
+                "INDEXED BY runs_rare"
+            }
+            _ => "",
+        };
+        let status = match query.status {
+            // The index's own condition has to stand there word for word.
+            Some(status) if !index.is_empty() => {
+                format!("AND status IN (3, 5, 6, 7) AND status = {}", status.code())
+            }
+            Some(status) => format!("AND status = {}", status.code()),
+            None => String::new(),
+        };
+        let sql = format!(
+            "SELECT {RUN} FROM runs {index} JOIN heads USING (num) WHERE workspace = ?1 AND num < ?2 {status} \
+             AND (?3 IS NULL OR workflow = ?3) AND (?4 IS NULL OR created >= ?4) ORDER BY num DESC LIMIT ?5"
+        );
         let (workflow, before) =
             (query.workflow.as_ref().map(Name::as_str), query.before.unwrap_or(i64::MAX));
         self.all(&sql, params![query.workspace, before, workflow, query.since, query.limit as i64], read_run)
@@ -522,95 +533,3 @@ fn read_receipts(row: &Row<'_>) -> rusqlite::Result<(ReceiptKind, Receipts)> {
     };
     Ok((kind, receipts))
 }
-
-/// An id as 16 bytes.
-struct Id(Uuid);
-
-impl FromSql for Id {
-    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
-        Uuid::from_slice(value.as_blob()?).map(Self).map_err(FromSqlError::other)
-    }
-}
-
-/// A checked text.
-struct Text<T>(T);
-
-/// What is read from a text column.
-trait Stored: Sized {
-    fn stored(text: &str) -> Result<Self>;
-}
-
-impl Stored for Name {
-    fn stored(text: &str) -> Result<Self> {
-        Ok(Self::new(text)?)
-    }
-}
-
-impl Stored for Key {
-    fn stored(text: &str) -> Result<Self> {
-        Ok(Self::new(text)?)
-    }
-}
-
-impl Stored for Label {
-    fn stored(text: &str) -> Result<Self> {
-        Ok(Self::new(text)?)
-    }
-}
-
-impl Stored for Payload {
-    fn stored(text: &str) -> Result<Self> {
-        Ok(Self::parse(text)?)
-    }
-}
-
-impl Stored for Visit {
-    fn stored(text: &str) -> Result<Self> {
-        Self::parse(text).ok_or_else(|| Error::Validation(format!("{text:?} is not a visit")))
-    }
-}
-
-impl<T: Stored> FromSql for Text<T> {
-    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
-        T::stored(value.as_str()?).map(Self).map_err(FromSqlError::other)
-    }
-}
-
-/// A list kept as JSON.
-struct Json<T>(T);
-
-impl<T: serde::de::DeserializeOwned> FromSql for Json<T> {
-    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
-        serde_json::from_str(value.as_str()?).map(Self).map_err(FromSqlError::other)
-    }
-}
-
-impl FromSql for Status {
-    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
-        i16::column_result(value).and_then(|code| Self::from_code(code).ok_or(FromSqlError::InvalidType))
-    }
-}
-
-impl ToSql for Status {
-    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
-        Ok(self.code().into())
-    }
-}
-
-impl ToSql for Time {
-    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
-        Ok(self.0.into())
-    }
-}
-
-macro_rules! id_to_sql {
-    ($($id:ty),*) => {$(
-        impl ToSql for $id {
-            fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
-                Ok(ToSqlOutput::Borrowed(ValueRef::Blob(self.0.as_bytes())))
-            }
-        }
-    )*};
-}
-
-id_to_sql!(RunId, WorkspaceId, NodeId);

@@ -1,0 +1,104 @@
+//! How values stand in columns.
+
+use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
+use uuid::Uuid;
+
+use crate::clock::Time;
+use crate::error::{Error, Result};
+use crate::id::{NodeId, RunId, WorkspaceId};
+use crate::rules::json::Payload;
+use crate::rules::key::{Key, Label};
+use crate::rules::path::{Name, Visit};
+use crate::rules::status::Status;
+
+/// An id as 16 bytes.
+pub(super) struct Id(pub(super) Uuid);
+
+impl FromSql for Id {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        Uuid::from_slice(value.as_blob()?).map(Self).map_err(FromSqlError::other)
+    }
+}
+
+/// A checked text.
+pub(super) struct Text<T>(pub(super) T);
+
+/// What is read from a text column.
+pub(super) trait Stored: Sized {
+    fn stored(text: &str) -> Result<Self>;
+}
+
+impl Stored for Name {
+    fn stored(text: &str) -> Result<Self> {
+        Ok(Self::new(text)?)
+    }
+}
+
+impl Stored for Key {
+    fn stored(text: &str) -> Result<Self> {
+        Ok(Self::new(text)?)
+    }
+}
+
+impl Stored for Label {
+    fn stored(text: &str) -> Result<Self> {
+        Ok(Self::new(text)?)
+    }
+}
+
+impl Stored for Payload {
+    fn stored(text: &str) -> Result<Self> {
+        Ok(Self::parse(text)?)
+    }
+}
+
+impl Stored for Visit {
+    fn stored(text: &str) -> Result<Self> {
+        Self::parse(text).ok_or_else(|| Error::Validation(format!("{text:?} is not a visit")))
+    }
+}
+
+impl<T: Stored> FromSql for Text<T> {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        T::stored(value.as_str()?).map(Self).map_err(FromSqlError::other)
+    }
+}
+
+/// A list kept as JSON.
+pub(super) struct Json<T>(pub(super) T);
+
+impl<T: serde::de::DeserializeOwned> FromSql for Json<T> {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        serde_json::from_str(value.as_str()?).map(Self).map_err(FromSqlError::other)
+    }
+}
+
+impl FromSql for Status {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        i16::column_result(value).and_then(|code| Self::from_code(code).ok_or(FromSqlError::InvalidType))
+    }
+}
+
+impl ToSql for Status {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(self.code().into())
+    }
+}
+
+impl ToSql for Time {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(self.0.into())
+    }
+}
+
+macro_rules! id_to_sql {
+    ($($id:ty),*) => {$(
+        impl ToSql for $id {
+            fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+                Ok(ToSqlOutput::Borrowed(ValueRef::Blob(self.0.as_bytes())))
+            }
+        }
+    )*};
+}
+
+id_to_sql!(RunId, WorkspaceId, NodeId);
