@@ -2,15 +2,14 @@
 //! pool. The same tables, the same guard, the same bytes.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
 use tokio_postgres::{Client, NoTls, Statement};
 
 use crate::Anything;
-use crate::report::{Latencies, Rate};
+use crate::report::Rate;
+use crate::turns::under_load;
 
 const CONNECTIONS: usize = 16;
 
@@ -48,16 +47,12 @@ pub(crate) async fn one_statement_per_step(url: &str, callers: usize, time: Dura
     }
     let next = std::sync::Mutex::new((0..CONNECTIONS).collect());
     let pool = Arc::new(Pool { clients, free: Semaphore::new(CONNECTIONS), next });
-    let stop = Arc::new(AtomicBool::new(false));
     let entries: Arc<str> = "x".repeat(140).into();
-    let mut tasks = JoinSet::new();
-    let begun = Instant::now();
-    for run in 0..callers as i64 {
-        let (pool, stop, entries) = (pool.clone(), stop.clone(), entries.clone());
-        tasks.spawn(async move {
-            let (mut latencies, mut version) = (Latencies::default(), 0i64);
-            while !stop.load(Ordering::Relaxed) {
-                let asked = Instant::now();
+    let rate = under_load(callers, time, |run, mut turns| {
+        let (pool, entries, run) = (pool.clone(), entries.clone(), run as i64);
+        async move {
+            let mut version = 0i64;
+            while turns.begin() {
                 let permit = pool.free.acquire().await.expect("never closed");
                 let at = pool.next.lock().expect("no panic inside").pop().expect("a permit is a client");
                 let (client, statement) = &pool.clients[at];
@@ -66,17 +61,10 @@ pub(crate) async fn one_statement_per_step(url: &str, callers: usize, time: Dura
                 drop(permit);
                 assert_eq!(saved, 1, "nobody else writes to this run");
                 version += 2;
-                latencies.add(asked.elapsed());
+                turns.end();
             }
-            Ok::<_, tokio_postgres::Error>(latencies)
-        });
-    }
-    tokio::time::sleep(time).await;
-    stop.store(true, Ordering::Relaxed);
-    let elapsed = begun.elapsed();
-    let mut all = Latencies::default();
-    while let Some(latencies) = tasks.join_next().await {
-        all.merge(&latencies??);
-    }
-    Ok(all.rate(elapsed))
+            Ok::<_, tokio_postgres::Error>(turns)
+        }
+    });
+    Ok(rate.await?)
 }

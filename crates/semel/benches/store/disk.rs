@@ -4,14 +4,12 @@
 use std::fs::File;
 use std::io::Write as _;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinSet;
 
 use crate::report::{Latencies, Rate};
+use crate::turns::under_load;
 
 /// About what the two entries of a step take.
 const RECORD: [u8; 140] = [b'x'; 140];
@@ -37,7 +35,9 @@ pub(crate) async fn grouped(folder: &Path, callers: usize, time: Duration) -> st
         let (mut batch, mut bytes) = (Vec::new(), Vec::new());
         while records.blocking_recv_many(&mut batch, 8_192) > 0 {
             bytes.clear();
-            batch.iter().for_each(|(record, _)| bytes.extend_from_slice(record));
+            for (record, _) in &batch {
+                bytes.extend_from_slice(record);
+            }
             file.write_all(&bytes)?;
             file.sync_data()?;
             for (_, reply) in batch.drain(..) {
@@ -46,31 +46,20 @@ pub(crate) async fn grouped(folder: &Path, callers: usize, time: Duration) -> st
         }
         Ok(())
     });
-    let stop = Arc::new(AtomicBool::new(false));
-    let mut tasks = JoinSet::new();
-    let begun = Instant::now();
-    for _ in 0..callers {
-        let (sender, stop) = (sender.clone(), stop.clone());
-        tasks.spawn(async move {
-            let mut latencies = Latencies::default();
-            while !stop.load(Ordering::Relaxed) {
-                let asked = Instant::now();
+    let rate = under_load(callers, time, |_, mut turns| {
+        let sender = sender.clone();
+        async move {
+            while turns.begin() {
                 let (reply, answer) = oneshot::channel();
                 sender.send((RECORD.into(), reply)).expect("the writer is there");
                 answer.await.expect("the writer answers");
-                latencies.add(asked.elapsed());
+                turns.end();
             }
-            latencies
-        });
-    }
+            Ok::<_, std::io::Error>(turns)
+        }
+    });
+    let rate = rate.await?;
     drop(sender);
-    tokio::time::sleep(time).await;
-    stop.store(true, Ordering::Relaxed);
-    let elapsed = begun.elapsed();
-    let mut all = Latencies::default();
-    while let Some(latencies) = tasks.join_next().await {
-        all.merge(&latencies.expect("a caller does not panic"));
-    }
     writer.join().expect("the writer does not panic")?;
-    Ok(all.rate(elapsed))
+    Ok(rate)
 }

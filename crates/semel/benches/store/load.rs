@@ -1,8 +1,8 @@
 //! The loads: callers that each await their answer before they ask again.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use semel::Result;
 use semel::clock::{Clock, SystemClock};
@@ -16,7 +16,8 @@ use semel::rules::start::Start;
 use semel::store::{Lease, LeaseAct, Store};
 use tokio::task::JoinSet;
 
-use crate::report::{Latencies, Rate};
+use crate::report::Rate;
+use crate::turns::under_load;
 
 /// A store under load.
 #[derive(Clone)]
@@ -31,7 +32,7 @@ impl Load {
     pub(crate) async fn new(store: Arc<dyn Store>) -> Result<Self> {
         let clock = Arc::new(SystemClock::new());
         let node = NodeId(clock.uuid());
-        store.lease(Lease { node, act: LeaseAct::Join(Duration::from_secs(24 * 3600)) }).await?;
+        store.lease(Lease { node, act: LeaseAct::Join(Duration::from_hours(24)) }).await?;
         let result = Payload::parse(r#"{"charge":"ch_0123456789"}"#)?;
         Ok(Self { store, clock, node, result })
     }
@@ -58,32 +59,20 @@ impl Load {
             starting.spawn(async move { load.driven().await });
         }
         let runs = starting.join_all().await.into_iter().collect::<Result<Vec<_>>>()?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let mut tasks = JoinSet::new();
-        let begun = Instant::now();
-        for mut run in runs {
-            let (load, stop) = (self.clone(), stop.clone());
-            tasks.spawn(async move {
-                let mut latencies = Latencies::default();
-                for n in 1.. {
-                    if stop.load(Ordering::Relaxed) {
-                        break;
-                    }
-                    let asked = Instant::now();
+        let mut runs = runs.into_iter();
+        under_load(callers, time, |_, mut turns| {
+            let (load, mut run) = (self.clone(), runs.next().expect("one for each caller"));
+            async move {
+                let mut n = 0;
+                while turns.begin() {
+                    n += 1;
                     load.step(&mut run, n).await?;
-                    latencies.add(asked.elapsed());
+                    turns.end();
                 }
-                Ok::<_, semel::Error>(latencies)
-            });
-        }
-        tokio::time::sleep(time).await;
-        stop.store(true, Ordering::Relaxed);
-        let elapsed = begun.elapsed();
-        let mut all = Latencies::default();
-        while let Some(latencies) = tasks.join_next().await {
-            all.merge(&latencies.expect("a caller does not panic")?);
-        }
-        Ok(all.rate(elapsed))
+                Ok(turns)
+            }
+        })
+        .await
     }
 
     /// One step: its start and its result in one commit.
@@ -127,39 +116,24 @@ impl Load {
         for n in 0..keys.unwrap_or(0) {
             self.store.start(self.request(Some(&format!("known-{n}")))?).await?;
         }
-        let stop = Arc::new(AtomicBool::new(false));
-        let mut tasks = JoinSet::new();
-        let begun = Instant::now();
-        for caller in 0..callers {
-            let (load, stop) = (self.clone(), stop.clone());
-            tasks.spawn(async move {
-                let mut latencies = Latencies::default();
-                for n in caller.. {
-                    if stop.load(Ordering::Relaxed) {
-                        break;
-                    }
+        under_load(callers, time, |mut n, mut turns| {
+            let load = self.clone();
+            async move {
+                while turns.begin() {
+                    n += 1;
                     let key = keys.map(|keys| format!("known-{}", n % keys));
-                    let request = load.request(key.as_deref())?;
-                    let asked = Instant::now();
-                    let started = load.store.start(request).await?;
-                    latencies.add(asked.elapsed());
+                    let started = load.store.start(load.request(key.as_deref())?).await?;
+                    turns.end();
                     assert_eq!(
                         started.created(),
                         keys.is_none(),
                         "a duplicate creates nothing, a new key creates"
                     );
                 }
-                Ok::<_, semel::Error>(latencies)
-            });
-        }
-        tokio::time::sleep(time).await;
-        stop.store(true, Ordering::Relaxed);
-        let elapsed = begun.elapsed();
-        let mut all = Latencies::default();
-        while let Some(latencies) = tasks.join_next().await {
-            all.merge(&latencies.expect("a caller does not panic")?);
-        }
-        Ok(all.rate(elapsed))
+                Ok(turns)
+            }
+        })
+        .await
     }
 
     /// Many equal starts at once; how many runs they made.

@@ -11,6 +11,7 @@ mod baseline;
 mod disk;
 mod load;
 mod report;
+mod turns;
 
 use std::path::Path;
 use std::sync::Arc;

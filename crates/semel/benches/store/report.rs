@@ -81,12 +81,12 @@ impl Report {
 
     /// A figure that is to be at least so large.
     pub(crate) fn goal(&mut self, name: &str, found: f64, least: f64) {
-        self.judge(name, found, json!({ "atLeast": least }), found >= least);
+        self.judge(name, found, &json!({ "atLeast": least }), found >= least);
     }
 
     /// A figure that is to be at most so large.
     pub(crate) fn limit(&mut self, name: &str, found: f64, most: f64) {
-        self.judge(name, found, json!({ "atMost": most }), found <= most);
+        self.judge(name, found, &json!({ "atMost": most }), found <= most);
     }
 
     /// The rate noted under a name.
@@ -99,7 +99,7 @@ impl Report {
         std::fs::write(path, serde_json::to_string_pretty(&self.0)?)
     }
 
-    fn judge(&mut self, name: &str, found: f64, bound: Value, met: bool) {
+    fn judge(&mut self, name: &str, found: f64, bound: &Value, met: bool) {
         println!("  {} {name}: {found:.2} {bound}", if met { "met   " } else { "MISSED" });
         let goals = self.0.entry("goals").or_insert_with(|| json!({}));
         goals[name] = json!({ "found": (found * 1000.0).round() / 1000.0, "bound": bound, "met": met });

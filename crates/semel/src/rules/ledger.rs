@@ -466,7 +466,8 @@ impl Ledger {
             let doubtful = |(visit, record): (&Visit, &Record)| {
                 matches!(record, Record::Step(Step::InDoubt { .. })).then(|| visit.clone())
             };
-            let visit = self.records.iter().find_map(doubtful).expect("a doubt has its step");
+            // The first by its path, so that the same run is refused with the same words.
+            let visit = self.records.iter().filter_map(doubtful).min().expect("a doubt has its step");
             return Err(Refused::InDoubt(visit));
         }
         self.become_(status, entry.kind())?;

@@ -404,7 +404,7 @@ mod tests {
 
     #[test]
     fn a_forgotten_key_is_free_whatever_the_policy() {
-        let far = Time(2_000).after(std::time::Duration::from_secs(91 * 24 * 3600));
+        let far = Time(2_000).after(Duration::from_hours(91 * 24));
         for (_, policy) in Policy::PRESETS {
             assert_eq!(decide(&start(policy), OTHER, Some(&run(Status::Failed)), far), Decision::Replace);
         }

@@ -10,7 +10,7 @@ use semel::testing::suite::{Stores, World};
 use crate::{runtime, stores};
 
 /// How many sequences are played, unless `SEMEL_DIFFERENTIAL_CASES` says it: some seconds on all stores.
-const CASES: u32 = 40;
+const CASES: u32 = 30;
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![Trial::test("differential::all_stores_agree", all_stores_agree)]

@@ -56,7 +56,7 @@ fn lines(child: &mut Child) -> Result<impl Iterator<Item = String> + use<>, Fail
 async fn commit_until_killed(place: &str) -> Test {
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(SqliteOptions::new(place)).await?);
     let node = NodeId(SystemClock::new().uuid());
-    store.lease(Lease { node, act: LeaseAct::Join(Duration::from_secs(600)) }).await?;
+    store.lease(Lease { node, act: LeaseAct::Join(Duration::from_mins(10)) }).await?;
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..32 {
         let store = store.clone();

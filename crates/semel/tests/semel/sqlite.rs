@@ -90,7 +90,7 @@ fn faults(each: &[Option<CommitFault>]) -> Test {
         let folder = tempfile::tempdir()?;
         let store = store(&folder, each.repeat(5)).await?;
         let node = NodeId(SystemClock::new().uuid());
-        let until = store.lease(Lease { node, act: LeaseAct::Join(Duration::from_secs(60)) }).await?;
+        let until = store.lease(Lease { node, act: LeaseAct::Join(Duration::from_mins(1)) }).await?;
         assert!(until > SystemClock::new().now());
         let started = start(&store, "k", Some(node)).await?;
         assert!(started.created());
@@ -282,7 +282,7 @@ fn log_stays_short() -> Test {
         let folder = tempfile::tempdir()?;
         let store = Arc::new(store(&folder, vec![]).await?);
         let node = NodeId(SystemClock::new().uuid());
-        store.lease(Lease { node, act: LeaseAct::Join(Duration::from_secs(600)) }).await?;
+        store.lease(Lease { node, act: LeaseAct::Join(Duration::from_mins(10)) }).await?;
         let mut tasks = tokio::task::JoinSet::new();
         for caller in 0..4 {
             let store = store.clone();
@@ -313,11 +313,11 @@ fn dead_nodes() -> Test {
         let folder = tempfile::tempdir()?;
         let first = store(&folder, vec![]).await?;
         let node = NodeId(SystemClock::new().uuid());
-        first.lease(Lease { node, act: LeaseAct::Join(Duration::from_secs(600)) }).await?;
+        first.lease(Lease { node, act: LeaseAct::Join(Duration::from_mins(10)) }).await?;
         let run = start(&first, "k", Some(node)).await?.run;
         first.close().await?;
         let again = store(&folder, vec![]).await?;
-        let renewed = again.lease(Lease { node, act: LeaseAct::Renew(Duration::from_secs(600)) }).await;
+        let renewed = again.lease(Lease { node, act: LeaseAct::Renew(Duration::from_mins(10)) }).await;
         assert!(matches!(renewed, Err(Error::NodeLost(lost)) if lost == node));
         let swept = again.sweep(semel::store::Sweep { limit: 10 }).await?;
         assert_eq!(swept.orphaned, 1, "{} is due at once", run.id());

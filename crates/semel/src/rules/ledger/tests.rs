@@ -417,7 +417,9 @@ fn a_commit_carries_what_changes_together() {
 fn only_a_plain_step_is_progress() {
     let commit = |entries: &[&str]| {
         let mut ledger = driven(&[]).unwrap();
-        entries.iter().for_each(|json| ledger.record(entry(json)).unwrap());
+        for json in entries {
+            ledger.record(entry(json)).unwrap();
+        }
         ledger.commit().unwrap()
     };
     for (entries, plain, progress) in [

@@ -1,9 +1,9 @@
 //! The SQLite store: one file, one process, one writer.
 //!
 //! All writes go through one thread that takes whatever is waiting, runs it in one transaction and makes it durable with
-//! one fsync: group commit without a timer ([`writer`]). Reads, and with them almost every duplicate start, go through
-//! another thread with its own connection and wait for no write ([`reader`]). Checkpoints run beside the writer
-//! ([`checkpoint`]).
+//! one fsync: group commit without a timer (`writer`). Reads, and with them almost every duplicate start, go through
+//! another thread with its own connection and wait for no write (`reader`). Checkpoints run beside the writer
+//! (`checkpoint`).
 
 mod checkpoint;
 mod job;

@@ -7,7 +7,7 @@ use crate::rules::entry::{Created, Entry, PauseReason, Resolution};
 use crate::rules::key::Key;
 use crate::rules::ledger::{Ledger, Lineage};
 use crate::rules::path::Visit;
-use crate::rules::run::Run;
+use crate::rules::run::{NewRun, Run};
 use crate::rules::start::{Frame, created_run};
 use crate::rules::status::Status;
 use crate::store::tx::{Tx, Verb, race};
@@ -130,20 +130,34 @@ impl Control {
         };
         let (workspace, retention) = (run.new.workspace, run.new.retention);
         let frame = Frame { id: fork.run, workspace, fingerprint: run.new.fingerprint, retention };
-        let (now, key, scope) = (tx.now(), created.key.clone(), created.scope.clone());
+        let now = tx.now();
         let (new, mut state, mut entries) = created_run(created, &frame, now, now, None);
         entries.extend(inherited);
         state.version = entries.len() as u64;
-        match super::start::insert(tx, new, state, &entries).await? {
-            Some(run) => Ok(Controlled { run, changed: true }),
-            None => {
-                let owner = match tx.holder(workspace, &scope, &key).await? {
-                    Some(owner) => owner,
-                    None => tx.run(fork.run).await?.ok_or_else(race)?,
-                };
-                Err(Error::DuplicateRun { owner: owner.id(), status: owner.status() })
+        if let Some(owner) = in_the_way(tx, &new).await? {
+            return Err(Error::DuplicateRun { owner: owner.id(), status: owner.status() });
+        }
+        let run = super::start::insert(tx, new, state, &entries).await?.ok_or_else(race)?;
+        Ok(Controlled { run, changed: true })
+    }
+}
+
+/// The run that has the id or the key of one that is to be made. A key that is remembered no more is free, also before
+/// the sweep comes by.
+async fn in_the_way<T: Tx>(tx: &mut T, new: &NewRun) -> Result<Option<Run>> {
+    if let Some(taken) = tx.run(new.id).await? {
+        return Ok(Some(taken));
+    }
+    let now = tx.now();
+    match tx.holder(new.workspace, &new.scope, &new.key).await? {
+        Some(mut old) if old.key_expired(now) => {
+            old.state.holds_key = false;
+            match tx.save(old.num, old.state.version, &old.state).await? {
+                true => Ok(None),
+                false => Err(race()),
             }
         }
+        holder => Ok(holder),
     }
 }
 

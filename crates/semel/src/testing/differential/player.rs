@@ -153,8 +153,7 @@ impl Player {
                 String::new()
             }
             Call::Sweep { limit } => {
-                // Receipts are written behind, at no certain time; what is swept must not depend on it.
-                drop(self.store.receipts(WORKSPACE, RunId(Uuid::nil())).await);
+                self.write_receipts().await;
                 told(&self.store.sweep(Sweep { limit: usize::from(*limit) }).await)
             }
             Call::Again => match self.last.clone() {
@@ -211,7 +210,14 @@ impl Player {
         told(&started)
     }
 
+    /// Receipts are written behind, at no certain time. What a sweep forgets, and which rows a claim finds locked, must
+    /// not depend on it.
+    async fn write_receipts(&self) {
+        drop(self.store.receipts(WORKSPACE, RunId(Uuid::nil())).await);
+    }
+
     async fn claim(&mut self, node: NodeId, limit: usize) -> String {
+        self.write_receipts().await;
         let workflows = vec![(WORKSPACE, workflow(0)), (WORKSPACE, workflow(1))];
         let mut claimed = self.store.claim(Claim { node, workflows, limit }).await;
         for claimed in claimed.iter().flatten() {

@@ -40,6 +40,8 @@ promises![
     superseding_starts_leave_one_open_run,
     a_zombies_commits_stand_before_the_claim_or_nowhere,
     equal_operator_calls_are_done_once,
+    two_instances_are_one_store,
+    two_instances_claim_each_run_once,
 ];
 
 /// Runs a call as often as there are items, all at once, and gives the answers.
@@ -123,13 +125,18 @@ async fn equal_keyless_retries_create_one_run_each(world: World) {
 
 /// Claims with several nodes at once until all of so many runs are claimed; the runs, in any order.
 async fn claim_with_nodes(world: &World, nodes: usize, runs: usize) -> Vec<RunId> {
+    claim_through(world, &[world.store().clone()], nodes, runs).await
+}
+
+/// The same through several instances in turn.
+async fn claim_through(world: &World, stores: &[Arc<dyn Store>], nodes: usize, runs: usize) -> Vec<RunId> {
     let taken = Arc::new(AtomicUsize::new(0));
     let mut ids = Vec::new();
     for _ in 0..nodes {
         ids.push(world.node().await);
     }
-    let claimed = at_once(ids, |node| {
-        let (store, taken) = (world.store().clone(), taken.clone());
+    let claimed = at_once(ids.into_iter().zip(stores.iter().cycle().cloned()), |(node, store)| {
+        let taken = taken.clone();
         async move {
             let mut mine = Vec::new();
             // A claim may come back empty while others hold the rows; so ask until all are taken.
@@ -423,4 +430,37 @@ async fn equal_operator_calls_are_done_once(world: World) {
     assert!(answers.iter().all(|done| done.run.status() == Status::Pending));
     assert_eq!(world.absorbed(run, ReceiptKind::Control).await, 49);
     assert_eq!(world.kinds(run).await.iter().filter(|kind| **kind == "restarted").count(), 1);
+}
+
+/// What one instance answers, the other knows; and who was fenced off through one is fenced off in the other.
+async fn two_instances_are_one_store(world: World) {
+    let Some(second) = world.second().await else { return };
+    let mut zombie = world.driven("k").await;
+    zombie.open("t").await;
+    let again = second.start(world.request("k")).await.expect("a duplicate");
+    assert_eq!((again.verdict, again.run.id()), (Verdict::Attached, zombie.id()));
+    let delivered = second.deliver(World::delivery("t", "1")).await.expect("the token has an owner");
+    assert_eq!((delivered.run, delivered.node), (zombie.id(), zombie.ledger.run().state.node));
+    world.clock().advance(super::world::LEASE);
+    assert_eq!(second.sweep(Sweep { limit: 10 }).await.expect("a sweep").orphaned, 1);
+    let (node, workflows) = (world.node().await, vec![(WORKSPACE, name(ORDER))]);
+    let mut claimed = second.claim(Claim { node, workflows, limit: 10 }).await.expect("alive");
+    let mut owner = Driver::new(second.clone(), claimed.remove(0));
+    assert!(matches!(zombie.step("late").await, Err(Error::Concurrency { .. })));
+    assert_eq!(owner.receive("t"), ["1"]);
+    owner.step("a").await.expect("ours");
+    assert!(world.cancel(owner.id()).await);
+    assert!(matches!(owner.step("b").await, Err(Error::Concurrency { .. })));
+    assert_eq!(world.owner_of("t").await, None);
+    second.close().await.expect("a second instance can be closed");
+}
+
+async fn two_instances_claim_each_run_once(world: World) {
+    let Some(second) = world.second().await else { return };
+    for n in 0..100 {
+        world.start(&n.to_string()).await;
+    }
+    let claimed = claim_through(&world, &[world.store().clone(), second.clone()], 4, 100).await;
+    assert_eq!((claimed.len(), claimed.iter().collect::<HashSet<_>>().len()), (100, 100));
+    second.close().await.expect("a second instance can be closed");
 }

@@ -22,6 +22,7 @@ promises![
     a_fork_of_a_fork_can_be_driven,
     a_fork_finds_the_children_of_its_lineage,
     a_fork_under_a_key_in_use_is_refused,
+    a_fork_takes_a_key_that_is_remembered_no_more,
     a_repeated_fork_is_the_same_fork,
     a_forgotten_run_is_not_forked,
 ];
@@ -191,6 +192,20 @@ async fn a_fork_under_a_key_in_use_is_refused(world: World) {
     let error = refused(try_fork(&world, source.id(), same_id).await);
     assert!(matches!(error, Error::DuplicateRun { owner, .. } if owner == done.run.id()), "{error}");
     assert_eq!(world.list().await.len(), 2);
+}
+
+async fn a_fork_takes_a_key_that_is_remembered_no_more(world: World) {
+    let millis = std::time::Duration::from_millis;
+    let retention = Retention { history: millis(1000), key: millis(10) };
+    let mut old = world.drive(Start { retention, ..world.request("old") }).await;
+    old.complete("1").await;
+    let source = world.start("k").await.run.id();
+    let wish = Fork { key: Some(key("old")), ..fork(&world, None, Lineage::Fresh) };
+    assert_eq!(code(try_fork(&world, source, wish.clone()).await), "DUPLICATE_RUN");
+    world.pass(10);
+    let done = try_fork(&world, source, wish).await.expect("the key is free");
+    assert_eq!(world.holder_of("old").await, Some(done.run.id()));
+    assert!(!world.run(old.id()).await.state.holds_key);
 }
 
 async fn a_repeated_fork_is_the_same_fork(world: World) {

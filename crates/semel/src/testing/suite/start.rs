@@ -220,6 +220,8 @@ async fn a_repeated_request_finds_the_run_it_created(world: World) {
         let first = world.begin(request.clone()).await;
         let again = world.begin(request).await;
         assert_eq!((again.verdict, &again.run), (Verdict::Created, &first.run), "{preset}");
+        assert_eq!(again.entries, first.entries, "{preset}: whoever claimed it with the start can drive it");
+        assert_eq!(again.entries, world.entries(first.run.id()).await, "{preset}");
         assert_eq!(world.kinds(first.run.id()).await, ["created"], "{preset}");
         assert_eq!(world.absorbed(first.run.id(), ReceiptKind::Start).await, 0, "{preset}");
     }
