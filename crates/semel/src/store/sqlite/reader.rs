@@ -39,6 +39,8 @@ fn read(mut jobs: Jobs, mut tx: SqliteTx, clock: &dyn Clock) {
             && let Err(error) = tx.conn.execute_batch("COMMIT")
         {
             tracing::warn!(%error, "a read transaction did not end");
+            // Or no other could ever begin. If this fails as well there is none.
+            drop(tx.conn.execute_batch("ROLLBACK"));
         }
     }
 }
