@@ -243,6 +243,10 @@ impl Tx for MemoryTx<'_> {
         Ok(rows)
     }
 
+    async fn ledger_first(&mut self, num: i64) -> Result<Option<LedgerRow>> {
+        Ok(self.tables.ledger.get(&num).and_then(|rows| rows.first()).cloned())
+    }
+
     async fn ledger_tail(&mut self, num: i64, limit: usize) -> Result<Vec<LedgerRow>> {
         let all = self.tables.ledger.get(&num).map_or(&[][..], Vec::as_slice);
         Ok(all.iter().rev().take(limit).cloned().collect())

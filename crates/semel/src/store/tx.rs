@@ -134,6 +134,8 @@ pub(crate) trait Tx: Send {
     fn append(&mut self, num: i64, seq: u64, text: &str) -> impl Future<Output = Result<()>> + Send;
     /// All of some runs' ledgers, in order, from the commit that contains entry number `from`.
     fn ledgers(&mut self, nums: &[i64], from: u64) -> impl Future<Output = Result<Vec<LedgerRow>>> + Send;
+    /// The first commit of a run: what it was created with.
+    fn ledger_first(&mut self, num: i64) -> impl Future<Output = Result<Option<LedgerRow>>> + Send;
     /// The last few commits of a run, the latest first.
     fn ledger_tail(&mut self, num: i64, limit: usize) -> impl Future<Output = Result<Vec<LedgerRow>>> + Send;
 
@@ -255,6 +257,8 @@ pub(crate) trait Verb: Send + Sync + 'static {
     type Answer: Send + 'static;
     /// Whether it only reads; such a verb waits for no write.
     const READS: bool = false;
+    /// Whether it may read so much that short reads should not wait behind it.
+    const SCANS: bool = false;
     /// Runs it in a transaction.
     fn run<T: Tx>(&self, tx: &mut T) -> impl Future<Output = Result<Self::Answer>> + Send;
 }

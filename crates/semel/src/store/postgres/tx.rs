@@ -253,6 +253,11 @@ impl Tx for PgTx<'_> {
         rows.iter().map(ledger_row).collect()
     }
 
+    async fn ledger_first(&mut self, num: i64) -> Result<Option<LedgerRow>> {
+        let first = "SELECT run, seq, at, entries FROM ledger WHERE run = $1 AND seq = 0";
+        self.rows(first, &[&num]).await?.first().map(ledger_row).transpose()
+    }
+
     async fn ledger_tail(&mut self, num: i64, limit: usize) -> Result<Vec<LedgerRow>> {
         if let Some((_, tail)) = self.tail.as_ref().filter(|(run, _)| *run == num && limit <= rows::TAIL) {
             return Ok(tail.iter().take(limit).cloned().collect());

@@ -57,6 +57,13 @@ impl Checkpoints {
         }))
     }
 
+    /// Waits until no checkpoint runs: two at a time there cannot be.
+    pub(super) fn wait(&self) {
+        while self.running.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+    }
+
     /// Called by the writer between two batches.
     pub(super) fn between_batches(&self, conn: &Connection) {
         if self.bulk_done.swap(false, Ordering::Acquire) {

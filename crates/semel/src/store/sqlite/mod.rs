@@ -63,7 +63,10 @@ struct Inner {
     clock: Arc<dyn Clock>,
     buffer: ReceiptBuffer,
     writes: Queue,
+    /// Short reads: look-ups, and the first look of every start.
     reads: Queue,
+    /// Long ones: ledgers, lists.
+    scans: Queue,
 }
 
 impl SqliteStore {
@@ -81,14 +84,19 @@ impl SqliteStore {
         let clock = options.clock.clone();
         let file = open::File::open(&options)?;
         let reads = reader::spawn(&file, clock.clone())?;
+        let scans = reader::spawn(&file, clock.clone())?;
         let writes = writer::spawn(file, options)?;
-        Ok(Self(Arc::new(Inner { clock, buffer: ReceiptBuffer::default(), writes, reads })))
+        Ok(Self(Arc::new(Inner { clock, buffer: ReceiptBuffer::default(), writes, reads, scans })))
     }
 }
 
 impl Backend for SqliteStore {
     async fn execute<V: Verb>(&self, verb: V) -> Result<V::Answer> {
-        let queue = if V::READS { &self.0.reads } else { &self.0.writes };
+        let queue = match (V::READS, V::SCANS) {
+            (false, _) => &self.0.writes,
+            (true, false) => &self.0.reads,
+            (true, true) => &self.0.scans,
+        };
         queue.ask(verb).await
     }
 
@@ -98,6 +106,7 @@ impl Backend for SqliteStore {
 
     async fn stop(&self) -> Result<()> {
         self.0.reads.stop().await;
+        self.0.scans.stop().await;
         self.0.writes.stop().await;
         Ok(())
     }

@@ -152,3 +152,21 @@ fn migrate(conn: &mut Connection) -> Result<(), Source> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_commit_is_synced() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = File::open(&SqliteOptions::new(folder.path().join("semel.db"))).unwrap();
+        let conn = file.connect().unwrap();
+        let pragma = |name: &str| {
+            conn.pragma_query_value(None, name, |row| row.get::<_, rusqlite::types::Value>(0)).unwrap()
+        };
+        assert_eq!(pragma("synchronous"), 2.into());
+        assert_eq!(pragma("journal_mode"), "wal".to_owned().into());
+        assert_eq!(pragma("wal_autocheckpoint"), 0.into());
+    }
+}

@@ -41,14 +41,16 @@ CREATE INDEX runs_next ON runs (due) WHERE due IS NOT NULL;
 CREATE INDEX runs_node ON runs (node) WHERE node IS NOT NULL;
 CREATE INDEX runs_purge ON runs (purge) WHERE purge IS NOT NULL;
 CREATE INDEX runs_parent ON runs (parent) WHERE parent IS NOT NULL;
--- What an operator looks for is rare; common states are found by walking the newest runs.
-CREATE INDEX runs_rare ON runs (workspace, status, num) WHERE status IN (3, 5, 6, 7);
+CREATE INDEX runs_list ON runs (workspace, num);
+-- Sooner or later almost all runs are completed: the other states are what somebody looks for.
+CREATE INDEX runs_status ON runs (workspace, status, num) WHERE status <> 4;
 
 -- The head of each run's ledger: the guard of every commit.
 CREATE TABLE heads (
     num INTEGER PRIMARY KEY,
     version INTEGER NOT NULL,
     last INTEGER, -- the latest row
+    first INTEGER, -- the row of its creation
     running INTEGER NOT NULL,
     stalls INTEGER NOT NULL
 ) STRICT;

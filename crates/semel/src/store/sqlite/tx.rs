@@ -42,9 +42,15 @@ pub(super) struct SqliteTx {
     pub(super) heads: Heads,
 }
 
-/// A statement failed: the transaction is of no more use.
+/// A statement failed: the transaction is of no more use. What was read and makes no sense will not make more later.
 pub(super) fn failed(error: rusqlite::Error) -> Error {
-    Error::Unavailable(Box::new(error))
+    use rusqlite::Error::{FromSqlConversionFailure, InvalidColumnType, QueryReturnedNoRows};
+    match error {
+        FromSqlConversionFailure(..) | InvalidColumnType(..) | QueryReturnedNoRows => {
+            Error::Corrupt { at: "a row of the SQLite file".to_owned(), source: error.into() }
+        }
+        other => Error::Unavailable(other.into()),
+    }
 }
 
 impl SqliteTx {
@@ -250,23 +256,15 @@ impl Tx for SqliteTx {
     }
 
     async fn list(&mut self, query: &Query) -> Result<Vec<Run>> {
-        // Rare states have an index, which the planner does not choose by itself: it knows nothing of how rare they are.
-        let index = match query.status {
-            Some(Status::Paused | Status::Failed | Status::Cancelled | Status::TimedOut) => {
-                "INDEXED BY runs_rare"
-            }
-            _ => "",
-        };
-        let status = match query.status {
-            // The index's own condition has to stand there word for word.
-            Some(status) if !index.is_empty() => {
-                format!("AND status IN (3, 5, 6, 7) AND status = {}", status.code())
-            }
-            Some(status) => format!("AND status = {}", status.code()),
-            None => String::new(),
+        // Said, not left to the planner: it would walk the runs of all tenants. And the condition of the partial index has
+        // to stand there word for word.
+        let (index, status) = match query.status {
+            None => ("runs_list", String::new()),
+            Some(Status::Completed) => ("runs_list", format!("AND status = {}", Status::Completed.code())),
+            Some(other) => ("runs_status", format!("AND status <> 4 AND status = {}", other.code())),
         };
         let sql = format!(
-            "SELECT {RUN} FROM runs {index} JOIN heads USING (num) WHERE workspace = ?1 AND num < ?2 {status} \
+            "SELECT {RUN} FROM runs INDEXED BY {index} JOIN heads USING (num) WHERE workspace = ?1 AND num < ?2 {status} \
              AND (?3 IS NULL OR workflow = ?3) AND (?4 IS NULL OR created >= ?4) ORDER BY num DESC LIMIT ?5"
         );
         let (workflow, before) =
@@ -281,7 +279,11 @@ impl Tx for SqliteTx {
             self.first("SELECT last FROM heads WHERE num = ?", [num], |row| row.get::<_, Option<i64>>(0))?;
         let sql = "INSERT INTO ledger (num, prev, run, seq, at, entries) VALUES (?, ?, ?, ?, ?, ?)";
         self.write(sql, params![self.last_row, prev.flatten(), num, seq, self.now, text])?;
-        self.write("UPDATE heads SET last = ?2 WHERE num = ?1", [num, self.last_row]).map(drop)
+        self.write(
+            "UPDATE heads SET last = ?2, first = coalesce(first, ?2) WHERE num = ?1",
+            [num, self.last_row],
+        )
+        .map(drop)
     }
 
     async fn ledgers(&mut self, nums: &[i64], from: u64) -> Result<Vec<LedgerRow>> {
@@ -291,6 +293,11 @@ impl Tx for SqliteTx {
             rows.extend(self.walk(*num, |row| row.seq >= from)?.into_iter().rev());
         }
         Ok(rows)
+    }
+
+    async fn ledger_first(&mut self, num: i64) -> Result<Option<LedgerRow>> {
+        let sql = "SELECT prev, run, seq, at, entries FROM ledger WHERE num = (SELECT first FROM heads WHERE num = ?)";
+        self.first(sql, [num], read_ledger)
     }
 
     async fn ledger_tail(&mut self, num: i64, limit: usize) -> Result<Vec<LedgerRow>> {
@@ -510,7 +517,7 @@ impl Tx for SqliteTx {
         for table in ["inbox", "receipts", "calls"] {
             self.write(&format!("DELETE FROM {table} WHERE run = ?"), [num])?;
         }
-        self.write("UPDATE heads SET last = NULL WHERE num = ?", [num])?;
+        self.write("UPDATE heads SET last = NULL, first = NULL WHERE num = ?", [num])?;
         self.write("UPDATE runs SET purged = 1, purge = ? WHERE num = ?", params![next, num]).map(drop)
     }
 

@@ -134,7 +134,7 @@ impl Writer {
         let mut last = Ended::Unsound;
         for _ in 0..TRIES {
             if self.tx.is_none()
-                && let Err(error) = self.reopen()
+                && let Err(error) = self.reopen_after_doubt()
             {
                 return Ended::Not(error);
             }
@@ -184,7 +184,7 @@ impl Writer {
     fn commit(&mut self, mark: &Mark) -> Result<()> {
         let tx = self.tx.as_ref().expect("in a transaction");
         if let Mark::Id(id) = mark {
-            overwrite(&tx.conn, *id).map_err(failed)?;
+            overwrite(&tx.conn, *id)?;
         }
         #[cfg(feature = "testing")]
         if let Some(fault) = self.commit_fault.as_mut().and_then(|fault| fault()) {
@@ -210,14 +210,26 @@ impl Writer {
             }
             Mark::Id(id) => conn.query_row("SELECT mark = ? FROM meta", [id.as_bytes()], |row| row.get(0)),
         };
-        let made_sure = found.and_then(|found| match found {
+        self.checkpoints.wait();
+        let made_sure = found.map_err(failed).and_then(|found| match found {
             true => settle(conn).map(|()| Ended::Committed),
             false => overwrite(conn, self.clock.uuid()).map(|()| Ended::Not(error)),
         });
         made_sure.unwrap_or_else(|error| {
             self.tx = None;
-            Ended::Unknown(failed(error))
+            Ended::Unknown(error)
         })
+    }
+
+    /// Reopens after a failure whose transaction could not be looked up. Its callers know that they know nothing; before
+    /// anybody else relies on what is visible now, it is made sure that it stays so.
+    fn reopen_after_doubt(&mut self) -> Result<()> {
+        self.reopen()?;
+        let made_sure = overwrite(&self.tx.as_ref().expect("just opened").conn, self.clock.uuid());
+        if made_sure.is_err() {
+            self.tx = None;
+        }
+        made_sure
     }
 
     fn reopen(&mut self) -> Result<()> {
@@ -249,17 +261,19 @@ fn run(tx: &mut SqliteTx, batch: &mut [Work]) -> Result<bool> {
 
 /// Makes durable what is visible. After a failed fsync the kernel may take the log's pages for clean although they never
 /// reached the disk; carrying the whole log over writes and syncs every page anew.
-fn settle(conn: &Connection) -> rusqlite::Result<()> {
-    let (busy, _, _): (i64, i64, i64) = conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| {
-        Ok((row.get(0)?, row.get(1)?, row.get(2)?))
-    })?;
-    if busy == 0 { Ok(()) } else { Err(rusqlite::Error::InvalidQuery) }
+fn settle(conn: &Connection) -> Result<()> {
+    let sql = "PRAGMA wal_checkpoint(TRUNCATE)";
+    match conn.query_row(sql, [], |row| row.get::<_, i64>(0)).map_err(failed)? {
+        0 => Ok(()),
+        _ => Err(Error::Unavailable("the write-ahead log is still being read".into())),
+    }
 }
 
 /// Makes sure that what is not visible stays so. The failed transaction's pages may stand in the log beyond its end,
 /// where a recovery after a crash would find them; a transaction in their place makes them void.
-fn overwrite(conn: &Connection, mark: Uuid) -> rusqlite::Result<()> {
-    conn.prepare_cached("UPDATE meta SET mark = ?")?.execute([mark.as_bytes()]).map(drop)
+fn overwrite(conn: &Connection, mark: Uuid) -> Result<()> {
+    let statement = conn.prepare_cached("UPDATE meta SET mark = ?");
+    statement.and_then(|mut statement| statement.execute([mark.as_bytes()])).map(drop).map_err(failed)
 }
 
 fn execute(conn: &Connection, sql: &str) -> Result<()> {

@@ -68,6 +68,7 @@ impl Verb for Find {
 impl Verb for Query {
     type Answer = Vec<Run>;
     const READS: bool = true;
+    const SCANS: bool = true;
 
     async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<Run>> {
         tx.list(self).await
@@ -89,6 +90,7 @@ pub(crate) struct ReadLedger {
 impl Verb for ReadLedger {
     type Answer = Vec<LedgerRow>;
     const READS: bool = true;
+    const SCANS: bool = true;
 
     async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<LedgerRow>> {
         let run = known(tx, self.workspace, self.run).await?;
@@ -105,6 +107,7 @@ pub(crate) struct ReadInbox {
 impl Verb for ReadInbox {
     type Answer = Vec<InboxRow>;
     const READS: bool = true;
+    const SCANS: bool = true;
 
     async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<InboxRow>> {
         let run = known(tx, self.workspace, self.run).await?;

@@ -255,8 +255,7 @@ fn duplicate(holder: &Run) -> Error {
 }
 
 async fn reused<T: Tx>(tx: &mut T, start: &Start, holder: &Run) -> Result<Error> {
-    let rows = tx.ledgers(&[holder.num], 0).await?;
-    let first = rows.first().map(entries_of).transpose()?;
+    let first = tx.ledger_first(holder.num).await?.as_ref().map(entries_of).transpose()?;
     let pointers = match first.as_deref().and_then(<[Entry]>::first) {
         Some(Entry::Created(created)) => {
             let (before, now) = ((&created.workflow, &created.input), (&start.workflow, &start.input));

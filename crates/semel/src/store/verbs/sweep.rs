@@ -9,11 +9,13 @@ impl Verb for Sweep {
     type Answer = Swept;
 
     async fn run<T: Tx>(&self, tx: &mut T) -> Result<Swept> {
+        // With none at all it would never come to an end.
+        let limit = self.limit.max(1);
         let mut swept = Swept::default();
         for node in tx.dead_nodes().await? {
             // Dead from here on, also for itself: it must not renew a lease whose runs are being given away.
             tx.put_lease(node, None).await?;
-            let room = self.limit - swept.orphaned;
+            let room = limit - swept.orphaned;
             let found = tx.orphan(node, room).await?;
             swept.orphaned += found;
             if found == room {
@@ -22,8 +24,8 @@ impl Verb for Sweep {
             }
             tx.delete_node(node).await?;
         }
-        let purgeable = tx.purgeable(self.limit).await?;
-        swept.more |= purgeable.len() == self.limit;
+        let purgeable = tx.purgeable(limit).await?;
+        swept.more |= purgeable.len() == limit;
         for run in purgeable {
             match purge(&run, tx.now()) {
                 Purge::History(next) => {
@@ -37,8 +39,8 @@ impl Verb for Sweep {
                 Purge::Keep => {}
             }
         }
-        swept.once = tx.delete_expired_once(self.limit).await?;
-        swept.more |= swept.once == self.limit;
+        swept.once = tx.delete_expired_once(limit).await?;
+        swept.more |= swept.once == limit;
         swept.next_due = tx.next_due().await?;
         Ok(swept)
     }
