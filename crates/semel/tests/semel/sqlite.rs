@@ -137,7 +137,7 @@ fn forgotten_mark() -> Test {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
         let store = SqliteStore::open(options).await?;
         let node = NodeId(SystemClock::new().uuid());
-        let lease = Lease { node, act: LeaseAct::Join(Duration::from_secs(60)) };
+        let lease = Lease { node, act: LeaseAct::Join(Duration::from_mins(1)) };
         fate.send(None)?;
         store.lease(lease).await?;
         let mut request = Start::new(
@@ -184,7 +184,7 @@ fn did_not_begin() -> Test {
         let folder = tempfile::tempdir()?;
         let store = store(&folder, vec![]).await?;
         let node = NodeId(SystemClock::new().uuid());
-        store.lease(Lease { node, act: LeaseAct::Join(Duration::from_secs(60)) }).await?;
+        store.lease(Lease { node, act: LeaseAct::Join(Duration::from_mins(1)) }).await?;
         let started = start(&store, "k", Some(node)).await?;
         let mut ledger = Ledger::read(started.run, started.entries)?;
         record_step(&mut ledger, "a")?;

@@ -44,9 +44,9 @@ fn cancel() -> Action {
 async fn a_call_of_any_length_may_have_an_id(world: World) {
     let run = world.start("k").await.run.id();
     let long = || Action::Cancel { reason: "\"".repeat(2 * 1024 * 1024) };
-    assert!(world.control_as("c", run, long()).await.unwrap().changed);
-    assert!(!world.control_as("c", run, long()).await.unwrap().changed, "the same call again");
-    let receipts = world.store().receipts(WorkspaceId::DEFAULT, run).await.unwrap();
+    assert!(world.control_as("c", run, long()).await.expect("an open run may").changed);
+    assert!(!world.control_as("c", run, long()).await.expect("absorbed").changed, "the same call again");
+    let receipts = world.store().receipts(WorkspaceId::DEFAULT, run).await.expect("the run exists");
     assert!(receipts[0].1.recent[0].detail.len() < 2_000, "in short");
     assert!(world.start("another").await.created(), "and the store goes on");
 }
