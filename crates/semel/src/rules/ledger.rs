@@ -3,13 +3,16 @@
 //! The same function reads old entries and checks new ones, so what is written can always be read.
 
 mod inherit;
+mod record;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{HashMap, HashSet};
 
+pub use record::{HookState, Record};
+
 use super::commit::{ChildStart, Commit, Content, Draft};
-use super::entry::{Class, Created, Entry, FailureKind, Lines, Outcome, PauseReason};
+use super::entry::{Class, Created, Entry, Lines, Outcome, PauseReason};
 use super::json::Payload;
 use super::key::{EffectKey, Fingerprint, Key, Label, Token};
 use super::path::{Name, Visit};
@@ -62,84 +65,6 @@ pub enum Refused {
     /// The entry is written by the store, together with what it stands for.
     #[error("{0} is written by the store only")]
     Stores(&'static str),
-}
-
-/// What stands at a visit.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Record {
-    /// A step.
-    Step(Step),
-    /// A timer, and whether it has fired.
-    Timer {
-        /// Its time.
-        at: Time,
-        /// Whether it has fired.
-        fired: bool,
-    },
-    /// A hook.
-    Hook {
-        /// Its token.
-        token: Token,
-        /// Where it stands.
-        state: HookState,
-    },
-    /// A child.
-    Child {
-        /// Its run, once the store has settled it.
-        run: Option<RunId>,
-        /// Its end, once consumed.
-        outcome: Option<Outcome>,
-    },
-    /// A recorded value.
-    Value(Payload),
-}
-
-/// Where a hook stands.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum HookState {
-    /// Asked of the store, not answered yet.
-    Opening,
-    /// Owns its token; what it has received so far.
-    Open(Vec<Payload>),
-    /// Another run owns the token.
-    Conflicted(RunId),
-    /// Free again; what it had received.
-    Closed(Vec<Payload>),
-}
-
-impl Record {
-    fn describe(found: Option<&Self>) -> &'static str {
-        match found {
-            None => "not there",
-            Some(Self::Step(Step::Started { .. })) => "a step with a begun attempt",
-            Some(Self::Step(Step::Retrying { .. })) => "a step between attempts",
-            Some(Self::Step(Step::Completed(_))) => "a completed step",
-            Some(Self::Step(Step::Failed(_))) => "a failed step",
-            Some(Self::Step(Step::Skipped)) => "a skipped step",
-            Some(Self::Step(Step::InDoubt { .. })) => "a step in doubt",
-            Some(Self::Step(Step::Cleared { .. })) => "a step to be run again",
-            Some(Self::Timer { fired: false, .. }) => "a running timer",
-            Some(Self::Timer { fired: true, .. }) => "a fired timer",
-            Some(Self::Hook { state: HookState::Opening, .. }) => "a hook being opened",
-            Some(Self::Hook { state: HookState::Open(_), .. }) => "an open hook",
-            Some(Self::Hook { state: HookState::Conflicted(_), .. }) => "a hook in conflict",
-            Some(Self::Hook { state: HookState::Closed(_), .. }) => "a closed hook",
-            Some(Self::Child { outcome: None, .. }) => "a child that has not ended",
-            Some(Self::Child { outcome: Some(_), .. }) => "a child that has ended",
-            Some(Self::Value(_)) => "a recorded value",
-        }
-    }
-
-    /// Whether nothing about it is open: it carries over into a fork and a retry.
-    fn is_settled(&self) -> bool {
-        match self {
-            Self::Step(step) => step.is_settled(),
-            Self::Timer { fired, .. } => *fired,
-            Self::Hook { state, .. } => matches!(state, HookState::Closed(_)),
-            Self::Child { outcome, .. } => outcome.is_some(),
-            Self::Value(_) => true,
-        }
-    }
 }
 
 /// A run's header and the fold of its ledger, with the entries that are not committed yet.
@@ -488,7 +413,7 @@ impl Ledger {
         if !asked && !matches!(entry, Entry::StepResolved { .. }) {
             self.running(kind)?;
         }
-        let Some(next) = Self::next_record(found, entry) else {
+        let Some(next) = Record::next(found, entry) else {
             let found = Record::describe(found);
             return Err(Refused::Visit { visit: visit.clone(), entry: kind, found });
         };
@@ -536,66 +461,6 @@ impl Ledger {
             (None, next) => drop(self.records.insert(visit.clone(), next)),
         }
         Ok(())
-    }
-
-    /// What an entry makes of what stands at its visit; nothing if it does not fit. The state machine of everything
-    /// that has a path.
-    fn next_record(found: Option<&Record>, entry: &Entry) -> Option<Record> {
-        let step = match found {
-            None => None,
-            Some(Record::Step(step)) => Some(step),
-            Some(_) => return Self::next_other(found, entry),
-        };
-        let open = step.and_then(Step::open_attempt);
-        Some(Record::Step(match entry {
-            Entry::StepStarted { attempt, class, .. } if Step::next_attempt(step) == Some(*attempt) => {
-                Step::Started { attempt: *attempt, class: *class }
-            }
-            Entry::StepCompleted { value, .. } if open.is_some() => Step::Completed(value.clone()),
-            Entry::StepFailed { attempt, error, retry_at, .. } if open == Some(*attempt) => match retry_at {
-                // An uncertain failure is a doubt, not an occasion for another try.
-                Some(_) if error.kind == FailureKind::Uncertain => return None,
-                Some(at) => Step::Retrying { attempt: *attempt, error: error.clone(), at: *at },
-                None => Step::Failed(error.clone()),
-            },
-            Entry::StepSkipped { .. } if step.is_none() => Step::Skipped,
-            Entry::StepInDoubt { .. } => Step::InDoubt { attempt: open? },
-            Entry::StepResolved { resolution, .. } => step?.resolved(resolution)?,
-            _ if step.is_none() => return Self::next_other(None, entry),
-            _ => return None,
-        }))
-    }
-
-    fn next_other(found: Option<&Record>, entry: &Entry) -> Option<Record> {
-        Some(match (found, entry) {
-            (None, Entry::TimerSet { at, .. }) => Record::Timer { at: *at, fired: false },
-            (Some(Record::Timer { at, fired: false }), Entry::TimerFired { .. }) => {
-                Record::Timer { at: *at, fired: true }
-            }
-            (
-                None | Some(Record::Hook { state: HookState::Opening, .. }),
-                Entry::HookOpened { token, .. },
-            ) => Record::Hook { token: token.clone(), state: HookState::Open(Vec::new()) },
-            (
-                None | Some(Record::Hook { state: HookState::Opening, .. }),
-                Entry::HookConflicted { token, owner, .. },
-            ) => Record::Hook { token: token.clone(), state: HookState::Conflicted(*owner) },
-            (
-                Some(Record::Hook { token, state: HookState::Open(_) }),
-                Entry::HookReceived { payload, .. },
-            ) => Record::Hook { token: token.clone(), state: HookState::Open(vec![payload.clone()]) },
-            (Some(Record::Hook { token, state: HookState::Open(_) }), Entry::HookClosed { .. }) => {
-                Record::Hook { token: token.clone(), state: HookState::Closed(Vec::new()) }
-            }
-            (None | Some(Record::Child { run: None, .. }), Entry::ChildStarted { run, .. }) => {
-                Record::Child { run: Some(*run), outcome: None }
-            }
-            (Some(Record::Child { run: Some(run), outcome: None }), Entry::ChildFinished { outcome, .. }) => {
-                Record::Child { run: Some(*run), outcome: Some(outcome.clone()) }
-            }
-            (None, Entry::Recorded { value, .. }) => Record::Value(value.clone()),
-            _ => return None,
-        })
     }
 }
 
