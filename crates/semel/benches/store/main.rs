@@ -1,7 +1,7 @@
 //! The store benchmark: `make bench`. Absolute figures differ from machine to machine; what decides is the ratio to the
 //! disk's own limit, and to one statement per step, in the same run. Writes `target/bench/store.json`.
 //!
-//! `SEMEL_BENCH_SECONDS` sets the time for each figure (3), `SEMEL_BENCH_ENTRIES` the ledger entries of the full store
+//! `SEMEL_BENCH_SECONDS` sets the time for each figure (6), `SEMEL_BENCH_ENTRIES` the ledger entries of the full store
 //! (5,000,000), `SEMEL_BENCH_ONLY` one of `sqlite`, `postgres`.
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 #![allow(missing_docs, reason = "a program, not a library")]
@@ -26,6 +26,9 @@ type Anything<T> = Result<T, Box<dyn std::error::Error>>;
 
 const CALLERS: [usize; 4] = [1, 16, 256, 4_096];
 
+/// What is compared is measured in so many turns, and the one in the middle counts.
+const ROUNDS: u32 = 3;
+
 /// Beside the 256 callers of the goals for starts.
 const STARTERS: usize = 256;
 
@@ -39,7 +42,7 @@ fn setting<T: std::str::FromStr>(name: &str, default: T) -> T {
 }
 
 async fn bench() -> Anything<()> {
-    let time = Duration::from_secs(setting("SEMEL_BENCH_SECONDS", 3));
+    let time = Duration::from_secs(setting("SEMEL_BENCH_SECONDS", 6));
     let only: String = setting("SEMEL_BENCH_ONLY", String::new());
     let folder = tempfile::tempdir()?;
     let mut report = Report::default();
@@ -59,17 +62,26 @@ async fn sqlite(report: &mut Report, folder: &Path, time: Duration) -> Anything<
     println!("SQLite, synchronous=FULL; the disk's own limit beside it");
     let open = async |name: &str| SqliteStore::open(SqliteOptions::new(folder.join(name))).await;
     let load = Load::new(Arc::new(open("bench.db").await?)).await?;
-    let alone = disk::alone(folder, time)?;
-    report.rate("disk.alone", alone);
     for callers in CALLERS {
-        // Side by side, so that a noisy neighbour disturbs both alike.
-        let raw = disk::grouped(folder, callers, time).await?;
+        // In turns, so that a noisy neighbour disturbs all of them alike.
+        let (mut alone, mut raw, mut rate) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..ROUNDS {
+            if callers == 1 {
+                alone.push(disk::alone(folder, time / ROUNDS)?);
+            }
+            raw.push(disk::grouped(folder, callers, time / ROUNDS).await?);
+            rate.push(load.commits(callers, time / ROUNDS).await?);
+        }
+        let (raw, rate) = (Rate::middle(raw), Rate::middle(rate));
         report.rate(&format!("disk.grouped.{callers}"), raw);
-        let rate = load.commits(callers, time).await?;
         report.rate(&format!("sqlite.commits.{callers}"), rate);
         let ratio = rate.per_second / raw.per_second;
         match callers {
-            1 => report.goal("sqlite.commits.1 / disk.alone", rate.per_second / alone.per_second, 0.7),
+            1 => {
+                let alone = Rate::middle(alone);
+                report.rate("disk.alone", alone);
+                report.goal("sqlite.commits.1 / disk.alone", rate.per_second / alone.per_second, 0.7);
+            }
             256 => report.goal("sqlite.commits.256 / disk.grouped.256", ratio, 0.25),
             4_096 => report.goal("sqlite.commits.4096 / disk.grouped.4096", ratio, 0.15),
             _ => {}
@@ -122,10 +134,17 @@ async fn postgres(report: &mut Report, folder: &Path, time: Duration) -> Anythin
     let options = PostgresOptions { schema: Some("bench".to_owned()), ..PostgresOptions::new(&url) };
     let load = Load::new(Arc::new(PostgresStore::open(options).await?)).await?;
     for callers in CALLERS {
-        let rate = load.commits(callers, time).await?;
+        let (mut rate, mut single) = (Vec::new(), Vec::new());
+        for _ in 0..ROUNDS {
+            rate.push(load.commits(callers, time / ROUNDS).await?);
+            if callers == 4_096 {
+                single.push(baseline::one_statement_per_step(&url, callers, time / ROUNDS).await?);
+            }
+        }
+        let rate = Rate::middle(rate);
         report.rate(&format!("postgres.commits.{callers}"), rate);
         if callers == 4_096 {
-            let single: Rate = baseline::one_statement_per_step(&url, callers, time).await?;
+            let single = Rate::middle(single);
             report.rate("postgres.one-by-one.4096", single);
             report.goal("postgres.commits.4096 / one-by-one", rate.per_second / single.per_second, 5.0);
         }

@@ -58,6 +58,14 @@ pub(crate) struct Rate {
     pub(crate) p99_micros: f64,
 }
 
+impl Rate {
+    /// The one in the middle.
+    pub(crate) fn middle(mut rates: Vec<Self>) -> Self {
+        rates.sort_by(|a, b| a.per_second.total_cmp(&b.per_second));
+        rates[rates.len() / 2]
+    }
+}
+
 /// All figures, printed as they come and written at the end.
 #[derive(Default)]
 pub(crate) struct Report(Map<String, Value>);

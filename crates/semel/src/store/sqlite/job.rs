@@ -165,6 +165,19 @@ impl Queue {
 }
 
 impl Jobs {
+    /// Looks out for jobs a moment longer, giving way to whoever wants the core. A caller that is alone asks again as
+    /// soon as it is answered: so near, that to sleep and be woken takes a good part of the time that its commit takes.
+    pub(super) fn linger(&self) {
+        /// Some tens of microseconds.
+        const LOOKS: usize = 256;
+        for _ in 0..LOOKS {
+            if !self.waiting.is_empty() {
+                return;
+            }
+            std::thread::yield_now();
+        }
+    }
+
     /// Waits for jobs and takes all there are, up to [`MAX_BATCH`]. False when there will be none any more.
     pub(super) fn take(&mut self, jobs: &mut Vec<Work>) -> bool {
         if *self.stop.borrow() {

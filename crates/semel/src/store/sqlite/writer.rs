@@ -95,6 +95,7 @@ impl Writer {
             if let Some(tx) = &self.tx {
                 self.checkpoints.between_batches(&tx.conn);
             }
+            jobs.linger();
         }
     }
 
