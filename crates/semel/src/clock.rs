@@ -36,7 +36,8 @@ pub trait Clock: Send + Sync + 'static {
 }
 
 /// The machine's clock, read once at start and then advanced by the monotonic clock: a wall clock that
-/// is set forward or back under a running process fires no timer early and none twice.
+/// is set forward or back under a running process fires no timer early and none twice. The monotonic clock
+/// does not count the time that a machine sleeps, so after that timers are late until the process is restarted.
 #[derive(Debug)]
 pub struct SystemClock {
     start: SystemTime,

@@ -2,7 +2,7 @@
 //!
 //! All writes go through one thread that takes whatever is waiting, runs it in one transaction and makes it durable with
 //! one fsync: group commit without a timer (`writer`). Reads, and with them almost every duplicate start, go through
-//! another thread with its own connection and wait for no write (`reader`). Checkpoints run beside the writer
+//! other threads with connections of their own and wait for no write (`reader`). Checkpoints run beside the writer
 //! (`checkpoint`).
 
 mod checkpoint;
@@ -54,8 +54,8 @@ impl SqliteOptions {
     }
 }
 
-/// A store in one SQLite file. Clones share it; it is closed when the last is gone, or by
-/// [`close`](super::Store::close).
+/// A store in one SQLite file. Clones share it. [`close`](super::Store::close) closes it and waits until it is; when the last
+/// clone is dropped instead, it is closed soon after.
 #[derive(Clone)]
 pub struct SqliteStore(Arc<Inner>);
 
