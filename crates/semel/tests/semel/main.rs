@@ -1,6 +1,8 @@
 //! The crate's only integration-test program: one named test per store and case.
 
 mod differential;
+#[cfg(feature = "sqlite")]
+mod examples;
 #[cfg(all(feature = "sqlite", feature = "postgres"))]
 mod processes;
 #[cfg(feature = "sqlite")]
@@ -35,6 +37,8 @@ fn main() -> ExitCode {
     let mut trials = tidy::trials();
     trials.extend(vectors::trials());
     trials.extend(differential::trials());
+    #[cfg(feature = "sqlite")]
+    trials.extend(examples::trials());
     #[cfg(feature = "sqlite")]
     trials.extend(sqlite::trials());
     #[cfg(all(feature = "sqlite", feature = "postgres"))]
