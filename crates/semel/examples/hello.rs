@@ -77,7 +77,8 @@ async fn drive(store: &SqliteStore, clock: &SystemClock) -> Result<Ledger> {
     let node = NodeId(clock.uuid());
     store.lease(Lease { node, act: LeaseAct::Join(Duration::from_secs(30)) }).await?;
     let workflows = vec![(WorkspaceId::DEFAULT, Name::new("process-order")?)];
-    let claimed = store.claim(Claim { node, workflows, limit: 1 }).await?.remove(0);
+    let claimed = store.claim(Claim::new(node, workflows, 1)).await?.runs.remove(0);
     let id = claimed.run.id();
-    Ledger::read(claimed.run, claimed.entries).map_err(|source| Error::Refused { run: id, source })
+    Ledger::read(claimed.run, claimed.entries.unwrap_or_default())
+        .map_err(|source| Error::Refused { run: id, source })
 }

@@ -3,6 +3,7 @@
 //! Everything else is handed a [`Time`] or a [`Clock`], so that tests and simulations decide what time it is.
 
 use std::fmt;
+use std::pin::Pin;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
@@ -33,12 +34,17 @@ pub trait Clock: Send + Sync + 'static {
     fn now(&self) -> Time;
     /// A fresh time-ordered id (`UUIDv7`).
     fn uuid(&self) -> Uuid;
+    /// Is over when it is this time, and never before.
+    fn until(&self, at: Time) -> Until;
 }
+
+/// A wait for a time, to be awaited.
+pub type Until = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The machine's clock, read once at start and then advanced by the monotonic clock: a wall clock that
 /// is set forward or back under a running process fires no timer early and none twice. The monotonic clock
 /// does not count the time that a machine sleeps, so after that timers are late until the process is restarted.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct SystemClock {
     start: SystemTime,
     ticks: Instant,
@@ -67,5 +73,15 @@ impl Clock for SystemClock {
     #[expect(clippy::disallowed_methods, reason = "this is the file that makes random ids")]
     fn uuid(&self) -> Uuid {
         Uuid::now_v7()
+    }
+
+    fn until(&self, at: Time) -> Until {
+        let clock = *self;
+        Box::pin(async move {
+            // The timer counts in whole milliseconds too, but from another beginning: what is left is looked at again.
+            while let Some(left) = at.0.checked_sub(clock.now().0).filter(|left| *left > 0) {
+                tokio::time::sleep(Duration::from_millis(left.unsigned_abs())).await;
+            }
+        })
     }
 }

@@ -1,5 +1,8 @@
 //! Claims: who may drive a run, and when a run is parked because it keeps killing its drivers.
 
+use std::fmt;
+use std::sync::Arc;
+
 use super::entry::{Entry, PauseReason};
 use super::path::Name;
 use super::run::{Run, State};
@@ -18,6 +21,21 @@ pub struct Claim {
     pub workflows: Vec<(WorkspaceId, Name)>,
     /// At most this many.
     pub limit: usize,
+    /// What the node has in memory already: the ledgers of these runs are not read again.
+    pub held: Option<Arc<dyn Held>>,
+}
+
+impl Claim {
+    /// A request of a node that has nothing in memory.
+    pub fn new(node: NodeId, workflows: Vec<(WorkspaceId, Name)>, limit: usize) -> Self {
+        Self { node, workflows, limit, held: None }
+    }
+}
+
+/// The runs whose ledgers a node has in memory.
+pub trait Held: fmt::Debug + Send + Sync {
+    /// Whether the node has the ledger of this run, up to this version.
+    fn holds(&self, num: i64, version: u64) -> bool;
 }
 
 /// Takes a due run for a node, or parks it. The entry it writes is what fences the former owner off.

@@ -38,6 +38,11 @@ pub enum Action {
         /// Why; recorded.
         reason: String,
     },
+    /// Ask it to end: its clean-up goes on, then it is cancelled.
+    RequestCancel {
+        /// Why; recorded.
+        reason: String,
+    },
     /// Stop it until a resume.
     Pause,
     /// Let it go on.
@@ -107,10 +112,13 @@ pub fn decide(run: &Run, action: &Action, by: &str, now: Time) -> Result<Option<
         Action::Pause => (Status::Paused, Entry::Paused { reason: PauseReason::Operator { by } }),
         Action::Resume if !status.is_terminal() && status != Status::Paused => return Ok(None),
         Action::Resume => (Status::Pending, Entry::Resumed { by }),
-        Action::Restart(from) => (Status::Pending, Entry::Restarted { from: *from, by }),
+        // The store adds the deadline, which stands in the ledger.
+        Action::Restart(from) => (Status::Pending, Entry::Restarted { from: *from, by, deadline: None }),
         Action::ReleaseKey if !run.state.holds_key => return Ok(None),
         Action::ReleaseKey => (status, Entry::KeyReleased { by }),
-        Action::Resolve { .. } | Action::Fork(_) => unreachable!("these need the ledger"),
+        Action::RequestCancel { .. } | Action::Resolve { .. } | Action::Fork(_) => {
+            unreachable!("these need more than the header")
+        }
     };
     if matches!(action, Action::ReleaseKey) {
         return Ok(Some((entry, State { holds_key: false, ..noted(run, 1, now) })));

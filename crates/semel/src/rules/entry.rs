@@ -64,11 +64,16 @@ pub enum Entry {
     /// A child's end has been taken out of the inbox.
     ChildFinished { child: Visit, arrival: u64, outcome: Outcome },
 
-    /// The result kept under a label of this run.
-    Once { label: Label, value: Payload },
+    /// The result kept under a label: of this run, or, with a scope, the one that it shares with others.
+    Once {
+        label: Label,
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        scope: String,
+        value: Payload,
+    },
     /// A value the workflow may not compute anew: a time, a random number, the winner of a race.
     Recorded { at: Visit, value: Payload },
-    /// An inbox message without an entry of its own was seen: a parent's cancel, a settled once.
+    /// An inbox message without an entry of its own was seen: a settled once, a word for nobody.
     Noted { arrival: u64 },
 
     /// Nothing can go on before `due` or before something arrives.
@@ -77,6 +82,8 @@ pub enum Entry {
     Paused { reason: PauseReason },
     /// Goes on after a pause.
     Resumed { by: String },
+    /// The run was asked to end: from here on only its clean-up goes on.
+    Cancelling { arrival: u64, reason: String, by: String },
 
     /// Ended with a result.
     Completed { value: Payload },
@@ -87,8 +94,13 @@ pub enum Entry {
     /// Ended by its time limit.
     TimedOut { limit: Time },
 
-    /// A failed run begins again.
-    Restarted { from: RestartFrom, by: String },
+    /// A failed run begins again, with as much time as it had at first.
+    Restarted {
+        from: RestartFrom,
+        by: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        deadline: Option<Time>,
+    },
     /// The key no longer points at this run.
     KeyReleased { by: String },
 }
@@ -229,6 +241,8 @@ pub enum Message {
     Delivery { token: Token, payload: Payload },
     /// A child has ended.
     ChildEnded { child: Visit, run: RunId, outcome: Outcome },
+    /// Somebody asked the run to end.
+    CancelRequested { reason: String, by: String },
     /// The parent was cancelled.
     ParentCancelled { parent: RunId },
     /// A once that this run waited for is settled.
@@ -272,6 +286,7 @@ impl Entry {
             Self::Waiting { .. } => "waiting",
             Self::Paused { .. } => "paused",
             Self::Resumed { .. } => "resumed",
+            Self::Cancelling { .. } => "cancelling",
             Self::Completed { .. } => "completed",
             Self::Failed { .. } => "failed",
             Self::Cancelled { .. } => "cancelled",

@@ -73,13 +73,21 @@ pub struct Ledger {
     run: Run,
     created: Option<Box<Created>>,
     records: HashMap<Visit, Record>,
-    once: HashMap<Label, Payload>,
+    once: HashMap<(String, Label), Payload>,
     /// Steps in doubt: a run must not complete over one.
     doubts: usize,
     /// How many hooks hold a token: it is freed with the last of them.
     tokens: HashMap<Token, usize>,
     /// Steps whose effect must not simply be tried again: no restart or fork forgets them.
     intents: HashSet<Visit>,
+    /// What was kept by a restart or a fork: the code that goes on need not come by there again.
+    carried: HashSet<Visit>,
+    /// When the run must have ended.
+    deadline: Option<Time>,
+    /// How often the run was claimed, and its version at the last of them.
+    claims: (u32, u64),
+    /// Why and by whom the run was asked to end.
+    cancelling: Option<(String, String)>,
     pause: Option<PauseReason>,
     outcome: Option<Outcome>,
     pending: Pending,
@@ -124,6 +132,10 @@ impl Ledger {
             doubts: 0,
             tokens: HashMap::new(),
             intents: HashSet::new(),
+            carried: HashSet::new(),
+            deadline: None,
+            claims: (0, 0),
+            cancelling: None,
             pause: None,
             outcome: None,
             pending: Pending::default(),
@@ -145,9 +157,54 @@ impl Ledger {
         self.records.get(visit)
     }
 
-    /// The result kept under a label of this run.
-    pub fn once(&self, label: &Label) -> Option<&Payload> {
-        self.once.get(label)
+    /// Everything that stands at some visit.
+    pub fn records(&self) -> impl Iterator<Item = (&Visit, &Record)> {
+        self.records.iter()
+    }
+
+    /// How many visits a faithful execution comes by: all but those that an earlier life has left.
+    pub fn to_visit(&self) -> usize {
+        self.records.len() - self.carried.len()
+    }
+
+    /// Whether what stands at this visit is from an earlier life of the run, or from the run it was forked from.
+    pub fn is_carried(&self, visit: &Visit) -> bool {
+        self.carried.contains(visit)
+    }
+
+    /// The result kept under a label: of this run (with an empty scope), or shared with others.
+    pub fn once(&self, scope: &str, label: &Label) -> Option<&Payload> {
+        self.once.get(&(scope.to_owned(), label.clone()))
+    }
+
+    /// When the run must have ended.
+    pub fn deadline(&self) -> Option<Time> {
+        self.deadline
+    }
+
+    /// The version at which the run was claimed last: what user code is given as its fence.
+    pub fn fence(&self) -> u64 {
+        self.claims.1
+    }
+
+    /// How often the run was claimed.
+    pub fn claims(&self) -> u32 {
+        self.claims.0
+    }
+
+    /// Why and by whom the run was asked to end.
+    pub fn cancelling(&self) -> Option<(&str, &str)> {
+        self.cancelling.as_ref().map(|(reason, by)| (reason.as_str(), by.as_str()))
+    }
+
+    /// Takes in a claim that the store has written, so that what is in memory can go on.
+    pub fn claimed(&mut self, run: Run) -> Result<(), Refused> {
+        let node = run.state.node.ok_or(Refused::Status { from: run.status(), entry: "claimed" })?;
+        self.apply(&Entry::Claimed { node })?;
+        let version = self.run.state.version;
+        self.run = run;
+        self.run.state.version = version;
+        Ok(())
     }
 
     /// How the run ended.
@@ -185,8 +242,15 @@ impl Ledger {
     /// Asks for a token with the next commit; [`Ledger::settle`] brings the answer.
     pub fn open_hook(&mut self, hook: Visit, token: Token) -> Result<(), Refused> {
         self.running("hookOpened")?;
-        self.vacant(&hook, "hookOpened")?;
-        self.put(&hook, Record::Hook { token: token.clone(), state: HookState::Opening });
+        // A hook of an earlier life keeps what it had received.
+        let received = match self.records.get_mut(&hook) {
+            Some(Record::Hook { state: HookState::Released(all), .. }) => std::mem::take(all),
+            _ => {
+                self.vacant(&hook, "hookOpened")?;
+                Vec::new()
+            }
+        };
+        self.put(&hook, Record::Hook { token: token.clone(), state: HookState::Opening(received) });
         self.hold(&token);
         self.draft(Draft::OpenHook { hook, token });
         Ok(())
@@ -340,20 +404,30 @@ impl Ledger {
     fn apply_run(&mut self, entry: &Entry) -> Result<(), Refused> {
         let kind = entry.kind();
         match entry {
-            Entry::Created(created) => self.created = Some(created.clone()),
+            Entry::Created(created) => {
+                self.deadline = created.deadline;
+                self.created = Some(created.clone());
+            }
             Entry::Claimed { node } => {
                 self.become_(Status::Running, kind)?;
                 self.run.state.node = Some(*node);
+                self.claims = (self.claims.0 + 1, self.run.state.version + 1);
             }
-            Entry::Once { label, value } => {
+            Entry::Once { label, scope, value } => {
                 self.running(kind)?;
-                if self.once.contains_key(label) {
+                let place = (scope.clone(), label.clone());
+                if self.once.contains_key(&place) {
                     return Err(Refused::Once(label.clone()));
                 }
-                self.once.insert(label.clone(), value.clone());
+                self.once.insert(place, value.clone());
             }
             Entry::Noted { arrival } => {
                 self.running(kind)?;
+                self.pending.consumed.push(*arrival);
+            }
+            Entry::Cancelling { arrival, reason, by } => {
+                self.running(kind)?;
+                self.cancelling.get_or_insert_with(|| (reason.clone(), by.clone()));
                 self.pending.consumed.push(*arrival);
             }
             Entry::Waiting { due } => {
@@ -376,9 +450,10 @@ impl Ledger {
             Entry::Failed { .. } => self.end(Status::Failed, entry)?,
             Entry::Cancelled { .. } => self.end(Status::Cancelled, entry)?,
             Entry::TimedOut { .. } => self.end(Status::TimedOut, entry)?,
-            Entry::Restarted { from, .. } => {
+            Entry::Restarted { from, deadline, .. } => {
                 self.become_(Status::Pending, kind)?;
                 self.restart(*from);
+                self.deadline = *deadline;
             }
             Entry::KeyReleased { .. } => {}
             _ => unreachable!("every other entry has a visit"),
@@ -407,7 +482,7 @@ impl Ledger {
         let found = self.records.get(visit);
         let asked = matches!(
             found,
-            Some(Record::Hook { state: HookState::Opening, .. } | Record::Child { run: None, .. })
+            Some(Record::Hook { state: HookState::Opening(_), .. } | Record::Child { run: None, .. })
         );
         // The store's answer may come when the run waits already, and doubt is resolved while it is paused.
         if !asked && !matches!(entry, Entry::StepResolved { .. }) {
@@ -427,8 +502,8 @@ impl Ledger {
                 let Record::Timer { at, .. } = next else { unreachable!("a fired timer is a timer") };
                 self.pending.not_before = self.pending.not_before.max(Some(at));
             }
-            Entry::HookOpened { token, .. } if found.is_none() => self.hold(token),
-            Entry::HookConflicted { token, .. } if found.is_some() => drop(self.let_go(token)),
+            Entry::HookOpened { token, .. } if !asked => self.hold(token),
+            Entry::HookConflicted { token, .. } if asked => drop(self.let_go(token)),
             Entry::HookClosed { .. } => {
                 let Record::Hook { token, .. } = &next else { unreachable!("a closed hook is a hook") };
                 if self.let_go(token) {
@@ -439,6 +514,10 @@ impl Ledger {
                 self.pending.consumed.push(*arrival);
             }
             _ => {}
+        }
+        // Only what a fork inherits stands before its first claim.
+        if self.run.status() == Status::Pending {
+            self.carried.insert(visit.clone());
         }
         match (self.records.get_mut(visit), next) {
             // A hook's payloads are added to, not copied each time.
@@ -452,7 +531,7 @@ impl Ledger {
                 Some(Record::Hook { state: open @ HookState::Open(_), .. }),
                 Record::Hook { state: HookState::Closed(_), .. },
             ) => {
-                let HookState::Open(all) = std::mem::replace(open, HookState::Opening) else {
+                let HookState::Open(all) = std::mem::replace(open, HookState::Released(Vec::new())) else {
                     unreachable!("matched")
                 };
                 *open = HookState::Closed(all);

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::{Answer, Arrival, Claimed, Find, Lease, Numbered, Query, Started, Store, Sweep, Swept};
+use super::{Answer, Arrival, Claims, Find, Lease, Numbered, Query, Started, Store, Sweep, Swept};
 use crate::clock::Time;
 use crate::error::{Error, Result};
 use crate::id::{RunId, WorkspaceId};
@@ -82,7 +82,7 @@ impl Store for Faulty {
         self.call("start", move || self.store.start(start))
     }
 
-    fn claim(&self, claim: Claim) -> Answer<'_, Vec<Claimed>> {
+    fn claim(&self, claim: Claim) -> Answer<'_, Claims> {
         self.call("claim", move || self.store.claim(claim))
     }
 
@@ -128,6 +128,10 @@ impl Store for Faulty {
 
     fn receipts(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, Vec<(ReceiptKind, Receipts)>> {
         self.store.receipts(workspace, run)
+    }
+
+    fn wakes(&self) -> tokio::sync::broadcast::Receiver<super::Wake> {
+        self.store.wakes()
     }
 
     fn close(&self) -> Answer<'_, ()> {

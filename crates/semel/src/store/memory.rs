@@ -7,6 +7,7 @@ use super::Query;
 use super::receipts::ReceiptBuffer;
 use super::serve::Backend;
 use super::tx::{HeldOnce, InboxRow, LedgerRow, Tx, Verb, Watcher};
+use super::wakes::Wakes;
 use crate::clock::{Clock, Time};
 use crate::error::Result;
 use crate::id::{NodeId, RunId, WorkspaceId};
@@ -27,12 +28,14 @@ struct Inner {
     tables: Mutex<Tables>,
     clock: Arc<dyn Clock>,
     buffer: ReceiptBuffer,
+    wakes: Wakes,
 }
 
 impl MemoryStore {
     /// An empty store.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self(Arc::new(Inner { tables: Mutex::default(), clock, buffer: ReceiptBuffer::default() }))
+        let (tables, buffer, wakes) = <(Mutex<Tables>, ReceiptBuffer, Wakes)>::default();
+        Self(Arc::new(Inner { tables, clock, buffer, wakes }))
     }
 }
 
@@ -49,6 +52,10 @@ impl Backend for MemoryStore {
 
     async fn stop(&self) -> Result<()> {
         Ok(())
+    }
+
+    fn wakes(&self) -> &Wakes {
+        &self.0.wakes
     }
 
     fn buffer(&self) -> &ReceiptBuffer {
@@ -206,7 +213,7 @@ impl Tx for MemoryTx<'_> {
     }
 
     async fn next_due(&mut self) -> Result<Option<Time>> {
-        Ok(self.tables.due.iter().map(|(_, _, due, _)| *due).min())
+        Ok(self.tables.due.iter().map(|(_, _, due, _)| *due).filter(|due| *due > self.now).min())
     }
 
     async fn open_children(&mut self, parent: RunId) -> Result<Vec<Run>> {

@@ -14,6 +14,7 @@ mod serve;
 pub mod sqlite;
 pub(crate) mod tx;
 pub(crate) mod verbs;
+mod wakes;
 
 #[cfg(feature = "testing")]
 pub mod faulty;
@@ -22,6 +23,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
+use tokio::sync::broadcast;
+
+pub use self::wakes::Wake;
 use crate::clock::Time;
 use crate::error::Result;
 use crate::id::{NodeId, RunId, WorkspaceId};
@@ -48,7 +52,7 @@ pub trait Store: Send + Sync + 'static {
     /// Starts a run, or finds the one its key stands for.
     fn start(&self, start: Start) -> Answer<'_, Started>;
     /// Takes due runs for a node, each with its whole ledger and inbox.
-    fn claim(&self, claim: Claim) -> Answer<'_, Vec<Claimed>>;
+    fn claim(&self, claim: Claim) -> Answer<'_, Claims>;
     /// Appends entries at an expected version. Commits of many runs share one durable write.
     fn commit(&self, commit: Commit) -> Answer<'_, Saved>;
     /// Puts a payload into the inbox of a token's owner.
@@ -72,6 +76,9 @@ pub trait Store: Send + Sync + 'static {
     fn inbox(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, Vec<Arrival>>;
     /// What was absorbed on a run, by kind.
     fn receipts(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, Vec<(ReceiptKind, Receipts)>>;
+
+    /// What happens from now on that somebody may be waiting for.
+    fn wakes(&self) -> broadcast::Receiver<Wake>;
 
     /// Writes what is still to be written (receipts), and stops.
     fn close(&self) -> Answer<'_, ()>;
@@ -101,13 +108,22 @@ impl Started {
     }
 }
 
+/// What a claim found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Claims {
+    /// The runs that the node may drive now.
+    pub runs: Vec<Claimed>,
+    /// When the next run becomes due, of whatever workflow.
+    pub next_due: Option<Time>,
+}
+
 /// A claimed run: all that its driver needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claimed {
     /// Its header.
     pub run: Run,
-    /// Its ledger.
-    pub entries: Vec<Entry>,
+    /// Its ledger; none if the node has it in memory, but for the claim itself.
+    pub entries: Option<Vec<Entry>>,
     /// Its inbox.
     pub inbox: Vec<Arrival>,
 }
@@ -174,8 +190,6 @@ pub struct Swept {
     pub once: usize,
     /// Whether the limit cut it short.
     pub more: bool,
-    /// When the next run becomes due.
-    pub next_due: Option<Time>,
 }
 
 /// A look-up of one run.

@@ -2,21 +2,25 @@
 
 use std::future::Future;
 
+use tokio::sync::broadcast;
+
 use super::receipts::{COLLECT, ReceiptBuffer};
 use super::tx::{LedgerRow, Verb};
 use super::verbs::{
-    FlushReceipts, PeekStart, ReadInbox, ReadLedger, ReadReceipts, StartRun, entries_of, message_of,
+    ClaimRows, FlushReceipts, PeekStart, ReadInbox, ReadLedger, ReadReceipts, StartRun, entries_of,
+    message_of,
 };
-use super::{Answer, Arrival, Claimed, Find, Lease, Numbered, Query, Started, Store, Sweep, Swept};
+use super::wakes::{Wake, Wakes};
+use super::{Answer, Arrival, Claimed, Claims, Find, Lease, Numbered, Query, Started, Store, Sweep, Swept};
 use crate::clock::{Clock, Time};
 use crate::error::{Error, Result};
 use crate::id::{RunId, WorkspaceId};
 use crate::rules::claim::Claim;
 use crate::rules::commit::{Commit, Saved};
-use crate::rules::control::{Control, Controlled};
+use crate::rules::control::{Action, Control, Controlled};
 use crate::rules::deliver::{Deliver, Delivered};
 use crate::rules::entry::Outcome;
-use crate::rules::once::{Once, OnceAnswer};
+use crate::rules::once::{Ask, Once, OnceAnswer};
 use crate::rules::receipt::{Absorbed, ReceiptKind, Receipts};
 use crate::rules::run::Run;
 use crate::rules::start::{Start, Verdict};
@@ -34,6 +38,9 @@ pub(crate) trait Backend: Clone + Send + Sync + 'static {
 
     /// Stops.
     fn stop(&self) -> impl Future<Output = Result<()>> + Send;
+
+    /// Those who wait for something to happen.
+    fn wakes(&self) -> &Wakes;
 
     /// Receipts that are not written yet.
     fn buffer(&self) -> &ReceiptBuffer;
@@ -78,15 +85,37 @@ async fn start<B: Backend>(store: &B, start: Start) -> Result<Started> {
         Some(started) => started,
         None => store.execute(verb).await?,
     };
+    tell_of_start(Backend::wakes(store), &started);
     if matches!(started.verdict, Verdict::Attached | Verdict::Replayed) {
         absorb(store, started.run.num, ReceiptKind::Start, format!("start {}", started.run.new.key));
     }
     Ok(started)
 }
 
+fn tell_of_start(wakes: &Wakes, started: &Started) {
+    if let Some(superseded) = started.superseded {
+        wakes.tell(Wake::Taken(superseded));
+        wakes.tell(Wake::Ended(superseded));
+    }
+    if let Some(delivered) = &started.delivered {
+        wakes.tell(Wake::Arrived(delivered.run));
+    }
+    if (started.created() || started.verdict == Verdict::Restarted) && started.run.state.due.is_some() {
+        wakes.tell(Wake::Due);
+    }
+}
+
 async fn commit<B: Backend>(store: &B, commit: Commit) -> Result<Saved> {
     let (num, expected) = (commit.num, commit.expected);
+    let (run, ends, ties) = (commit.run, commit.outcome.is_some(), !commit.is_plain());
     let saved = store.commit_run(commit).await;
+    if saved.is_ok() && ends {
+        Backend::wakes(store).tell(Wake::Ended(run));
+    }
+    if saved.is_ok() && ties {
+        // A child may have been started.
+        Backend::wakes(store).tell(Wake::Due);
+    }
     if matches!(saved, Err(Error::Concurrency { .. })) {
         absorb(store, num, ReceiptKind::Result, format!("commit at version {expected}"));
     }
@@ -96,6 +125,9 @@ async fn commit<B: Backend>(store: &B, commit: Commit) -> Result<Saved> {
 async fn deliver<B: Backend>(store: &B, deliver: Deliver) -> Result<Delivered> {
     let (workspace, detail) = (deliver.workspace, format!("delivery {:?} to {}", deliver.id, deliver.token));
     let delivered = store.execute(deliver).await?;
+    if !delivered.absorbed {
+        Backend::wakes(store).tell(Wake::Arrived(delivered.run));
+    }
     if delivered.absorbed {
         let find = Find { workspace, by: super::FindBy::Id(delivered.run) };
         if let Some((run, _)) = store.execute(find).await? {
@@ -107,23 +139,50 @@ async fn deliver<B: Backend>(store: &B, deliver: Deliver) -> Result<Delivered> {
 
 async fn control<B: Backend>(store: &B, control: Control) -> Result<Controlled> {
     let detail = format!("{:?} by {}", control.action, control.by);
+    let asks = matches!(control.action, Action::RequestCancel { .. });
     let controlled = store.execute(control).await?;
+    let run = &controlled.run;
     if !controlled.changed {
-        absorb(store, controlled.run.num, ReceiptKind::Control, detail);
+        absorb(store, run.num, ReceiptKind::Control, detail);
+    } else if asks {
+        Backend::wakes(store).tell(Wake::Arrived(run.id()));
+    } else {
+        Backend::wakes(store).tell(Wake::Taken(run.id()));
+        Backend::wakes(store).tell(if run.status().is_terminal() {
+            Wake::Ended(run.id())
+        } else {
+            Wake::Due
+        });
     }
     Ok(controlled)
 }
 
-async fn claim<B: Backend>(store: &B, claim: Claim) -> Result<Vec<Claimed>> {
-    let mut claimed = Vec::new();
-    for rows in store.execute(claim).await? {
-        let mut entries = Vec::new();
-        for row in &rows.ledger {
-            entries.extend(entries_of(row)?);
-        }
-        claimed.push(Claimed { run: rows.run, entries, inbox: arrivals(&rows.inbox)? });
+async fn once<B: Backend>(store: &B, once: Once) -> Result<OnceAnswer> {
+    let claims = once.ask == Ask::Claim;
+    let answer = store.execute(once).await?;
+    if !claims {
+        Backend::wakes(store).tell(Wake::Settled);
     }
-    Ok(claimed)
+    Ok(answer)
+}
+
+async fn claim<B: Backend>(store: &B, claim: Claim) -> Result<Claims> {
+    let ClaimRows { runs: rows, next_due } = store.execute(claim).await?;
+    let mut runs = Vec::with_capacity(rows.len());
+    for rows in rows {
+        let entries = match &rows.ledger {
+            None => None,
+            Some(ledger) => {
+                let mut entries = Vec::new();
+                for row in ledger {
+                    entries.extend(entries_of(row)?);
+                }
+                Some(entries)
+            }
+        };
+        runs.push(Claimed { run: rows.run, entries, inbox: arrivals(&rows.inbox)? });
+    }
+    Ok(Claims { runs, next_due })
 }
 
 fn arrivals(rows: &[InboxRow]) -> Result<Vec<Arrival>> {
@@ -146,7 +205,7 @@ impl<B: Backend> Store for B {
         Box::pin(start(self, request))
     }
 
-    fn claim(&self, request: Claim) -> Answer<'_, Vec<Claimed>> {
+    fn claim(&self, request: Claim) -> Answer<'_, Claims> {
         Box::pin(claim(self, request))
     }
 
@@ -162,8 +221,8 @@ impl<B: Backend> Store for B {
         Box::pin(control(self, request))
     }
 
-    fn once(&self, once: Once) -> Answer<'_, OnceAnswer> {
-        Box::pin(self.execute(once))
+    fn once(&self, request: Once) -> Answer<'_, OnceAnswer> {
+        Box::pin(once(self, request))
     }
 
     fn lease(&self, lease: Lease) -> Answer<'_, Time> {
@@ -196,6 +255,10 @@ impl<B: Backend> Store for B {
             flush(self).await?;
             self.execute(ReadReceipts { workspace, run }).await
         })
+    }
+
+    fn wakes(&self) -> broadcast::Receiver<Wake> {
+        Backend::wakes(self).listen()
     }
 
     fn close(&self) -> Answer<'_, ()> {

@@ -111,7 +111,7 @@ pub(crate) trait Tx: Send {
         workflows: &[(WorkspaceId, Name)],
         limit: usize,
     ) -> impl Future<Output = Result<Vec<Run>>> + Send;
-    /// The earliest time at which any run becomes due.
+    /// The earliest time from now on at which any run becomes due.
     fn next_due(&mut self) -> impl Future<Output = Result<Option<Time>>> + Send;
     /// Takes claimed runs: what [`Tx::due`] has locked. A backend may do it in one go.
     fn take(&mut self, taken: &[Taken]) -> impl Future<Output = Result<()>> + Send {

@@ -1,35 +1,35 @@
 //! A clock that moves only when it is told to.
 
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use tokio::sync::watch;
 use uuid::{Builder, Uuid};
 
-use crate::clock::{Clock, Time};
+use crate::clock::{Clock, Time, Until};
 
 /// A clock that stands still until it is moved. Its ids are counted, not drawn: the same test makes the same ids.
 #[derive(Debug)]
 pub struct ManualClock {
-    now: AtomicI64,
+    now: watch::Sender<Time>,
     ids: AtomicU64,
 }
 
 impl ManualClock {
     /// A clock that shows this time. Its ids begin after `ids`; two clocks of one test must not share a range.
     pub fn new(now: Time, ids: u64) -> Self {
-        Self { now: AtomicI64::new(now.0), ids: AtomicU64::new(ids) }
+        Self { now: watch::Sender::new(now), ids: AtomicU64::new(ids) }
     }
 
-    /// Moves it forward.
+    /// Moves it forward; whoever waits for a time that has come goes on.
     pub fn advance(&self, by: Duration) {
-        let by = i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
-        self.now.fetch_add(by, Ordering::SeqCst);
+        self.now.send_modify(|now| *now = now.after(by));
     }
 }
 
 impl Clock for ManualClock {
     fn now(&self) -> Time {
-        Time(self.now.load(Ordering::SeqCst))
+        *self.now.borrow()
     }
 
     fn uuid(&self) -> Uuid {
@@ -37,5 +37,15 @@ impl Clock for ManualClock {
         let mut random = [0; 10];
         random[2..].copy_from_slice(&count.to_be_bytes());
         Builder::from_unix_timestamp_millis(self.now().0.unsigned_abs(), &random).into_uuid()
+    }
+
+    fn until(&self, at: Time) -> Until {
+        let mut now = self.now.subscribe();
+        Box::pin(async move {
+            if now.wait_for(|now| *now >= at).await.is_err() {
+                // The clock is gone, and with it the time that was waited for.
+                std::future::pending::<()>().await;
+            }
+        })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Ledger, Lineage, Record, Refused};
+use super::{HookState, Ledger, Lineage, Record, Refused};
 use crate::rules::entry::{Entry, Outcome, RestartFrom};
 use crate::rules::key::Label;
 use crate::rules::path::Visit;
@@ -13,13 +13,13 @@ use crate::rules::step::Step;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Place<'a> {
     Visit(&'a Visit),
-    Label(&'a Label),
+    Label(&'a str, &'a Label),
 }
 
 impl<'a> Place<'a> {
     fn of(entry: &'a Entry) -> Option<Self> {
         match entry {
-            Entry::Once { label, .. } => Some(Self::Label(label)),
+            Entry::Once { label, scope, .. } => Some(Self::Label(scope, label)),
             other => other.visit().map(Self::Visit),
         }
     }
@@ -29,11 +29,19 @@ impl Ledger {
     /// Forgets what a restart begins anew. Tokens were freed at the end, so hooks open anew.
     pub(super) fn restart(&mut self, from: RestartFrom) {
         self.outcome = None;
+        self.cancelling = None;
         if from == RestartFrom::Beginning {
             self.once.clear();
         }
         let intents = &self.intents;
         self.records.retain(|visit, record| {
+            if let (RestartFrom::Failure, Record::Hook { state, .. }) = (from, &mut *record)
+                && let HookState::Open(all) | HookState::Released(all) = state
+            {
+                // Its token was freed at the end; what it had received is not asked for again.
+                *state = HookState::Released(std::mem::take(all));
+                return true;
+            }
             let failed = match record {
                 Record::Step(step) => matches!(step, Step::Failed(_)),
                 Record::Child { outcome, .. } => !matches!(outcome, Some(Outcome::Completed(_))),
@@ -42,6 +50,7 @@ impl Ledger {
             let kept = from == RestartFrom::Failure && record.is_settled() && !failed;
             kept || (intents.contains(visit) && !failed)
         });
+        self.carried = self.records.keys().cloned().collect();
         self.tokens.clear();
         // A keyed step in doubt simply runs again, and its doubt is gone with its record.
         let doubtful = |record: &&Record| matches!(record, Record::Step(Step::InDoubt { .. }));
@@ -69,7 +78,7 @@ impl Ledger {
             };
             let settled = match place {
                 Place::Visit(visit) => then.records.get(visit).is_some_and(Record::is_settled),
-                Place::Label(label) => then.once.contains_key(label),
+                Place::Label(scope, label) => then.once(scope, label).is_some(),
             };
             settled && *i < at && began_then.get(&place).is_some_and(|began| i >= began)
         };
@@ -85,7 +94,7 @@ impl Ledger {
                 Some(place @ Place::Visit(visit)) if !ledger.records.contains_key(visit) => {
                     began.insert(place, i);
                 }
-                Some(place @ Place::Label(label)) if !ledger.once.contains_key(label) => {
+                Some(place @ Place::Label(scope, label)) if ledger.once(scope, label).is_none() => {
                     began.insert(place, i);
                 }
                 _ => {}

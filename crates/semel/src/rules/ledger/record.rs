@@ -40,14 +40,16 @@ pub enum Record {
 /// Where a hook stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HookState {
-    /// Asked of the store, not answered yet.
-    Opening,
+    /// Asked of the store, not answered yet; what an earlier life had received.
+    Opening(Vec<Payload>),
     /// Owns its token; what it has received so far.
     Open(Vec<Payload>),
     /// Another run owns the token.
     Conflicted(RunId),
     /// Free again; what it had received.
     Closed(Vec<Payload>),
+    /// Open in an earlier life of the run, which ended; what it had received.
+    Released(Vec<Payload>),
 }
 
 impl Record {
@@ -63,10 +65,11 @@ impl Record {
             Some(Self::Step(Step::Cleared { .. })) => "a step to be run again",
             Some(Self::Timer { fired: false, .. }) => "a running timer",
             Some(Self::Timer { fired: true, .. }) => "a fired timer",
-            Some(Self::Hook { state: HookState::Opening, .. }) => "a hook being opened",
+            Some(Self::Hook { state: HookState::Opening(_), .. }) => "a hook being opened",
             Some(Self::Hook { state: HookState::Open(_), .. }) => "an open hook",
             Some(Self::Hook { state: HookState::Conflicted(_), .. }) => "a hook in conflict",
             Some(Self::Hook { state: HookState::Closed(_), .. }) => "a closed hook",
+            Some(Self::Hook { state: HookState::Released(_), .. }) => "a hook of an earlier life",
             Some(Self::Child { outcome: None, .. }) => "a child that has not ended",
             Some(Self::Child { outcome: Some(_), .. }) => "a child that has ended",
             Some(Self::Value(_)) => "a recorded value",
@@ -118,11 +121,15 @@ impl Record {
             (Some(Self::Timer { at, fired: false }), Entry::TimerFired { .. }) => {
                 Self::Timer { at: *at, fired: true }
             }
-            (None | Some(Self::Hook { state: HookState::Opening, .. }), Entry::HookOpened { token, .. }) => {
+            (None, Entry::HookOpened { token, .. }) => {
                 Self::Hook { token: token.clone(), state: HookState::Open(Vec::new()) }
             }
             (
-                None | Some(Self::Hook { state: HookState::Opening, .. }),
+                Some(Self::Hook { state: HookState::Opening(all) | HookState::Released(all), .. }),
+                Entry::HookOpened { token, .. },
+            ) => Self::Hook { token: token.clone(), state: HookState::Open(all.clone()) },
+            (
+                None | Some(Self::Hook { state: HookState::Opening(_) | HookState::Released(_), .. }),
                 Entry::HookConflicted { token, owner, .. },
             ) => Self::Hook { token: token.clone(), state: HookState::Conflicted(*owner) },
             (Some(Self::Hook { token, state: HookState::Open(_) }), Entry::HookReceived { payload, .. }) => {

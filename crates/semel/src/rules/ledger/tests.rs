@@ -280,7 +280,7 @@ fn an_uncertain_failure_is_no_occasion_for_another_try() {
 fn a_label_has_one_result() {
     let sms = Label::new("sms").unwrap();
     assert_eq!(driven(&[ONCE, ONCE]).unwrap_err(), Refused::Once(sms.clone()));
-    assert_eq!(driven(&[ONCE]).unwrap().once(&sms).unwrap().text(), "1");
+    assert_eq!(driven(&[ONCE]).unwrap().once("", &sms).unwrap().text(), "1");
 }
 
 #[test]
@@ -311,7 +311,7 @@ fn a_restart_keeps_what_must_not_be_done_again() {
         (&[CHARGING, FAILED], false, false),
         (&[TIMER, FIRED], true, false),
         (&[TIMER], false, false),
-        (&[OPENED, RECEIVED], false, false),
+        (&[OPENED, RECEIVED], true, false),
         (&[CHILD, CHILD_ENDED], true, false),
         (&[CHILD, &failed_child], false, false),
     ];
@@ -319,7 +319,7 @@ fn a_restart_keeps_what_must_not_be_done_again() {
         for (restart, kept) in [(RESTARTED, from_failure), (ANEW, from_beginning)] {
             let ledger = driven(&[before, &[ONCE, BROKE, restart, CLAIMED]].concat()).unwrap();
             assert_eq!(ledger.record_at(&visit("a")).is_some(), kept, "{before:?} {restart}");
-            assert_eq!(ledger.once(&Label::new("sms").unwrap()).is_some(), restart == RESTARTED);
+            assert_eq!(ledger.once("", &Label::new("sms").unwrap()).is_some(), restart == RESTARTED);
             assert_eq!((ledger.outcome(), ledger.pause()), (None, None));
         }
     }
@@ -485,4 +485,28 @@ fn a_pause_has_its_reason_until_it_ends() {
     for end in [RESUMED, CANCELLED] {
         assert_eq!(driven(&[doubt, end]).unwrap().pause(), None, "{end}");
     }
+}
+
+#[test]
+fn a_hook_of_an_earlier_life_is_opened_again_with_what_it_had_received() {
+    let mut ledger = driven(&[OPENED, RECEIVED, BROKE, RESTARTED, CLAIMED]).unwrap();
+    let state = |ledger: &Ledger| match ledger.record_at(&visit("a")) {
+        Some(Record::Hook { state, .. }) => format!("{state:?}"),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(state(&ledger), "Released([5])");
+    ledger.open_hook(visit("a"), Token::new("t").unwrap()).unwrap();
+    assert_eq!(state(&ledger), "Opening([5])");
+    drop(ledger.commit().unwrap());
+    ledger.settle(&[entry(OPENED)]).unwrap();
+    assert_eq!(state(&ledger), "Open([5])");
+    ledger.record(Entry::HookClosed { hook: visit("a") }).unwrap();
+    assert_eq!(state(&ledger), "Closed([5])");
+    assert_eq!(ledger.commit().unwrap().closed, [Token::new("t").unwrap()], "the token is held once only");
+}
+
+#[test]
+fn what_is_carried_over_need_not_be_visited_again() {
+    assert_eq!(driven(&[STARTED, COMPLETED]).unwrap().to_visit(), 1);
+    assert_eq!(driven(&[STARTED, COMPLETED, BROKE, RESTARTED, CLAIMED]).unwrap().to_visit(), 0);
 }

@@ -24,6 +24,7 @@ use self::server::Server;
 use super::receipts::ReceiptBuffer;
 use super::serve::Backend;
 use super::tx::Verb;
+use super::wakes::Wakes;
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, Result};
 use crate::rules::commit::{Commit, Saved};
@@ -87,6 +88,7 @@ struct Inner {
     server: Arc<Server>,
     batches: Batches,
     buffer: ReceiptBuffer,
+    wakes: Wakes,
 }
 
 impl PostgresStore {
@@ -108,7 +110,12 @@ impl PostgresStore {
         migrate::migrate(&mut client, options.schema.as_deref()).await?;
         let server = Arc::new(server);
         let batches = Batches::start(&server);
-        Ok(Self(Arc::new(Inner { server, batches, buffer: ReceiptBuffer::default() })))
+        Ok(Self(Arc::new(Inner {
+            server,
+            batches,
+            buffer: ReceiptBuffer::default(),
+            wakes: Wakes::default(),
+        })))
     }
 }
 
@@ -125,6 +132,10 @@ impl Backend for PostgresStore {
         self.0.batches.stop().await;
         self.0.server.pool.close();
         Ok(())
+    }
+
+    fn wakes(&self) -> &Wakes {
+        &self.0.wakes
     }
 
     fn buffer(&self) -> &ReceiptBuffer {

@@ -191,8 +191,8 @@ impl Tx for PgTx<'_> {
     }
 
     async fn next_due(&mut self) -> Result<Option<Time>> {
-        let next = "SELECT due FROM runs WHERE due IS NOT NULL ORDER BY due LIMIT 1";
-        Ok(self.row(next, &[]).await?.map(|row| rows::time(&row, 0)).transpose()?.flatten())
+        let next = "SELECT due FROM runs WHERE due > $1 ORDER BY due LIMIT 1";
+        Ok(self.row(next, &[&self.now().0]).await?.map(|row| rows::time(&row, 0)).transpose()?.flatten())
     }
 
     async fn take(&mut self, taken: &[Taken]) -> Result<()> {

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use super::receipts::ReceiptBuffer;
 use super::serve::Backend;
 use super::tx::Verb;
+use super::wakes::Wakes;
 use crate::clock::{Clock, SystemClock};
 use crate::error::Result;
 use crate::rules::commit::{Commit, Saved};
@@ -62,6 +63,7 @@ pub struct SqliteStore(Arc<Inner>);
 struct Inner {
     clock: Arc<dyn Clock>,
     buffer: ReceiptBuffer,
+    wakes: Wakes,
     writes: Queue,
     /// Short reads: look-ups, and the first look of every start.
     reads: Queue,
@@ -86,7 +88,14 @@ impl SqliteStore {
         let reads = reader::spawn(&file, clock.clone())?;
         let scans = reader::spawn(&file, clock.clone())?;
         let writes = writer::spawn(file, options)?;
-        Ok(Self(Arc::new(Inner { clock, buffer: ReceiptBuffer::default(), writes, reads, scans })))
+        Ok(Self(Arc::new(Inner {
+            clock,
+            buffer: ReceiptBuffer::default(),
+            wakes: Wakes::default(),
+            writes,
+            reads,
+            scans,
+        })))
     }
 }
 
@@ -109,6 +118,10 @@ impl Backend for SqliteStore {
         self.0.scans.stop().await;
         self.0.writes.stop().await;
         Ok(())
+    }
+
+    fn wakes(&self) -> &Wakes {
+        &self.0.wakes
     }
 
     fn buffer(&self) -> &ReceiptBuffer {

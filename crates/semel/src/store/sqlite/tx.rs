@@ -243,7 +243,7 @@ impl Tx for SqliteTx {
 
     async fn next_due(&mut self) -> Result<Option<Time>> {
         let next: Option<Option<i64>> =
-            self.first("SELECT min(due) FROM runs WHERE due IS NOT NULL", [], |row| row.get(0))?;
+            self.first("SELECT min(due) FROM runs WHERE due > ?", [self.now().0], |row| row.get(0))?;
         Ok(next.flatten().map(Time))
     }
 

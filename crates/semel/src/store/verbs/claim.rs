@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use crate::clock::Time;
 use crate::error::{Error, Result};
 use crate::rules::claim::{self, Claim};
 use crate::rules::entry::{Entry, encode};
@@ -12,20 +13,28 @@ use crate::store::tx::{InboxRow, LedgerRow, Taken, Tx, Verb};
 #[derive(Debug)]
 pub(crate) struct ClaimedRows {
     pub(crate) run: Run,
-    pub(crate) ledger: Vec<LedgerRow>,
+    /// None if the node has it.
+    pub(crate) ledger: Option<Vec<LedgerRow>>,
     pub(crate) inbox: Vec<InboxRow>,
 }
 
-impl Verb for Claim {
-    type Answer = Vec<ClaimedRows>;
+/// What a claim found.
+#[derive(Debug)]
+pub(crate) struct ClaimRows {
+    pub(crate) runs: Vec<ClaimedRows>,
+    pub(crate) next_due: Option<Time>,
+}
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<ClaimedRows>> {
+impl Verb for Claim {
+    type Answer = ClaimRows;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<ClaimRows> {
         if tx.lease(self.node).await?.is_none_or(|until| until <= tx.now()) {
             return Err(Error::NodeLost(self.node));
         }
         let due = tx.due(&self.workflows, self.limit).await?;
         let (mut taken, mut claimed) = (Vec::with_capacity(due.len()), HashMap::new());
-        let mut order = Vec::new();
+        let (mut order, mut unread) = (Vec::new(), Vec::new());
         for mut run in due {
             let (entry, state) = claim::decide(&run, self.node);
             let (num, expected) = (run.num, run.state.version);
@@ -36,18 +45,25 @@ impl Verb for Claim {
                 text: encode(std::slice::from_ref(&entry)),
             });
             if matches!(entry, Entry::Claimed { .. }) {
+                let held = self.held.as_ref().is_some_and(|held| held.holds(num, expected));
                 run.state = state;
                 order.push(num);
-                claimed.insert(num, ClaimedRows { run, ledger: Vec::new(), inbox: Vec::new() });
+                if !held {
+                    unread.push(num);
+                }
+                let ledger = (!held).then(Vec::new);
+                claimed.insert(num, ClaimedRows { run, ledger, inbox: Vec::new() });
             }
         }
         tx.take(&taken).await?;
-        for row in tx.ledgers(&order, 0).await? {
-            claimed.get_mut(&row.num).expect("asked for claimed runs only").ledger.push(row);
+        for row in tx.ledgers(&unread, 0).await? {
+            let run = claimed.get_mut(&row.num).expect("asked for claimed runs only");
+            run.ledger.get_or_insert_default().push(row);
         }
         for row in tx.inboxes(&order).await? {
             claimed.get_mut(&row.num).expect("asked for claimed runs only").inbox.push(row);
         }
-        Ok(order.iter().filter_map(|num| claimed.remove(num)).collect())
+        let runs = order.iter().filter_map(|num| claimed.remove(num)).collect();
+        Ok(ClaimRows { runs, next_due: tx.next_due().await? })
     }
 }

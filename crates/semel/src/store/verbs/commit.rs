@@ -141,7 +141,10 @@ async fn open_hook<T: Tx>(
 async fn start_child<T: Tx>(tx: &mut T, run: &mut Run, start: &ChildStart) -> Result<Entry> {
     run.state.ties = true;
     let (workspace, scope) = (run.new.workspace, Scope::children());
-    let held = tx.holder(workspace, &scope, &start.key).await?;
+    let held = match tx.holder(workspace, &scope, &start.key).await? {
+        Some(child) => revived(tx, child, run).await?,
+        None => None,
+    };
     let attached = held.is_some();
     let mut child = match held {
         Some(child) => child,
@@ -187,6 +190,24 @@ async fn start_child<T: Tx>(tx: &mut T, run: &mut Run, start: &ChildStart) -> Re
         }
     }
     Ok(Entry::ChildStarted { child: visit, run: child.id(), attached })
+}
+
+/// The child of an earlier life. What failed there is tried again, as it is with steps; a cancelled one makes room.
+async fn revived<T: Tx>(tx: &mut T, mut child: Run, parent: &Run) -> Result<Option<Run>> {
+    match child.status() {
+        Status::Failed | Status::TimedOut if !child.purged => {
+            super::control::restart(tx, &mut child, &parent.id().to_string()).await?;
+        }
+        Status::Cancelled => {
+            child.state.holds_key = false;
+            if !tx.save(child.num, child.state.version, &child.state).await? {
+                return Err(race());
+            }
+            return Ok(None);
+        }
+        _ => {}
+    }
+    Ok(Some(child))
 }
 
 /// An earlier life of the run may have asked for the same child: whoever waits twice would hear of its end twice, and

@@ -1,9 +1,10 @@
 //! Operator actions on a run.
 
+use crate::clock::Time;
 use crate::error::{Error, Result};
 use crate::rules::control::{self, Action, Control, Controlled, Fork};
 use crate::rules::deliver::PastCall;
-use crate::rules::entry::{Created, Entry, PauseReason, Resolution};
+use crate::rules::entry::{Created, Entry, Message, PauseReason, Resolution, RestartFrom};
 use crate::rules::key::Key;
 use crate::rules::ledger::{Ledger, Lineage};
 use crate::rules::path::Visit;
@@ -30,6 +31,7 @@ impl Verb for Control {
         let controlled = match &self.action {
             Action::Resolve { step, resolution } => self.resolve(tx, run, step, resolution).await?,
             Action::Fork(fork) => self.fork(tx, run, fork).await?,
+            Action::RequestCancel { reason } => self.ask_to_end(tx, run, reason).await?,
             action => self.act(tx, run, action).await?,
         };
         self.remember(tx, &controlled).await?;
@@ -62,9 +64,12 @@ impl Control {
     }
 
     async fn act<T: Tx>(&self, tx: &mut T, mut run: Run, action: &Action) -> Result<Controlled> {
-        let Some((entry, state)) = control::decide(&run, action, &self.by, tx.now())? else {
+        let Some((mut entry, state)) = control::decide(&run, action, &self.by, tx.now())? else {
             return Ok(Controlled { run, changed: false });
         };
+        if let Entry::Restarted { deadline, .. } = &mut entry {
+            *deadline = deadline_from_now(tx, &run).await?;
+        }
         let expected = run.state.version;
         let ends = state.status.is_terminal() && !run.status().is_terminal();
         run.state = state;
@@ -74,6 +79,14 @@ impl Control {
             append_at(tx, &run, expected, &[entry]).await?;
         }
         Ok(Controlled { run, changed: true })
+    }
+
+    /// Puts the wish into the inbox. The run is not taken away from its driver: it is the driver's to see it through.
+    async fn ask_to_end<T: Tx>(&self, tx: &mut T, mut run: Run, reason: &str) -> Result<Controlled> {
+        let message = Message::CancelRequested { reason: reason.to_owned(), by: self.by.clone() };
+        let arrived = tx.arrive(run.num, &message).await?;
+        run.arrivals = arrived.unwrap_or(run.arrivals);
+        Ok(Controlled { run, changed: arrived.is_some() })
     }
 
     async fn resolve<T: Tx>(
@@ -140,6 +153,26 @@ impl Control {
         let run = super::start::insert(tx, new, state, &entries).await?.ok_or_else(race)?;
         Ok(Controlled { run, changed: true })
     }
+}
+
+/// Restarts a failed run from its failure.
+pub(super) async fn restart<T: Tx>(tx: &mut T, run: &mut Run, by: &str) -> Result<()> {
+    let moved = control::decide(run, &Action::Restart(RestartFrom::Failure), by, tx.now())?;
+    let (mut entry, state) = moved.expect("a failed run can be restarted");
+    if let Entry::Restarted { deadline, .. } = &mut entry {
+        *deadline = deadline_from_now(tx, run).await?;
+    }
+    let expected = run.state.version;
+    run.state = state;
+    append_at(tx, run, expected, &[entry]).await
+}
+
+/// The deadline of a run that begins again: it has as much time as it had at first.
+async fn deadline_from_now<T: Tx>(tx: &mut T, run: &Run) -> Result<Option<Time>> {
+    let first = tx.ledger_first(run.num).await?.as_ref().map(entries_of).transpose()?;
+    let Some(Entry::Created(created)) = first.as_deref().and_then(<[Entry]>::first) else { return Ok(None) };
+    let allowed = created.deadline.map(|deadline| deadline.0.saturating_sub(run.new.created.0));
+    Ok(allowed.map(|millis| Time(tx.now().0.saturating_add(millis))))
 }
 
 /// The run that has the id or the key of one that is to be made. A key that is remembered no more is free, also before

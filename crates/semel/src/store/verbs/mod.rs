@@ -11,5 +11,6 @@ mod read;
 mod start;
 mod sweep;
 
+pub(crate) use claim::ClaimRows;
 pub(crate) use read::{FlushReceipts, ReadInbox, ReadLedger, ReadReceipts, entries_of, message_of};
 pub(crate) use start::{PeekStart, StartRun};

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::rules::control;
 use crate::rules::deliver::{Deliver, Delivered};
-use crate::rules::entry::{Entry, Outcome, RestartFrom, encode};
+use crate::rules::entry::{Entry, Outcome, encode};
 use crate::rules::key::{self, Fingerprint};
 use crate::rules::run::{NewRun, Run, State};
 use crate::rules::start::{self, Decision, Handover, Start, Verdict};
@@ -209,12 +209,7 @@ impl StartRun {
     }
 
     async fn restart<T: Tx>(&self, tx: &mut T, mut holder: Run, owner: Option<Run>) -> Result<Started> {
-        let expected = holder.state.version;
-        let action = control::Action::Restart(RestartFrom::Failure);
-        let moved = control::decide(&holder, &action, "start", tx.now())?;
-        let (entry, state) = moved.expect("a failed run can be restarted");
-        holder.state = state;
-        append_at(tx, &holder, expected, &[entry]).await?;
+        super::control::restart(tx, &mut holder, "start").await?;
         self.attach(tx, holder, owner, Verdict::Restarted).await
     }
 }

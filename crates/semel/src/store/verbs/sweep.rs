@@ -41,7 +41,6 @@ impl Verb for Sweep {
         }
         swept.once = tx.delete_expired_once(limit).await?;
         swept.more |= swept.once == limit;
-        swept.next_due = tx.next_due().await?;
         Ok(swept)
     }
 }

@@ -199,7 +199,7 @@ impl Player {
             && node.is_some()
             && header.state.node == node
         {
-            self.take(Claimed { run: header.clone(), entries: entries.clone(), inbox: Vec::new() });
+            self.take(Claimed { run: header.clone(), entries: Some(entries.clone()), inbox: Vec::new() });
         }
         if let Ok(started) = &mut started {
             if started.run.id() == run && !self.known.contains(&run) {
@@ -219,7 +219,8 @@ impl Player {
     async fn claim(&mut self, node: NodeId, limit: usize) -> String {
         self.write_receipts().await;
         let workflows = vec![(WORKSPACE, workflow(0)), (WORKSPACE, workflow(1))];
-        let mut claimed = self.store.claim(Claim { node, workflows, limit }).await;
+        let mut claimed =
+            self.store.claim(Claim::new(node, workflows, limit)).await.map(|claims| claims.runs);
         for claimed in claimed.iter().flatten() {
             self.take(claimed.clone());
         }
@@ -234,7 +235,8 @@ impl Player {
         for driver in self.drivers.iter_mut().filter(|driver| driver.ledger.run().id() == claimed.run.id()) {
             driver.zombie = true;
         }
-        let ledger = Ledger::read(claimed.run, claimed.entries).expect("what is stored can be read");
+        let ledger = Ledger::read(claimed.run, claimed.entries.expect("nothing is held"))
+            .expect("what is stored can be read");
         self.drivers.push(Driver { ledger, inbox: claimed.inbox, zombie: false });
     }
 

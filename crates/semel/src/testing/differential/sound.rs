@@ -56,7 +56,9 @@ impl Driver {
                 Some(entry) => entry,
                 None => return Ok(()),
             },
-            Act::Once { label: l } => Entry::Once { label: label(*l), value: value(*l) },
+            Act::Once { label: l } => {
+                Entry::Once { label: label(*l), scope: String::new(), value: value(*l) }
+            }
             Act::Record { path } => Entry::Recorded { at: visit(*path), value: value(*path) },
             Act::Wait { millis } => {
                 let after = |millis| now.after(std::time::Duration::from_millis(u64::from(millis)));

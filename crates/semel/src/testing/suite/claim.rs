@@ -1,9 +1,12 @@
 //! Claim: a due run gets one driver, and its former driver is fenced off by that.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use super::driver::Driver;
 use super::world::{LEASE, ORDER, STRANGER, WORKSPACE, World, code, name, payload};
 use crate::id::NodeId;
-use crate::rules::claim::{Claim, MAX_STALLS};
+use crate::rules::claim::{Claim, Held, MAX_STALLS};
 use crate::rules::control::Action;
 use crate::rules::entry::{Entry, PauseReason};
 use crate::rules::receipt::ReceiptKind;
@@ -25,7 +28,19 @@ promises![
     progress_ends_the_count_of_crashes,
     a_resumed_run_has_all_its_tries_again,
     a_node_without_a_lease_claims_nothing,
+    a_ledger_that_the_node_holds_is_not_read_again,
+    a_claim_tells_when_the_next_run_is_due,
 ];
+
+/// The runs up to a version, as if a node had them in memory.
+#[derive(Debug)]
+struct UpTo(u64);
+
+impl Held for UpTo {
+    fn holds(&self, _: i64, version: u64) -> bool {
+        version == self.0
+    }
+}
 
 async fn a_claim_brings_all_that_the_driver_needs(world: World) {
     let mut first = world.driven("k").await;
@@ -35,13 +50,14 @@ async fn a_claim_brings_all_that_the_driver_needs(world: World) {
     world.crash().await;
     let node = world.node().await;
     let claimed = world.try_claim(node, 10).await.expect("alive").remove(0);
-    assert_eq!(claimed.entries, world.entries(first.id()).await);
+    let entries = claimed.entries.expect("nothing is held");
+    assert_eq!(entries, world.entries(first.id()).await);
     assert_eq!(claimed.inbox, world.inbox(first.id()).await);
     assert_eq!(claimed.inbox.len(), 1);
     assert_eq!(claimed.run, world.run(first.id()).await);
     assert_eq!((claimed.run.status(), claimed.run.state.node), (Status::Running, Some(node)));
-    assert_eq!(claimed.entries.last(), Some(&Entry::Claimed { node }));
-    assert_eq!(claimed.run.state.version, claimed.entries.len() as u64);
+    assert_eq!(entries.last(), Some(&Entry::Claimed { node }));
+    assert_eq!(claimed.run.state.version, entries.len() as u64);
 }
 
 async fn the_longest_due_run_is_claimed_first(world: World) {
@@ -77,8 +93,8 @@ async fn only_the_workflows_asked_for_are_claimed(world: World) {
     let theirs = world.begin(Start { workspace: STRANGER, ..world.request("k") }).await.run.id();
     let node = world.node().await;
     let claim = async |workflows| {
-        let claimed = world.store().claim(Claim { node, workflows, limit: 10 }).await.expect("alive");
-        claimed.iter().map(|claimed| claimed.run.id()).collect::<Vec<_>>()
+        let claimed = world.store().claim(Claim::new(node, workflows, 10)).await.expect("alive");
+        claimed.runs.iter().map(|claimed| claimed.run.id()).collect::<Vec<_>>()
     };
     assert!(claim(vec![]).await.is_empty());
     assert!(claim(vec![(STRANGER, name("refund"))]).await.is_empty());
@@ -205,4 +221,35 @@ async fn a_node_without_a_lease_claims_nothing(world: World) {
     world.sweep(10).await;
     assert_eq!(code(world.try_claim(late, 10).await), "CONCURRENCY_ERROR");
     assert_eq!(world.run(run.id()).await, run);
+}
+
+async fn a_ledger_that_the_node_holds_is_not_read_again(world: World) {
+    let mut held = world.driven("held").await;
+    held.step("a").await.expect("ours");
+    held.wait(Some(world.after(5))).await;
+    let version = world.run(held.id()).await.state.version;
+    let mut unheld = world.driven("unheld").await;
+    unheld.wait(Some(world.after(6))).await;
+    world.pass(10);
+    let (node, workflows) = (world.node().await, vec![(WORKSPACE, name(ORDER))]);
+    let claim = Claim { held: Some(Arc::new(UpTo(version))), ..Claim::new(node, workflows, 10) };
+    let claims = world.store().claim(claim).await.expect("alive").runs;
+    let read: Vec<_> = claims.iter().map(|c| (c.run.id(), c.entries.is_some())).collect();
+    assert_eq!(read, [(held.id(), false), (unheld.id(), true)]);
+}
+
+async fn a_claim_tells_when_the_next_run_is_due(world: World) {
+    let node = world.node().await;
+    let next = async || {
+        let claim = Claim::new(node, vec![(WORKSPACE, name(ORDER))], 10);
+        world.store().claim(claim).await.expect("alive").next_due
+    };
+    assert_eq!(next().await, None);
+    world.driven("k").await.wait(Some(world.after(700))).await;
+    assert_eq!(next().await, Some(world.after(700)));
+    let delay = Duration::from_millis(500);
+    world.begin(Start { delay, workflow: name("other"), ..world.request("l") }).await;
+    assert_eq!(next().await, Some(world.after(500)));
+    world.pass(600);
+    assert_eq!(next().await, Some(world.after(100)), "what is due already is no news to wait for");
 }

@@ -51,7 +51,11 @@ async fn the_version_is_the_length_of_the_ledger(world: World) {
     driver.child("child", world.run_id()).await;
     check(&driver).await;
     driver.record(Entry::Recorded { at: visit("now"), value: payload("5") });
-    driver.record(Entry::Once { label: super::world::label("sms"), value: payload("1") });
+    driver.record(Entry::Once {
+        label: super::world::label("sms"),
+        scope: String::new(),
+        value: payload("1"),
+    });
     driver.record(Entry::TimerSet { timer: visit("timer"), at: world.now() }).save().await;
     check(&driver).await;
     driver.record(Entry::TimerFired { timer: visit("timer") });

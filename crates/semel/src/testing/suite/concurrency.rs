@@ -142,7 +142,7 @@ async fn claim_through(world: &World, stores: &[Arc<dyn Store>], nodes: usize, r
             // A claim may come back empty while others hold the rows; so ask until all are taken.
             for _ in 0..100_000 {
                 let workflows = vec![(WORKSPACE, name(ORDER))];
-                let claimed = store.claim(Claim { node, workflows, limit: 7 }).await.expect("alive");
+                let claimed = store.claim(Claim::new(node, workflows, 7)).await.expect("alive").runs;
                 taken.fetch_add(claimed.len(), Ordering::SeqCst);
                 mine.extend(claimed.iter().map(|claimed| claimed.run.id()));
                 if taken.load(Ordering::SeqCst) >= runs {
@@ -444,7 +444,7 @@ async fn two_instances_are_one_store(world: World) {
     world.clock().advance(super::world::LEASE);
     assert_eq!(second.sweep(Sweep { limit: 10 }).await.expect("a sweep").orphaned, 1);
     let (node, workflows) = (world.node().await, vec![(WORKSPACE, name(ORDER))]);
-    let mut claimed = second.claim(Claim { node, workflows, limit: 10 }).await.expect("alive");
+    let mut claimed = second.claim(Claim::new(node, workflows, 10)).await.expect("alive").runs;
     let mut owner = Driver::new(second.clone(), claimed.remove(0));
     assert!(matches!(zombie.step("late").await, Err(Error::Concurrency { .. })));
     assert_eq!(owner.receive("t"), ["1"]);

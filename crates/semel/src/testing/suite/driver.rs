@@ -22,7 +22,8 @@ pub(super) struct Driver {
 
 impl Driver {
     pub(super) fn new(store: Arc<dyn Store>, claimed: Claimed) -> Self {
-        let ledger = Ledger::read(claimed.run, claimed.entries).expect("what is stored can be read");
+        let ledger = Ledger::read(claimed.run, claimed.entries.expect("nothing is held"))
+            .expect("what is stored can be read");
         Self { store, ledger, inbox: claimed.inbox }
     }
 

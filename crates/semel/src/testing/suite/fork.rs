@@ -51,16 +51,19 @@ async fn a_fork_has_done_what_its_source_had_done(world: World) {
     let mut source = world.driven("k").await;
     source.step("a").await.expect("ours");
     source.record(Entry::Recorded { at: visit("now"), value: payload("5") });
-    source.record(Entry::Once { label: label("sms"), value: payload("1") }).save().await;
+    source
+        .record(Entry::Once { label: label("sms"), scope: String::new(), value: payload("1") })
+        .save()
+        .await;
     let at = source.version();
     source.step("b").await.expect("ours");
-    source.record(Entry::Once { label: label("mail"), value: payload("2") });
+    source.record(Entry::Once { label: label("mail"), scope: String::new(), value: payload("2") });
     source.fail().await;
     let mut fork = forked(&world, source.id(), Some(at), Lineage::Inherited).await;
     assert!(fork.ledger.record_at(&visit("a")).is_some() && fork.ledger.record_at(&visit("now")).is_some());
     assert_eq!(fork.ledger.record_at(&visit("b")), None, "that came later");
-    assert_eq!(fork.ledger.once(&label("sms")), Some(&payload("1")));
-    assert_eq!(fork.ledger.once(&label("mail")), None);
+    assert_eq!(fork.ledger.once("", &label("sms")), Some(&payload("1")));
+    assert_eq!(fork.ledger.once("", &label("mail")), None);
     assert_eq!(fork.ledger.created().forked_from, Some((source.id(), at)));
     assert_eq!(fork.ledger.created().input, source.ledger.created().input);
     fork.step("b").await.expect("ours");
@@ -125,7 +128,7 @@ async fn a_fork_of_a_restarted_run_can_be_driven(world: World) {
     for from in [RestartFrom::Failure, RestartFrom::Beginning] {
         let mut driver = world.driven(&format!("{from:?}")).await;
         driver.step("a").await.expect("ours");
-        driver.record(Entry::Once { label: label("sms"), value: payload("1") });
+        driver.record(Entry::Once { label: label("sms"), scope: String::new(), value: payload("1") });
         for (path, class) in [("b", Class::Keyed), ("charge", Class::AtMostOnce)] {
             driver.begin(path, class);
             let (step, error) = (visit(path), failure());
@@ -140,15 +143,18 @@ async fn a_fork_of_a_restarted_run_can_be_driven(world: World) {
                 driver.begin(path, class).done(path, "2").save().await;
             }
         }
-        if driver.ledger.once(&label("sms")).is_none() {
-            driver.record(Entry::Once { label: label("sms"), value: payload("2") }).save().await;
+        if driver.ledger.once("", &label("sms")).is_none() {
+            driver
+                .record(Entry::Once { label: label("sms"), scope: String::new(), value: payload("2") })
+                .save()
+                .await;
         }
         let fork = forked(&world, driver.id(), None, Lineage::Inherited).await;
         for path in ["a", "b", "charge"] {
             let (there, here) = (driver.ledger.record_at(&visit(path)), fork.ledger.record_at(&visit(path)));
             assert_eq!(there, here, "{path} after {from:?}");
         }
-        assert_eq!(fork.ledger.once(&label("sms")), driver.ledger.once(&label("sms")), "{from:?}");
+        assert_eq!(fork.ledger.once("", &label("sms")), driver.ledger.once("", &label("sms")), "{from:?}");
         let early = forked(&world, driver.id(), Some(first_life), Lineage::Inherited).await;
         let charge = early.ledger.record_at(&visit("charge"));
         assert_eq!(charge, driver.ledger.record_at(&visit("charge")), "what came of it in the end: {from:?}");

@@ -175,7 +175,7 @@ async fn a_repeated_lease_is_one_lease(world: World) {
 async fn a_claim_whose_answer_is_lost_is_claimed_again_after_the_lease(world: World) {
     let run = world.start("k").await.run.id();
     let (node, workflows) = (world.node().await, vec![(WORKSPACE, name(ORDER))]);
-    let lost = faulty(&world, Fault::After).claim(Claim { node, workflows, limit: 1 }).await;
+    let lost = faulty(&world, Fault::After).claim(Claim::new(node, workflows, 1)).await;
     assert!(matches!(lost, Err(Error::Unknown(_))), "{lost:?}");
     assert_eq!(world.try_claim(node, 1).await.expect("alive"), []);
     world.crash().await;

@@ -22,7 +22,6 @@ promises![
     history_goes_first_and_the_key_by_its_own_time,
     what_is_forgotten_comes_in_portions,
     a_restarted_run_is_not_forgotten,
-    the_next_due_time_is_told,
     an_expired_once_is_forgotten,
     a_forgotten_run_leaves_nothing_behind,
     a_forgotten_waiter_does_not_stop_an_owner,
@@ -144,19 +143,6 @@ async fn a_restarted_run_is_not_forgotten(world: World) {
     assert_eq!(world.sweep(10).await.runs, 0, "its time counts from the last end");
     world.pass(1);
     assert_eq!(world.sweep(10).await.runs, 1);
-}
-
-async fn the_next_due_time_is_told(world: World) {
-    assert_eq!(world.sweep(10).await.next_due, None);
-    let mut waiting = world.driven("k").await;
-    waiting.wait(Some(world.after(700))).await;
-    assert_eq!(world.sweep(10).await.next_due, Some(world.after(700)));
-    let delay = Duration::from_millis(500);
-    world.begin(Start { delay, workflow: super::world::name("other"), ..world.request("l") }).await;
-    assert_eq!(world.sweep(10).await.next_due, Some(world.after(500)));
-    let due = world.after(500);
-    world.pass(600);
-    assert_eq!(world.sweep(10).await.next_due, Some(due), "also if it has passed");
 }
 
 async fn an_expired_once_is_forgotten(world: World) {

@@ -40,7 +40,10 @@ async fn round_trip(world: &World, key: &str, value: &Payload) {
     driver.begin("step", Class::Keyed);
     driver.record(Entry::StepCompleted { step: visit("step"), value: value.clone() });
     driver.record(Entry::Recorded { at: visit("recorded"), value: value.clone() });
-    driver.record(Entry::Once { label: label("mine"), value: value.clone() }).save().await;
+    driver
+        .record(Entry::Once { label: label("mine"), scope: String::new(), value: value.clone() })
+        .save()
+        .await;
     world.deliver(key, value.text()).await;
     let fence = world.grant(driver.id(), key).await;
     let settle = Ask::Settle { fence, value: value.clone(), ttl: None };
@@ -52,7 +55,7 @@ async fn round_trip(world: &World, key: &str, value: &Payload) {
     let step = Record::Step(Step::Completed(value.clone()));
     assert_eq!(driver.ledger.record_at(&visit("step")), Some(&step));
     assert_eq!(driver.ledger.record_at(&visit("recorded")), Some(&Record::Value(value.clone())));
-    assert_eq!(driver.ledger.once(&label("mine")), Some(value));
+    assert_eq!(driver.ledger.once("", &label("mine")), Some(value));
     assert_eq!(driver.receive(key), [value.text()]);
     let kept = world.once(driver.id(), key, Ask::Claim).await.expect("open");
     assert_eq!(kept, OnceAnswer::Settled(value.clone()));

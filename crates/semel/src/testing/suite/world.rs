@@ -119,7 +119,7 @@ impl World {
         assert!(started.created(), "{started:?}");
         let (run, inbox) = (started.run.clone(), self.inbox(started.run.id()).await);
         let entries = self.entries(run.id()).await;
-        Driver::new(self.store().clone(), Claimed { run, entries, inbox })
+        Driver::new(self.store().clone(), Claimed { run, entries: Some(entries), inbox })
     }
 
     /// A run that is in some state.
@@ -156,7 +156,7 @@ impl World {
 
     pub(super) async fn try_claim(&self, node: NodeId, limit: usize) -> Result<Vec<Claimed>> {
         let workflows = vec![(WORKSPACE, name(ORDER))];
-        self.store().claim(Claim { node, workflows, limit }).await
+        self.store().claim(Claim::new(node, workflows, limit)).await.map(|claims| claims.runs)
     }
 
     /// Claims all that is due, with a new node.
