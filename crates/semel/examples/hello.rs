@@ -15,7 +15,8 @@ use semel::rules::path::{Name, Visit};
 use semel::rules::start::Start;
 use semel::store::sqlite::{SqliteOptions, SqliteStore};
 use semel::store::{Lease, LeaseAct, Store};
-use semel::{Error, Result};
+use semel::Error;
+use semel::error::Result;
 
 #[tokio::main]
 async fn main() -> Result<()> {

@@ -2,6 +2,7 @@
 
 use crate::clock::Time;
 use crate::id::{InvalidId, NodeId, RunId};
+use crate::rules::entry::Outcome;
 use crate::rules::json::InvalidJson;
 use crate::rules::key::{CallId, InvalidKey, Label, Token};
 use crate::rules::ledger::Refused;
@@ -110,6 +111,15 @@ pub enum Error {
         status: Status,
     },
 
+    /// The run has ended, but not with a result.
+    #[error("{run} {}", said(outcome))]
+    Ended {
+        /// The run.
+        run: RunId,
+        /// How it ended.
+        outcome: Outcome,
+    },
+
     /// The store cannot answer now; nothing was changed. Try again.
     #[error("the store is not available: {0}")]
     Unavailable(#[source] Source),
@@ -151,6 +161,15 @@ pub enum Error {
     },
 }
 
+fn said(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Completed(_) => "has completed".to_owned(),
+        Outcome::Failed(failure) => format!("has failed: {failure}"),
+        Outcome::Cancelled(reason) => format!("was cancelled: {reason}"),
+        Outcome::TimedOut => "has timed out".to_owned(),
+    }
+}
+
 /// An error of a library below.
 pub type Source = Box<dyn std::error::Error + Send + Sync>;
 
@@ -168,7 +187,7 @@ impl Error {
             Self::DuplicateRun { .. } => "DUPLICATE_RUN",
             Self::Concurrency { .. } | Self::NodeLost(_) | Self::OnceLost { .. } => "CONCURRENCY_ERROR",
             Self::TooEarly { .. } | Self::Refused { .. } => "INVALID_TRANSITION",
-            Self::RunFinished { .. } => "RUN_FINISHED",
+            Self::RunFinished { .. } | Self::Ended { .. } => "RUN_FINISHED",
             Self::Unavailable(_)
             | Self::Unknown(_)
             | Self::Corrupt { .. }

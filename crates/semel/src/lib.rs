@@ -42,11 +42,17 @@
 //! - `testing`: the suite that every store passes, a clock that stands still, a store with faults.
 
 pub mod clock;
+pub mod engine;
 pub mod error;
 pub mod id;
 pub mod rules;
+pub mod sdk;
 pub mod store;
 #[cfg(feature = "testing")]
 pub mod testing;
 
-pub use error::{Error, Result};
+pub use engine::{Engine, Limits, RunHandle};
+pub use error::Error;
+pub use rules::retry::Retry;
+pub use rules::start::Policy as OnConflict;
+pub use sdk::{Attempt, Ctx, Fail, FailExt, Once, Result, WorkflowRef, fatal};

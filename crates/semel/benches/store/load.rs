@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use semel::Result;
+use semel::error::Result;
 use semel::clock::{Clock, SystemClock};
 use semel::id::{NodeId, RunId, WorkspaceId};
 use semel::rules::entry::{Class, Entry};

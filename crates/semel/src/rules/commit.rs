@@ -4,7 +4,7 @@
 //! came before. The store's guard on the version then says whether that is still all that came before. So a store
 //! never judges entries, and yet no invalid one gets in.
 
-use super::entry::{Entry, Lines, Outcome};
+use super::entry::{Entry, Lines, Outcome, decode};
 use super::json::Payload;
 use super::key::{Fingerprint, Key, Token};
 use super::path::{Name, Visit};
@@ -79,6 +79,8 @@ pub struct Commit {
     pub(crate) consumed: Vec<u64>,
     /// Tokens it frees.
     pub(crate) closed: Vec<Token>,
+    /// Whether a parent waits for the run.
+    pub(crate) has_parent: bool,
     /// How the run ended, if this ends it.
     pub(crate) outcome: Option<Outcome>,
 }
@@ -97,6 +99,38 @@ impl Commit {
     /// How many entries it appends.
     pub fn count(&self) -> u64 {
         self.count
+    }
+
+    /// Whether these entries are what this commit writes; if so, what became of its drafts.
+    pub(crate) fn matches(&self, written: &[Entry]) -> Option<Vec<Entry>> {
+        let (mut rest, mut settled) = (written, Vec::new());
+        let same = |text: &str, rest: &mut &[Entry]| {
+            let entries = decode(text).ok()?;
+            let (these, after) = rest.split_at_checked(entries.len())?;
+            *rest = after;
+            (these == entries).then_some(())
+        };
+        match &self.content {
+            Content::Ready(text) => same(text, &mut rest)?,
+            Content::Drafts(drafts) => {
+                for draft in drafts {
+                    let asked = match draft {
+                        Draft::Entries(lines) => {
+                            same(&lines.clone().finish(), &mut rest)?;
+                            continue;
+                        }
+                        Draft::OpenHook { hook, .. } => hook,
+                        Draft::StartChild(start) => &start.child,
+                    };
+                    let (answer, after) = rest.split_first()?;
+                    rest = after;
+                    settled.extend((answer.visit() == Some(asked)).then(|| answer.clone()));
+                }
+                let drafted = drafts.iter().filter(|draft| !matches!(draft, Draft::Entries(_))).count();
+                (settled.len() == drafted).then_some(())?;
+            }
+        }
+        rest.is_empty().then_some(settled)
     }
 
     /// Whether nothing but the run's own row and ledger changes, as long as the run has no ties when it ends.

@@ -168,6 +168,8 @@ pub enum FailureKind {
     Panic,
     /// The body took too long.
     Timeout,
+    /// The run was asked to end.
+    Cancelled,
 }
 
 /// An error, as recorded.
@@ -259,6 +261,20 @@ impl Entry {
             Self::TimedOut { .. } => Outcome::TimedOut,
             _ => return None,
         })
+    }
+
+    /// Roughly how many bytes are kept of it in memory: its value, and its place in the fold.
+    pub(crate) fn weight(&self) -> usize {
+        const PLACE: usize = 200;
+        PLACE
+            + match self {
+                Self::Created(created) => created.input.text().len(),
+                Self::StepCompleted { value, .. }
+                | Self::Once { value, .. }
+                | Self::Recorded { value, .. }
+                | Self::HookReceived { payload: value, .. } => value.text().len(),
+                _ => 0,
+            }
     }
 
     /// The name of its kind, as written.

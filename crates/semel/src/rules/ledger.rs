@@ -90,6 +90,8 @@ pub struct Ledger {
     cancelling: Option<(String, String)>,
     pause: Option<PauseReason>,
     outcome: Option<Outcome>,
+    /// Roughly how many bytes all of this takes.
+    weight: usize,
     pending: Pending,
 }
 
@@ -138,6 +140,7 @@ impl Ledger {
             cancelling: None,
             pause: None,
             outcome: None,
+            weight: 0,
             pending: Pending::default(),
         }
     }
@@ -195,6 +198,11 @@ impl Ledger {
     /// Why and by whom the run was asked to end.
     pub fn cancelling(&self) -> Option<(&str, &str)> {
         self.cancelling.as_ref().map(|(reason, by)| (reason.as_str(), by.as_str()))
+    }
+
+    /// Roughly how many bytes all of this takes in memory.
+    pub fn weight(&self) -> usize {
+        self.weight
     }
 
     /// Takes in a claim that the store has written, so that what is in memory can go on.
@@ -311,6 +319,7 @@ impl Ledger {
             not_before,
             consumed,
             closed,
+            has_parent: self.created().parent.is_some(),
             outcome: self.outcome.clone(),
         })
     }
@@ -397,6 +406,7 @@ impl Ledger {
             None => self.apply_run(entry)?,
         }
         self.run.state.version += 1;
+        self.weight += entry.weight();
         Ok(())
     }
 

@@ -194,6 +194,11 @@ impl Visits {
         *tick += 1;
         Visit { path, tick: *tick }
     }
+
+    /// Whether a visit has been made.
+    pub fn include(&self, visit: &Visit) -> bool {
+        self.0.get(&visit.path).is_some_and(|made| *made >= visit.tick)
+    }
 }
 
 #[cfg(test)]

@@ -44,10 +44,37 @@ pub enum Next {
 }
 
 impl Retry {
+    /// The default: three attempts with growing pauses.
+    pub fn exponential() -> Self {
+        Self::default()
+    }
+
+    /// One attempt.
+    pub fn none() -> Self {
+        Self { max_attempts: 1, ..Self::default() }
+    }
+
+    /// The same pause between all attempts.
+    pub fn fixed(pause: Duration) -> Self {
+        Self { initial: pause, factor: 1.0, max_delay: pause, jitter: 0.0, ..Self::default() }
+    }
+
+    /// So many attempts in all, the first included.
+    #[must_use]
+    pub fn max_attempts(self, max_attempts: u32) -> Self {
+        Self { max_attempts, ..self }
+    }
+
+    /// The pause after the first attempt.
+    #[must_use]
+    pub fn initial(self, initial: Duration) -> Self {
+        Self { initial, ..self }
+    }
+
     /// Decides what follows attempt number `attempt`. `random` is from 0 up to 1.
     pub fn next(&self, attempt: u32, failure: &Failure, random: f64) -> Next {
         match failure.kind {
-            FailureKind::Fatal => Next::Fail,
+            FailureKind::Fatal | FailureKind::Cancelled => Next::Fail,
             FailureKind::Uncertain => Next::Doubt,
             _ if attempt >= self.max_attempts => Next::Fail,
             FailureKind::Retryable | FailureKind::Panic | FailureKind::Timeout => {

@@ -107,13 +107,14 @@ fn tell_of_start(wakes: &Wakes, started: &Started) {
 
 async fn commit<B: Backend>(store: &B, commit: Commit) -> Result<Saved> {
     let (num, expected) = (commit.num, commit.expected);
-    let (run, ends, ties) = (commit.run, commit.outcome.is_some(), !commit.is_plain());
+    let (run, ends) = (commit.run, commit.outcome.is_some());
+    // A child may have been started, or a parent may be due.
+    let dues = !commit.is_plain() || (ends && commit.has_parent);
     let saved = store.commit_run(commit).await;
     if saved.is_ok() && ends {
         Backend::wakes(store).tell(Wake::Ended(run));
     }
-    if saved.is_ok() && ties {
-        // A child may have been started.
+    if saved.is_ok() && dues {
         Backend::wakes(store).tell(Wake::Due);
     }
     if matches!(saved, Err(Error::Concurrency { .. })) {
@@ -148,11 +149,10 @@ async fn control<B: Backend>(store: &B, control: Control) -> Result<Controlled> 
         Backend::wakes(store).tell(Wake::Arrived(run.id()));
     } else {
         Backend::wakes(store).tell(Wake::Taken(run.id()));
-        Backend::wakes(store).tell(if run.status().is_terminal() {
-            Wake::Ended(run.id())
-        } else {
-            Wake::Due
-        });
+        if run.status().is_terminal() {
+            Backend::wakes(store).tell(Wake::Ended(run.id()));
+        }
+        Backend::wakes(store).tell(Wake::Due);
     }
     Ok(controlled)
 }

@@ -1,6 +1,7 @@
 //! The crate's only integration-test program: one named test per store and case.
 
 mod differential;
+mod engine;
 #[cfg(feature = "sqlite")]
 mod examples;
 #[cfg(all(feature = "sqlite", feature = "postgres"))]
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
     let mut trials = tidy::trials();
     trials.extend(vectors::trials());
     trials.extend(differential::trials());
+    trials.extend(engine::trials());
     #[cfg(feature = "sqlite")]
     trials.extend(examples::trials());
     #[cfg(feature = "sqlite")]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use semel::Result;
+use semel::error::Result;
 use semel::store::Store;
 use semel::store::memory::MemoryStore;
 use semel::testing::ManualClock;

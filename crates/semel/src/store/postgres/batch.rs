@@ -303,6 +303,7 @@ mod tests {
             not_before: None,
             consumed: Vec::new(),
             closed: Vec::new(),
+            has_parent: false,
             outcome: None,
         };
         Job { commit, reply: oneshot::channel().0 }

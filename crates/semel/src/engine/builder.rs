@@ -1,0 +1,256 @@
+//! How an engine is described and opened.
+
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicI64};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::Notify;
+
+use super::residents::Residents;
+use super::{Core, Engine, Running, join};
+use crate::clock::{Clock, SystemClock};
+use crate::error::{Error, Result};
+use crate::id::{NodeId, WorkspaceId};
+use crate::rules::path::Name;
+use crate::sdk::workflow::{Registry, Workflow};
+use crate::store::Store;
+use crate::store::memory::MemoryStore;
+
+/// How much an engine takes on at once.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Runs that are driven at the same time; more wait in the store.
+    pub driven: usize,
+    /// Runs that wait and stay in memory nevertheless, so that they need not be rebuilt.
+    pub resting: usize,
+    /// The memory that those may take, roughly.
+    pub resting_bytes: usize,
+    /// How long the store believes in an engine that does not say that it is alive. Its runs are then given to others.
+    pub lease: Duration,
+}
+
+impl Default for Limits {
+    /// 4,096 driven and 16,384 resting runs, 64 MiB, ten seconds.
+    fn default() -> Self {
+        Self { driven: 4096, resting: 16_384, resting_bytes: 64 * 1024 * 1024, lease: Duration::from_secs(10) }
+    }
+}
+
+/// Where an engine keeps its runs: see [`Builder::store`].
+pub enum IntoStore {
+    /// A path or URL.
+    Address(String),
+    /// A store that is open already.
+    Open(Arc<dyn Store>),
+}
+
+impl From<&str> for IntoStore {
+    fn from(address: &str) -> Self {
+        Self::Address(address.to_owned())
+    }
+}
+
+impl From<String> for IntoStore {
+    fn from(address: String) -> Self {
+        Self::Address(address)
+    }
+}
+
+impl From<&Path> for IntoStore {
+    fn from(path: &Path) -> Self {
+        Self::Address(path.to_string_lossy().into_owned())
+    }
+}
+
+impl From<PathBuf> for IntoStore {
+    fn from(path: PathBuf) -> Self {
+        path.as_path().into()
+    }
+}
+
+impl From<Arc<dyn Store>> for IntoStore {
+    fn from(store: Arc<dyn Store>) -> Self {
+        Self::Open(store)
+    }
+}
+
+impl fmt::Debug for IntoStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            // An address may contain a password.
+            Self::Address(_) => "Address",
+            Self::Open(_) => "Open",
+        })
+    }
+}
+
+/// Describes an [`Engine`]; [`Builder::open`] opens it.
+#[derive(Default)]
+#[must_use = "an engine is opened by `.open().await`"]
+pub struct Builder {
+    store: Option<IntoStore>,
+    clock: Option<Arc<dyn Clock>>,
+    workspace: Option<WorkspaceId>,
+    limits: Limits,
+    registry: Registry,
+    states: HashMap<TypeId, Arc<dyn Any + Send + Sync>>,
+    wrong: Option<Error>,
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder").field("store", &self.store).field("limits", &self.limits).finish_non_exhaustive()
+    }
+}
+
+impl Builder {
+    /// Where runs are kept: a path (`semel.db`, also `sqlite:semel.db`), `postgres://…`, `memory:`, or an open store.
+    pub fn store(mut self, store: impl Into<IntoStore>) -> Self {
+        self.store = Some(store.into());
+        self
+    }
+
+    /// Something that workflows find by its type, with [`Ctx::state`](crate::Ctx::state).
+    pub fn state<T: Any + Send + Sync>(mut self, state: T) -> Self {
+        self.states.insert(TypeId::of::<T>(), Arc::new(state));
+        self
+    }
+
+    /// A workflow: a plain `async fn(Ctx, In) -> Result<Out>`, and the name under which its runs are known. Its version
+    /// is `1`.
+    pub fn workflow<W, In>(self, name: &str, workflow: W) -> Self
+    where
+        W: Workflow<In>,
+        In: DeserializeOwned + Send + 'static,
+        W::Out: Serialize,
+    {
+        self.workflow_version(name, "1", workflow)
+    }
+
+    /// A version of a workflow. New runs get the version that was registered last; a run goes on with the version it was
+    /// started with, or, if that is not registered any more, with the last.
+    pub fn workflow_version<W, In>(mut self, name: &str, version: &str, workflow: W) -> Self
+    where
+        W: Workflow<In>,
+        In: DeserializeOwned + Send + 'static,
+        W::Out: Serialize,
+    {
+        let names = Name::new(name).and_then(|name| Ok((name, Name::new(version)?)));
+        match names {
+            Ok((name, version)) => {
+                if let Err(error) = self.registry.add(name, version, workflow) {
+                    self.wrong.get_or_insert(error);
+                }
+            }
+            Err(error) => {
+                self.wrong.get_or_insert(error.into());
+            }
+        }
+        self
+    }
+
+    /// How much it takes on at once.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Where time comes from, for tests.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// The tenant whose runs it drives.
+    pub fn workspace(mut self, workspace: WorkspaceId) -> Self {
+        self.workspace = Some(workspace);
+        self
+    }
+
+    /// Opens the store and begins to drive what is due.
+    pub async fn open(self) -> Result<Engine> {
+        if let Some(wrong) = self.wrong {
+            return Err(wrong);
+        }
+        let store = match self.store {
+            Some(IntoStore::Open(store)) => store,
+            Some(IntoStore::Address(address)) => open_store(&address, self.clock.clone()).await?,
+            None => {
+                let hint = "an engine needs a store: add `.store(\"semel.db\")`, or `.store(\"memory:\")` for a test";
+                return Err(Error::Validation(hint.to_owned()));
+            }
+        };
+        let clock = self.clock.unwrap_or_else(|| Arc::new(SystemClock::new()));
+        let core = Arc::new(Core {
+            store,
+            node: Mutex::new(NodeId(clock.uuid())),
+            clock,
+            workspace: self.workspace.unwrap_or(WorkspaceId::DEFAULT),
+            registry: self.registry,
+            states: self.states,
+            limits: self.limits,
+            offset: AtomicI64::new(0),
+            residents: Arc::new(Residents::new(self.limits.driven.max(1))),
+            due: Notify::new(),
+            renew: Notify::new(),
+            left: Notify::new(),
+            stopping: AtomicBool::new(false),
+            tasks: Mutex::default(),
+        });
+        let engine = Engine(Arc::new(Running { core: core.clone() }));
+        join(&core).await?;
+        Ok(engine)
+    }
+}
+
+/// Opens a store by its address.
+pub(crate) async fn open_store(address: &str, clock: Option<Arc<dyn Clock>>) -> Result<Arc<dyn Store>> {
+    if address == "memory:" {
+        let clock = clock.unwrap_or_else(|| Arc::new(SystemClock::new()));
+        return Ok(Arc::new(MemoryStore::new(clock)));
+    }
+    if address.starts_with("postgres://") || address.starts_with("postgresql://") {
+        return open_postgres(address, clock).await;
+    }
+    if let Some((scheme, _)) = address.split_once("://") {
+        let known = "a path, `sqlite:path`, `postgres://…` or `memory:`";
+        return Err(Error::Validation(format!("{scheme}:// is no store that Semel knows; give {known}")));
+    }
+    open_sqlite(address.strip_prefix("sqlite:").unwrap_or(address), clock).await
+}
+
+#[cfg(feature = "postgres")]
+async fn open_postgres(url: &str, clock: Option<Arc<dyn Clock>>) -> Result<Arc<dyn Store>> {
+    use crate::store::postgres::{PgClock, PostgresOptions, PostgresStore};
+    let mut options = PostgresOptions::new(url);
+    if let Some(clock) = clock {
+        options.clock = PgClock::Given(clock);
+    }
+    Ok(Arc::new(PostgresStore::open(options).await?))
+}
+
+#[cfg(not(feature = "postgres"))]
+async fn open_postgres(_: &str, _: Option<Arc<dyn Clock>>) -> Result<Arc<dyn Store>> {
+    Err(Error::Validation("this build has no PostgreSQL store: add the feature `postgres`".to_owned()))
+}
+
+#[cfg(feature = "sqlite")]
+async fn open_sqlite(path: &str, clock: Option<Arc<dyn Clock>>) -> Result<Arc<dyn Store>> {
+    use crate::store::sqlite::{SqliteOptions, SqliteStore};
+    let mut options = SqliteOptions::new(path);
+    if let Some(clock) = clock {
+        options.clock = clock;
+    }
+    Ok(Arc::new(SqliteStore::open(options).await?))
+}
+
+#[cfg(not(feature = "sqlite"))]
+async fn open_sqlite(_: &str, _: Option<Arc<dyn Clock>>) -> Result<Arc<dyn Store>> {
+    Err(Error::Validation("this build has no SQLite store: add the feature `sqlite`".to_owned()))
+}

@@ -1,0 +1,434 @@
+//! The driver of one run: polls its workflow, makes durable what it records, and puts the run to rest while it waits.
+//!
+//! A run has one driver and at most one commit under way; what is recorded meanwhile rides in the next one. The driver
+//! polls commit and workflow in the same task, so that a step costs no detour through the runtime.
+
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use super::Core;
+use super::cell::{Cell, Over, Phase, State};
+use crate::clock::{Time, Until};
+use crate::error::{Error, Result};
+use crate::rules::commit::{Commit, Saved};
+use crate::rules::control::{Action, Control};
+use crate::rules::entry::{Entry, FailureKind, PauseReason};
+use crate::rules::json::Payload;
+use crate::rules::status::Status;
+use crate::sdk::fail::Fail;
+use crate::store::Arrival;
+
+/// A wait that is over so soon is not worth two writes.
+const NOT_WORTH_A_REST: Duration = Duration::from_millis(20);
+/// Between two attempts to reach a store that cannot answer.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// A workflow under way.
+pub(crate) type Execution = Pin<Box<dyn Future<Output = Result<Payload, Fail>> + Send>>;
+
+/// What became of a driver's turn.
+enum Turn {
+    /// The run waits durably, at this version.
+    Rests(u64),
+    /// The driver is no longer needed.
+    Over(Over),
+}
+
+/// A commit under way, with what is needed to send it again.
+struct Flight {
+    commit: Commit,
+    answer: Pin<Box<dyn Future<Output = Result<Saved>> + Send>>,
+}
+
+/// Drives one run.
+pub(super) struct Driver {
+    cell: Arc<Cell>,
+    core: Arc<Core>,
+    waker: Waker,
+    execution: Option<Execution>,
+    flight: Option<Flight>,
+    reading: Option<Pin<Box<dyn Future<Output = Result<Vec<Arrival>>> + Send>>>,
+    alarm: Option<(Time, Until)>,
+}
+
+impl Driver {
+    pub(super) fn new(core: Arc<Core>, cell: Arc<Cell>, execution: Execution) -> Self {
+        let waker = Waker::from(cell.signal.clone());
+        cell.signal.woken();
+        Self { cell, core, waker, execution: Some(execution), flight: None, reading: None, alarm: None }
+    }
+
+    /// How much memory the execution takes, roughly: the future and what its ledger holds.
+    pub(super) fn weight(&self) -> usize {
+        let future = self.execution.as_ref().map_or(0, |execution| size_of_val(&**execution));
+        future + self.cell.lock().ledger.weight()
+    }
+
+    /// Drives the run until it ends, is lost, or has to make room.
+    pub(super) async fn drive(mut self) {
+        let over = loop {
+            match poll_fn(|cx| self.poll_turn(cx)).await {
+                Turn::Over(over) => break over,
+                Turn::Rests(version) => {
+                    self.core.rests(&self.cell, version, self.weight());
+                    if let Some(over) = poll_fn(|cx| self.poll_rest(cx)).await {
+                        self.drop_execution();
+                        self.core.forget(&self.cell, over);
+                        return;
+                    }
+                }
+            }
+        };
+        self.drop_execution();
+        self.core.finished(&self.cell, over);
+    }
+
+    /// Waits in memory for the next claim; gives how it ended if that never comes. Wake-ups of the workflow are left where
+    /// they are until then: it may not go on before.
+    fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<Option<Over>> {
+        self.cell.signal.enter(cx.waker());
+        self.cell.signal.exit();
+        if !self.cell.signal.take_nudged() {
+            return Poll::Pending;
+        }
+        let mut state = self.cell.lock();
+        if state.orders.lost || state.orders.evicted || state.orders.stop || state.orders.stop_now {
+            return Poll::Ready(Some(Over::Gone));
+        }
+        let Some(claimed) = state.orders.claimed.take() else { return Poll::Pending };
+        state.claimed(*claimed);
+        state.waits.wake_due(self.core.now());
+        drop(state);
+        self.cell.signal.woken();
+        Poll::Ready(None)
+    }
+
+    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<Turn> {
+        self.cell.signal.enter(cx.waker());
+        loop {
+            if let Some(turn) = self.poll_once(cx) {
+                self.cell.signal.exit();
+                return Poll::Ready(turn);
+            }
+            if self.cell.signal.leave() {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Does all that can be done now, once.
+    fn poll_once(&mut self, cx: &mut Context<'_>) -> Option<Turn> {
+        self.cell.signal.take_nudged();
+        if !self.obey() {
+            return Some(Turn::Over(Over::Gone));
+        }
+        self.poll_inbox(cx);
+        self.poll_alarm(cx);
+        if let Some(turn) = self.poll_flight(cx) {
+            return Some(turn);
+        }
+        self.poll_execution();
+        if self.flight.is_none() && !self.cell.signal.is_woken() {
+            self.move_on();
+            // What was just sent is polled right away: only so its answer wakes this task.
+            if let Some(turn) = self.poll_flight(cx) {
+                return Some(turn);
+            }
+        }
+        self.set_alarm(cx);
+        None
+    }
+
+    /// Does as it was told; false if the run is somebody else's.
+    fn obey(&self) -> bool {
+        let mut state = self.cell.lock();
+        if state.orders.stop || state.orders.stop_now {
+            state.phase = Phase::Stopping;
+        }
+        !state.orders.lost
+    }
+
+    fn poll_inbox(&mut self, cx: &mut Context<'_>) {
+        if self.reading.is_none() && std::mem::take(&mut self.cell.lock().orders.look) {
+            let (store, workspace, run) = (self.core.store.clone(), self.core.workspace, self.cell.id);
+            self.reading = Some(Box::pin(async move { store.inbox(workspace, run).await }));
+        }
+        if let Some(reading) = &mut self.reading
+            && let Poll::Ready(read) = reading.as_mut().poll(cx)
+        {
+            self.reading = None;
+            match read {
+                Ok(arrivals) => self.cell.lock().take_in(arrivals),
+                Err(error) => {
+                    tracing::warn!(%error, run = %self.cell.id, "the inbox cannot be read; trying again");
+                    self.cell.lock().orders.look = true;
+                    self.alarm = Some(self.alarm_in(PAUSE));
+                }
+            }
+        }
+        self.cell.note_cancel();
+    }
+
+    fn alarm_in(&self, pause: Duration) -> (Time, Until) {
+        let at = self.core.clock.now().after(pause);
+        (at, self.core.clock.until(at))
+    }
+
+    fn poll_alarm(&mut self, cx: &mut Context<'_>) {
+        if let Some((_, alarm)) = &mut self.alarm
+            && alarm.as_mut().poll(cx).is_ready()
+        {
+            self.alarm = None;
+            self.cell.lock().waits.wake_due(self.core.now());
+        }
+    }
+
+    /// The next time at which something has to be done here.
+    fn set_alarm(&mut self, cx: &mut Context<'_>) {
+        let state = self.cell.lock();
+        if state.orders.look {
+            return;
+        }
+        let at = earliest(state.waits.due(), state.ledger.deadline()).filter(|_| self.execution.is_some());
+        drop(state);
+        // The alarm rings by the machine's clock, the times are the store's.
+        let at = at.map(|at| self.core.local(at));
+        if at != self.alarm.as_ref().map(|(at, _)| *at) {
+            self.alarm = at.map(|at| (at, self.core.clock.until(at)));
+            self.poll_alarm(cx);
+        }
+    }
+
+    fn poll_execution(&mut self) {
+        if !self.cell.signal.take_woken() {
+            return;
+        }
+        let overdue = |limit: Time| limit <= self.core.now();
+        if self.cell.lock().ledger.deadline().is_some_and(overdue) {
+            // Nothing begins any more.
+            return;
+        }
+        let Some(execution) = &mut self.execution else { return };
+        let polled = catch_unwind(AssertUnwindSafe(|| {
+            execution.as_mut().poll(&mut Context::from_waker(&self.waker))
+        }));
+        match polled {
+            Ok(Poll::Pending) => {}
+            Ok(Poll::Ready(result)) => self.end(result),
+            Err(panic) => {
+                let message = format!("the workflow panicked: {}", panic_text(&*panic));
+                self.end(Err(Fail::new(FailureKind::Panic, message)));
+            }
+        }
+    }
+
+    /// The workflow has come to its end.
+    fn end(&mut self, result: Result<Payload, Fail>) {
+        self.drop_execution();
+        let mut state = self.cell.lock();
+        state.end_replay();
+        if state.diverged.is_some() {
+            return;
+        }
+        let entry = match result {
+            // It must not end over a doubt; whoever settles it lets it come here again.
+            Ok(_) if state.ledger.is_in_doubt() => Entry::Paused { reason: PauseReason::InDoubt },
+            Ok(value) => Entry::Completed { value },
+            Err(fail) => match state.ledger.cancelling() {
+                Some((reason, by)) if fail.is_cancelled() => {
+                    Entry::Cancelled { reason: reason.to_owned(), by: by.to_owned() }
+                }
+                _ => Entry::Failed { error: fail.failure() },
+            },
+        };
+        state.record(entry);
+    }
+
+    /// Nothing moves by itself now: decides what to do, and sends what was recorded.
+    fn move_on(&mut self) {
+        let now = self.core.now();
+        let mut state = self.cell.lock();
+        if self.execution.is_some() {
+            state.end_replay();
+            if self.cell.signal.is_woken() {
+                return;
+            }
+        }
+        let running = state.ledger.run().status() == Status::Running;
+        let mut leave = false;
+        if running {
+            leave = Self::leave(&mut state, now, self.reading.is_some());
+        }
+        if let Some(commit) = state.ledger.commit() {
+            drop(state);
+            self.send(commit);
+        } else {
+            drop(state);
+        }
+        if leave {
+            self.drop_execution();
+        }
+    }
+
+    /// Records why the run stops here, if it does. Gives whether its execution is of no more use.
+    fn leave(state: &mut State, now: Time, reading: bool) -> bool {
+        if let Some(limit) = state.ledger.deadline().filter(|limit| *limit <= now) {
+            state.record(Entry::TimedOut { limit });
+            return true;
+        }
+        if let Some(why) = state.diverged.take() {
+            tracing::error!(run = %state.ledger.run().id(), %why, "the code does not fit the ledger; the run is paused");
+            // Through the ledger itself: a refusal here has nowhere else to go.
+            if let Err(refused) = state.ledger.record(Entry::Paused { reason: PauseReason::Diverged(why) }) {
+                tracing::error!(%refused, "a run that diverged cannot be paused");
+            }
+            return true;
+        }
+        if state.orders.stop_now || (state.orders.stop && state.active == 0 && !state.has_barriers()) {
+            state.record(Entry::Waiting { due: Some(now) });
+            return true;
+        }
+        if state.ledger.is_in_doubt() && state.active == 0 && !state.has_barriers() {
+            state.record(Entry::Paused { reason: PauseReason::InDoubt });
+            return true;
+        }
+        if state.only_waits() && !state.orders.look && !reading {
+            let due = earliest(state.waits.due(), state.ledger.deadline());
+            if due.is_none_or(|due| due > now.after(NOT_WORTH_A_REST)) {
+                state.record(Entry::Waiting { due });
+            }
+        }
+        false
+    }
+
+    fn send(&mut self, commit: Commit) {
+        let (store, sent) = (self.core.store.clone(), commit.clone());
+        self.flight = Some(Flight { commit, answer: Box::pin(async move { store.commit(sent).await }) });
+    }
+
+    fn poll_flight(&mut self, cx: &mut Context<'_>) -> Option<Turn> {
+        while let Some(flight) = &mut self.flight {
+            let Poll::Ready(answer) = flight.answer.as_mut().poll(cx) else { return None };
+            let Flight { commit, .. } = self.flight.take().expect("just polled");
+            match answer {
+                Ok(saved) => return self.saved(saved),
+                Err(Error::Concurrency { .. }) => return Some(Turn::Over(Over::Gone)),
+                Err(error) => self.again(commit, error),
+            }
+        }
+        None
+    }
+
+    fn saved(&mut self, saved: Saved) -> Option<Turn> {
+        let mut state = self.cell.lock();
+        state.saved(saved.version, &saved.settled);
+        match state.ledger.run().status() {
+            Status::Waiting if self.execution.is_some() => Some(Turn::Rests(saved.version)),
+            Status::Waiting | Status::Paused => Some(Turn::Over(Over::Gone)),
+            status if status.is_terminal() => {
+                let outcome = state.ledger.outcome().cloned().expect("an ended run has an outcome");
+                Some(Turn::Over(Over::Ended(outcome)))
+            }
+            _ => None,
+        }
+    }
+
+    /// Sends a commit again that was not answered, or finds out what became of it.
+    fn again(&mut self, commit: Commit, error: Error) {
+        let (core, cell, sent) = (self.core.clone(), self.cell.clone(), commit.clone());
+        let answer = async move { core.settle(&cell, sent, error).await };
+        self.flight = Some(Flight { commit, answer: Box::pin(answer) });
+    }
+
+    fn drop_execution(&mut self) {
+        if let Some(execution) = self.execution.take() {
+            self.cell.lock().torn = true;
+            if catch_unwind(AssertUnwindSafe(|| drop(execution))).is_err() {
+                tracing::error!(run = %self.cell.id, "a workflow panicked while it was dropped");
+            }
+        }
+    }
+}
+
+impl Core {
+    /// Answers a commit that met an error: when it can be said for certain.
+    async fn settle(&self, cell: &Cell, commit: Commit, error: Error) -> Result<Saved> {
+        match error {
+            Error::TooEarly { until, now } => {
+                // The store's clock is behind what was thought of it.
+                self.set_store_time(now);
+                self.clock.until(self.local(until)).await;
+                self.store.commit(commit).await
+            }
+            Error::Unavailable(error) => {
+                tracing::warn!(%error, run = %cell.id, "a commit has to wait for the store");
+                self.clock.until(self.clock.now().after(PAUSE)).await;
+                self.store.commit(commit).await
+            }
+            Error::Unknown(error) => {
+                tracing::warn!(%error, run = %cell.id, "it is unknown whether a commit took place; looking");
+                self.look_up(commit).await
+            }
+            error => {
+                tracing::error!(%error, run = %cell.id, "a commit was refused; the run is paused");
+                let control = Control {
+                    workspace: self.workspace,
+                    run: cell.id,
+                    action: Action::Pause,
+                    by: format!("engine: {error}"),
+                    id: None,
+                    expected: Some(commit.expected()),
+                };
+                match self.store.control(control).await {
+                    Ok(_) | Err(Error::Concurrency { .. }) => {
+                        Err(Error::Concurrency { run: cell.id, expected: commit.expected() })
+                    }
+                    // Not even that: the same again, until the store has an answer.
+                    Err(error) => Err(Error::Unavailable(Box::new(error))),
+                }
+            }
+        }
+    }
+
+    /// Finds out whether a commit took place: nobody else writes what it says at its place.
+    async fn look_up(&self, commit: Commit) -> Result<Saved> {
+        let (run, expected, count) = (commit.run(), commit.expected(), commit.count());
+        let entries = match self.store.ledger(self.workspace, run, expected + 1).await {
+            Ok(entries) => entries,
+            Err(error) => return Err(Error::Unknown(Box::new(error))),
+        };
+        if entries.is_empty() {
+            return match self.store.commit(commit).await {
+                // The lost one may have come through after all.
+                Err(lost @ Error::Concurrency { .. }) => Err(Error::Unknown(Box::new(lost))),
+                answer => answer,
+            };
+        }
+        let written: Vec<Entry> =
+            entries.into_iter().take(count as usize).map(|numbered| numbered.entry).collect();
+        match commit.matches(&written) {
+            Some(settled) => Ok(Saved { version: expected + count, settled }),
+            None => Err(Error::Concurrency { run, expected }),
+        }
+    }
+}
+
+/// What a panic said.
+pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+    match (panic.downcast_ref::<&'static str>(), panic.downcast_ref::<String>()) {
+        (Some(text), _) => text,
+        (_, Some(text)) => text,
+        _ => "without a word",
+    }
+}
+
+fn earliest(one: Option<Time>, other: Option<Time>) -> Option<Time> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}

@@ -1,0 +1,309 @@
+//! A run in the user's hand: what it is, how it ends, and what can be done about it.
+
+use std::fmt;
+use std::future::IntoFuture;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::cell::{Cell, Over};
+use super::{Core, Engine};
+use crate::error::{Error, Result};
+use crate::id::RunId;
+use crate::rules::control::{Action, Control, Controlled, Fork};
+use crate::rules::deliver::{Deliver, Delivered};
+use crate::rules::entry::{Failure, FailureKind, Outcome, Resolution, RestartFrom};
+use crate::rules::json::{InvalidJson, Payload};
+use crate::rules::key::{CallId, Key, Token};
+use crate::rules::ledger::Lineage;
+use crate::rules::path::Visit;
+use crate::rules::run::Run;
+use crate::rules::start::Verdict;
+use crate::rules::status::Status;
+use crate::store::{Find, FindBy, Numbered, Started};
+
+/// One run. `Out` is what its workflow gives.
+pub struct RunHandle<Out> {
+    engine: Engine,
+    id: RunId,
+    started: Option<Box<Started>>,
+    /// The run in this engine's memory, if this handle has started it.
+    cell: Option<Arc<Cell>>,
+    by: Option<String>,
+    call: Option<Result<CallId>>,
+    out: PhantomData<fn() -> Out>,
+}
+
+impl<Out> fmt::Debug for RunHandle<Out> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RunHandle({})", self.id)
+    }
+}
+
+impl<Out> RunHandle<Out> {
+    pub(super) fn of(engine: Engine, id: RunId) -> Self {
+        Self { engine, id, started: None, cell: None, by: None, call: None, out: PhantomData }
+    }
+
+    pub(super) fn started(engine: Engine, started: Started, cell: Option<Arc<Cell>>) -> Self {
+        let handle = Self::of(engine, started.run.id());
+        Self { started: Some(Box::new(started)), cell, ..handle }
+    }
+
+    /// Its id.
+    pub fn id(&self) -> RunId {
+        self.id
+    }
+
+    /// Whether the start that gave this handle made the run. False for one that was looked up.
+    pub fn created(&self) -> bool {
+        self.started.as_ref().is_some_and(|started| started.created())
+    }
+
+    /// What the start that gave this handle came to.
+    pub fn verdict(&self) -> Option<Verdict> {
+        self.started.as_ref().map(|started| started.verdict)
+    }
+
+    /// Everything that the start that gave this handle was answered.
+    pub fn answer(&self) -> Option<&Started> {
+        self.started.as_deref()
+    }
+
+    /// The same run, whose workflow gives another type.
+    pub fn typed<Other>(self) -> RunHandle<Other> {
+        let Self { engine, id, started, cell, by, call, .. } = self;
+        RunHandle { engine, id, started, cell, by, call, out: PhantomData }
+    }
+
+    /// Who acts, for the ledger: `engine` if nothing is said.
+    #[must_use]
+    pub fn by(mut self, who: impl Into<String>) -> Self {
+        self.by = Some(who.into());
+        self
+    }
+
+    /// The id under which the next action may be repeated without being done twice.
+    #[must_use]
+    pub fn call_id(mut self, id: impl Into<String>) -> Self {
+        self.call = Some(CallId::new(id).map_err(Error::from));
+        self
+    }
+
+    fn core(&self) -> &Arc<Core> {
+        self.engine.core()
+    }
+
+    /// The run's header as it is now.
+    pub async fn header(&self) -> Result<Run> {
+        Ok(self.find().await?.0)
+    }
+
+    /// Its state as it is now.
+    pub async fn status(&self) -> Result<Status> {
+        Ok(self.find().await?.0.status())
+    }
+
+    /// Its ledger.
+    pub async fn ledger(&self) -> Result<Vec<Numbered>> {
+        self.core().store.ledger(self.core().workspace, self.id, 1).await
+    }
+
+    async fn find(&self) -> Result<(Run, Option<Outcome>)> {
+        let find = Find { workspace: self.core().workspace, by: FindBy::Id(self.id) };
+        self.core().store.find(find).await?.ok_or(Error::RunNotFound(self.id))
+    }
+
+    /// Waits for its end, whatever that is.
+    pub async fn outcome(&self) -> Result<Outcome> {
+        let mut here = self.cell.clone();
+        loop {
+            if let Some(cell) = here.take().or_else(|| self.core().residents.get(self.id))
+                && let Over::Ended(outcome) = cell.over().await
+            {
+                return Ok(outcome);
+            }
+            if let Some(outcome) = self.core().ended_elsewhere(self.id).await? {
+                return Ok(outcome);
+            }
+        }
+    }
+
+    /// Ends it now. Whoever ended it first has won: [`Controlled::changed`] says whether it was this call. After a won
+    /// cancel no step begins, so nothing is cleaned up either; see [`RunHandle::request_cancel`].
+    pub async fn cancel(&self, reason: impl Into<String>) -> Result<Controlled> {
+        self.control(Action::Cancel { reason: reason.into() }).await
+    }
+
+    /// Asks it to end: its waits and new steps fail with [`Fail::is_cancelled`](crate::Fail::is_cancelled), its clean-up
+    /// steps go on ([`Ctx::cleanup`](crate::Ctx::cleanup)), and then it is cancelled.
+    pub async fn request_cancel(&self, reason: impl Into<String>) -> Result<Controlled> {
+        self.control(Action::RequestCancel { reason: reason.into() }).await
+    }
+
+    /// Stops it until it is resumed.
+    pub async fn pause(&self) -> Result<Controlled> {
+        self.control(Action::Pause).await
+    }
+
+    /// Lets it go on after a pause.
+    pub async fn resume(&self) -> Result<Controlled> {
+        self.control(Action::Resume).await
+    }
+
+    /// Lets a failed or timed-out run go on where it failed: what succeeded is kept.
+    pub async fn retry(&self) -> Result<Controlled> {
+        self.control(Action::Restart(RestartFrom::Failure)).await
+    }
+
+    /// Lets a failed or timed-out run begin anew. Its effects have the same keys as before.
+    pub async fn restart(&self) -> Result<Controlled> {
+        self.control(Action::Restart(RestartFrom::Beginning)).await
+    }
+
+    /// Frees its key for another run.
+    pub async fn release_key(&self) -> Result<Controlled> {
+        self.control(Action::ReleaseKey).await
+    }
+
+    /// Starts another run that has done what this one had done at a version (all of it, if none is given).
+    pub async fn fork(&self, at: Option<u64>, lineage: Lineage) -> Result<RunHandle<Out>> {
+        self.fork_as(None, at, lineage).await
+    }
+
+    /// The same, under a key of its own.
+    pub async fn fork_as(&self, key: Option<Key>, at: Option<u64>, lineage: Lineage) -> Result<RunHandle<Out>> {
+        let run = RunId(self.core().clock.uuid());
+        let forked = self.control(Action::Fork(Fork { run, key, at, lineage })).await?;
+        Ok(RunHandle::of(self.engine.clone(), forked.run.id()))
+    }
+
+    /// A step in doubt took place, with this result.
+    pub async fn happened<T: Serialize>(&self, step: &str, result: &T) -> Result<Controlled> {
+        let payload = Payload::of(result)?;
+        self.resolve(step, Resolution::Happened(payload)).await
+    }
+
+    /// A step in doubt did not take place: it is run again.
+    pub async fn did_not_happen(&self, step: &str) -> Result<Controlled> {
+        self.resolve(step, Resolution::DidNotHappen).await
+    }
+
+    /// Nobody will find out about a step in doubt: it has failed.
+    pub async fn give_up(&self, step: &str, message: impl Into<String>) -> Result<Controlled> {
+        let failure = Failure { kind: FailureKind::Fatal, message: message.into() };
+        self.resolve(step, Resolution::GiveUp(failure)).await
+    }
+
+    /// Says what became of a step in doubt.
+    pub async fn resolve(&self, step: &str, resolution: Resolution) -> Result<Controlled> {
+        let visit = Visit::parse(step);
+        let step = visit.ok_or_else(|| Error::Validation(format!("{step:?} is no path of a step")))?;
+        self.control(Action::Resolve { step, resolution }).await
+    }
+
+    /// Does something about it.
+    pub async fn control(&self, action: Action) -> Result<Controlled> {
+        let id = match &self.call {
+            None => None,
+            Some(Ok(id)) => Some(id.clone()),
+            Some(Err(error)) => return Err(Error::Validation(error.to_string())),
+        };
+        let (workspace, run) = (self.core().workspace, self.id);
+        let by = self.by.clone().unwrap_or_else(|| "engine".to_owned());
+        // Whoever drives it now has lost it as soon as the store says so, and begins nothing more.
+        let takes = !matches!(action, Action::RequestCancel { .. } | Action::Fork(_));
+        let cell = self.core().residents.get(run).filter(|_| takes);
+        let controlled = self.core().store.control(Control { workspace, run, action, by, id, expected: None }).await?;
+        if let Some(cell) = cell.filter(|_| controlled.changed) {
+            cell.order(|orders| orders.lost = true);
+        }
+        Ok(controlled)
+    }
+}
+
+impl<Out: DeserializeOwned> RunHandle<Out> {
+    /// Waits for its end and gives its result; any other end is [`Error::Ended`].
+    pub async fn result(&self) -> Result<Out> {
+        let value = match self.outcome().await? {
+            Outcome::Completed(value) => value,
+            outcome => return Err(Error::Ended { run: self.id, outcome }),
+        };
+        value.read().map_err(|error| {
+            let json = InvalidJson::Refused(format!("the result of {} is not of this type: {error}", self.id));
+            Error::Json(json)
+        })
+    }
+}
+
+impl Core {
+    /// Waits for the end of a run that is not in this engine's memory. Gives nothing if it may have come into it.
+    async fn ended_elsewhere(&self, id: RunId) -> Result<Option<Outcome>> {
+        let end = self.residents.end_of(id);
+        let told = end.notified();
+        tokio::pin!(told);
+        // From here on no end is missed.
+        told.as_mut().enable();
+        let find = Find { workspace: self.workspace, by: FindBy::Id(id) };
+        match self.store.find(find).await? {
+            None => return Err(Error::RunNotFound(id)),
+            Some((run, None)) if run.status().is_terminal() => {
+                let outcome = crate::rules::finish::forgotten(&run);
+                return Ok(outcome);
+            }
+            Some((_, Some(outcome))) => return Ok(Some(outcome)),
+            Some((_, None)) => {}
+        }
+        if self.residents.get(id).is_none() {
+            tokio::select! {
+                () = told => {}
+                // It may have come into this engine's memory, or its end may have been told to nobody.
+                () = self.clock.until(self.clock.now().after(std::time::Duration::from_secs(1))) => {}
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// A delivery that has not taken place yet. It does when it is awaited.
+#[must_use = "a delivery takes place when it is awaited"]
+#[derive(Debug)]
+pub struct DeliverTo {
+    engine: Engine,
+    token: String,
+    payload: Result<Payload, InvalidJson>,
+    id: Option<String>,
+}
+
+impl DeliverTo {
+    pub(super) fn new(engine: Engine, token: String, payload: Result<Payload, InvalidJson>) -> Self {
+        Self { engine, token, payload, id: None }
+    }
+
+    /// The id under which it may be repeated: the second time it is absorbed.
+    pub fn id(mut self, id: impl Into<String>) -> Self {
+        self.id = Some(id.into());
+        self
+    }
+}
+
+impl IntoFuture for DeliverTo {
+    type Output = Result<Delivered>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            let core = self.engine.core();
+            let deliver = Deliver {
+                workspace: core.workspace,
+                token: Token::new(self.token)?,
+                payload: self.payload?,
+                id: self.id.map(CallId::new).transpose()?,
+            };
+            core.store.deliver(deliver).await
+        })
+    }
+}

@@ -1,0 +1,100 @@
+//! What has arrived for a run and is not consumed yet, sorted by who waits for it.
+
+use std::collections::{HashMap, VecDeque};
+
+use crate::rules::entry::{Message, Outcome};
+use crate::rules::json::Payload;
+use crate::rules::key::{Label, Token};
+use crate::rules::path::Visit;
+use crate::store::Arrival;
+
+/// What a wait is for, besides a time.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum On {
+    /// A payload for a token.
+    Token(Token),
+    /// The end of a child.
+    Child(Visit),
+    /// The result of a once that another run is making.
+    Once(String, Label),
+}
+
+/// A wish that the run should end.
+#[derive(Debug)]
+pub(crate) struct CancelWish {
+    pub(crate) arrival: u64,
+    pub(crate) reason: String,
+    pub(crate) by: String,
+}
+
+/// The messages of one run.
+#[derive(Debug, Default)]
+pub(crate) struct Inbox {
+    /// The number of the latest message that was taken in.
+    seen: u64,
+    deliveries: HashMap<Token, VecDeque<(u64, Payload)>>,
+    children: HashMap<Visit, (u64, Outcome)>,
+    settled: HashMap<(String, Label), VecDeque<u64>>,
+    cancels: VecDeque<CancelWish>,
+}
+
+impl Inbox {
+    /// Takes in what has not been taken in before, and gives what it is for.
+    pub(crate) fn take_in(&mut self, arrivals: Vec<Arrival>) -> Vec<On> {
+        let mut on = Vec::new();
+        for Arrival { number, message, .. } in arrivals {
+            // Messages that an unfinished commit consumes are still in the store.
+            if number <= self.seen {
+                continue;
+            }
+            self.seen = number;
+            match message {
+                Message::Delivery { token, payload } => {
+                    self.deliveries.entry(token.clone()).or_default().push_back((number, payload));
+                    on.push(On::Token(token));
+                }
+                Message::ChildEnded { child, outcome, .. } => {
+                    self.children.insert(child.clone(), (number, outcome));
+                    on.push(On::Child(child));
+                }
+                Message::OnceSettled { scope, label } => {
+                    self.settled.entry((scope.clone(), label.clone())).or_default().push_back(number);
+                    on.push(On::Once(scope, label));
+                }
+                Message::CancelRequested { reason, by } => {
+                    self.cancels.push_back(CancelWish { arrival: number, reason, by });
+                }
+                Message::ParentCancelled { parent } => {
+                    let reason = format!("its parent {parent} was cancelled");
+                    self.cancels.push_back(CancelWish { arrival: number, reason, by: parent.to_string() });
+                }
+            }
+        }
+        on
+    }
+
+    pub(crate) fn seen(&self) -> u64 {
+        self.seen
+    }
+
+    pub(crate) fn delivery(&mut self, token: &Token) -> Option<(u64, Payload)> {
+        let waiting = self.deliveries.get_mut(token)?;
+        let first = waiting.pop_front();
+        if waiting.is_empty() {
+            self.deliveries.remove(token);
+        }
+        first
+    }
+
+    pub(crate) fn child_end(&mut self, child: &Visit) -> Option<(u64, Outcome)> {
+        self.children.remove(child)
+    }
+
+    pub(crate) fn settled(&mut self, scope: &str, label: &Label) -> Option<u64> {
+        self.settled.get_mut(&(scope.to_owned(), label.clone()))?.pop_front()
+    }
+
+    pub(crate) fn cancel(&mut self) -> Option<CancelWish> {
+        self.cancels.pop_front()
+    }
+}

@@ -1,0 +1,311 @@
+//! The engine: the only place where rules, store and clock meet.
+//!
+//! `schedule` takes due runs, `drive` polls the workflow of each and commits, `cell` is what driver and workflow share,
+//! `residents` are the runs in memory. What users hold in their hands is [`Engine`], [`Begin`] and [`RunHandle`].
+
+mod builder;
+pub(crate) mod cell;
+mod drive;
+mod handle;
+pub(crate) mod inbox;
+pub(crate) mod residents;
+mod schedule;
+mod signal;
+mod start;
+mod waits;
+
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+
+pub use self::builder::{Builder, IntoStore, Limits};
+pub(crate) use self::drive::{Execution, panic_text};
+pub use self::handle::{DeliverTo, RunHandle};
+pub use self::start::Begin;
+
+use self::cell::{Cell, Over};
+use self::drive::Driver;
+use self::residents::Residents;
+use crate::clock::{Clock, Time};
+use crate::error::{Error, Result};
+use crate::id::{NodeId, RunId, WorkspaceId};
+use crate::rules::claim::Claim;
+use crate::rules::json::Payload;
+use crate::rules::key::Token;
+use crate::rules::ledger::Ledger;
+use crate::rules::path::Name;
+use crate::sdk::ctx::Ctx;
+use crate::sdk::workflow::{Registry, Startable};
+use crate::store::{Arrival, Claimed, Find, FindBy, Lease, LeaseAct, Store};
+
+/// Runs workflows. Clones are the same engine; when the last one is dropped it stops at once, as if the process had been
+/// killed. [`Engine::shutdown`] lets what has begun come to an end first.
+#[derive(Clone)]
+pub struct Engine(Arc<Running>);
+
+/// Stops the engine's tasks when the last handle is gone.
+struct Running {
+    core: Arc<Core>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.core.kill();
+    }
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Engine({:?})", self.0.core.node())
+    }
+}
+
+/// What all parts of an engine share.
+pub(crate) struct Core {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) workspace: WorkspaceId,
+    pub(crate) registry: Registry,
+    states: HashMap<TypeId, Arc<dyn Any + Send + Sync>>,
+    limits: Limits,
+    node: Mutex<NodeId>,
+    /// The store's clock minus this machine's, in milliseconds.
+    offset: AtomicI64,
+    pub(crate) residents: Arc<Residents>,
+    /// Something may be due, or there is room again.
+    due: Notify,
+    /// The lease is in question.
+    renew: Notify,
+    /// A run has left memory.
+    left: Notify,
+    stopping: AtomicBool,
+    tasks: Mutex<JoinSet<()>>,
+}
+
+impl Engine {
+    /// Describes an engine.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.0.core
+    }
+
+    /// Starts a run, or finds the one that its key stands for. Say more about it, then await it.
+    pub fn start<W, In>(&self, workflow: W, input: In) -> Begin<W::Out>
+    where
+        W: Startable<In>,
+        In: serde::Serialize,
+    {
+        let named = workflow.named(&self.core().registry);
+        Begin::new(self.clone(), named, Payload::of(&input))
+    }
+
+    /// A run by its id. Whether there is such a run is asked when something is done with it.
+    pub fn run(&self, id: RunId) -> RunHandle<serde_json::Value> {
+        RunHandle::of(self.clone(), id)
+    }
+
+    /// The run that holds a key in the whole workspace.
+    pub async fn run_by_key(&self, key: &str) -> Result<Option<RunHandle<serde_json::Value>>> {
+        let scope = crate::rules::key::Scope::of(
+            crate::rules::key::KeyScope::Workspace,
+            &Name::new("any")?,
+            &Name::new("any")?,
+        );
+        self.find(FindBy::Key(scope, crate::rules::key::Key::new(key)?)).await
+    }
+
+    /// The run that owns a token now.
+    pub async fn hook(&self, token: &str) -> Result<Option<RunHandle<serde_json::Value>>> {
+        self.find(FindBy::Token(Token::new(token)?)).await
+    }
+
+    async fn find(&self, by: FindBy) -> Result<Option<RunHandle<serde_json::Value>>> {
+        let find = Find { workspace: self.core().workspace, by };
+        Ok(self.core().store.find(find).await?.map(|(run, _)| self.run(run.id())))
+    }
+
+    /// Puts a payload into the inbox of the token's owner. Say more about it, then await it.
+    pub fn deliver<T: serde::Serialize>(&self, token: impl Into<String>, payload: T) -> DeliverTo {
+        DeliverTo::new(self.clone(), token.into(), Payload::of(&payload))
+    }
+
+    /// The store, for what the engine does not show: lists, ledgers, receipts.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.core().store
+    }
+
+    /// The tenant whose runs these are.
+    pub fn workspace(&self) -> WorkspaceId {
+        self.core().workspace
+    }
+
+    /// Stops: nothing new begins, what has begun has this long to end, everything is given back, and the store is closed.
+    pub async fn shutdown(&self, grace: Duration) -> Result<()> {
+        self.core().shutdown(grace).await
+    }
+
+    /// Stops at once and gives nothing back, as a killed process does.
+    #[cfg(feature = "testing")]
+    pub fn crash(&self) {
+        self.core().kill();
+    }
+}
+
+impl Core {
+    /// The store's time, as far as it is known. Never ahead of it.
+    pub(crate) fn now(&self) -> Time {
+        Time(self.clock.now().0 + self.offset.load(Ordering::Relaxed))
+    }
+
+    /// When this machine's clock will show what the store calls `at`.
+    fn local(&self, at: Time) -> Time {
+        Time(at.0.saturating_sub(self.offset.load(Ordering::Relaxed)))
+    }
+
+    fn set_store_time(&self, now: Time) {
+        self.offset.store(now.0 - self.clock.now().0, Ordering::Relaxed);
+    }
+
+    pub(crate) fn node(&self) -> NodeId {
+        *self.node.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn state<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
+        self.states.get(&TypeId::of::<T>()).cloned()?.downcast().ok()
+    }
+
+    /// A random number below one.
+    pub(crate) fn random(&self) -> f64 {
+        // The last 52 bits of an id are random, and fill a fraction.
+        (self.clock.uuid().as_u128() as u64 & ((1 << 52) - 1)) as f64 / (1u64 << 52) as f64
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(task);
+    }
+
+    fn kill(&self) {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
+        self.residents.clear();
+    }
+
+    /// Drives a run that was just claimed.
+    fn take(self: &Arc<Self>, claimed: Claimed) {
+        match claimed.entries {
+            None => {
+                let run = claimed.run.clone();
+                if let Err(claimed) = self.residents.wake(claimed) {
+                    // It made room a moment ago: what it had in memory has to be read again.
+                    let (core, inbox) = (self.clone(), claimed.inbox);
+                    self.spawn(async move { core.read_and_drive(run, inbox).await });
+                }
+            }
+            Some(entries) => match Ledger::read(claimed.run, entries) {
+                Ok(ledger) => drop(self.drive(ledger, claimed.inbox)),
+                Err(refused) => {
+                    tracing::error!(%refused, "a ledger cannot be read; its run is left alone");
+                    self.residents.free();
+                }
+            },
+        }
+    }
+
+    async fn read_and_drive(self: Arc<Self>, run: crate::rules::run::Run, inbox: Vec<Arrival>) {
+        loop {
+            match self.store.ledger(self.workspace, run.id(), 1).await {
+                Ok(numbered) => {
+                    let entries = numbered.into_iter().map(|numbered| numbered.entry).collect();
+                    return self.take(Claimed { run, entries: Some(entries), inbox });
+                }
+                Err(error) => {
+                    tracing::warn!(%error, run = %run.id(), "a ledger cannot be read; trying again");
+                    self.clock.until(self.clock.now().after(Duration::from_millis(100))).await;
+                }
+            }
+        }
+    }
+
+    /// Puts a claimed run into memory and drives it.
+    fn drive(self: &Arc<Self>, ledger: Ledger, inbox: Vec<Arrival>) -> Arc<Cell> {
+        let created = ledger.created();
+        let workflow = self.registry.find(&created.workflow, &created.workflow_version);
+        let input = created.input.clone();
+        let cell = Cell::new(self.clone(), ledger, inbox, false);
+        let Some(workflow) = workflow else {
+            // Claims ask for registered workflows only, so this one was registered under another name.
+            unreachable!("only registered workflows are claimed")
+        };
+        self.residents.enter(&cell);
+        let execution = workflow.call(Ctx::new(cell.clone()), input);
+        self.spawn(Driver::new(self.clone(), cell.clone(), execution).drive());
+        cell
+    }
+
+    /// A run waits durably and stays in memory as long as there is room.
+    fn rests(&self, cell: &Arc<Cell>, version: u64, weight: usize) {
+        self.residents.rest(cell, version, weight, self.limits.resting_bytes, self.limits.resting);
+        self.due.notify_one();
+    }
+
+    /// A resting run has left memory.
+    fn forget(&self, cell: &Arc<Cell>, over: Over) {
+        self.residents.leave(cell);
+        cell.set_over(over);
+        self.left.notify_one();
+    }
+
+    /// A driven run has left memory.
+    fn finished(&self, cell: &Arc<Cell>, over: Over) {
+        self.residents.leave(cell);
+        self.residents.free();
+        cell.set_over(over);
+        self.due.notify_one();
+        self.left.notify_one();
+    }
+
+    /// The run is somebody else's by now, if it is not driven under this claim any more.
+    async fn check_taken(&self, cell: Arc<Cell>) {
+        let find = Find { workspace: self.workspace, by: FindBy::Id(cell.id) };
+        match self.store.find(find).await {
+            Ok(Some((run, _))) if run.state.node == Some(self.node()) => {}
+            Ok(_) => cell.order(|orders| orders.lost = true),
+            Err(error) => tracing::warn!(%error, run = %cell.id, "it is unknown who drives a run"),
+        }
+    }
+}
+
+/// What could not be started because of its name.
+pub(crate) fn unregistered(what: &str) -> Error {
+    Error::Validation(format!(
+        "{what} is not registered in this engine: add `.workflow(name, function)` to its builder"
+    ))
+}
+
+pub(crate) use self::schedule::join;
+
+/// A claim of everything that this engine can drive.
+impl Core {
+    fn claim(&self, limit: usize) -> Claim {
+        let workflows = self.registry.names().map(|name| (self.workspace, name.clone())).collect();
+        Claim { held: Some(self.residents.clone()), ..Claim::new(self.node(), workflows, limit) }
+    }
+
+    async fn lease(&self, node: NodeId, act: LeaseAct) -> Result<Time> {
+        self.store.lease(Lease { node, act }).await
+    }
+}

@@ -1,0 +1,241 @@
+//! The runs in memory: those that are driven, and those that rest and may be dropped for others.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use super::cell::Cell;
+use crate::id::RunId;
+use crate::rules::claim::Held;
+use crate::store::Claimed;
+
+struct Resting {
+    version: u64,
+    weight: usize,
+    cell: Arc<Cell>,
+}
+
+#[derive(Default)]
+struct Tables {
+    all: HashMap<RunId, Arc<Cell>>,
+    resting: HashMap<i64, Resting>,
+    /// In the order in which they came to rest; those that have gone on since are skipped.
+    order: VecDeque<(i64, u64)>,
+    weight: usize,
+    kin: HashMap<Kin, Vec<RunId>>,
+    /// Who waits for the end of a run that is not here.
+    ends: HashMap<RunId, Arc<Notify>>,
+}
+
+/// Whose affairs concern other runs in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Kin {
+    /// A parent or a child: its end is in the inbox of the others.
+    Run(RunId),
+    /// Whoever makes the result that others wait for.
+    Once,
+}
+
+/// All runs in memory.
+pub(crate) struct Residents {
+    tables: Mutex<Tables>,
+    /// Places for driven runs that are taken.
+    taken: AtomicUsize,
+    places: usize,
+}
+
+impl fmt::Debug for Residents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Residents({} of {})", self.taken.load(Ordering::Relaxed), self.places)
+    }
+}
+
+impl Held for Residents {
+    fn holds(&self, num: i64, version: u64) -> bool {
+        self.lock().resting.get(&num).is_some_and(|resting| resting.version == version)
+    }
+}
+
+impl Residents {
+    pub(super) fn new(places: usize) -> Self {
+        Self { tables: Mutex::default(), taken: AtomicUsize::new(0), places }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Tables> {
+        // Every change is a single call that cannot panic half-way.
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes up to so many places for runs to be driven; gives how many.
+    pub(super) fn reserve(&self, wanted: usize) -> usize {
+        let granted = |taken: usize| wanted.min(self.places.saturating_sub(taken));
+        let before = self.taken.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |taken| {
+            Some(taken + granted(taken))
+        });
+        before.map_or(0, granted)
+    }
+
+    /// Gives a place back.
+    pub(super) fn free(&self) {
+        self.free_many(1);
+    }
+
+    pub(super) fn free_many(&self, places: usize) {
+        self.taken.fetch_sub(places, Ordering::SeqCst);
+    }
+
+    /// A run comes into memory. If an earlier claim of it is still here, that one is lost.
+    pub(super) fn enter(&self, cell: &Arc<Cell>) {
+        let mut tables = self.lock();
+        tables.drop_resting(cell.num);
+        if let Some(before) = tables.all.insert(cell.id, cell.clone()) {
+            before.order(|orders| orders.lost = true);
+        }
+    }
+
+    /// A run rests; its place is free. The longest resting ones make room if there is too much.
+    pub(super) fn rest(&self, cell: &Arc<Cell>, version: u64, weight: usize, bytes: usize, most: usize) {
+        self.free();
+        let mut tables = self.lock();
+        if !tables.all.get(&cell.id).is_some_and(|here| Arc::ptr_eq(here, cell)) {
+            return;
+        }
+        tables.order.push_back((cell.num, version));
+        tables.weight += weight;
+        tables.resting.insert(cell.num, Resting { version, weight, cell: cell.clone() });
+        while tables.weight > bytes || tables.resting.len() > most {
+            let Some((num, version)) = tables.order.pop_front() else { return };
+            if tables.resting.get(&num).is_some_and(|resting| resting.version == version)
+                && let Some(evicted) = tables.drop_resting(num)
+            {
+                evicted.order(|orders| orders.evicted = true);
+            }
+        }
+        tables.trim();
+    }
+
+    /// Hands a claimed run to its driver; gives it back if that is no longer there.
+    pub(super) fn wake(&self, claimed: Claimed) -> Result<(), Claimed> {
+        let mut tables = self.lock();
+        match tables.drop_resting(claimed.run.num) {
+            Some(cell) => {
+                cell.order(|orders| orders.claimed = Some(Box::new(claimed)));
+                Ok(())
+            }
+            None => Err(claimed),
+        }
+    }
+
+    /// A run leaves memory.
+    pub(super) fn leave(&self, cell: &Arc<Cell>) {
+        let mut tables = self.lock();
+        if tables.all.get(&cell.id).is_some_and(|here| Arc::ptr_eq(here, cell)) {
+            tables.all.remove(&cell.id);
+        }
+        if tables.resting.get(&cell.num).is_some_and(|here| Arc::ptr_eq(&here.cell, cell)) {
+            tables.drop_resting(cell.num);
+        }
+    }
+
+    pub(super) fn get(&self, run: RunId) -> Option<Arc<Cell>> {
+        self.lock().all.get(&run).cloned()
+    }
+
+    /// Whether a run is here and rests.
+    pub(super) fn rests(&self, cell: &Cell) -> bool {
+        self.lock().resting.contains_key(&cell.num)
+    }
+
+    pub(super) fn all(&self) -> Vec<Arc<Cell>> {
+        self.lock().all.values().cloned().collect()
+    }
+
+    /// Places that are taken, or cells that still have a driver.
+    pub(super) fn is_empty(&self) -> bool {
+        self.taken.load(Ordering::SeqCst) == 0 && self.lock().all.is_empty()
+    }
+
+    pub(super) fn lose_all(&self) {
+        for cell in self.all() {
+            cell.order(|orders| orders.lost = true);
+        }
+    }
+
+    /// From now on `run` is to look into its inbox when something happens to its kin.
+    pub(crate) fn relate(self: &Arc<Self>, run: RunId, kin: Kin) -> Related {
+        self.lock().kin.entry(kin).or_default().push(run);
+        Related { residents: self.clone(), run, kin }
+    }
+
+    pub(super) fn kin(&self, kin: Kin) -> Vec<RunId> {
+        self.lock().kin.get(&kin).cloned().unwrap_or_default()
+    }
+
+    /// Something to be told of the end of a run.
+    pub(super) fn end_of(&self, run: RunId) -> Arc<Notify> {
+        let mut tables = self.lock();
+        // Those that nobody holds any more are of no use.
+        if tables.ends.len() > 1024 {
+            tables.ends.retain(|_, end| Arc::strong_count(end) > 1);
+        }
+        tables.ends.entry(run).or_default().clone()
+    }
+
+    pub(super) fn ended(&self, run: RunId) {
+        if let Some(end) = self.lock().ends.remove(&run) {
+            end.notify_waiters();
+        }
+    }
+
+    pub(super) fn all_ended(&self) {
+        for end in self.lock().ends.values() {
+            end.notify_waiters();
+        }
+    }
+
+    pub(super) fn clear(&self) {
+        let tables = std::mem::take(&mut *self.lock());
+        drop(tables);
+    }
+}
+
+impl Tables {
+    fn drop_resting(&mut self, num: i64) -> Option<Arc<Cell>> {
+        let resting = self.resting.remove(&num)?;
+        self.weight -= resting.weight;
+        Some(resting.cell)
+    }
+
+    /// Forgets the places of those who have gone on, once they are most of what is remembered.
+    fn trim(&mut self) {
+        if self.order.len() > 64 + 2 * self.resting.len() {
+            let resting = &self.resting;
+            self.order.retain(|(num, version)| resting.get(num).is_some_and(|r| r.version == *version));
+        }
+    }
+}
+
+/// A relation that ends when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Related {
+    residents: Arc<Residents>,
+    run: RunId,
+    kin: Kin,
+}
+
+impl Drop for Related {
+    fn drop(&mut self) {
+        let mut tables = self.residents.lock();
+        if let Some(runs) = tables.kin.get_mut(&self.kin) {
+            if let Some(here) = runs.iter().position(|run| *run == self.run) {
+                runs.swap_remove(here);
+            }
+            if runs.is_empty() {
+                tables.kin.remove(&self.kin);
+            }
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! What an engine does by itself: takes due runs, hears wake-ups, keeps its lease, sweeps.
+
+use std::sync::Arc;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::sync::broadcast::error::RecvError;
+
+use super::Core;
+use super::residents::Kin;
+use crate::clock::Time;
+use crate::error::{Error, Result};
+use crate::id::{NodeId, RunId};
+use crate::store::{LeaseAct, Sweep, Wake};
+
+/// At most so many runs come with one claim: enough to fill a batch, and no long transaction.
+const AT_ONCE: usize = 256;
+/// How often an engine looks by itself, whatever it has heard.
+const FLOOR: Duration = Duration::from_secs(1);
+/// How many runs a sweep handles at once.
+const SWEPT: usize = 1000;
+
+/// Joins the store as a new node, and starts what the engine does by itself.
+pub(crate) async fn join(core: &Arc<Core>) -> Result<()> {
+    let mut wakes = core.store.wakes();
+    core.enter_as(NodeId(core.clock.uuid())).await?;
+    // What an earlier process of this store has left is due from here on.
+    core.sweep().await?;
+    let listener = core.clone();
+    core.spawn(async move {
+        loop {
+            match wakes.recv().await {
+                Ok(wake) => listener.heed(wake),
+                Err(RecvError::Lagged(_)) => listener.heed_everything(),
+                Err(RecvError::Closed) => return,
+            }
+        }
+    });
+    core.spawn(core.clone().claim_for_ever());
+    core.spawn(core.clone().renew_for_ever());
+    core.spawn(core.clone().sweep_for_ever());
+    Ok(())
+}
+
+impl Core {
+    async fn enter_as(&self, node: NodeId) -> Result<()> {
+        let (before, ttl) = (self.clock.now(), self.limits.lease);
+        let until = self.lease(node, LeaseAct::Join(ttl)).await?;
+        *self.node.lock().unwrap_or_else(PoisonError::into_inner) = node;
+        self.learn_time(before, until, ttl);
+        Ok(())
+    }
+
+    /// The end of a lease tells the store's time. Never ahead of it: the answer took its time to come here.
+    fn learn_time(&self, before: Time, until: Time, ttl: Duration) {
+        let told = until.0 - i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX);
+        let (least, most) = (told - self.clock.now().0, told - before.0);
+        self.offset.store(if least <= 0 && 0 <= most { 0 } else { least }, Ordering::Relaxed);
+    }
+
+    async fn claim_for_ever(self: Arc<Self>) {
+        loop {
+            let next_due = match self.claim_some().await {
+                Ok(Some(next_due)) => next_due,
+                // There may be more.
+                Ok(None) => continue,
+                Err(error) => {
+                    tracing::warn!(%error, "no runs can be claimed; trying again");
+                    self.renew.notify_one();
+                    self.clock.until(self.clock.now().after(FLOOR / 10)).await;
+                    continue;
+                }
+            };
+            let floor = self.clock.now().after(FLOOR);
+            let wait = next_due.map_or(floor, |due| self.local(due).min(floor));
+            tokio::select! {
+                () = self.due.notified() => {}
+                () = self.clock.until(wait) => {}
+            }
+        }
+    }
+
+    /// Claims as many runs as there is room for. Gives when the next is due, or nothing if there may be more now.
+    async fn claim_some(self: &Arc<Self>) -> Result<Option<Option<Time>>> {
+        if self.is_stopping() {
+            return Ok(Some(None));
+        }
+        let places = self.residents.reserve(AT_ONCE);
+        if places == 0 {
+            // Whoever leaves says so.
+            return Ok(Some(None));
+        }
+        let claims = self.store.claim(self.claim(places)).await;
+        let found = claims.as_ref().map_or(0, |claims| claims.runs.len());
+        self.residents.free_many(places - found);
+        let claims = claims?;
+        for claimed in claims.runs {
+            self.take(claimed);
+        }
+        Ok((found < places).then_some(claims.next_due))
+    }
+
+    async fn renew_for_ever(self: Arc<Self>) {
+        let ttl = self.limits.lease;
+        loop {
+            let next = self.clock.now().after(ttl / 3);
+            tokio::select! {
+                () = self.renew.notified() => {}
+                () = self.clock.until(next) => {}
+            }
+            let (before, node) = (self.clock.now(), self.node());
+            match self.lease(node, LeaseAct::Renew(ttl)).await {
+                Ok(until) => self.learn_time(before, until, ttl),
+                Err(Error::NodeLost(_)) => {
+                    tracing::error!(%node, "the lease has ended; this engine goes on as another node");
+                    self.residents.lose_all();
+                    if let Err(error) = self.enter_as(NodeId(self.clock.uuid())).await {
+                        tracing::warn!(%error, "no new lease; trying again");
+                    }
+                    self.due.notify_one();
+                }
+                Err(error) => tracing::warn!(%error, "the lease cannot be renewed; trying again"),
+            }
+        }
+    }
+
+    async fn sweep_for_ever(self: Arc<Self>) {
+        loop {
+            if let Err(error) = self.sweep().await {
+                tracing::warn!(%error, "a sweep failed; the next one is soon");
+            }
+            self.clock.until(self.clock.now().after(FLOOR)).await;
+        }
+    }
+
+    /// Sweeps until there is no more.
+    async fn sweep(&self) -> Result<()> {
+        loop {
+            let swept = self.store.sweep(Sweep { limit: SWEPT }).await?;
+            if swept.orphaned > 0 {
+                self.due.notify_one();
+            }
+            if !swept.more {
+                return Ok(());
+            }
+        }
+    }
+
+    fn heed(self: &Arc<Self>, wake: Wake) {
+        match wake {
+            Wake::Due => self.due.notify_one(),
+            Wake::Arrived(run) => {
+                if !self.look(run) {
+                    self.due.notify_one();
+                }
+            }
+            Wake::Taken(run) => {
+                if let Some(cell) = self.residents.get(run) {
+                    let core = self.clone();
+                    self.spawn(async move { core.check_taken(cell).await });
+                }
+            }
+            Wake::Ended(run) => {
+                self.residents.ended(run);
+                for kin in self.residents.kin(Kin::Run(run)) {
+                    self.look(kin);
+                }
+            }
+            Wake::Settled => {
+                for kin in self.residents.kin(Kin::Once) {
+                    self.look(kin);
+                }
+                self.due.notify_one();
+            }
+        }
+    }
+
+    fn heed_everything(&self) {
+        for cell in self.residents.all() {
+            cell.order(|orders| orders.look = true);
+        }
+        self.residents.all_ended();
+        self.due.notify_one();
+    }
+
+    /// Lets a run that is driven here look into its inbox; false if it is not.
+    fn look(&self, run: RunId) -> bool {
+        let cell = self.residents.get(run).filter(|cell| !self.residents.rests(cell));
+        if let Some(cell) = &cell {
+            cell.order(|orders| orders.look = true);
+        }
+        cell.is_some()
+    }
+
+    /// Stops: see [`Engine::shutdown`](super::Engine::shutdown).
+    pub(super) async fn shutdown(&self, grace: Duration) -> Result<()> {
+        self.stopping.store(true, Ordering::SeqCst);
+        for cell in self.residents.all() {
+            cell.order(|orders| orders.stop = true);
+        }
+        let end = self.clock.now().after(grace);
+        if !self.empty_before(end).await {
+            for cell in self.residents.all() {
+                cell.order(|orders| orders.stop_now = true);
+            }
+            // What is left waits for the store only; if that does not answer, the lease gives the runs away.
+            self.empty_before(end.after(FLOOR)).await;
+        }
+        let left = self.lease(self.node(), LeaseAct::Leave).await;
+        self.kill();
+        self.store.close().await.and(left.map(drop))
+    }
+
+    async fn empty_before(&self, end: Time) -> bool {
+        loop {
+            if self.residents.is_empty() {
+                return true;
+            }
+            tokio::select! {
+                () = self.left.notified() => {}
+                () = self.clock.until(end) => return self.residents.is_empty(),
+            }
+        }
+    }
+}

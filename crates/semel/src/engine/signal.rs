@@ -1,0 +1,87 @@
+//! How a driver is woken: by its workflow, or because something about the run has changed.
+
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::task::{Wake, Waker};
+
+const WOKEN: u8 = 1;
+const NUDGED: u8 = 2;
+
+/// The waker that a workflow is polled with. It tells the workflow's wake-ups from those of the driver's own affairs,
+/// and saves the way through the runtime for those that happen while the driver is at work anyway.
+#[derive(Debug, Default)]
+pub(crate) struct Signal {
+    flags: AtomicU8,
+    /// Whether the driver is being polled right now: then it looks at the flags itself before it leaves.
+    inside: AtomicBool,
+    task: OnceLock<Waker>,
+}
+
+impl Signal {
+    /// The driver comes in.
+    pub(super) fn enter(&self, task: &Waker) {
+        self.task.get_or_init(|| task.clone());
+        self.inside.store(true, Ordering::SeqCst);
+    }
+
+    /// The driver leaves, whatever was called meanwhile.
+    pub(super) fn exit(&self) {
+        self.inside.store(false, Ordering::SeqCst);
+    }
+
+    /// The driver wants to leave; false if it has to stay, because it was called meanwhile.
+    pub(super) fn leave(&self) -> bool {
+        self.inside.store(false, Ordering::SeqCst);
+        // After the store: whoever calls from now on sees it and wakes the task.
+        let called = self.flags.load(Ordering::SeqCst) != 0;
+        if called {
+            self.inside.store(true, Ordering::SeqCst);
+        }
+        !called
+    }
+
+    /// Whether the workflow was woken, and that is still to be taken.
+    pub(super) fn is_woken(&self) -> bool {
+        self.flags.load(Ordering::SeqCst) & WOKEN != 0
+    }
+
+    /// Whether the workflow was woken since it was asked last.
+    pub(super) fn take_woken(&self) -> bool {
+        self.flags.fetch_and(!WOKEN, Ordering::SeqCst) & WOKEN != 0
+    }
+
+    /// Whether something about the run has changed since it was asked last.
+    pub(super) fn take_nudged(&self) -> bool {
+        self.flags.fetch_and(!NUDGED, Ordering::SeqCst) & NUDGED != 0
+    }
+
+    /// Something about the run has changed.
+    pub(crate) fn nudge(&self) {
+        self.call(NUDGED);
+    }
+
+    /// The workflow can go on.
+    pub(super) fn woken(&self) {
+        self.call(WOKEN);
+    }
+
+    fn call(&self, flag: u8) {
+        self.flags.fetch_or(flag, Ordering::SeqCst);
+        if !self.inside.load(Ordering::SeqCst)
+            && let Some(task) = self.task.get()
+        {
+            task.wake_by_ref();
+        }
+    }
+}
+
+impl Wake for Signal {
+    fn wake(self: Arc<Self>) {
+        self.woken();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.woken();
+    }
+}

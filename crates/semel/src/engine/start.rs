@@ -1,0 +1,166 @@
+//! Starting a run: what is asked, and what it came to.
+
+use std::future::IntoFuture;
+use std::pin::Pin;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::cell::Cell;
+use super::{Core, Engine, RunHandle};
+use crate::error::{Error, Result};
+use crate::id::RunId;
+use crate::rules::entry::Message;
+use crate::rules::json::{InvalidJson, Payload};
+use crate::rules::key::{CallId, InvalidKey, Key, KeyScope, Token};
+use crate::rules::ledger::Ledger;
+use crate::rules::path::Name;
+use crate::rules::run::Retention;
+use crate::rules::start::{Handover, Policy, Start};
+use crate::store::{Arrival, Started};
+use std::sync::Arc;
+
+/// A start that has not taken place yet. It does when it is awaited.
+#[must_use = "a start takes place when it is awaited"]
+pub struct Begin<Out> {
+    engine: Engine,
+    start: Result<Start>,
+    out: std::marker::PhantomData<fn() -> Out>,
+}
+
+impl<Out> std::fmt::Debug for Begin<Out> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Begin").field(&self.start).finish()
+    }
+}
+
+impl<Out> Begin<Out> {
+    pub(super) fn new(
+        engine: Engine,
+        named: Result<(Name, Name)>,
+        input: Result<Payload, InvalidJson>,
+    ) -> Self {
+        let core = engine.core();
+        let start = named.and_then(|(workflow, version)| {
+            let run = RunId(core.clock.uuid());
+            let start = Start::new(core.workspace, run, workflow, input?, None);
+            Ok(Start { workflow_version: version, ..start })
+        });
+        Self { engine, start, out: std::marker::PhantomData }
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Start) -> Result<()>) -> Self {
+        self.start = self.start.and_then(|mut start| change(&mut start).map(|()| start));
+        self
+    }
+
+    /// The key that stands for this request: the second start under it finds the run of the first.
+    pub fn key(self, key: impl Into<String>) -> Self {
+        self.with(|start| Ok(start.key = Key::new(key)?))
+    }
+
+    /// Where the key is unique: in the workspace, if nothing is said.
+    pub fn scope(self, scope: KeyScope) -> Self {
+        self.with(|start| Ok(start.scope = scope))
+    }
+
+    /// What to do if the key is in use: to attach, if nothing is said.
+    pub fn on_conflict(self, policy: Policy) -> Self {
+        self.with(|start| Ok(start.policy = policy))
+    }
+
+    /// How long history and key are remembered after the end.
+    pub fn retention(self, retention: Retention) -> Self {
+        self.with(|start| Ok(start.retention = retention))
+    }
+
+    /// A JSON pointer into the input that does not count when two inputs are compared.
+    pub fn ignoring(self, pointer: impl Into<String>) -> Self {
+        self.with(|start| Ok(start.excluded.push(pointer.into())))
+    }
+
+    /// Not before this much time has passed.
+    pub fn delay(self, delay: Duration) -> Self {
+        self.with(|start| Ok(start.delay = delay))
+    }
+
+    /// If the run has not ended after this long, it is ended: `TIMED_OUT`.
+    pub fn timeout(self, timeout: Duration) -> Self {
+        self.with(|start| Ok(start.timeout = Some(timeout)))
+    }
+
+    /// Hands a payload over with the start, in one transaction: to the owner of the token if there is one, which is then
+    /// what the start comes to; else to the run that is started, for when it opens a hook with this token.
+    pub fn deliver<T: Serialize>(self, token: impl Into<String>, payload: T) -> Self {
+        self.with(|start| {
+            let (token, payload) = (Token::new(token)?, Payload::of(&payload)?);
+            Ok(start.deliver = Some(Handover { token, payload, id: None }))
+        })
+    }
+
+    /// The id under which the delivery of this start may be repeated.
+    pub fn delivery_id(self, id: impl Into<String>) -> Self {
+        self.with(|start| {
+            let id: Result<CallId, InvalidKey> = CallId::new(id);
+            match &mut start.deliver {
+                Some(handover) => Ok(handover.id = Some(id?)),
+                None => Err(Error::Validation("`delivery_id` comes after `deliver`".to_owned())),
+            }
+        })
+    }
+}
+
+impl<Out: Send + 'static> IntoFuture for Begin<Out> {
+    type Output = Result<RunHandle<Out>>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            let (started, cell) = self.engine.core().start(self.start?).await?;
+            Ok(RunHandle::started(self.engine, started, cell))
+        })
+    }
+}
+
+impl Core {
+    /// Starts a run. If there is room here it comes with its claim, and is driven without another trip to the store.
+    pub(crate) async fn start(self: &Arc<Self>, mut start: Start) -> Result<(Started, Option<Arc<Cell>>)> {
+        let here = !self.is_stopping()
+            && start.delay.is_zero()
+            && self.registry.find(&start.workflow, &start.workflow_version).is_some()
+            && self.residents.reserve(1) == 1;
+        let place = here.then(|| Place(self));
+        start.claim = here.then(|| self.node());
+        let (claim, handover) = (start.claim, start.deliver.clone());
+        let started = self.store.start(start).await?;
+        let mine = started.created() && claim.is_some() && started.run.state.node == claim;
+        // A repeated request may find the run it made long ago: then its entries are not those of a fresh run.
+        let fresh = started.entries.len() as u64 == started.run.state.version && started.run.state.version == 2;
+        if !mine || !fresh || self.residents.get(started.run.id()).is_some() {
+            return Ok((started, None));
+        }
+        let inbox = match (&started.delivered, handover) {
+            (Some(delivered), Some(Handover { token, payload, .. })) if delivered.run == started.run.id() => {
+                let message = Message::Delivery { token, payload };
+                vec![Arrival { number: delivered.arrival, at: started.run.new.created, message }]
+            }
+            _ => Vec::new(),
+        };
+        let read = Ledger::read(started.run.clone(), started.entries.iter().cloned());
+        let ledger = read.map_err(|source| Error::Refused { run: started.run.id(), source })?;
+        let cell = self.drive(ledger, inbox);
+        // It is the driver's to give back now.
+        std::mem::forget(place);
+        Ok((started, Some(cell)))
+    }
+}
+
+/// A place among the driven runs, given back unless it is used.
+struct Place<'a>(&'a Core);
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.residents.free();
+        self.0.due.notify_one();
+    }
+}

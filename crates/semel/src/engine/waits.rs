@@ -1,0 +1,86 @@
+//! The places at which a workflow waits durably: for a time, for input, or for whichever comes first.
+
+use std::collections::{BTreeSet, HashMap};
+use std::task::Waker;
+
+use super::inbox::On;
+use crate::clock::Time;
+
+struct Wait {
+    on: Option<On>,
+    due: Option<Time>,
+    waker: Waker,
+}
+
+/// All waits of one run. Whoever waits registers, and leaves again when it goes on or is dropped.
+#[derive(Default)]
+pub(crate) struct Waits {
+    last: u64,
+    all: HashMap<u64, Wait>,
+    by_time: BTreeSet<(Time, u64)>,
+    by_input: HashMap<On, Vec<u64>>,
+}
+
+impl Waits {
+    pub(crate) fn enter(&mut self, on: Option<On>, due: Option<Time>, waker: Waker) -> u64 {
+        self.last += 1;
+        let id = self.last;
+        self.by_time.extend(due.map(|due| (due, id)));
+        if let Some(on) = &on {
+            self.by_input.entry(on.clone()).or_default().push(id);
+        }
+        self.all.insert(id, Wait { on, due, waker });
+        id
+    }
+
+    pub(crate) fn renew(&mut self, id: u64, waker: &Waker) {
+        if let Some(wait) = self.all.get_mut(&id) {
+            wait.waker.clone_from(waker);
+        }
+    }
+
+    pub(crate) fn leave(&mut self, id: u64) {
+        let Some(wait) = self.all.remove(&id) else { return };
+        if let Some(due) = wait.due {
+            self.by_time.remove(&(due, id));
+        }
+        if let Some(on) = wait.on
+            && let Some(ids) = self.by_input.get_mut(&on)
+        {
+            ids.retain(|other| *other != id);
+            if ids.is_empty() {
+                self.by_input.remove(&on);
+            }
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// The earliest time that somebody waits for.
+    pub(crate) fn due(&self) -> Option<Time> {
+        self.by_time.first().map(|(due, _)| *due)
+    }
+
+    /// Those whose time has come go on.
+    pub(crate) fn wake_due(&self, now: Time) {
+        for (_, id) in self.by_time.range(..=(now, u64::MAX)) {
+            self.all[id].waker.wake_by_ref();
+        }
+    }
+
+    /// Those who wait for this go on.
+    pub(crate) fn wake_on(&self, on: &On) {
+        for id in self.by_input.get(on).into_iter().flatten() {
+            self.all[id].waker.wake_by_ref();
+        }
+    }
+
+    /// Everybody looks again.
+    pub(crate) fn wake_all(&self) {
+        for wait in self.all.values() {
+            wait.waker.wake_by_ref();
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! The workflow's way to everything that is recorded.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use uuid::Uuid;
+
+use super::child::ChildBegin;
+use super::fail::{Fail, Result, fatal};
+use super::hook::Hook;
+use super::once::RunOnce;
+use super::race::Either;
+use super::step::Step;
+use super::workflow::Startable;
+use crate::clock::Time;
+use crate::engine::cell::{Cell, Phase};
+use crate::id::RunId;
+use crate::rules::entry::Entry;
+use crate::rules::json::Payload;
+use crate::rules::ledger::Record;
+use crate::rules::path::{Name, Path, Visit};
+
+/// Something of a workflow that is under way when it is awaited.
+#[must_use = "nothing happens before it is awaited"]
+pub struct Doing<'a, T>(Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>);
+
+impl<'a, T> Doing<'a, T> {
+    pub(crate) fn new(future: impl Future<Output = Result<T>> + Send + 'a) -> Self {
+        Self(Box::pin(future))
+    }
+}
+
+impl<T> Future for Doing<'_, T> {
+    type Output = Result<T>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T>> {
+        self.0.as_mut().poll(cx)
+    }
+}
+
+impl<T> fmt::Debug for Doing<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Doing")
+    }
+}
+
+/// What a workflow is given: everything it does that must happen once goes through here, under a name. A name stands for
+/// the same thing in every execution of the run, so between two of these calls the code must do the same each time: no
+/// clocks, no randomness, no input or output of its own.
+#[derive(Clone)]
+pub struct Ctx {
+    pub(crate) cell: Arc<Cell>,
+    scope: Option<Result<Path, Arc<str>>>,
+    pub(crate) shielded: bool,
+}
+
+impl fmt::Debug for Ctx {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Ctx({})", self.cell.id)
+    }
+}
+
+impl Ctx {
+    pub(crate) fn new(cell: Arc<Cell>) -> Self {
+        Self { cell, scope: None, shielded: false }
+    }
+
+    /// The run.
+    pub fn run_id(&self) -> RunId {
+        self.cell.id
+    }
+
+    /// The key of the run.
+    pub fn key(&self) -> String {
+        self.cell.lock().ledger.created().key.to_string()
+    }
+
+    /// What was given to the engine with [`Builder::state`](crate::engine::Builder::state).
+    ///
+    /// # Panics
+    /// If nothing of this type was. The run fails, the process goes on.
+    pub fn state<T: Send + Sync + 'static>(&self) -> Arc<T> {
+        self.cell.core.state::<T>().unwrap_or_else(|| {
+            panic!(
+                "the engine has no state of the type {}: add `.state(..)` to its builder",
+                std::any::type_name::<T>()
+            )
+        })
+    }
+
+    /// The same run, with names of its own: `ctx.scope("left").step("pack")` has the path `left/pack`.
+    #[must_use]
+    pub fn scope(&self, name: impl AsRef<str>) -> Self {
+        let scope = Name::new(name.as_ref()).and_then(|name| match &self.scope {
+            Some(Ok(path)) => path.join(&name),
+            _ => Ok(Path::of(&name)),
+        });
+        let scope = match &self.scope {
+            Some(Err(wrong)) => Err(wrong.clone()),
+            _ => scope.map_err(|error| error.to_string().into()),
+        };
+        Self { scope: Some(scope), ..self.clone() }
+    }
+
+    /// The same run, for cleaning up: what is done through it goes on although the run was asked to end.
+    #[must_use]
+    pub fn cleanup(&self) -> Self {
+        Self { shielded: true, ..self.clone() }
+    }
+
+    /// Whether recorded results are being given, and nothing new is done.
+    pub fn is_replaying(&self) -> bool {
+        self.cell.lock().phase == Phase::Replaying
+    }
+
+    /// Writes a line to the log, with the run's id; once, not again in every replay.
+    pub fn log(&self, message: impl fmt::Display) {
+        if !self.is_replaying() {
+            tracing::info!(run = %self.cell.id, "{message}");
+        }
+    }
+
+    /// A unit of work with an effect. Say more about it, then [`Step::run`] it.
+    pub fn step(&self, name: impl Into<String>) -> Step {
+        Step::new(self.clone(), name.into())
+    }
+
+    /// Notes that a step is not needed, and why.
+    pub fn skip<'a>(&'a self, name: &'a str, reason: impl Into<String> + Send + 'a) -> Doing<'a, ()> {
+        Doing::new(async move {
+            let step = self.visit(name, None, false)?;
+            if self.cell.lock().ledger.record_at(&step).is_none() {
+                self.cell.live(Some(&step)).await;
+                self.cell.record(Entry::StepSkipped { step, reason: reason.into() });
+            }
+            Ok(())
+        })
+    }
+
+    /// Waits this long. The run needs no memory meanwhile.
+    pub fn sleep<'a>(&'a self, name: impl Into<String>, time: Duration) -> Doing<'a, ()> {
+        let name = name.into();
+        Doing::new(async move { self.timer(&name, |now| now.after(time)).await })
+    }
+
+    /// Waits until it is this time.
+    pub fn sleep_until<'a>(&'a self, name: impl Into<String>, at: Time) -> Doing<'a, ()> {
+        let name = name.into();
+        Doing::new(async move { self.timer(&name, |_| at).await })
+    }
+
+    async fn timer(&self, name: &str, at: impl FnOnce(Time) -> Time + Send) -> Result<()> {
+        let timer = self.visit(name, None, false)?;
+        if self.fired(&timer)? {
+            return Ok(());
+        }
+        let at = self.set_timer(&timer, at).await?;
+        let fired = |state: &mut crate::engine::cell::State, now| {
+            (now >= at).then(|| state.record(Entry::TimerFired { timer: timer.clone() }))
+        };
+        self.cell.wait(&timer, self.shielded, (None, Some(at)), fired).await
+    }
+
+    /// Whether a timer has fired; an error if something else stands there.
+    pub(crate) fn fired(&self, timer: &Visit) -> Result<bool> {
+        let mut state = self.cell.lock();
+        match state.ledger.record_at(timer) {
+            None => Ok(false),
+            Some(Record::Timer { fired, .. }) => Ok(*fired),
+            Some(_) => {
+                state.diverge(format!("`{timer}` is a timer in the code, but not in the ledger"));
+                Ok(false)
+            }
+        }
+    }
+
+    /// Sets a timer unless it runs already; gives its time.
+    pub(crate) async fn set_timer(&self, timer: &Visit, at: impl FnOnce(Time) -> Time + Send) -> Result<Time> {
+        if let Some(Record::Timer { at, .. }) = self.cell.lock().ledger.record_at(timer) {
+            return Ok(*at);
+        }
+        self.cell.live(Some(timer)).await;
+        self.cell.check_cancelled(self.shielded)?;
+        let at = at(self.cell.core.now());
+        self.cell.record(Entry::TimerSet { timer: timer.clone(), at });
+        Ok(at)
+    }
+
+    /// A place where the run waits for input from outside. It owns the token from the next durable write on, and until it
+    /// is dropped.
+    pub fn hook<T: DeserializeOwned>(&self, token: impl Into<String>) -> Hook<T> {
+        Hook::open(self.clone(), token.into())
+    }
+
+    /// Starts another run, and belongs to it: it hears of its end, and tells it of its own cancel.
+    pub fn child<W, In>(&self, workflow: W, input: In) -> ChildBegin<'_, W::Out>
+    where
+        W: Startable<In>,
+        In: Serialize,
+    {
+        let named = workflow.named(&self.cell.core.registry);
+        ChildBegin::new(self, named, Payload::of(&input))
+    }
+
+    /// Executes something once per label and gives its result from then on; whoever asks meanwhile waits for it.
+    pub fn run_once<'a, T, B, Fut>(&'a self, label: impl Into<String>, body: B) -> RunOnce<'a, T>
+    where
+        T: Serialize + DeserializeOwned + Send + 'a,
+        B: FnMut() -> Fut + Send + 'a,
+        Fut: Future<Output = Result<T>> + Send + 'a,
+    {
+        RunOnce::new(self, label.into(), body)
+    }
+
+    /// Whichever of two comes first. Which one it was is recorded; the other is dropped.
+    pub fn race<'a, A, B>(&'a self, name: &'a str, a: A, b: B) -> Doing<'a, Either<A::Output, B::Output>>
+    where
+        A: Future<Output: Send> + Send + 'a,
+        B: Future<Output: Send> + Send + 'a,
+    {
+        Doing::new(super::race::race(self, name, a, b))
+    }
+
+    /// Whichever of several comes first, and its place among them.
+    pub fn race_all<'a, F>(&'a self, name: &'a str, all: Vec<F>) -> Doing<'a, (usize, F::Output)>
+    where
+        F: Future<Output: Send> + Send + 'a,
+    {
+        Doing::new(super::race::race_all(self, name, all))
+    }
+
+    /// The time now, the same in every replay.
+    pub fn now(&self) -> Doing<'_, Time> {
+        Doing::new(self.recorded("@now", || self.cell.core.now()))
+    }
+
+    /// A random number from 0 up to 1, the same in every replay.
+    pub fn random(&self) -> Doing<'_, f64> {
+        Doing::new(self.recorded("@random", || self.cell.core.random()))
+    }
+
+    /// A fresh id, the same in every replay.
+    pub fn uuid(&self) -> Doing<'_, Uuid> {
+        Doing::new(async move {
+            let text: String = self.recorded("@uuid", || self.cell.core.clock.uuid().to_string()).await?;
+            Uuid::parse_str(&text).map_err(fatal)
+        })
+    }
+
+    async fn recorded<T>(&self, name: &str, make: impl FnOnce() -> T + Send) -> Result<T>
+    where
+        T: Serialize + DeserializeOwned,
+    {
+        let at = self.internal(name, true)?;
+        if let Some(value) = self.value_at(&at) {
+            return read(&at, &value);
+        }
+        self.cell.live(Some(&at)).await;
+        let value = Payload::of(&make()).map_err(fatal)?;
+        self.cell.record(Entry::Recorded { at: at.clone(), value: value.clone() });
+        read(&at, &value)
+    }
+
+    /// A recorded value, if it is there.
+    pub(crate) fn value_at(&self, at: &Visit) -> Option<Payload> {
+        let mut state = self.cell.lock();
+        match state.ledger.record_at(at) {
+            None => None,
+            Some(Record::Value(value)) => Some(value.clone()),
+            Some(_) => {
+                state.diverge(format!("`{at}` is a recorded value in the code, but not in the ledger"));
+                None
+            }
+        }
+    }
+
+    /// Visits a name given by the user.
+    pub(crate) fn visit(&self, name: &str, key: Option<&str>, indexed: bool) -> Result<Visit> {
+        if name.starts_with('@') {
+            return Err(fatal(format_args!("{name:?} begins with @, which is for Semel's own names; choose another")));
+        }
+        self.visit_any(name, key, indexed)
+    }
+
+    /// Visits a name that users cannot give.
+    pub(crate) fn internal(&self, name: &str, indexed: bool) -> Result<Visit> {
+        self.visit_any(name, None, indexed)
+    }
+
+    pub(crate) fn visit_any(&self, name: &str, key: Option<&str>, indexed: bool) -> Result<Visit> {
+        let path = self.path(name, key).map_err(fatal)?;
+        self.cell.visit(path, indexed)
+    }
+
+    fn path(&self, name: &str, key: Option<&str>) -> std::result::Result<Path, String> {
+        let invalid = |error: crate::rules::path::InvalidPath| error.to_string();
+        let name = Name::new(name).map_err(invalid)?;
+        let path = match &self.scope {
+            None => Path::of(&name),
+            Some(Ok(scope)) => scope.join(&name).map_err(invalid)?,
+            Some(Err(wrong)) => return Err(wrong.to_string()),
+        };
+        match key {
+            None => Ok(path),
+            Some(key) => path.keyed(&Name::new(key).map_err(invalid)?).map_err(invalid),
+        }
+    }
+}
+
+/// Reads what was recorded.
+pub(crate) fn read<T: DeserializeOwned>(at: impl fmt::Display, value: &Payload) -> Result<T> {
+    value.read().map_err(|error| {
+        fatal(format_args!("what is recorded at {at} is of another type than the code expects: {error}"))
+    })
+}
+
+/// Something that is made ready first and then awaited.
+pub(crate) type Boxed<'a, T> = Pin<Box<dyn Future<Output = Result<T, Fail>> + Send + 'a>>;

@@ -1,0 +1,209 @@
+//! Hooks: places where a run waits for input from outside.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use sha2::{Digest, Sha256};
+
+use super::ctx::{Ctx, Doing, read};
+use super::fail::{Result, fatal};
+use crate::engine::cell::State;
+use crate::engine::inbox::On;
+use crate::id::{RunId, base32};
+use crate::rules::entry::Entry;
+use crate::rules::json::Payload;
+use crate::rules::key::Token;
+use crate::rules::ledger::{HookState, Record};
+use crate::rules::path::{MAX_PART, Visit};
+
+/// A place where a run waits for input. Whoever knows its token can deliver; what comes before it is waited for is kept.
+/// When the workflow drops it, its token is free again.
+pub struct Hook<T> {
+    ctx: Ctx,
+    place: Result<(Visit, Token), String>,
+    /// How many payloads this hook has given out.
+    given: usize,
+    disposed: bool,
+    payload: PhantomData<fn() -> T>,
+}
+
+/// The run that owns a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// The run.
+    pub run_id: RunId,
+}
+
+impl<T> fmt::Debug for Hook<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Hook").field(&self.place).finish()
+    }
+}
+
+impl<T: DeserializeOwned> Hook<T> {
+    pub(super) fn open(ctx: Ctx, token: String) -> Self {
+        let place = Token::new(token).map_err(|e| e.to_string()).and_then(|token| {
+            let key = path_key(&token);
+            let visit = ctx.visit_any("@hook", Some(&key), true).map_err(|e| e.to_string())?;
+            Ok((visit, token))
+        });
+        if let Ok((visit, token)) = &place {
+            ctx.cell.open_hook(visit, token);
+        }
+        Self { ctx, place, given: 0, disposed: false, payload: PhantomData }
+    }
+
+    fn place(&self) -> Result<(Visit, Token)> {
+        self.place.clone().map_err(fatal)
+    }
+
+    /// Who owns the token, if it is not this run. The run that opened it first has it, until it lets go of it or ends.
+    pub fn conflict(&mut self) -> Doing<'_, Option<Owner>> {
+        Doing::new(async move {
+            let (visit, _) = self.place()?;
+            Ok(self.owner(&visit).await.map(|run_id| Owner { run_id }))
+        })
+    }
+
+    /// Waits until the store has said whose the token is; gives the owner if it is another run.
+    async fn owner(&self, visit: &Visit) -> Option<RunId> {
+        loop {
+            match self.ctx.cell.lock().ledger.record_at(visit) {
+                Some(Record::Hook { state: HookState::Conflicted(owner), .. }) => return Some(*owner),
+                Some(Record::Hook { state: HookState::Open(_) | HookState::Closed(_), .. }) => return None,
+                _ => {}
+            }
+            self.ctx.cell.live(Some(visit)).await;
+            self.ctx.cell.barrier().await;
+        }
+    }
+
+    /// The place of a hook that is this run's.
+    async fn owned(&self) -> Result<(Visit, Token)> {
+        let (visit, token) = self.place()?;
+        match self.owner(&visit).await {
+            None => Ok((visit, token)),
+            Some(owner) => {
+                Err(fatal(format_args!("the token {token} is owned by {owner}: ask `conflict()` before you wait")))
+            }
+        }
+    }
+
+    /// A payload that was received in an earlier execution.
+    fn recorded(&mut self, visit: &Visit) -> Option<Payload> {
+        let state = self.ctx.cell.lock();
+        let Some(Record::Hook { state: HookState::Open(all) | HookState::Closed(all), .. }) =
+            state.ledger.record_at(visit)
+        else {
+            return None;
+        };
+        let payload = all.get(self.given).cloned()?;
+        self.given += 1;
+        Some(payload)
+    }
+
+    /// Waits for the next payload.
+    pub fn recv(&mut self) -> Doing<'_, T> {
+        Doing::new(async move {
+            let (visit, token) = self.owned().await?;
+            if let Some(payload) = self.recorded(&visit) {
+                return read(&visit, &payload);
+            }
+            let on = (Some(On::Token(token.clone())), None);
+            let take = |state: &mut State, _| receive(state, &visit, &token);
+            let payload = self.ctx.cell.wait(&visit, self.ctx.shielded, on, take).await?;
+            self.given += 1;
+            read(&visit, &payload)
+        })
+    }
+
+    /// Waits for the next payload, but not longer than this. Which came first is recorded.
+    pub fn recv_for(&mut self, time: Duration) -> Doing<'_, Option<T>> {
+        Doing::new(async move {
+            let (visit, token) = self.owned().await?;
+            let name = crate::rules::path::Name::new("timeout").map_err(fatal)?;
+            let timer = self.ctx.cell.visit(visit_scope(&visit)?.join(&name).map_err(fatal)?, true)?;
+            if self.ctx.fired(&timer)? {
+                return Ok(None);
+            }
+            if let Some(payload) = self.recorded(&visit) {
+                return read(&visit, &payload).map(Some);
+            }
+            let at = self.ctx.set_timer(&timer, |now| now.after(time)).await?;
+            let on = (Some(On::Token(token.clone())), Some(at));
+            let take = |state: &mut State, now| match receive(state, &visit, &token) {
+                Some(payload) => Some(Some(payload)),
+                None if now >= at => {
+                    state.record(Entry::TimerFired { timer: timer.clone() });
+                    Some(None)
+                }
+                None => None,
+            };
+            match self.ctx.cell.wait(&visit, self.ctx.shielded, on, take).await? {
+                None => Ok(None),
+                Some(payload) => {
+                    self.given += 1;
+                    read(&visit, &payload).map(Some)
+                }
+            }
+        })
+    }
+
+    /// The next payload, for loops: `while let Some(payload) = hook.next().await?`. Gives nothing when the run was asked
+    /// to end.
+    pub fn next(&mut self) -> Doing<'_, Option<T>> {
+        Doing::new(async move {
+            match self.recv().await {
+                Ok(payload) => Ok(Some(payload)),
+                Err(fail) if fail.is_cancelled() => Ok(None),
+                Err(fail) => Err(fail),
+            }
+        })
+    }
+
+    /// Lets go of the token. Dropping the hook does the same.
+    pub fn dispose(mut self) {
+        self.close();
+    }
+}
+
+impl<T> Hook<T> {
+    fn close(&mut self) {
+        if let (Ok((visit, _)), false) = (&self.place, self.disposed) {
+            self.disposed = true;
+            self.ctx.cell.close_hook(visit);
+        }
+    }
+}
+
+impl<T> Drop for Hook<T> {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+fn receive(state: &mut State, visit: &Visit, token: &Token) -> Option<Payload> {
+    let (arrival, payload) = state.inbox.delivery(token)?;
+    state.record(Entry::HookReceived { hook: visit.clone(), arrival, payload: payload.clone() });
+    Some(payload)
+}
+
+/// The path of a hook's own timers. A visit beyond the first has them apart.
+fn visit_scope(visit: &Visit) -> Result<crate::rules::path::Path> {
+    match visit.tick {
+        1 => Ok(visit.path.clone()),
+        tick => {
+            let name = crate::rules::path::Name::new(&format!("@{tick}")).map_err(fatal)?;
+            visit.path.join(&name).map_err(fatal)
+        }
+    }
+}
+
+/// A token as the key of a path: as it is, if that can be, else by its hash.
+fn path_key(token: &Token) -> String {
+    let text = token.as_str();
+    let plain = !text.contains(['/', '[', ']', '#', '~']) && text.chars().count() <= MAX_PART;
+    if plain { text.to_owned() } else { format!("~{}", base32(&Sha256::digest(text.as_bytes())[..20])) }
+}

@@ -1,0 +1,236 @@
+//! Once: one result per label, in the run or beyond it.
+
+use std::fmt;
+use std::future::{IntoFuture, poll_fn};
+use std::task::Poll;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::ctx::{Boxed, Ctx, read};
+use super::fail::{Fail, Result, fatal};
+use super::step::contained;
+use crate::engine::inbox::On;
+use crate::engine::residents::Kin;
+use crate::error::Error;
+use crate::rules::entry::Entry;
+use crate::rules::json::Payload;
+use crate::rules::key::Label;
+use crate::rules::once::{Ask, Once as Call, OnceAnswer, OnceScope};
+use crate::rules::path::{Name, Path, Visit};
+
+/// Among whom a label has one result.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Once {
+    /// In this run.
+    #[default]
+    Run,
+    /// Among all runs that ever had this run's key.
+    Key,
+    /// In the whole workspace.
+    Workspace,
+}
+
+type Body<'a, T> = Box<dyn FnMut() -> Boxed<'a, T> + Send + 'a>;
+
+/// Something to be done once. It is when it is awaited.
+#[must_use = "nothing happens before it is awaited"]
+pub struct RunOnce<'a, T> {
+    ctx: &'a Ctx,
+    label: String,
+    scope: Once,
+    ttl: Option<Duration>,
+    timeout: Option<Duration>,
+    body: Body<'a, T>,
+}
+
+impl<T> fmt::Debug for RunOnce<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RunOnce({})", self.label)
+    }
+}
+
+impl<'a, T> RunOnce<'a, T> {
+    pub(super) fn new<B, Fut>(ctx: &'a Ctx, label: String, mut body: B) -> Self
+    where
+        B: FnMut() -> Fut + Send + 'a,
+        Fut: Future<Output = Result<T>> + Send + 'a,
+    {
+        let body = Box::new(move || Box::pin(body()) as Boxed<'a, T>);
+        Self { ctx, label, scope: Once::Run, ttl: None, timeout: None, body }
+    }
+
+    /// Among whom it is done once: in this run, if nothing is said.
+    pub fn scope(mut self, scope: Once) -> Self {
+        self.scope = scope;
+        self
+    }
+
+    /// How long the result is remembered beyond this run; for ever, if nothing is said.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = Some(ttl);
+        self
+    }
+
+    /// How long the body may take.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+}
+
+impl<'a, T> IntoFuture for RunOnce<'a, T>
+where
+    T: Serialize + DeserializeOwned + Send + 'a,
+{
+    type Output = Result<T>;
+    type IntoFuture = Boxed<'a, T>;
+
+    fn into_future(self) -> Boxed<'a, T> {
+        Box::pin(run(self))
+    }
+}
+
+async fn run<T: Serialize + DeserializeOwned + Send>(mut once: RunOnce<'_, T>) -> Result<T> {
+    let label = Label::new(once.label.clone()).map_err(fatal)?;
+    let scope = once.store_scope();
+    let place = (scope.as_ref().map(OnceScope::text).unwrap_or_default(), label.clone());
+    let cell = &once.ctx.cell;
+    // For a name in messages: labels are no paths.
+    let asks = Visit::first(Path::of(&Name::new("@once").map_err(fatal)?));
+    loop {
+        if let Some(value) = cell.lock().ledger.once(&place.0, &place.1) {
+            return read(&label, value);
+        }
+        let Some(_turn) = Turn::take(once.ctx, &place).await else { continue };
+        let _active = cell.begin(&asks, once.ctx.shielded).await?;
+        let value = match &scope {
+            None => contained(once.ctx, once.timeout, (once.body)()).await.and_then(|value| kept(&value))?,
+            Some(scope) => match ask(once.ctx, scope, &label, Ask::Claim).await? {
+                OnceAnswer::Settled(value) => value,
+                OnceAnswer::Mine(fence) => make(&mut once, scope, &label, fence).await?,
+                OnceAnswer::InFlight(_) => {
+                    drop(_active);
+                    wait(once.ctx, &asks, &place).await?;
+                    continue;
+                }
+                OnceAnswer::Released => return Err(fatal("a claim of a once was answered with its release")),
+            },
+        };
+        cell.record(Entry::Once { label: place.1.clone(), scope: place.0.clone(), value });
+    }
+}
+
+fn kept<T: Serialize>(value: &T) -> Result<Payload> {
+    Payload::of(value).map_err(fatal)
+}
+
+impl<T> RunOnce<'_, T> {
+    /// Where the store keeps it; nowhere if it is this run's own.
+    fn store_scope(&self) -> Option<OnceScope> {
+        match self.scope {
+            Once::Run => None,
+            Once::Workspace => Some(OnceScope::Workspace),
+            Once::Key => {
+                let state = self.ctx.cell.lock();
+                let created = state.ledger.created();
+                Some(OnceScope::Key(created.scope.clone(), created.key.clone()))
+            }
+        }
+    }
+}
+
+/// Executes the body under a grant of the store, and keeps its result there.
+async fn make<T: Serialize>(
+    once: &mut RunOnce<'_, T>,
+    scope: &OnceScope,
+    label: &Label,
+    fence: u64,
+) -> Result<Payload> {
+    let made = contained(once.ctx, once.timeout, (once.body)()).await.and_then(|value| kept(&value));
+    match made {
+        Ok(value) => {
+            let settle = Ask::Settle { fence, value, ttl: once.ttl };
+            match ask(once.ctx, scope, label, settle).await? {
+                OnceAnswer::Settled(value) => Ok(value),
+                other => Err(fatal(format_args!("a result of a once was answered with {other:?}"))),
+            }
+        }
+        Err(fail) => {
+            // Somebody else may try.
+            ask(once.ctx, scope, label, Ask::Release { fence }).await?;
+            Err(fail)
+        }
+    }
+}
+
+async fn ask(ctx: &Ctx, scope: &OnceScope, label: &Label, ask: Ask) -> Result<OnceAnswer> {
+    let core = &ctx.cell.core;
+    let (workspace, run) = (core.workspace, ctx.cell.id);
+    loop {
+        let call = Call { workspace, scope: scope.clone(), label: label.clone(), run, ask: ask.clone() };
+        match core.store.once(call).await {
+            Ok(answer) => return Ok(answer),
+            // All three may be repeated: a second claim by the same run is granted again, a second result absorbed.
+            Err(error @ (Error::Unavailable(_) | Error::Unknown(_))) => {
+                tracing::warn!(%error, %label, "a once has to wait for the store");
+                core.clock.until(core.clock.now().after(Duration::from_millis(100))).await;
+            }
+            // Another life of this run has taken it over: this one has nothing more to say.
+            Err(Error::OnceLost { .. }) => std::future::pending().await,
+            Err(error) => return Err(Fail::from(error)),
+        }
+    }
+}
+
+/// Waits until the run that makes the result has it, or has given up.
+async fn wait(ctx: &Ctx, asks: &Visit, place: &(String, Label)) -> Result<()> {
+    let _related = ctx.cell.core.residents.relate(ctx.cell.id, Kin::Once);
+    // It may have been settled before this run was among those that are told.
+    ctx.cell.order(|orders| orders.look_now());
+    let on = On::Once(place.0.clone(), place.1.clone());
+    ctx.cell
+        .wait(asks, ctx.shielded, (Some(on), None), |state, _| {
+            let arrival = state.inbox.settled(&place.0, &place.1)?;
+            state.record(Entry::Noted { arrival });
+            Some(())
+        })
+        .await
+}
+
+/// The right to execute a label's body in this run.
+struct Turn<'a> {
+    ctx: &'a Ctx,
+    place: &'a (String, Label),
+}
+
+impl<'a> Turn<'a> {
+    /// Takes it; nothing if somebody else had it and has just given it back.
+    async fn take(ctx: &'a Ctx, place: &'a (String, Label)) -> Option<Self> {
+        let mut waited = false;
+        poll_fn(|cx| {
+            let mut state = ctx.cell.lock();
+            match state.onces.get_mut(place) {
+                Some(waiting) => {
+                    waited = true;
+                    waiting.push(cx.waker().clone());
+                    Poll::Pending
+                }
+                None if waited => Poll::Ready(None),
+                None => {
+                    state.onces.insert(place.clone(), Vec::new());
+                    Poll::Ready(Some(Turn { ctx, place }))
+                }
+            }
+        })
+        .await
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let waiting = self.ctx.cell.lock().onces.remove(self.place);
+        waiting.into_iter().flatten().for_each(std::task::Waker::wake);
+    }
+}

@@ -1,0 +1,96 @@
+//! Races: the first of several, recorded.
+
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::task::Poll;
+
+use super::ctx::{Ctx, read};
+use super::fail::{Result, fatal};
+use crate::rules::entry::Entry;
+use crate::rules::json::Payload;
+use crate::rules::path::Visit;
+
+/// One of two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Either<A, B> {
+    /// The first.
+    A(A),
+    /// The second.
+    B(B),
+}
+
+pub(super) async fn race<A, B>(ctx: &Ctx, name: &str, a: A, b: B) -> Result<Either<A::Output, B::Output>>
+where
+    A: Future<Output: Send> + Send,
+    B: Future<Output: Send> + Send,
+{
+    let at = ctx.visit(name, None, false)?;
+    let recorded = winner(ctx, &at)?;
+    let (mut a, mut b) = (pin!(a), pin!(b));
+    let (mut first, mut second) = (None, None);
+    // Both are polled each time, also if the winner is known: a replay comes by all that was recorded.
+    let won = poll_fn(|cx| {
+        poll_into(a.as_mut(), &mut first, cx);
+        poll_into(b.as_mut(), &mut second, cx);
+        let ready = [first.is_some(), second.is_some()];
+        decided(recorded, &ready)
+    })
+    .await;
+    record(ctx, at, recorded, won).await?;
+    let lost = || fatal("the recorded winner of a race has no result");
+    if won == 0 { first.map(Either::A).ok_or_else(lost) } else { second.map(Either::B).ok_or_else(lost) }
+}
+
+pub(super) async fn race_all<F>(ctx: &Ctx, name: &str, all: Vec<F>) -> Result<(usize, F::Output)>
+where
+    F: Future<Output: Send> + Send,
+{
+    let at = ctx.visit(name, None, false)?;
+    if all.is_empty() {
+        return Err(fatal(format_args!("the race {at} has nobody in it")));
+    }
+    let recorded = winner(ctx, &at)?;
+    let mut all: Vec<(Pin<Box<F>>, Option<F::Output>)> =
+        all.into_iter().map(|future| (Box::pin(future), None)).collect();
+    let won = poll_fn(|cx| {
+        for (future, output) in &mut all {
+            poll_into(future.as_mut(), output, cx);
+        }
+        let ready: Vec<bool> = all.iter().map(|(_, output)| output.is_some()).collect();
+        decided(recorded, &ready)
+    })
+    .await;
+    record(ctx, at, recorded, won).await?;
+    let output = all.get_mut(won).and_then(|(_, output)| output.take());
+    output.map(|output| (won, output)).ok_or_else(|| fatal("the recorded winner of a race has no result"))
+}
+
+fn poll_into<F: Future>(future: Pin<&mut F>, output: &mut Option<F::Output>, cx: &mut std::task::Context<'_>) {
+    if output.is_none()
+        && let Poll::Ready(ready) = future.poll(cx)
+    {
+        *output = Some(ready);
+    }
+}
+
+/// Who has won: the recorded one when it is there, else the first that is.
+fn decided(recorded: Option<usize>, ready: &[bool]) -> Poll<usize> {
+    let won = match recorded {
+        Some(winner) => ready.get(winner).copied().unwrap_or(false).then_some(winner),
+        None => ready.iter().position(|ready| *ready),
+    };
+    won.map_or(Poll::Pending, Poll::Ready)
+}
+
+fn winner(ctx: &Ctx, at: &Visit) -> Result<Option<usize>> {
+    ctx.value_at(at).map(|value| read(at, &value)).transpose()
+}
+
+async fn record(ctx: &Ctx, at: Visit, recorded: Option<usize>, won: usize) -> Result<()> {
+    if recorded.is_none() {
+        ctx.cell.live(Some(&at)).await;
+        let value = Payload::of(&won).map_err(fatal)?;
+        ctx.cell.record(Entry::Recorded { at, value });
+    }
+    Ok(())
+}

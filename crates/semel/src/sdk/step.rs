@@ -1,0 +1,315 @@
+//! Steps: an effect, tried until it has an outcome, and what to do when a crash hides whether it took place.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::attempt::Attempt;
+use super::ctx::{Boxed, Ctx, Doing, read};
+use super::fail::{Fail, Result};
+use crate::clock::Time;
+use crate::engine::panic_text;
+use crate::rules::entry::{Class, Entry, FailureKind};
+use crate::rules::json::Payload;
+use crate::rules::ledger::Record;
+use crate::rules::path::Visit;
+use crate::rules::retry::{Next, Retry};
+use crate::rules::step::{self, AfterCrash};
+
+/// A step that has not begun.
+#[must_use = "a step begins with `.run(..)`, and is over when that is awaited"]
+pub struct Step {
+    pub(crate) ctx: Ctx,
+    name: String,
+    key: Option<String>,
+    indexed: bool,
+    pub(crate) retry: Retry,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) class: Class,
+}
+
+impl fmt::Debug for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Step({})", self.name)
+    }
+}
+
+impl Step {
+    pub(crate) fn new(ctx: Ctx, name: String) -> Self {
+        let retry = Retry::default();
+        Self { ctx, name, key: None, indexed: false, retry, timeout: None, class: Class::Keyed }
+    }
+
+    /// Tells this step from others of the same name: its path is `name[key]`.
+    pub fn key(mut self, key: impl fmt::Display) -> Self {
+        self.key = Some(key.to_string());
+        self
+    }
+
+    /// Counts the visits of this step: the second one is `name#2`.
+    pub fn indexed(mut self) -> Self {
+        self.indexed = true;
+        self
+    }
+
+    /// How it is tried again. Three times, if nothing is said.
+    pub fn retry(mut self, retry: Retry) -> Self {
+        self.retry = retry;
+        self
+    }
+
+    /// How long one try may take.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// Never runs again by itself once it has begun: its beginning is made durable first, and if its end stays hidden, or
+    /// it fails other than by [`fatal`](crate::fatal) or [`retry_after`](crate::FailExt::retry_after), it is in doubt.
+    pub fn at_most_once(mut self) -> Self {
+        self.class = Class::AtMostOnce;
+        self
+    }
+
+    /// Its beginning is made durable first; if its end stays hidden, or it fails, this look-up is asked: what it finds is
+    /// the result, if it finds nothing the step runs again, and if it fails the step is in doubt.
+    pub fn reconcile<'a, T, L, Fut>(mut self, mut look_up: L) -> Reconciled<'a, T>
+    where
+        L: FnMut(Attempt) -> Fut + Send + 'a,
+        Fut: Future<Output = Result<Option<T>>> + Send + 'a,
+    {
+        self.class = Class::Reconcile;
+        Reconciled { step: self, look_up: Box::new(move |attempt| Box::pin(look_up(attempt))) }
+    }
+
+    /// Runs it: the body is called for each try, until there is an outcome.
+    pub fn run<'a, T, B, Fut>(self, body: B) -> Doing<'a, T>
+    where
+        T: Serialize + DeserializeOwned + Send + 'a,
+        B: FnMut(Attempt) -> Fut + Send + 'a,
+        Fut: Future<Output = Result<T>> + Send + 'a,
+    {
+        Doing::new(perform(self, body, None))
+    }
+
+    pub(crate) fn visit(&self) -> Result<Visit> {
+        self.ctx.visit(&self.name, self.key.as_deref(), self.indexed)
+    }
+}
+
+type LookUp<'a, T> = Box<dyn FnMut(Attempt) -> Boxed<'a, Option<T>> + Send + 'a>;
+
+/// A step with a look-up that has not begun.
+#[must_use = "a step begins with `.run(..)`, and is over when that is awaited"]
+pub struct Reconciled<'a, T> {
+    step: Step,
+    look_up: LookUp<'a, T>,
+}
+
+impl<T> fmt::Debug for Reconciled<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.step.fmt(f)
+    }
+}
+
+impl<'a, T: Serialize + DeserializeOwned + Send + 'a> Reconciled<'a, T> {
+    /// Runs it: the body is called for each try, until there is an outcome.
+    pub fn run<B, Fut>(self, body: B) -> Doing<'a, T>
+    where
+        B: FnMut(Attempt) -> Fut + Send + 'a,
+        Fut: Future<Output = Result<T>> + Send + 'a,
+    {
+        Doing::new(perform(self.step, body, Some(self.look_up)))
+    }
+}
+
+/// Where a step stands, as far as the next move depends on it.
+pub(crate) enum At {
+    /// It has an outcome.
+    Settled(Result<Payload>),
+    /// The next try may begin at a time.
+    Next(u32, Option<Time>),
+    /// A try has begun, and its end is hidden.
+    Hidden(u32, Class),
+    /// There is nothing to be done here: somebody has to look at it.
+    Stuck,
+}
+
+pub(crate) fn look(ctx: &Ctx, visit: &Visit) -> At {
+    let mut state = ctx.cell.lock();
+    let step = match state.ledger.record_at(visit) {
+        None => return At::Next(1, None),
+        Some(Record::Step(step)) => step,
+        Some(_) => {
+            state.diverge(format!("`{visit}` is a step in the code, but not in the ledger"));
+            return At::Stuck;
+        }
+    };
+    match step {
+        step::Step::Completed(value) => At::Settled(Ok(value.clone())),
+        step::Step::Failed(failure) => At::Settled(Err(Fail::recorded(visit, failure))),
+        step::Step::Skipped => {
+            At::Settled(Err(super::fail::fatal(format_args!("{visit} was skipped, and has no result"))))
+        }
+        step::Step::Retrying { attempt, at, .. } => At::Next(attempt + 1, Some(*at)),
+        step::Step::Cleared { attempt } => At::Next(attempt + 1, None),
+        step::Step::Started { attempt, class } => At::Hidden(*attempt, *class),
+        step::Step::InDoubt { .. } => At::Stuck,
+    }
+}
+
+async fn perform<'a, T, B, Fut>(step: Step, mut body: B, mut look_up: Option<LookUp<'a, T>>) -> Result<T>
+where
+    T: Serialize + DeserializeOwned + Send + 'a,
+    B: FnMut(Attempt) -> Fut + Send + 'a,
+    Fut: Future<Output = Result<T>> + Send + 'a,
+{
+    let visit = step.visit()?;
+    loop {
+        match look(&step.ctx, &visit) {
+            At::Settled(settled) => return settled.and_then(|value| read(&visit, &value)),
+            At::Stuck => std::future::pending().await,
+            At::Hidden(number, class) => {
+                let _active = step.ctx.cell.begin(&visit, true).await?;
+                match step::after_crash(class) {
+                    AfterCrash::RunAgain => try_once(&step, &visit, number + 1, &mut body, &mut look_up).await,
+                    AfterCrash::Ask => ask(&step, &visit, number, &mut look_up, None).await,
+                    AfterCrash::Doubt => doubt(&step, &visit, "its end was hidden by a crash"),
+                }
+            }
+            At::Next(number, at) => {
+                if let Some(at) = at {
+                    let wait = (None, Some(at));
+                    step.ctx.cell.wait(&visit, step.ctx.shielded, wait, |_, now| (now >= at).then_some(())).await?;
+                }
+                let _active = step.ctx.cell.begin(&visit, step.ctx.shielded).await?;
+                try_once(&step, &visit, number, &mut body, &mut look_up).await;
+            }
+        }
+    }
+}
+
+/// Calls the body, and records what comes of it.
+async fn try_once<'a, T, B, Fut>(
+    step: &Step,
+    visit: &Visit,
+    number: u32,
+    body: &mut B,
+    look_up: &mut Option<LookUp<'a, T>>,
+) where
+    T: Serialize + DeserializeOwned + Send + 'a,
+    B: FnMut(Attempt) -> Fut + Send + 'a,
+    Fut: Future<Output = Result<T>> + Send + 'a,
+{
+    let cell = &step.ctx.cell;
+    let started = Entry::StepStarted { step: visit.clone(), attempt: number, class: step.class };
+    let mut first = Some(started);
+    if step.class != Class::Keyed {
+        // The intent is durable before the effect begins.
+        cell.record(first.take().expect("just made"));
+        cell.barrier().await;
+    }
+    let attempt = Attempt::new(cell.clone(), visit.clone(), number);
+    let result = contained(&step.ctx, step.timeout, async { body(attempt).await }).await;
+    let result = result.and_then(|value| Payload::of(&value).map_err(super::fail::fatal));
+    if let (Err(fail), Class::Reconcile) = (&result, step.class)
+        && !matches!(fail.kind, FailureKind::Fatal | FailureKind::Cancelled)
+    {
+        return ask(step, visit, number, look_up, Some(fail)).await;
+    }
+    finish(step, visit, number, first, result);
+}
+
+/// Records the end of a try. `started` is its beginning, if that is not recorded yet.
+pub(crate) fn finish(step: &Step, visit: &Visit, number: u32, started: Option<Entry>, result: Result<Payload>) {
+    let cell = &step.ctx.cell;
+    let ended = match result {
+        Ok(value) => Entry::StepCompleted { step: visit.clone(), value },
+        Err(fail) => match next(step, number, &fail) {
+            Next::Doubt => Entry::StepInDoubt { step: visit.clone(), reason: fail.to_string() },
+            next => {
+                let now = cell.core.now();
+                let retry_at = match next {
+                    Next::After(pause) => Some(now.after(fail.retry_after.unwrap_or(pause))),
+                    _ => None,
+                };
+                Entry::StepFailed { step: visit.clone(), attempt: number, error: fail.failure(), retry_at }
+            }
+        },
+    };
+    let mut state = cell.lock();
+    for entry in started.into_iter().chain([ended]) {
+        state.record(entry);
+    }
+}
+
+/// What follows a failed try.
+fn next(step: &Step, number: u32, fail: &Fail) -> Next {
+    let certain = matches!(fail.kind, FailureKind::Fatal | FailureKind::Cancelled) || fail.retry_after.is_some();
+    if step.class == Class::AtMostOnce && !certain {
+        // It may have taken place before it failed, and must not take place twice.
+        return Next::Doubt;
+    }
+    step.retry.next(number, &fail.failure(), step.ctx.cell.core.random())
+}
+
+fn doubt(step: &Step, visit: &Visit, reason: &str) {
+    step.ctx.cell.record(Entry::StepInDoubt { step: visit.clone(), reason: reason.to_owned() });
+}
+
+/// Asks the provider what became of a try that has no known end.
+async fn ask<T: Serialize>(
+    step: &Step,
+    visit: &Visit,
+    number: u32,
+    look_up: &mut Option<LookUp<'_, T>>,
+    fail: Option<&Fail>,
+) {
+    let Some(look_up) = look_up else {
+        return doubt(step, visit, "its end is hidden, and the code no longer says whom to ask");
+    };
+    let attempt = Attempt::new(step.ctx.cell.clone(), visit.clone(), number);
+    let answer = contained(&step.ctx, step.timeout, async { look_up(attempt).await }).await;
+    match answer {
+        Ok(Some(value)) => finish(step, visit, number, None, Payload::of(&value).map_err(super::fail::fatal)),
+        Ok(None) => {
+            let why = fail.map_or_else(|| "it was not found after a crash".to_owned(), ToString::to_string);
+            finish(step, visit, number, None, Err(Fail::retryable(why)));
+        }
+        Err(unknown) => {
+            doubt(step, visit, &format!("its end is hidden, and the look-up failed: {unknown}"));
+        }
+    }
+}
+
+/// Runs user code: a panic or too long a time is its failure, and nobody else's.
+pub(crate) async fn contained<T>(
+    ctx: &Ctx,
+    timeout: Option<Duration>,
+    body: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    let mut body = pin!(body);
+    let clock = &ctx.cell.core.clock;
+    let mut limit = timeout.map(|timeout| clock.until(clock.now().after(timeout)));
+    poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| body.as_mut().poll(cx))) {
+        Ok(Poll::Ready(result)) => Poll::Ready(result),
+        Err(panic) => {
+            let said = panic_text(&*panic);
+            Poll::Ready(Err(Fail::new(FailureKind::Panic, format_args!("it panicked: {said}"))))
+        }
+        Ok(Poll::Pending) => match limit.as_mut().map(|limit| limit.as_mut().poll(cx)) {
+            Some(Poll::Ready(())) => {
+                let after = timeout.unwrap_or_default();
+                Poll::Ready(Err(Fail::new(FailureKind::Timeout, format_args!("it took longer than {after:?}"))))
+            }
+            _ => Poll::Pending,
+        },
+    })
+    .await
+}

@@ -1,0 +1,173 @@
+//! Workflows: plain async functions, found again by their type or by a name.
+
+use std::any::TypeId;
+use std::collections::HashMap;
+use std::fmt;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::ctx::Ctx;
+use super::fail::{Result, fatal};
+use crate::engine::{Execution, unregistered};
+use crate::error::Error;
+use crate::rules::json::Payload;
+use crate::rules::path::Name;
+
+/// What can be executed as a workflow: every `async fn(Ctx, In) -> Result<Out>`.
+pub trait Workflow<In>: Send + Sync + 'static {
+    /// What it gives.
+    type Out;
+    /// Begins it.
+    fn call(&self, ctx: Ctx, input: In) -> Pin<Box<dyn Future<Output = Result<Self::Out>> + Send>>;
+}
+
+impl<F, In, Fut, Out> Workflow<In> for F
+where
+    F: Fn(Ctx, In) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<Out>> + Send + 'static,
+{
+    type Out = Out;
+
+    fn call(&self, ctx: Ctx, input: In) -> Pin<Box<dyn Future<Output = Result<Out>> + Send>> {
+        Box::pin(self(ctx, input))
+    }
+}
+
+/// What can be started: a registered workflow itself, or a [`WorkflowRef`] to one.
+pub trait Startable<In> {
+    /// What it gives.
+    type Out: Send + 'static;
+    /// Its name and version.
+    #[doc(hidden)]
+    fn named(&self, registry: &Registry) -> Result<(Name, Name), Error>;
+}
+
+impl<F, In, Fut, Out> Startable<In> for F
+where
+    F: Fn(Ctx, In) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<Out>> + Send + 'static,
+    Out: Send + 'static,
+{
+    type Out = Out;
+
+    fn named(&self, registry: &Registry) -> Result<(Name, Name), Error> {
+        let named = registry.by_type.get(&TypeId::of::<F>());
+        named.cloned().ok_or_else(|| unregistered(std::any::type_name::<F>()))
+    }
+}
+
+/// The name of a workflow whose code is elsewhere, with the types of its input and result.
+///
+/// ```
+/// use semel::WorkflowRef;
+///
+/// const TOTAL: WorkflowRef<Vec<u64>, u64> = WorkflowRef::new("total-of");
+/// ```
+pub struct WorkflowRef<In, Out> {
+    name: &'static str,
+    version: &'static str,
+    types: PhantomData<fn(In) -> Out>,
+}
+
+impl<In, Out> WorkflowRef<In, Out> {
+    /// A workflow by its name; its version is `1`.
+    pub const fn new(name: &'static str) -> Self {
+        Self { name, version: "1", types: PhantomData }
+    }
+
+    /// Another version of it.
+    #[must_use]
+    pub const fn version(self, version: &'static str) -> Self {
+        Self { name: self.name, version, types: PhantomData }
+    }
+}
+
+impl<In, Out> Clone for WorkflowRef<In, Out> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<In, Out> Copy for WorkflowRef<In, Out> {}
+
+impl<In, Out> fmt::Debug for WorkflowRef<In, Out> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "WorkflowRef({} {})", self.name, self.version)
+    }
+}
+
+impl<In, Out: Send + 'static> Startable<In> for WorkflowRef<In, Out> {
+    type Out = Out;
+
+    fn named(&self, _: &Registry) -> Result<(Name, Name), Error> {
+        Ok((Name::new(self.name)?, Name::new(self.version)?))
+    }
+}
+
+type Code = Arc<dyn Fn(Ctx, Payload) -> Execution + Send + Sync>;
+
+/// A workflow without its types.
+#[derive(Clone)]
+pub(crate) struct Registered(Code);
+
+impl Registered {
+    /// Begins it.
+    pub(crate) fn call(&self, ctx: Ctx, input: Payload) -> Execution {
+        (self.0)(ctx, input)
+    }
+}
+
+/// The workflows that an engine knows.
+#[derive(Default)]
+pub struct Registry {
+    by_name: HashMap<Name, Versions>,
+    by_type: HashMap<TypeId, (Name, Name)>,
+}
+
+#[derive(Default)]
+struct Versions {
+    all: HashMap<Name, Registered>,
+    last: Option<Registered>,
+}
+
+impl Registry {
+    pub(crate) fn add<W, In>(&mut self, name: Name, version: Name, workflow: W) -> Result<(), Error>
+    where
+        W: Workflow<In>,
+        In: DeserializeOwned + Send + 'static,
+        W::Out: Serialize,
+    {
+        let workflow = Arc::new(workflow);
+        let code: Code = Arc::new(move |ctx, input: Payload| {
+            let workflow = workflow.clone();
+            Box::pin(async move {
+                let input = input.read::<In>();
+                let input = input.map_err(|e| fatal(format_args!("the input does not fit the workflow: {e}")))?;
+                let output = workflow.call(ctx, input).await?;
+                Payload::of(&output).map_err(|e| fatal(format_args!("the result cannot be kept: {e}")))
+            })
+        });
+        let versions = self.by_name.entry(name.clone()).or_default();
+        let registered = Registered(code);
+        versions.last = Some(registered.clone());
+        if versions.all.insert(version.clone(), registered).is_some() {
+            return Err(Error::Validation(format!("version {version} of the workflow {name} is registered twice")));
+        }
+        self.by_type.insert(TypeId::of::<W>(), (name, version));
+        Ok(())
+    }
+
+    /// The code of a workflow: of this version, or the last if that is not known.
+    pub(crate) fn find(&self, name: &Name, version: &Name) -> Option<Registered> {
+        let versions = self.by_name.get(name)?;
+        versions.all.get(version).or(versions.last.as_ref()).cloned()
+    }
+
+    pub(crate) fn names(&self) -> impl Iterator<Item = &Name> {
+        self.by_name.keys()
+    }
+}

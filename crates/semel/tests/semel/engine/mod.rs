@@ -1,0 +1,71 @@
+//! The engine: workflows that really run, on every store.
+
+mod basics;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use libtest_mimic::{Failed, Trial};
+use semel::clock::{Clock, Time};
+use semel::engine::Builder;
+use semel::store::Store;
+use semel::store::memory::MemoryStore;
+use semel::testing::ManualClock;
+use semel::{Engine, Limits};
+use tokio::runtime::Builder as Runtime;
+
+pub(crate) fn trials() -> Vec<Trial> {
+    basics::trials()
+}
+
+/// Long enough for the slowest machine, short enough to tell a hang.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A test of the engine, in a runtime of its own.
+pub(crate) fn trial<F>(name: &str, test: fn() -> F) -> Trial
+where
+    F: Future<Output = Result<(), Failed>> + 'static,
+{
+    Trial::test(format!("engine::{name}"), move || {
+        let runtime = Runtime::new_multi_thread().worker_threads(2).enable_all().build()?;
+        runtime.block_on(async move {
+            tokio::time::timeout(PATIENCE, test()).await.map_err(|_| "the test does not come to an end")?
+        })
+    })
+}
+
+/// A test moves its clock as it likes, without taking the engine's lease away.
+fn limits() -> Limits {
+    Limits { lease: Duration::from_hours(24 * 365), ..Limits::default() }
+}
+
+/// A store and a clock that outlive their engines.
+pub(crate) struct Lab {
+    pub(crate) clock: Arc<ManualClock>,
+    pub(crate) store: Arc<dyn Store>,
+}
+
+impl Lab {
+    pub(crate) fn new() -> Self {
+        let clock = Arc::new(ManualClock::new(Time(1_000_000), 0));
+        let store = Arc::new(MemoryStore::new(clock.clone()));
+        Self { clock, store }
+    }
+
+    pub(crate) fn engine(&self) -> Builder {
+        let clock = self.clock.clone() as Arc<dyn Clock>;
+        Engine::builder().store(self.store.clone()).clock(clock).limits(limits())
+    }
+
+    /// An engine that keeps nothing in memory that waits.
+    pub(crate) fn forgetful(&self) -> Builder {
+        self.engine().limits(Limits { resting: 0, ..limits() })
+    }
+
+    /// Comes back when something is so. The engine works on other threads meanwhile.
+    pub(crate) async fn until(&self, so: impl AsyncFn() -> bool) {
+        while !so().await {
+            tokio::task::yield_now().await;
+        }
+    }
+}
