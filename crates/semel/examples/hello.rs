@@ -4,7 +4,9 @@
 
 use std::time::Duration;
 
+use semel::Error;
 use semel::clock::{Clock, SystemClock};
+use semel::error::Result;
 use semel::id::{NodeId, RunId, WorkspaceId};
 use semel::rules::claim::Claim;
 use semel::rules::entry::{Class, Entry};
@@ -15,8 +17,6 @@ use semel::rules::path::{Name, Visit};
 use semel::rules::start::Start;
 use semel::store::sqlite::{SqliteOptions, SqliteStore};
 use semel::store::{Lease, LeaseAct, Store};
-use semel::Error;
-use semel::error::Result;
 
 #[tokio::main]
 async fn main() -> Result<()> {

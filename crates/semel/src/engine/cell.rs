@@ -52,6 +52,7 @@ pub(crate) enum Over {
 
 /// What the rest of the engine wants of a driver.
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "orders do not exclude each other")]
 pub(crate) struct Orders {
     /// Something has arrived in the inbox.
     pub(super) look: bool,
@@ -197,9 +198,7 @@ impl Cell {
             true => state.visits.indexed(path),
             false => state.visits.once(path).map_err(fatal)?,
         };
-        if state.unvisited > 0
-            && state.ledger.record_at(&visit).is_some()
-            && !state.ledger.is_carried(&visit)
+        if state.unvisited > 0 && state.ledger.record_at(&visit).is_some() && !state.ledger.is_carried(&visit)
         {
             state.unvisited -= 1;
         }
@@ -477,8 +476,11 @@ impl State {
             self.go_live();
         } else if self.diverged.is_none() {
             let missing = self.missing();
-            let asked: Vec<String> =
-                self.parked.iter().filter_map(|parked| parked.asks.as_ref().map(|v| format!("`{v}`"))).collect();
+            let asked: Vec<String> = self
+                .parked
+                .iter()
+                .filter_map(|parked| parked.asks.as_ref().map(|v| format!("`{v}`")))
+                .collect();
             let instead = match asked.as_slice() {
                 [] => "the code ends without it".to_owned(),
                 asked => format!("the code asks for {} instead", asked.join(", ")),
@@ -499,7 +501,8 @@ impl State {
     /// What is recorded and was not come by, in order of the paths.
     pub(super) fn missing(&self) -> Vec<Visit> {
         let missed = |visit: &&Visit| !self.visits.include(visit) && !self.ledger.is_carried(visit);
-        let mut missing: Vec<Visit> = self.ledger.records().map(|(visit, _)| visit).filter(missed).cloned().collect();
+        let mut missing: Vec<Visit> =
+            self.ledger.records().map(|(visit, _)| visit).filter(missed).cloned().collect();
         missing.sort();
         missing
     }

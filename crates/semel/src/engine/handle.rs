@@ -175,7 +175,12 @@ impl<Out> RunHandle<Out> {
     }
 
     /// The same, under a key of its own.
-    pub async fn fork_as(&self, key: Option<Key>, at: Option<u64>, lineage: Lineage) -> Result<RunHandle<Out>> {
+    pub async fn fork_as(
+        &self,
+        key: Option<Key>,
+        at: Option<u64>,
+        lineage: Lineage,
+    ) -> Result<RunHandle<Out>> {
         let run = RunId(self.core().clock.uuid());
         let forked = self.control(Action::Fork(Fork { run, key, at, lineage })).await?;
         Ok(RunHandle::of(self.engine.clone(), forked.run.id()))
@@ -217,7 +222,8 @@ impl<Out> RunHandle<Out> {
         // Whoever drives it now has lost it as soon as the store says so, and begins nothing more.
         let takes = !matches!(action, Action::RequestCancel { .. } | Action::Fork(_));
         let cell = self.core().residents.get(run).filter(|_| takes);
-        let controlled = self.core().store.control(Control { workspace, run, action, by, id, expected: None }).await?;
+        let controlled =
+            self.core().store.control(Control { workspace, run, action, by, id, expected: None }).await?;
         if let Some(cell) = cell.filter(|_| controlled.changed) {
             cell.order(|orders| orders.lost = true);
         }
@@ -233,7 +239,8 @@ impl<Out: DeserializeOwned> RunHandle<Out> {
             outcome => return Err(Error::Ended { run: self.id, outcome }),
         };
         value.read().map_err(|error| {
-            let json = InvalidJson::Refused(format!("the result of {} is not of this type: {error}", self.id));
+            let json =
+                InvalidJson::Refused(format!("the result of {} is not of this type: {error}", self.id));
             Error::Json(json)
         })
     }

@@ -99,6 +99,7 @@ impl Engine {
     }
 
     /// Starts a run, or finds the one that its key stands for. Say more about it, then await it.
+    #[expect(clippy::needless_pass_by_value, reason = "a workflow and its input are handed over")]
     pub fn start<W, In>(&self, workflow: W, input: In) -> Begin<W::Out>
     where
         W: Startable<In>,
@@ -185,8 +186,8 @@ impl Core {
 
     /// A random number below one.
     pub(crate) fn random(&self) -> f64 {
-        // The last 52 bits of an id are random, and fill a fraction.
-        (self.clock.uuid().as_u128() as u64 & ((1 << 52) - 1)) as f64 / (1u64 << 52) as f64
+        // The last 32 bits of an id are random.
+        f64::from(self.clock.uuid().as_u128() as u32) / (f64::from(u32::MAX) + 1.0)
     }
 
     fn is_stopping(&self) -> bool {
@@ -209,7 +210,7 @@ impl Core {
         match claimed.entries {
             None => {
                 let run = claimed.run.clone();
-                if let Err(claimed) = self.residents.wake(claimed) {
+                if let Err(claimed) = self.residents.wake(Box::new(claimed)) {
                     // It made room a moment ago: what it had in memory has to be read again.
                     let (core, inbox) = (self.clone(), claimed.inbox);
                     self.spawn(async move { core.read_and_drive(run, inbox).await });

@@ -56,37 +56,58 @@ impl<Out> Begin<Out> {
 
     /// The key that stands for this request: the second start under it finds the run of the first.
     pub fn key(self, key: impl Into<String>) -> Self {
-        self.with(|start| Ok(start.key = Key::new(key)?))
+        self.with(|start| {
+            start.key = Key::new(key)?;
+            Ok(())
+        })
     }
 
     /// Where the key is unique: in the workspace, if nothing is said.
     pub fn scope(self, scope: KeyScope) -> Self {
-        self.with(|start| Ok(start.scope = scope))
+        self.with(|start| {
+            start.scope = scope;
+            Ok(())
+        })
     }
 
     /// What to do if the key is in use: to attach, if nothing is said.
     pub fn on_conflict(self, policy: Policy) -> Self {
-        self.with(|start| Ok(start.policy = policy))
+        self.with(|start| {
+            start.policy = policy;
+            Ok(())
+        })
     }
 
     /// How long history and key are remembered after the end.
     pub fn retention(self, retention: Retention) -> Self {
-        self.with(|start| Ok(start.retention = retention))
+        self.with(|start| {
+            start.retention = retention;
+            Ok(())
+        })
     }
 
     /// A JSON pointer into the input that does not count when two inputs are compared.
     pub fn ignoring(self, pointer: impl Into<String>) -> Self {
-        self.with(|start| Ok(start.excluded.push(pointer.into())))
+        self.with(|start| {
+            start.excluded.push(pointer.into());
+            Ok(())
+        })
     }
 
     /// Not before this much time has passed.
     pub fn delay(self, delay: Duration) -> Self {
-        self.with(|start| Ok(start.delay = delay))
+        self.with(|start| {
+            start.delay = delay;
+            Ok(())
+        })
     }
 
     /// If the run has not ended after this long, it is ended: `TIMED_OUT`.
     pub fn timeout(self, timeout: Duration) -> Self {
-        self.with(|start| Ok(start.timeout = Some(timeout)))
+        self.with(|start| {
+            start.timeout = Some(timeout);
+            Ok(())
+        })
     }
 
     /// Hands a payload over with the start, in one transaction: to the owner of the token if there is one, which is then
@@ -94,7 +115,8 @@ impl<Out> Begin<Out> {
     pub fn deliver<T: Serialize>(self, token: impl Into<String>, payload: T) -> Self {
         self.with(|start| {
             let (token, payload) = (Token::new(token)?, Payload::of(&payload)?);
-            Ok(start.deliver = Some(Handover { token, payload, id: None }))
+            start.deliver = Some(Handover { token, payload, id: None });
+            Ok(())
         })
     }
 
@@ -103,9 +125,10 @@ impl<Out> Begin<Out> {
         self.with(|start| {
             let id: Result<CallId, InvalidKey> = CallId::new(id);
             match &mut start.deliver {
-                Some(handover) => Ok(handover.id = Some(id?)),
-                None => Err(Error::Validation("`delivery_id` comes after `deliver`".to_owned())),
+                Some(handover) => handover.id = Some(id?),
+                None => return Err(Error::Validation("`delivery_id` comes after `deliver`".to_owned())),
             }
+            Ok(())
         })
     }
 }
@@ -135,7 +158,8 @@ impl Core {
         let started = self.store.start(start).await?;
         let mine = started.created() && claim.is_some() && started.run.state.node == claim;
         // A repeated request may find the run it made long ago: then its entries are not those of a fresh run.
-        let fresh = started.entries.len() as u64 == started.run.state.version && started.run.state.version == 2;
+        let fresh =
+            started.entries.len() as u64 == started.run.state.version && started.run.state.version == 2;
         if !mine || !fresh || self.residents.get(started.run.id()).is_some() {
             return Ok((started, None));
         }
