@@ -186,6 +186,7 @@ impl Builder {
         if let Some(wrong) = self.wrong {
             return Err(wrong);
         }
+        let owns_store = !matches!(self.store, Some(IntoStore::Open(_)));
         let store = match self.store {
             Some(IntoStore::Open(store)) => store,
             Some(IntoStore::Address(address)) => open_store(&address, self.clock.clone()).await?,
@@ -209,6 +210,7 @@ impl Builder {
             renew: Notify::new(),
             left: Notify::new(),
             stopping: AtomicBool::new(false),
+            owns_store,
             tasks: Mutex::default(),
         });
         let engine = Engine(Arc::new(Running { core: core.clone() }));

@@ -111,6 +111,8 @@ pub(crate) struct State {
     /// Labels whose body is being executed in this run, and who waits for it.
     pub(crate) onces: HashMap<(String, Label), Vec<Waker>>,
     over: Option<Over>,
+    /// Waits durably; whoever claims it next may be another engine.
+    resting: bool,
     listeners: Vec<Waker>,
 }
 
@@ -159,6 +161,7 @@ impl Cell {
             barriers: Vec::new(),
             onces: HashMap::new(),
             over: None,
+            resting: false,
             listeners: Vec::new(),
         };
         state.take_in(arrivals);
@@ -222,7 +225,8 @@ impl Cell {
         if state.phase == Phase::Replaying && state.unvisited == 0 {
             state.go_live();
         }
-        if state.phase == Phase::Live {
+        // Code that has outlived its execution begins nothing any more.
+        if state.phase == Phase::Live && !state.torn {
             return Poll::Ready(());
         }
         if parked.as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {
@@ -307,18 +311,29 @@ impl Cell {
         .await
     }
 
-    /// Waits until the run has left memory.
+    /// Waits until the run has left memory, or rests: then others may end it as well.
     pub(crate) async fn over(&self) -> Over {
         poll_fn(|cx| {
             let mut state = self.lock();
             if let Some(over) = &state.over {
                 return Poll::Ready(over.clone());
             }
+            if state.resting {
+                return Poll::Ready(Over::Gone);
+            }
             state.listeners.retain(|waker| !waker.will_wake(cx.waker()));
             state.listeners.push(cx.waker().clone());
             Poll::Pending
         })
         .await
+    }
+
+    pub(super) fn rest(&self) {
+        let mut state = self.lock();
+        state.resting = true;
+        let listeners = std::mem::take(&mut state.listeners);
+        drop(state);
+        listeners.into_iter().for_each(Waker::wake);
     }
 
     pub(super) fn set_over(&self, over: Over) {
@@ -463,6 +478,7 @@ impl State {
             self.diverge(refused.to_string());
         }
         self.durable = self.ledger.run().state.version;
+        self.resting = false;
         self.take_in(claimed.inbox);
     }
 

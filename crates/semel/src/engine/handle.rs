@@ -121,7 +121,9 @@ impl<Out> RunHandle<Out> {
     pub async fn outcome(&self) -> Result<Outcome> {
         let mut here = self.cell.clone();
         loop {
-            if let Some(cell) = here.take().or_else(|| self.core().residents.get(self.id))
+            let driven =
+                || self.core().residents.get(self.id).filter(|cell| !self.core().residents.rests(cell));
+            if let Some(cell) = here.take().or_else(driven)
                 && let Over::Ended(outcome) = cell.over().await
             {
                 return Ok(outcome);
@@ -264,11 +266,12 @@ impl Core {
             Some((_, Some(outcome))) => return Ok(Some(outcome)),
             Some((_, None)) => {}
         }
-        if self.residents.get(id).is_none() {
+        let here = self.residents.get(id).filter(|cell| !self.residents.rests(cell));
+        if here.is_none() {
             tokio::select! {
                 () = told => {}
                 // It may have come into this engine's memory, or its end may have been told to nobody.
-                () = self.clock.until(self.clock.now().after(std::time::Duration::from_secs(1))) => {}
+                () = self.clock.until(self.clock.now().after(std::time::Duration::from_secs(5))) => {}
             }
         }
         Ok(None)

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use serde::Serialize;
+use tokio::sync::oneshot;
 
 use super::cell::Cell;
 use super::{Core, Engine, RunHandle};
@@ -19,6 +20,10 @@ use crate::rules::run::Retention;
 use crate::rules::start::{Handover, Policy, Start};
 use crate::store::{Arrival, Started};
 use std::sync::Arc;
+
+/// How often a start is repeated whose answer was lost, and the time between.
+const TRIES: usize = 50;
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// A start that has not taken place yet. It does when it is awaited.
 #[must_use = "a start takes place when it is awaited"]
@@ -139,7 +144,13 @@ impl<Out: Send + 'static> IntoFuture for Begin<Out> {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let (started, cell) = self.engine.core().start(self.start?).await?;
+            let (core, start) = (self.engine.core().clone(), self.start?);
+            let (reply, answer) = oneshot::channel();
+            // Apart from the caller: if that goes away in the middle, the run that comes with its claim is driven all
+            // the same.
+            self.engine.core().spawn(async move { drop(reply.send(core.start(start).await)) });
+            let stopped = |_| Error::Unavailable("the engine has stopped".into());
+            let (started, cell) = answer.await.map_err(stopped)??;
             Ok(RunHandle::started(self.engine, started, cell))
         })
     }
@@ -155,7 +166,7 @@ impl Core {
         let place = here.then(|| Place(self));
         start.claim = here.then(|| self.node());
         let (claim, handover) = (start.claim, start.deliver.clone());
-        let started = self.store.start(start).await?;
+        let started = self.start_for_certain(start).await?;
         let mine = started.created() && claim.is_some() && started.run.state.node == claim;
         // A repeated request may find the run it made long ago: then its entries are not those of a fresh run.
         let fresh =
@@ -176,6 +187,24 @@ impl Core {
         // It is the driver's to give back now.
         std::mem::forget(place);
         Ok((started, Some(cell)))
+    }
+}
+
+impl Core {
+    /// A start whose answer is lost is repeated until it is known: the run may be there, with this engine's claim on it.
+    async fn start_for_certain(&self, start: Start) -> Result<Started> {
+        for _ in 0..TRIES {
+            match self.store.start(start.clone()).await {
+                Err(Error::Unknown(error)) => {
+                    tracing::warn!(%error, run = %start.run, "it is unknown whether a run was started; asking again");
+                    self.clock.until(self.clock.now().after(PAUSE)).await;
+                }
+                answer => return answer,
+            }
+        }
+        // Nobody may be left to drive what this node has claimed.
+        self.renounce().await;
+        Err(Error::Unknown("the store has not told whether a run was started".into()))
     }
 }
 
