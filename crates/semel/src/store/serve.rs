@@ -84,13 +84,16 @@ async fn start<B: Backend>(store: &B, start: Start) -> Result<Started> {
     Ok(started)
 }
 
-async fn commit<B: Backend>(store: &B, commit: Commit) -> Result<Saved> {
+fn commit<B: Backend>(store: &B, commit: Commit) -> impl Future<Output = Result<Saved>> + Send {
     let (num, expected) = (commit.num, commit.expected);
-    let saved = store.commit_run(commit).await;
-    if matches!(saved, Err(Error::Concurrency { .. })) {
-        absorb(store, num, ReceiptKind::Result, format!("commit at version {expected}"));
+    let saving = store.commit_run(commit);
+    async move {
+        let saved = saving.await;
+        if matches!(saved, Err(Error::Concurrency { .. })) {
+            absorb(store, num, ReceiptKind::Result, format!("commit at version {expected}"));
+        }
+        saved
     }
-    saved
 }
 
 async fn deliver<B: Backend>(store: &B, deliver: Deliver) -> Result<Delivered> {
