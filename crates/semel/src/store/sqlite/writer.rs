@@ -255,7 +255,7 @@ fn run(tx: &mut SqliteTx, batch: &mut [Work]) -> Result<bool> {
         tx.last_row += i64::from(*saved);
         tx.writes.set(tx.writes.get() + usize::from(*saved));
     }
-    drop(steps);
+    steps.finish()?;
     Ok(batch.iter_mut().all(|work| if let Work::Verb(job) = work { job.run(tx) } else { true }))
 }
 
