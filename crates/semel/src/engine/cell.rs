@@ -25,6 +25,7 @@ use crate::rules::entry::{Entry, Outcome};
 use crate::rules::key::{Label, Token};
 use crate::rules::ledger::{HookState, Ledger, Record};
 use crate::rules::path::{Path, Visit, Visits};
+use crate::rules::status::Status;
 use crate::sdk::fail::{Fail, Result, fatal};
 use crate::store::{Arrival, Claimed};
 
@@ -104,6 +105,8 @@ pub(crate) struct State {
     unvisited: usize,
     pub(super) visits: Visits,
     parked: Vec<Parked>,
+    /// Those that wanted to go on while the run was not claimed.
+    early: Vec<Waker>,
     deferred: Vec<Deferred>,
     /// Up to which version everything is durable.
     durable: u64,
@@ -156,6 +159,7 @@ impl Cell {
             unvisited,
             visits: Visits::default(),
             parked: Vec::new(),
+            early: Vec::new(),
             deferred: Vec::new(),
             durable,
             barriers: Vec::new(),
@@ -225,8 +229,11 @@ impl Cell {
         if state.phase == Phase::Replaying && state.unvisited == 0 {
             state.go_live();
         }
-        // Code that has outlived its execution begins nothing any more.
-        if state.phase == Phase::Live && !state.torn {
+        if state.phase == Phase::Live && !state.may_act() {
+            state.early.push(cx.waker().clone());
+            return Poll::Pending;
+        }
+        if state.phase == Phase::Live {
             return Poll::Ready(());
         }
         if parked.as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {
@@ -292,8 +299,9 @@ impl Cell {
         poll_fn(|cx| {
             let now = self.core.now();
             let mut state = self.lock();
-            if state.phase != Phase::Live {
-                // The engine stops; the wait goes on elsewhere.
+            if state.phase != Phase::Live || !state.may_act() {
+                // The engine stops and the wait goes on elsewhere; or the run rests, and is not claimed again yet.
+                state.early.push(cx.waker().clone());
                 return Poll::Pending;
             }
             if let Some(over) = check(&mut state, now) {
@@ -396,6 +404,11 @@ impl State {
         self.diverged.get_or_insert(why);
     }
 
+    /// Whether the workflow may do something now: the run is claimed, and its execution was not given up.
+    pub(super) fn may_act(&self) -> bool {
+        self.ledger.run().status() == Status::Running && !self.torn
+    }
+
     fn go_live(&mut self) {
         self.phase = Phase::Live;
         for deferred in std::mem::take(&mut self.deferred) {
@@ -479,6 +492,7 @@ impl State {
         }
         self.durable = self.ledger.run().state.version;
         self.resting = false;
+        self.early.drain(..).for_each(Waker::wake);
         self.take_in(claimed.inbox);
     }
 

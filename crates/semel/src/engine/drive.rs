@@ -211,10 +211,12 @@ impl Driver {
             return;
         }
         let overdue = |limit: Time| limit <= self.core.now();
-        if self.cell.lock().ledger.deadline().is_some_and(overdue) {
-            // Nothing begins any more.
+        let state = self.cell.lock();
+        if !state.may_act() || state.ledger.deadline().is_some_and(overdue) {
+            // On its way to rest, where the next claim wakes it; or out of time, and nothing begins any more.
             return;
         }
+        drop(state);
         let Some(execution) = &mut self.execution else { return };
         let polled =
             catch_unwind(AssertUnwindSafe(|| execution.as_mut().poll(&mut Context::from_waker(&self.waker))));

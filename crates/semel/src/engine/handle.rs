@@ -5,6 +5,7 @@ use std::future::IntoFuture;
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -105,6 +106,24 @@ impl<Out> RunHandle<Out> {
     /// Its state as it is now.
     pub async fn status(&self) -> Result<Status> {
         Ok(self.find().await?.0.status())
+    }
+
+    /// Waits until it is in a state, or has ended in another.
+    pub async fn reached(&self, status: Status) -> Result<Status> {
+        let mut wakes = self.core().store.wakes();
+        let mut pause = Duration::from_millis(5);
+        loop {
+            let now = self.status().await?;
+            if now == status || now.is_terminal() {
+                return Ok(now);
+            }
+            // Not every change of state wakes somebody: it is also looked at again, less and less often.
+            let until = self.core().clock.until(self.core().clock.now().after(pause));
+            tokio::select! {
+                _ = wakes.recv() => {}
+                () = until => pause = (pause * 2).min(Duration::from_secs(1)),
+            }
+        }
     }
 
     /// Its ledger.
@@ -271,7 +290,7 @@ impl Core {
             tokio::select! {
                 () = told => {}
                 // It may have come into this engine's memory, or its end may have been told to nobody.
-                () = self.clock.until(self.clock.now().after(std::time::Duration::from_secs(5))) => {}
+                () = self.clock.until(self.clock.now().after(Duration::from_secs(5))) => {}
             }
         }
         Ok(None)

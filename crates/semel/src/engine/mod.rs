@@ -142,6 +142,11 @@ impl Engine {
         DeliverTo::new(self.clone(), token.into(), Payload::of(&payload))
     }
 
+    /// What was given with [`Builder::state`].
+    pub fn state<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
+        self.core().state()
+    }
+
     /// The store, for what the engine does not show: lists, ledgers, receipts.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.core().store
