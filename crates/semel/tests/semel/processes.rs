@@ -12,7 +12,9 @@ use semel::id::{NodeId, RunId, WorkspaceId};
 use semel::rules::ledger::Ledger;
 use semel::store::postgres::{PostgresOptions, PostgresStore};
 use semel::store::sqlite::{SqliteOptions, SqliteStore};
-use semel::store::{Lease, LeaseAct, Store};
+use semel::store::{Lease, LeaseAct, Store, Wake};
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
 
 use crate::sqlite::{record_step, run, start};
 
@@ -26,7 +28,10 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test("processes::what_was_answered_survives_sigkill_on_sqlite", survives_sigkill),
         Trial::test("processes::a_second_process_on_the_same_file_is_refused", second_process),
         Trial::test("processes::equal_starts_of_two_processes_make_one_run_on_postgres", equal_starts),
-        Trial::test("processes::every_answer_is_true_while_postgres_crashes", postgres_crashes),
+        Trial::test("processes::every_answer_is_true_while_postgres_crashes", || {
+            on_its_own_server("outlive")
+        }),
+        Trial::test("processes::wakes_are_heard_again_after_postgres_crashed", || on_its_own_server("hear")),
     ]
 }
 
@@ -38,6 +43,7 @@ pub(crate) fn play() -> Option<Test> {
         "open" => run(open(&place)),
         "start" => run(start_many(&place)),
         "outlive" => run(outlive_crashes()),
+        "hear" => run(hear_again()),
         other => Err(format!("no role {other}").into()),
     })
 }
@@ -243,13 +249,48 @@ async fn outlive_crashes() -> Test {
     Ok(())
 }
 
+/// Two stores hear each other, also after the server was stopped like by kill -9 and started again. What happened while
+/// nobody could listen is made up for by a look at everything.
+async fn hear_again() -> Test {
+    let (url, ctl) = (std::env::var("SEMEL_TEST_POSTGRES")?, std::env::var("SEMEL_TEST_POSTGRES_CTL")?);
+    let (one, two) = (open_postgres(&url).await?, open_postgres(&url).await?);
+    let (mut at_one, mut at_two) = (one.wakes(), two.wakes());
+    for round in 0..3 {
+        start(&one, &format!("one-{round}"), None).await?;
+        heard(&mut at_two, Wake::Due).await?;
+        start(&two, &format!("two-{round}"), None).await?;
+        // One's own, and the other's.
+        heard(&mut at_one, Wake::Due).await?;
+        heard(&mut at_one, Wake::Due).await?;
+        let crashed = tokio::process::Command::new(&ctl).arg("crash").status().await?;
+        assert!(crashed.success());
+        heard(&mut at_one, Wake::All).await?;
+        heard(&mut at_two, Wake::All).await?;
+    }
+    one.close().await?;
+    two.close().await?;
+    Ok(())
+}
+
+async fn open_postgres(url: &str) -> semel::Result<PostgresStore> {
+    PostgresStore::open(PostgresOptions::new(url)).await
+}
+
+async fn heard(ear: &mut Receiver<Wake>, wanted: Wake) -> Test {
+    let listening = async {
+        while ear.recv().await? != wanted {}
+        Ok::<_, RecvError>(())
+    };
+    Ok(tokio::time::timeout(Duration::from_mins(1), listening).await??)
+}
+
 /// On a server of its own: the other tests need theirs.
-fn postgres_crashes() -> Test {
+fn on_its_own_server(role: &str) -> Test {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/with-postgres");
     let ended = Command::new(script)
         .arg(std::env::current_exe()?)
         .env_remove("SEMEL_TEST_POSTGRES")
-        .env(ROLE, "outlive")
+        .env(ROLE, role)
         .env(PLACE, "")
         .status()?;
     assert!(ended.success(), "see above for what went wrong");

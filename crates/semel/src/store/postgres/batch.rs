@@ -5,13 +5,14 @@
 
 use std::sync::Arc;
 
-use tokio::sync::{Mutex, mpsc, oneshot, watch};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::task::JoinSet;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Statement};
 
 use super::rows::{is_collision, is_refused};
 use super::server::{PAUSE, Server};
+use super::tasks::{Stop, Tasks};
 use crate::clock::Clock;
 use crate::error::{Error, Result, Source};
 use crate::rules::commit::{Commit, Content, Saved};
@@ -39,18 +40,18 @@ type Queue = Arc<Mutex<mpsc::UnboundedReceiver<Job>>>;
 /// The way into the batches.
 pub(super) struct Batches {
     queue: mpsc::UnboundedSender<Job>,
-    stopping: watch::Sender<bool>,
-    workers: std::sync::Mutex<Vec<JoinHandle<()>>>,
+    workers: Tasks,
 }
 
 impl Batches {
     /// Starts the tasks that write. They end when this is dropped or stopped, and all that was queued is answered.
     pub(super) fn start(server: &Arc<Server>) -> Self {
         let (queue, jobs) = mpsc::unbounded_channel();
-        let (stopping, stop) = watch::channel(false);
-        let jobs = Arc::new(Mutex::new(jobs));
-        let work = |_| tokio::spawn(Worker::new(server.clone()).work(jobs.clone(), stop.clone()));
-        Self { queue, stopping, workers: std::sync::Mutex::new((0..WORKERS).map(work).collect()) }
+        let (jobs, workers) = (Arc::new(Mutex::new(jobs)), Tasks::new());
+        for _ in 0..WORKERS {
+            workers.spawn(|stop| Worker::new(server.clone()).work(jobs.clone(), stop));
+        }
+        Self { queue, workers }
     }
 
     pub(super) async fn commit(&self, commit: Commit) -> Result<Saved> {
@@ -63,24 +64,17 @@ impl Batches {
 
     /// Takes no more, and waits until everything that was queued is answered.
     pub(super) async fn stop(&self) {
-        self.stopping.send_replace(true);
-        let workers =
-            std::mem::take(&mut *self.workers.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
-        for worker in workers {
-            if let Err(error) = worker.await {
-                tracing::error!(%error, "a task that writes commits has failed");
-            }
-        }
+        self.workers.stop().await;
     }
 }
 
 /// Waits for commits and takes what is there; false when there will be no more.
-async fn next(queue: &Queue, jobs: &mut Vec<Job>, stop: &mut watch::Receiver<bool>) -> bool {
+async fn next(queue: &Queue, jobs: &mut Vec<Job>, stop: &mut Stop) -> bool {
     let mut queue = queue.lock().await;
     tokio::select! {
         biased;
         // Dropped or stopped: what is queued is still taken out, and nothing more comes in.
-        _ = stop.wait_for(|stop| *stop) => queue.close(),
+        () = stop.asked() => queue.close(),
         taken = queue.recv_many(jobs, MOST) => return taken > 0,
     }
     queue.recv_many(jobs, MOST).await > 0
@@ -170,7 +164,7 @@ impl Worker {
         Self { server, session: None, singles: JoinSet::new() }
     }
 
-    async fn work(mut self, queue: Queue, mut stop: watch::Receiver<bool>) {
+    async fn work(mut self, queue: Queue, mut stop: Stop) {
         let mut jobs = Vec::with_capacity(MOST);
         while next(&queue, &mut jobs, &mut stop).await {
             let batch = Batch::of(&jobs);

@@ -6,10 +6,12 @@
 
 mod batch;
 mod migrate;
+mod notify;
 mod once;
 mod rows;
 mod server;
 mod sweep;
+mod tasks;
 mod tx;
 
 use std::fmt;
@@ -21,6 +23,7 @@ use tokio_postgres::{Config, NoTls};
 
 use self::batch::Batches;
 use self::server::Server;
+use self::tasks::Tasks;
 use super::receipts::ReceiptBuffer;
 use super::serve::Backend;
 use super::tx::Verb;
@@ -41,7 +44,8 @@ pub struct PostgresOptions {
     pub schema: Option<String>,
     /// Whose time it is.
     pub clock: PgClock,
-    /// Connections for everything but plain commits, which have two of their own. They are opened when needed.
+    /// Connections for everything but plain commits and wake-ups, which have two of their own each. They are opened when
+    /// needed.
     pub connections: usize,
     /// How long the store tries to find out what became of a write when the connection broke in the middle: long enough
     /// for a restart of the server. Then the answer is [`Error::Unknown`].
@@ -88,7 +92,9 @@ struct Inner {
     server: Arc<Server>,
     batches: Batches,
     buffer: ReceiptBuffer,
-    wakes: Wakes,
+    wakes: Arc<Wakes>,
+    /// What tells other processes and hears them.
+    neighbours: Tasks,
 }
 
 impl PostgresStore {
@@ -108,14 +114,10 @@ impl PostgresStore {
         };
         let mut client = server.connect().await.map_err(|e| open(e.into()))?;
         migrate::migrate(&mut client, options.schema.as_deref()).await?;
-        let server = Arc::new(server);
-        let batches = Batches::start(&server);
-        Ok(Self(Arc::new(Inner {
-            server,
-            batches,
-            buffer: ReceiptBuffer::default(),
-            wakes: Wakes::default(),
-        })))
+        let (server, wakes, neighbours) = (Arc::new(server), Arc::new(Wakes::among_others()), Tasks::new());
+        notify::start(&neighbours, &server, &client, &wakes).await.map_err(|e| open(e.into()))?;
+        let (batches, buffer) = (Batches::start(&server), ReceiptBuffer::default());
+        Ok(Self(Arc::new(Inner { server, batches, buffer, wakes, neighbours })))
     }
 }
 
@@ -130,6 +132,7 @@ impl Backend for PostgresStore {
 
     async fn stop(&self) -> Result<()> {
         self.0.batches.stop().await;
+        self.0.neighbours.stop().await;
         self.0.server.pool.close();
         Ok(())
     }
@@ -179,6 +182,11 @@ fn config(options: &PostgresOptions) -> Result<Config> {
     }
     if config.get_tcp_user_timeout().is_none() {
         config.tcp_user_timeout(options.patience);
+    }
+    // Also by a connection that only listens.
+    config.keepalives_idle(config.get_keepalives_idle().min(options.patience));
+    if config.get_keepalives_interval().is_none() {
+        config.keepalives_interval(options.patience / 3);
     }
     Ok(config)
 }
