@@ -31,6 +31,8 @@ const LAST_WORD: Duration = Duration::from_secs(1);
 /// A name for each place where tables of Semel are: schemas of one database must not hear each other.
 const CHANNEL: &str = "SELECT 'semel_' || relnamespace FROM pg_class WHERE oid = 'semel_schema'::regclass";
 
+const NOTIFY: &str = "SELECT pg_notify($1, $2)";
+
 /// Starts both tasks. Whatever is told after this is heard by the others, and what they tell after this is heard here.
 pub(super) async fn start(
     tasks: &Tasks,
@@ -176,18 +178,11 @@ impl Teller {
     async fn try_send(&mut self, text: &str) -> Result<(), PgError> {
         let (client, statement) = match &mut self.session {
             Some(session) => session,
-            none => none.insert(session(&self.server).await?),
+            // Without waiting for the disk: what a crash of the server takes away was only to save time.
+            none => none.insert(self.server.prepared("SET synchronous_commit = off", NOTIFY).await?),
         };
         client.execute(&*statement, &[&self.channel, &text]).await.map(drop)
     }
-}
-
-/// Without waiting for the disk: a wake-up that a crash of the server takes away woke nobody for anything.
-async fn session(server: &Server) -> Result<(Client, Statement), PgError> {
-    let client = server.reconnect().await;
-    client.batch_execute("SET synchronous_commit = off").await?;
-    let statement = client.prepare("SELECT pg_notify($1, $2)").await?;
-    Ok((client, statement))
 }
 
 /// A connection that listens, and what comes in over it.
