@@ -101,6 +101,8 @@ pub struct Builder {
     registry: Registry,
     states: HashMap<TypeId, Arc<dyn Any + Send + Sync>>,
     wrong: Option<Error>,
+    #[cfg(feature = "testing")]
+    probe: Option<Arc<crate::testing::crash::fate::Fate>>,
 }
 
 impl fmt::Debug for Builder {
@@ -167,6 +169,13 @@ impl Builder {
         self
     }
 
+    /// Who decides whether it dies at a step, for tests.
+    #[cfg(feature = "testing")]
+    pub(crate) fn probe(mut self, probe: Arc<crate::testing::crash::fate::Fate>) -> Self {
+        self.probe = Some(probe);
+        self
+    }
+
     /// The tenant whose runs it drives.
     pub fn workspace(mut self, workspace: WorkspaceId) -> Self {
         self.workspace = Some(workspace);
@@ -202,6 +211,8 @@ impl Builder {
             left: Notify::new(),
             stopping: AtomicBool::new(false),
             tasks: Mutex::default(),
+            #[cfg(feature = "testing")]
+            probe: self.probe,
         });
         let engine = Engine(Arc::new(Running { core: core.clone() }));
         join(&core).await?;

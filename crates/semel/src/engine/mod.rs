@@ -86,6 +86,9 @@ pub(crate) struct Core {
     left: Notify,
     stopping: AtomicBool,
     tasks: Mutex<JoinSet<()>>,
+    /// Who decides whether this engine dies at a step.
+    #[cfg(feature = "testing")]
+    pub(crate) probe: Option<Arc<crate::testing::crash::fate::Fate>>,
 }
 
 impl Engine {
