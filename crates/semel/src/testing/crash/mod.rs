@@ -300,7 +300,12 @@ fn check_ledgers(runs: &[(Run, History)]) {
         match Ledger::read(run.clone(), entries) {
             Ok(ledger) => {
                 let told = (ledger.run().status(), ledger.run().state.version);
-                assert_eq!(told, (run.status(), length), "header and ledger of {} differ\n{history}", run.id());
+                assert_eq!(
+                    told,
+                    (run.status(), length),
+                    "header and ledger of {} differ\n{history}",
+                    run.id()
+                );
             }
             Err(refused) => panic!("the ledger of {} cannot be read: {refused}\n{history}", run.id()),
         }
@@ -321,7 +326,10 @@ impl Drop for Context<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let points: Vec<_> = self.0.iter().map(ToString::to_string).collect();
-            eprintln!("the engine died {}", if points.is_empty() { "nowhere".into() } else { points.join(", then ") });
+            eprintln!(
+                "the engine died {}",
+                if points.is_empty() { "nowhere".into() } else { points.join(", then ") }
+            );
         }
     }
 }

@@ -91,6 +91,11 @@ impl<W> Scene<W> {
         self.until(async || self.status(run).await.is_ok_and(reached)).await;
     }
 
+    /// Who owns a token now.
+    pub async fn owner(&self, token: &str) -> Result<Option<RunId>> {
+        Ok(self.find(FindBy::Token(Token::new(token)?)).await?.map(|(run, _)| run.id()))
+    }
+
     async fn find(&self, by: FindBy) -> Result<Option<(Run, Option<Outcome>)>> {
         self.store.find(Find { workspace: self.engine.workspace(), by }).await
     }
@@ -123,7 +128,10 @@ impl<W> Scene<W> {
             let doubts = self.history(run.id()).await?.in_doubt();
             if doubts.is_empty() {
                 let history = self.history(run.id()).await?;
-                return Err(Error::Validation(format!("{} is paused, and not over a doubt:\n{history}", run.id())));
+                return Err(Error::Validation(format!(
+                    "{} is paused, and not over a doubt:\n{history}",
+                    run.id()
+                )));
             }
             for doubt in doubts {
                 let path = doubt.to_string();
@@ -142,9 +150,11 @@ impl<W> Scene<W> {
         run.result().await
     }
 
-    pub(super) async fn runs(&self) -> Result<Vec<Run>> {
+    /// All runs as they are now, the oldest first.
+    pub async fn runs(&self) -> Result<Vec<Run>> {
         let workspace = self.engine.workspace();
-        let query = Query { workspace, status: None, workflow: None, since: None, before: None, limit: 10_000 };
+        let query =
+            Query { workspace, status: None, workflow: None, since: None, before: None, limit: 10_000 };
         let mut runs = self.store.list(query).await?;
         runs.reverse();
         Ok(runs)
