@@ -39,6 +39,8 @@
 //!
 //! - `sqlite` (default): the embedded store.
 //! - `postgres`: the store for several processes.
+//! - `sqlx`, or one of `sqlx-postgres` and `sqlx-sqlite`: transactional steps ([`tx`]) on pools of sqlx. The SQLite of
+//!   sqlx 0.9 resolves beside rusqlite 0.39, not beside a newer one; without these features Semel takes the newest.
 //! - `testing`: the suite that every store passes, a clock that stands still, a store with faults.
 
 pub mod clock;
@@ -55,4 +57,5 @@ pub use engine::{Engine, Limits, RunHandle};
 pub use error::Error;
 pub use rules::retry::Retry;
 pub use rules::start::Policy as OnConflict;
+pub use sdk::tx;
 pub use sdk::{Attempt, Ctx, Fail, FailExt, Once, Result, WorkflowRef, fatal};

@@ -283,7 +283,7 @@ fn next(step: &Step, number: u32, fail: &Fail) -> Next {
     step.retry.next(number, &fail.failure(), step.ctx.cell.core.random())
 }
 
-fn doubt(step: &Step, visit: &Visit, reason: &str) {
+pub(crate) fn doubt(step: &Step, visit: &Visit, reason: &str) {
     step.ctx.cell.record(Entry::StepInDoubt { step: visit.clone(), reason: reason.to_owned() });
 }
 
