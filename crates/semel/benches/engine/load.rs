@@ -32,6 +32,12 @@ pub(crate) async fn measure(
     if extent.has("alone") {
         alone(report, name, &engine, extent.time, folder).await?;
     }
+    if extent.has("profile") {
+        for &callers in &extent.callers {
+            let rate = whole_runs(&engine, callers, extent.time).await?;
+            report.rate(&format!("{name}.steps.{callers}"), rate);
+        }
+    }
     if extent.has("load") {
         throughput(report, name, &engine, &load, extent).await?;
     }
@@ -90,7 +96,7 @@ async fn throughput(
         report.rate(&format!("{name}.commits.{callers}"), commits);
         report.rate(&format!("{name}.steps.{callers}"), steps);
         let ratio = steps.per_second / commits.per_second;
-        println!("  {:<28} {ratio:>9.2}", format!("{name}.steps/commits.{callers}"));
+        report.number(&format!("{name}.steps.{callers} / commits"), ratio);
         if steps.per_second > best.1 {
             best = (callers, steps.per_second, ratio);
         }

@@ -15,7 +15,7 @@ const PATIENCE: f64 = 60.0;
 pub(crate) async fn measure(report: &mut Report, name: &str, extent: &Extent, place: &Place) -> Anything<()> {
     let engine = place.engine().await?;
     let mut short = vec![steps(&engine, 1_000).await?, steps(&engine, 1_000).await?];
-    let middle = steps(&engine, extent.longest / 10).await?;
+    let middle = steps(&engine, 10_000).await?;
     short.push(steps(&engine, 1_000).await?);
     let affordable = (PATIENCE / middle.as_secs_f64()) as u64;
     let longest = extent.longest.min(affordable);
@@ -23,7 +23,7 @@ pub(crate) async fn measure(report: &mut Report, name: &str, extent: &Extent, pl
     short.extend([steps(&engine, 1_000).await?, steps(&engine, 1_000).await?]);
     short.sort();
     let first = short[short.len() / 2];
-    for (count, cost) in [(1_000, first), (extent.longest / 10, middle), (longest, last)] {
+    for (count, cost) in [(1_000, first), (10_000, middle), (longest, last)] {
         report.number(&format!("{name}.step of {count}, µs"), micros(cost));
     }
     report.limit(

@@ -2,8 +2,9 @@
 //! the store and the disk do in the same run. Writes `target/bench/engine.json`.
 //!
 //! `SEMEL_BENCH_QUICK=1` measures everything small, for development. `SEMEL_BENCH_ONLY` is one of `sqlite`, `postgres`;
-//! `SEMEL_BENCH_PHASES` some of `load,alone,long,duplicates,sleepers`. `SEMEL_BENCH_SECONDS` sets the time for each figure
-//! (6), `SEMEL_BENCH_CALLERS` the callers of `load` (64,256,1024,4096), `SEMEL_BENCH_SLEEPERS` the sleeping runs.
+//! `SEMEL_BENCH_PHASES` some of `load,alone,long,duplicates,sleepers`, or `profile`: the runs of `load` and nothing else.
+//! `SEMEL_BENCH_SECONDS` sets the time for each figure (6), `SEMEL_BENCH_CALLERS` the callers of `load`
+//! (64,256,1024,4096), `SEMEL_BENCH_SLEEPERS` the sleeping runs.
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 #![allow(missing_docs, reason = "a program, not a library")]
 #![allow(clippy::cast_precision_loss, reason = "figures for people")]
@@ -58,7 +59,7 @@ impl Extent {
             time: Duration::from_secs(seconds),
             callers: callers.iter().filter_map(|n| n.parse().ok()).collect(),
             phases: list("SEMEL_BENCH_PHASES", "load,alone,long,duplicates,sleepers"),
-            longest: if quick { 10_000 } else { 100_000 },
+            longest: if quick { 20_000 } else { 100_000 },
             sleepers: setting("SEMEL_BENCH_SLEEPERS", if quick { sleepers / 50 } else { sleepers }),
             naps: if quick { 1_000 } else { 10_000 },
         }
@@ -115,7 +116,7 @@ async fn measure(
     place: impl Fn(&str) -> Place,
     folder: &Path,
 ) -> Anything<()> {
-    if ["load", "alone", "duplicates"].iter().any(|phase| extent.has(phase)) {
+    if ["profile", "load", "alone", "duplicates"].iter().any(|phase| extent.has(phase)) {
         load::measure(report, name, extent, &place("load"), folder).await?;
     }
     if extent.has("long") {

@@ -34,6 +34,7 @@ pub(crate) async fn measure(report: &mut Report, name: &str, extent: &Extent, pl
     let asleep = fill(&engine, extent.sleepers).await?;
     report.number(&format!("{name}.sleepers"), asleep as f64);
     report.number(&format!("{name}.sleepers put to sleep/s"), asleep as f64 / begun.elapsed().as_secs_f64());
+    report.number(&format!("{name}.resident of who put them to sleep, MiB"), resident_mib("VmRSS:"));
     naps(&engine, extent.naps).await?;
     settle(&engine).await?;
     engine.shutdown(Duration::from_secs(5)).await?;

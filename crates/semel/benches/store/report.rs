@@ -83,8 +83,9 @@ impl Report {
     }
 
     pub(crate) fn number(&mut self, name: &str, number: f64) {
-        println!("  {name:<28} {number:>9.0}");
-        self.0.insert(name.to_owned(), json!(number));
+        let digits = if number.abs() < 10.0 { 2 } else { 0 };
+        println!("  {name:<40} {number:>12.digits$}");
+        self.0.insert(name.to_owned(), json!(rounded(number)));
     }
 
     /// A figure that is to be at least so large.
@@ -124,8 +125,12 @@ impl Report {
     fn judge(&mut self, name: &str, found: f64, bound: &Value, met: bool) {
         println!("  {} {name}: {found:.2} {bound}", if met { "met   " } else { "MISSED" });
         let goals = self.0.entry("goals").or_insert_with(|| json!({}));
-        goals[name] = json!({ "found": (found * 1000.0).round() / 1000.0, "bound": bound, "met": met });
+        goals[name] = json!({ "found": rounded(found), "bound": bound, "met": met });
     }
+}
+
+fn rounded(number: f64) -> f64 {
+    (number * 1_000.0).round() / 1_000.0
 }
 
 /// The resident memory of this process in MiB: now (`VmRSS:`), or the most there ever was (`VmHWM:`).
