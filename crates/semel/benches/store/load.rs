@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use semel::error::Result;
 use semel::clock::{Clock, SystemClock};
+use semel::error::Result;
 use semel::id::{NodeId, RunId, WorkspaceId};
 use semel::rules::entry::{Class, Entry};
 use semel::rules::json::Payload;

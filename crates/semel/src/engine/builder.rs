@@ -38,7 +38,12 @@ pub struct Limits {
 impl Default for Limits {
     /// 4,096 driven and 16,384 resting runs, 64 MiB, ten seconds.
     fn default() -> Self {
-        Self { driven: 4096, resting: 16_384, resting_bytes: 64 * 1024 * 1024, lease: Duration::from_secs(10) }
+        Self {
+            driven: 4096,
+            resting: 16_384,
+            resting_bytes: 64 * 1024 * 1024,
+            lease: Duration::from_secs(10),
+        }
     }
 }
 
@@ -105,7 +110,10 @@ pub struct Builder {
 
 impl fmt::Debug for Builder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Builder").field("store", &self.store).field("limits", &self.limits).finish_non_exhaustive()
+        f.debug_struct("Builder")
+            .field("store", &self.store)
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
     }
 }
 
@@ -178,6 +186,7 @@ impl Builder {
         if let Some(wrong) = self.wrong {
             return Err(wrong);
         }
+        let owns_store = !matches!(self.store, Some(IntoStore::Open(_)));
         let store = match self.store {
             Some(IntoStore::Open(store)) => store,
             Some(IntoStore::Address(address)) => open_store(&address, self.clock.clone()).await?,
@@ -201,6 +210,7 @@ impl Builder {
             renew: Notify::new(),
             left: Notify::new(),
             stopping: AtomicBool::new(false),
+            owns_store,
             tasks: Mutex::default(),
         });
         let engine = Engine(Arc::new(Running { core: core.clone() }));

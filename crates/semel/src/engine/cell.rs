@@ -25,6 +25,7 @@ use crate::rules::entry::{Entry, Outcome};
 use crate::rules::key::{Label, Token};
 use crate::rules::ledger::{HookState, Ledger, Record};
 use crate::rules::path::{Path, Visit, Visits};
+use crate::rules::status::Status;
 use crate::sdk::fail::{Fail, Result, fatal};
 use crate::store::{Arrival, Claimed};
 
@@ -52,6 +53,7 @@ pub(crate) enum Over {
 
 /// What the rest of the engine wants of a driver.
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "orders do not exclude each other")]
 pub(crate) struct Orders {
     /// Something has arrived in the inbox.
     pub(super) look: bool,
@@ -103,6 +105,8 @@ pub(crate) struct State {
     unvisited: usize,
     pub(super) visits: Visits,
     parked: Vec<Parked>,
+    /// Those that wanted to go on while the run was not claimed.
+    early: Vec<Waker>,
     deferred: Vec<Deferred>,
     /// Up to which version everything is durable.
     durable: u64,
@@ -110,6 +114,8 @@ pub(crate) struct State {
     /// Labels whose body is being executed in this run, and who waits for it.
     pub(crate) onces: HashMap<(String, Label), Vec<Waker>>,
     over: Option<Over>,
+    /// Waits durably; whoever claims it next may be another engine.
+    resting: bool,
     listeners: Vec<Waker>,
 }
 
@@ -153,11 +159,13 @@ impl Cell {
             unvisited,
             visits: Visits::default(),
             parked: Vec::new(),
+            early: Vec::new(),
             deferred: Vec::new(),
             durable,
             barriers: Vec::new(),
             onces: HashMap::new(),
             over: None,
+            resting: false,
             listeners: Vec::new(),
         };
         state.take_in(arrivals);
@@ -197,9 +205,7 @@ impl Cell {
             true => state.visits.indexed(path),
             false => state.visits.once(path).map_err(fatal)?,
         };
-        if state.unvisited > 0
-            && state.ledger.record_at(&visit).is_some()
-            && !state.ledger.is_carried(&visit)
+        if state.unvisited > 0 && state.ledger.record_at(&visit).is_some() && !state.ledger.is_carried(&visit)
         {
             state.unvisited -= 1;
         }
@@ -222,6 +228,10 @@ impl Cell {
         let mut state = self.lock();
         if state.phase == Phase::Replaying && state.unvisited == 0 {
             state.go_live();
+        }
+        if state.phase == Phase::Live && !state.may_act() {
+            state.early.push(cx.waker().clone());
+            return Poll::Pending;
         }
         if state.phase == Phase::Live {
             return Poll::Ready(());
@@ -289,8 +299,9 @@ impl Cell {
         poll_fn(|cx| {
             let now = self.core.now();
             let mut state = self.lock();
-            if state.phase != Phase::Live {
-                // The engine stops; the wait goes on elsewhere.
+            if state.phase != Phase::Live || !state.may_act() {
+                // The engine stops and the wait goes on elsewhere; or the run rests, and is not claimed again yet.
+                state.early.push(cx.waker().clone());
                 return Poll::Pending;
             }
             if let Some(over) = check(&mut state, now) {
@@ -308,18 +319,29 @@ impl Cell {
         .await
     }
 
-    /// Waits until the run has left memory.
+    /// Waits until the run has left memory, or rests: then others may end it as well.
     pub(crate) async fn over(&self) -> Over {
         poll_fn(|cx| {
             let mut state = self.lock();
             if let Some(over) = &state.over {
                 return Poll::Ready(over.clone());
             }
+            if state.resting {
+                return Poll::Ready(Over::Gone);
+            }
             state.listeners.retain(|waker| !waker.will_wake(cx.waker()));
             state.listeners.push(cx.waker().clone());
             Poll::Pending
         })
         .await
+    }
+
+    pub(super) fn rest(&self) {
+        let mut state = self.lock();
+        state.resting = true;
+        let listeners = std::mem::take(&mut state.listeners);
+        drop(state);
+        listeners.into_iter().for_each(Waker::wake);
     }
 
     pub(super) fn set_over(&self, over: Over) {
@@ -380,6 +402,11 @@ impl State {
     /// The code does not fit the ledger. The first reason is the one that counts.
     pub(crate) fn diverge(&mut self, why: String) {
         self.diverged.get_or_insert(why);
+    }
+
+    /// Whether the workflow may do something now: the run is claimed, and its execution was not given up.
+    pub(super) fn may_act(&self) -> bool {
+        self.ledger.run().status() == Status::Running && !self.torn
     }
 
     fn go_live(&mut self) {
@@ -464,6 +491,8 @@ impl State {
             self.diverge(refused.to_string());
         }
         self.durable = self.ledger.run().state.version;
+        self.resting = false;
+        self.early.drain(..).for_each(Waker::wake);
         self.take_in(claimed.inbox);
     }
 
@@ -477,8 +506,11 @@ impl State {
             self.go_live();
         } else if self.diverged.is_none() {
             let missing = self.missing();
-            let asked: Vec<String> =
-                self.parked.iter().filter_map(|parked| parked.asks.as_ref().map(|v| format!("`{v}`"))).collect();
+            let asked: Vec<String> = self
+                .parked
+                .iter()
+                .filter_map(|parked| parked.asks.as_ref().map(|v| format!("`{v}`")))
+                .collect();
             let instead = match asked.as_slice() {
                 [] => "the code ends without it".to_owned(),
                 asked => format!("the code asks for {} instead", asked.join(", ")),
@@ -499,7 +531,8 @@ impl State {
     /// What is recorded and was not come by, in order of the paths.
     pub(super) fn missing(&self) -> Vec<Visit> {
         let missed = |visit: &&Visit| !self.visits.include(visit) && !self.ledger.is_carried(visit);
-        let mut missing: Vec<Visit> = self.ledger.records().map(|(visit, _)| visit).filter(missed).cloned().collect();
+        let mut missing: Vec<Visit> =
+            self.ledger.records().map(|(visit, _)| visit).filter(missed).cloned().collect();
         missing.sort();
         missing
     }

@@ -30,6 +30,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// A workflow under way.
 pub(crate) type Execution = Pin<Box<dyn Future<Output = Result<Payload, Fail>> + Send>>;
 
+/// Something that was asked of the store.
+type Asked<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
+
 /// What became of a driver's turn.
 enum Turn {
     /// The run waits durably, at this version.
@@ -41,7 +44,7 @@ enum Turn {
 /// A commit under way, with what is needed to send it again.
 struct Flight {
     commit: Commit,
-    answer: Pin<Box<dyn Future<Output = Result<Saved>> + Send>>,
+    answer: Asked<Saved>,
 }
 
 /// Drives one run.
@@ -51,7 +54,7 @@ pub(super) struct Driver {
     waker: Waker,
     execution: Option<Execution>,
     flight: Option<Flight>,
-    reading: Option<Pin<Box<dyn Future<Output = Result<Vec<Arrival>>> + Send>>>,
+    reading: Option<Asked<Vec<Arrival>>>,
     alarm: Option<(Time, Until)>,
 }
 
@@ -208,14 +211,15 @@ impl Driver {
             return;
         }
         let overdue = |limit: Time| limit <= self.core.now();
-        if self.cell.lock().ledger.deadline().is_some_and(overdue) {
-            // Nothing begins any more.
+        let state = self.cell.lock();
+        if !state.may_act() || state.ledger.deadline().is_some_and(overdue) {
+            // On its way to rest, where the next claim wakes it; or out of time, and nothing begins any more.
             return;
         }
+        drop(state);
         let Some(execution) = &mut self.execution else { return };
-        let polled = catch_unwind(AssertUnwindSafe(|| {
-            execution.as_mut().poll(&mut Context::from_waker(&self.waker))
-        }));
+        let polled =
+            catch_unwind(AssertUnwindSafe(|| execution.as_mut().poll(&mut Context::from_waker(&self.waker))));
         match polled {
             Ok(Poll::Pending) => {}
             Ok(Poll::Ready(result)) => self.end(result),
@@ -315,7 +319,7 @@ impl Driver {
             let Poll::Ready(answer) = flight.answer.as_mut().poll(cx) else { return None };
             let Flight { commit, .. } = self.flight.take().expect("just polled");
             match answer {
-                Ok(saved) => return self.saved(saved),
+                Ok(saved) => return self.saved(&saved),
                 Err(Error::Concurrency { .. }) => return Some(Turn::Over(Over::Gone)),
                 Err(error) => self.again(commit, error),
             }
@@ -323,7 +327,7 @@ impl Driver {
         None
     }
 
-    fn saved(&mut self, saved: Saved) -> Option<Turn> {
+    fn saved(&mut self, saved: &Saved) -> Option<Turn> {
         let mut state = self.cell.lock();
         state.saved(saved.version, &saved.settled);
         match state.ledger.run().status() {

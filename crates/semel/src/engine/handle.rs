@@ -5,6 +5,7 @@ use std::future::IntoFuture;
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -107,6 +108,24 @@ impl<Out> RunHandle<Out> {
         Ok(self.find().await?.0.status())
     }
 
+    /// Waits until it is in a state, or has ended in another.
+    pub async fn reached(&self, status: Status) -> Result<Status> {
+        let mut wakes = self.core().store.wakes();
+        let mut pause = Duration::from_millis(5);
+        loop {
+            let now = self.status().await?;
+            if now == status || now.is_terminal() {
+                return Ok(now);
+            }
+            // Not every change of state wakes somebody: it is also looked at again, less and less often.
+            let until = self.core().clock.until(self.core().clock.now().after(pause));
+            tokio::select! {
+                _ = wakes.recv() => {}
+                () = until => pause = (pause * 2).min(Duration::from_secs(1)),
+            }
+        }
+    }
+
     /// Its ledger.
     pub async fn ledger(&self) -> Result<Vec<Numbered>> {
         self.core().store.ledger(self.core().workspace, self.id, 1).await
@@ -121,7 +140,9 @@ impl<Out> RunHandle<Out> {
     pub async fn outcome(&self) -> Result<Outcome> {
         let mut here = self.cell.clone();
         loop {
-            if let Some(cell) = here.take().or_else(|| self.core().residents.get(self.id))
+            let driven =
+                || self.core().residents.get(self.id).filter(|cell| !self.core().residents.rests(cell));
+            if let Some(cell) = here.take().or_else(driven)
                 && let Over::Ended(outcome) = cell.over().await
             {
                 return Ok(outcome);
@@ -175,7 +196,12 @@ impl<Out> RunHandle<Out> {
     }
 
     /// The same, under a key of its own.
-    pub async fn fork_as(&self, key: Option<Key>, at: Option<u64>, lineage: Lineage) -> Result<RunHandle<Out>> {
+    pub async fn fork_as(
+        &self,
+        key: Option<Key>,
+        at: Option<u64>,
+        lineage: Lineage,
+    ) -> Result<RunHandle<Out>> {
         let run = RunId(self.core().clock.uuid());
         let forked = self.control(Action::Fork(Fork { run, key, at, lineage })).await?;
         Ok(RunHandle::of(self.engine.clone(), forked.run.id()))
@@ -217,7 +243,8 @@ impl<Out> RunHandle<Out> {
         // Whoever drives it now has lost it as soon as the store says so, and begins nothing more.
         let takes = !matches!(action, Action::RequestCancel { .. } | Action::Fork(_));
         let cell = self.core().residents.get(run).filter(|_| takes);
-        let controlled = self.core().store.control(Control { workspace, run, action, by, id, expected: None }).await?;
+        let controlled =
+            self.core().store.control(Control { workspace, run, action, by, id, expected: None }).await?;
         if let Some(cell) = cell.filter(|_| controlled.changed) {
             cell.order(|orders| orders.lost = true);
         }
@@ -233,7 +260,8 @@ impl<Out: DeserializeOwned> RunHandle<Out> {
             outcome => return Err(Error::Ended { run: self.id, outcome }),
         };
         value.read().map_err(|error| {
-            let json = InvalidJson::Refused(format!("the result of {} is not of this type: {error}", self.id));
+            let json =
+                InvalidJson::Refused(format!("the result of {} is not of this type: {error}", self.id));
             Error::Json(json)
         })
     }
@@ -257,11 +285,12 @@ impl Core {
             Some((_, Some(outcome))) => return Ok(Some(outcome)),
             Some((_, None)) => {}
         }
-        if self.residents.get(id).is_none() {
+        let here = self.residents.get(id).filter(|cell| !self.residents.rests(cell));
+        if here.is_none() {
             tokio::select! {
                 () = told => {}
                 // It may have come into this engine's memory, or its end may have been told to nobody.
-                () = self.clock.until(self.clock.now().after(std::time::Duration::from_secs(1))) => {}
+                () = self.clock.until(self.clock.now().after(Duration::from_secs(5))) => {}
             }
         }
         Ok(None)

@@ -36,6 +36,7 @@ use crate::clock::{Clock, Time};
 use crate::error::{Error, Result};
 use crate::id::{NodeId, RunId, WorkspaceId};
 use crate::rules::claim::Claim;
+use crate::rules::control::{Action, Control};
 use crate::rules::json::Payload;
 use crate::rules::key::Token;
 use crate::rules::ledger::Ledger;
@@ -85,6 +86,8 @@ pub(crate) struct Core {
     /// A run has left memory.
     left: Notify,
     stopping: AtomicBool,
+    /// Whether the store was opened by this engine, and is closed with it.
+    owns_store: bool,
     tasks: Mutex<JoinSet<()>>,
 }
 
@@ -99,6 +102,7 @@ impl Engine {
     }
 
     /// Starts a run, or finds the one that its key stands for. Say more about it, then await it.
+    #[expect(clippy::needless_pass_by_value, reason = "a workflow and its input are handed over")]
     pub fn start<W, In>(&self, workflow: W, input: In) -> Begin<W::Out>
     where
         W: Startable<In>,
@@ -138,6 +142,11 @@ impl Engine {
         DeliverTo::new(self.clone(), token.into(), Payload::of(&payload))
     }
 
+    /// What was given with [`Builder::state`].
+    pub fn state<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
+        self.core().state()
+    }
+
     /// The store, for what the engine does not show: lists, ledgers, receipts.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.core().store
@@ -148,7 +157,8 @@ impl Engine {
         self.core().workspace
     }
 
-    /// Stops: nothing new begins, what has begun has this long to end, everything is given back, and the store is closed.
+    /// Stops: nothing new begins, what has begun has this long to end, everything is given back, and the store is closed
+    /// if this engine has opened it.
     pub async fn shutdown(&self, grace: Duration) -> Result<()> {
         self.core().shutdown(grace).await
     }
@@ -185,8 +195,8 @@ impl Core {
 
     /// A random number below one.
     pub(crate) fn random(&self) -> f64 {
-        // The last 52 bits of an id are random, and fill a fraction.
-        (self.clock.uuid().as_u128() as u64 & ((1 << 52) - 1)) as f64 / (1u64 << 52) as f64
+        // The last 32 bits of an id are random.
+        f64::from(self.clock.uuid().as_u128() as u32) / (f64::from(u32::MAX) + 1.0)
     }
 
     fn is_stopping(&self) -> bool {
@@ -206,20 +216,23 @@ impl Core {
 
     /// Drives a run that was just claimed.
     fn take(self: &Arc<Self>, claimed: Claimed) {
+        let run = claimed.run.id();
         match claimed.entries {
             None => {
-                let run = claimed.run.clone();
-                if let Err(claimed) = self.residents.wake(claimed) {
+                let header = claimed.run.clone();
+                if let Err(claimed) = self.residents.wake(Box::new(claimed)) {
                     // It made room a moment ago: what it had in memory has to be read again.
                     let (core, inbox) = (self.clone(), claimed.inbox);
-                    self.spawn(async move { core.read_and_drive(run, inbox).await });
+                    self.spawn(async move { core.read_and_drive(header, inbox).await });
                 }
             }
             Some(entries) => match Ledger::read(claimed.run, entries) {
                 Ok(ledger) => drop(self.drive(ledger, claimed.inbox)),
                 Err(refused) => {
-                    tracing::error!(%refused, "a ledger cannot be read; its run is left alone");
+                    tracing::error!(%refused, %run, "a ledger cannot be read; its run is paused");
                     self.residents.free();
+                    let (core, by) = (self.clone(), format!("engine: {refused}"));
+                    self.spawn(async move { core.set_aside(run, by).await });
                 }
             },
         }
@@ -237,6 +250,16 @@ impl Core {
                     self.clock.until(self.clock.now().after(Duration::from_millis(100))).await;
                 }
             }
+        }
+    }
+
+    /// Pauses a run that this engine holds and cannot drive, so that somebody looks at it.
+    async fn set_aside(&self, run: RunId, by: String) {
+        let (workspace, action) = (self.workspace, Action::Pause);
+        let pause = Control { workspace, run, action, by, id: None, expected: None };
+        while let Err(error) = self.store.control(pause.clone()).await {
+            tracing::error!(%error, %run, "a run that cannot be driven cannot be paused; trying again");
+            self.clock.until(self.clock.now().after(Duration::from_secs(1))).await;
         }
     }
 
@@ -258,6 +281,7 @@ impl Core {
 
     /// A run waits durably and stays in memory as long as there is room.
     fn rests(&self, cell: &Arc<Cell>, version: u64, weight: usize) {
+        cell.rest();
         self.residents.rest(cell, version, weight, self.limits.resting_bytes, self.limits.resting);
         self.due.notify_one();
     }

@@ -72,9 +72,8 @@ impl Residents {
     /// Takes up to so many places for runs to be driven; gives how many.
     pub(super) fn reserve(&self, wanted: usize) -> usize {
         let granted = |taken: usize| wanted.min(self.places.saturating_sub(taken));
-        let before = self.taken.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |taken| {
-            Some(taken + granted(taken))
-        });
+        let before =
+            self.taken.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |taken| Some(taken + granted(taken)));
         before.map_or(0, granted)
     }
 
@@ -118,11 +117,11 @@ impl Residents {
     }
 
     /// Hands a claimed run to its driver; gives it back if that is no longer there.
-    pub(super) fn wake(&self, claimed: Claimed) -> Result<(), Claimed> {
+    pub(super) fn wake(&self, claimed: Box<Claimed>) -> Result<(), Box<Claimed>> {
         let mut tables = self.lock();
         match tables.drop_resting(claimed.run.num) {
             Some(cell) => {
-                cell.order(|orders| orders.claimed = Some(Box::new(claimed)));
+                cell.order(|orders| orders.claimed = Some(claimed));
                 Ok(())
             }
             None => Err(claimed),

@@ -18,6 +18,8 @@ use crate::store::{LeaseAct, Sweep, Wake};
 const AT_ONCE: usize = 256;
 /// How often an engine looks by itself, whatever it has heard.
 const FLOOR: Duration = Duration::from_secs(1);
+/// After so many sweeps every run that is driven here looks into its inbox, whatever was heard.
+const LOOK_EVERY: u64 = 10;
 /// How many runs a sweep handles at once.
 const SWEPT: usize = 1000;
 
@@ -65,6 +67,11 @@ impl Core {
                 Ok(Some(next_due)) => next_due,
                 // There may be more.
                 Ok(None) => continue,
+                Err(Error::Unknown(error)) => {
+                    tracing::warn!(%error, "it is unknown which runs were claimed");
+                    self.renounce().await;
+                    continue;
+                }
                 Err(error) => {
                     tracing::warn!(%error, "no runs can be claimed; trying again");
                     self.renew.notify_one();
@@ -114,19 +121,37 @@ impl Core {
                 Ok(until) => self.learn_time(before, until, ttl),
                 Err(Error::NodeLost(_)) => {
                     tracing::error!(%node, "the lease has ended; this engine goes on as another node");
-                    self.residents.lose_all();
-                    if let Err(error) = self.enter_as(NodeId(self.clock.uuid())).await {
-                        tracing::warn!(%error, "no new lease; trying again");
-                    }
-                    self.due.notify_one();
+                    self.renounce().await;
                 }
                 Err(error) => tracing::warn!(%error, "the lease cannot be renewed; trying again"),
             }
         }
     }
 
+    /// Goes on as another node, and gives up all that it held: whatever it may have claimed without knowing it is due for
+    /// everybody then.
+    pub(super) async fn renounce(&self) {
+        let before = self.node();
+        self.residents.lose_all();
+        while let Err(error) = self.enter_as(NodeId(self.clock.uuid())).await {
+            tracing::warn!(%error, "no new lease; trying again");
+            self.clock.until(self.clock.now().after(FLOOR / 10)).await;
+        }
+        if let Err(error) = self.lease(before, LeaseAct::Leave).await {
+            tracing::warn!(%error, node = %before, "a lease could not be given up; it ends by itself");
+        }
+        if let Err(error) = self.sweep().await {
+            tracing::warn!(%error, "a sweep failed; the next one is soon");
+        }
+        self.due.notify_one();
+    }
+
     async fn sweep_for_ever(self: Arc<Self>) {
-        loop {
+        for pass in 0u64.. {
+            if pass % LOOK_EVERY == LOOK_EVERY - 1 {
+                // A wake-up of another process may have been lost.
+                self.heed_everything();
+            }
             if let Err(error) = self.sweep().await {
                 tracing::warn!(%error, "a sweep failed; the next one is soon");
             }
@@ -163,6 +188,10 @@ impl Core {
             }
             Wake::Ended(run) => {
                 self.residents.ended(run);
+                if let Some(cell) = self.residents.get(run).filter(|cell| self.residents.rests(cell)) {
+                    // Others have ended it.
+                    cell.order(|orders| orders.evicted = true);
+                }
                 for kin in self.residents.kin(Kin::Run(run)) {
                     self.look(kin);
                 }
@@ -178,7 +207,9 @@ impl Core {
 
     fn heed_everything(&self) {
         for cell in self.residents.all() {
-            cell.order(|orders| orders.look = true);
+            if !self.residents.rests(&cell) {
+                cell.order(|orders| orders.look = true);
+            }
         }
         self.residents.all_ended();
         self.due.notify_one();
@@ -209,7 +240,10 @@ impl Core {
         }
         let left = self.lease(self.node(), LeaseAct::Leave).await;
         self.kill();
-        self.store.close().await.and(left.map(drop))
+        if self.owns_store {
+            self.store.close().await?;
+        }
+        left.map(drop)
     }
 
     async fn empty_before(&self, end: Time) -> bool {

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use serde::Serialize;
+use tokio::sync::oneshot;
 
 use super::cell::Cell;
 use super::{Core, Engine, RunHandle};
@@ -19,6 +20,10 @@ use crate::rules::run::Retention;
 use crate::rules::start::{Handover, Policy, Start};
 use crate::store::{Arrival, Started};
 use std::sync::Arc;
+
+/// How often a start is repeated whose answer was lost, and the time between.
+const TRIES: usize = 50;
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// A start that has not taken place yet. It does when it is awaited.
 #[must_use = "a start takes place when it is awaited"]
@@ -56,37 +61,58 @@ impl<Out> Begin<Out> {
 
     /// The key that stands for this request: the second start under it finds the run of the first.
     pub fn key(self, key: impl Into<String>) -> Self {
-        self.with(|start| Ok(start.key = Key::new(key)?))
+        self.with(|start| {
+            start.key = Key::new(key)?;
+            Ok(())
+        })
     }
 
     /// Where the key is unique: in the workspace, if nothing is said.
     pub fn scope(self, scope: KeyScope) -> Self {
-        self.with(|start| Ok(start.scope = scope))
+        self.with(|start| {
+            start.scope = scope;
+            Ok(())
+        })
     }
 
     /// What to do if the key is in use: to attach, if nothing is said.
     pub fn on_conflict(self, policy: Policy) -> Self {
-        self.with(|start| Ok(start.policy = policy))
+        self.with(|start| {
+            start.policy = policy;
+            Ok(())
+        })
     }
 
     /// How long history and key are remembered after the end.
     pub fn retention(self, retention: Retention) -> Self {
-        self.with(|start| Ok(start.retention = retention))
+        self.with(|start| {
+            start.retention = retention;
+            Ok(())
+        })
     }
 
     /// A JSON pointer into the input that does not count when two inputs are compared.
     pub fn ignoring(self, pointer: impl Into<String>) -> Self {
-        self.with(|start| Ok(start.excluded.push(pointer.into())))
+        self.with(|start| {
+            start.excluded.push(pointer.into());
+            Ok(())
+        })
     }
 
     /// Not before this much time has passed.
     pub fn delay(self, delay: Duration) -> Self {
-        self.with(|start| Ok(start.delay = delay))
+        self.with(|start| {
+            start.delay = delay;
+            Ok(())
+        })
     }
 
     /// If the run has not ended after this long, it is ended: `TIMED_OUT`.
     pub fn timeout(self, timeout: Duration) -> Self {
-        self.with(|start| Ok(start.timeout = Some(timeout)))
+        self.with(|start| {
+            start.timeout = Some(timeout);
+            Ok(())
+        })
     }
 
     /// Hands a payload over with the start, in one transaction: to the owner of the token if there is one, which is then
@@ -94,7 +120,8 @@ impl<Out> Begin<Out> {
     pub fn deliver<T: Serialize>(self, token: impl Into<String>, payload: T) -> Self {
         self.with(|start| {
             let (token, payload) = (Token::new(token)?, Payload::of(&payload)?);
-            Ok(start.deliver = Some(Handover { token, payload, id: None }))
+            start.deliver = Some(Handover { token, payload, id: None });
+            Ok(())
         })
     }
 
@@ -103,9 +130,10 @@ impl<Out> Begin<Out> {
         self.with(|start| {
             let id: Result<CallId, InvalidKey> = CallId::new(id);
             match &mut start.deliver {
-                Some(handover) => Ok(handover.id = Some(id?)),
-                None => Err(Error::Validation("`delivery_id` comes after `deliver`".to_owned())),
+                Some(handover) => handover.id = Some(id?),
+                None => return Err(Error::Validation("`delivery_id` comes after `deliver`".to_owned())),
             }
+            Ok(())
         })
     }
 }
@@ -116,7 +144,13 @@ impl<Out: Send + 'static> IntoFuture for Begin<Out> {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let (started, cell) = self.engine.core().start(self.start?).await?;
+            let (core, start) = (self.engine.core().clone(), self.start?);
+            let (reply, answer) = oneshot::channel();
+            // Apart from the caller: if that goes away in the middle, the run that comes with its claim is driven all
+            // the same.
+            self.engine.core().spawn(async move { drop(reply.send(core.start(start).await)) });
+            let stopped = |_| Error::Unavailable("the engine has stopped".into());
+            let (started, cell) = answer.await.map_err(stopped)??;
             Ok(RunHandle::started(self.engine, started, cell))
         })
     }
@@ -132,10 +166,11 @@ impl Core {
         let place = here.then(|| Place(self));
         start.claim = here.then(|| self.node());
         let (claim, handover) = (start.claim, start.deliver.clone());
-        let started = self.store.start(start).await?;
+        let started = self.start_for_certain(start).await?;
         let mine = started.created() && claim.is_some() && started.run.state.node == claim;
         // A repeated request may find the run it made long ago: then its entries are not those of a fresh run.
-        let fresh = started.entries.len() as u64 == started.run.state.version && started.run.state.version == 2;
+        let fresh =
+            started.entries.len() as u64 == started.run.state.version && started.run.state.version == 2;
         if !mine || !fresh || self.residents.get(started.run.id()).is_some() {
             return Ok((started, None));
         }
@@ -152,6 +187,24 @@ impl Core {
         // It is the driver's to give back now.
         std::mem::forget(place);
         Ok((started, Some(cell)))
+    }
+}
+
+impl Core {
+    /// A start whose answer is lost is repeated until it is known: the run may be there, with this engine's claim on it.
+    async fn start_for_certain(&self, start: Start) -> Result<Started> {
+        for _ in 0..TRIES {
+            match self.store.start(start.clone()).await {
+                Err(Error::Unknown(error)) => {
+                    tracing::warn!(%error, run = %start.run, "it is unknown whether a run was started; asking again");
+                    self.clock.until(self.clock.now().after(PAUSE)).await;
+                }
+                answer => return answer,
+            }
+        }
+        // Nobody may be left to drive what this node has claimed.
+        self.renounce().await;
+        Err(Error::Unknown("the store has not told whether a run was started".into()))
     }
 }
 

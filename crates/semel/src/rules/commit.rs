@@ -144,6 +144,28 @@ impl Commit {
     }
 }
 
+/// The commit of a step, without all that is empty in it: what waits by the thousand is kept small.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    pub(crate) num: i64,
+    pub(crate) run: RunId,
+    pub(crate) expected: u64,
+    pub(crate) count: u64,
+    pub(crate) text: String,
+}
+
+impl Commit {
+    /// The commit of a step as such; any other is given back.
+    pub(crate) fn into_progress(self) -> Result<Progress, Self> {
+        if !self.is_progress() {
+            return Err(self);
+        }
+        let Self { num, run, expected, count, content, .. } = self;
+        let Content::Ready(text) = content else { unreachable!("the commit of a step is plain") };
+        Ok(Progress { num, run, expected, count, text })
+    }
+}
+
 /// What the store says of a commit that took place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Saved {

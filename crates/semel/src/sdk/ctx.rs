@@ -143,20 +143,20 @@ impl Ctx {
     }
 
     /// Waits this long. The run needs no memory meanwhile.
-    pub fn sleep<'a>(&'a self, name: impl Into<String>, time: Duration) -> Doing<'a, ()> {
+    pub fn sleep(&self, name: impl Into<String>, time: Duration) -> Doing<'_, ()> {
         let name = name.into();
         Doing::new(async move { self.timer(&name, |now| now.after(time)).await })
     }
 
     /// Waits until it is this time.
-    pub fn sleep_until<'a>(&'a self, name: impl Into<String>, at: Time) -> Doing<'a, ()> {
+    pub fn sleep_until(&self, name: impl Into<String>, at: Time) -> Doing<'_, ()> {
         let name = name.into();
         Doing::new(async move { self.timer(&name, |_| at).await })
     }
 
     async fn timer(&self, name: &str, at: impl FnOnce(Time) -> Time + Send) -> Result<()> {
         let timer = self.visit(name, None, false)?;
-        if self.fired(&timer)? {
+        if self.fired(&timer) {
             return Ok(());
         }
         let at = self.set_timer(&timer, at).await?;
@@ -166,21 +166,25 @@ impl Ctx {
         self.cell.wait(&timer, self.shielded, (None, Some(at)), fired).await
     }
 
-    /// Whether a timer has fired; an error if something else stands there.
-    pub(crate) fn fired(&self, timer: &Visit) -> Result<bool> {
+    /// Whether a timer has fired.
+    pub(crate) fn fired(&self, timer: &Visit) -> bool {
         let mut state = self.cell.lock();
         match state.ledger.record_at(timer) {
-            None => Ok(false),
-            Some(Record::Timer { fired, .. }) => Ok(*fired),
+            None => false,
+            Some(Record::Timer { fired, .. }) => *fired,
             Some(_) => {
                 state.diverge(format!("`{timer}` is a timer in the code, but not in the ledger"));
-                Ok(false)
+                false
             }
         }
     }
 
     /// Sets a timer unless it runs already; gives its time.
-    pub(crate) async fn set_timer(&self, timer: &Visit, at: impl FnOnce(Time) -> Time + Send) -> Result<Time> {
+    pub(crate) async fn set_timer(
+        &self,
+        timer: &Visit,
+        at: impl FnOnce(Time) -> Time + Send,
+    ) -> Result<Time> {
         if let Some(Record::Timer { at, .. }) = self.cell.lock().ledger.record_at(timer) {
             return Ok(*at);
         }
@@ -198,6 +202,7 @@ impl Ctx {
     }
 
     /// Starts another run, and belongs to it: it hears of its end, and tells it of its own cancel.
+    #[expect(clippy::needless_pass_by_value, reason = "a workflow and its input are handed over")]
     pub fn child<W, In>(&self, workflow: W, input: In) -> ChildBegin<'_, W::Out>
     where
         W: Startable<In>,
@@ -282,7 +287,9 @@ impl Ctx {
     /// Visits a name given by the user.
     pub(crate) fn visit(&self, name: &str, key: Option<&str>, indexed: bool) -> Result<Visit> {
         if name.starts_with('@') {
-            return Err(fatal(format_args!("{name:?} begins with @, which is for Semel's own names; choose another")));
+            return Err(fatal(format_args!(
+                "{name:?} begins with @, which is for Semel's own names; choose another"
+            )));
         }
         self.visit_any(name, key, indexed)
     }

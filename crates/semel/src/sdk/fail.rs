@@ -109,12 +109,7 @@ impl<E: std::error::Error + Send + Sync + 'static> From<E> for Fail {
             message.push_str(&cause.to_string());
             source = cause.source();
         }
-        Self {
-            kind: FailureKind::Retryable,
-            retry_after: None,
-            message,
-            source: Some(Box::new(error)),
-        }
+        Self { kind: FailureKind::Retryable, retry_after: None, message, source: Some(Box::new(error)) }
     }
 }
 
@@ -134,11 +129,7 @@ impl<T, E: Into<Fail>> FailExt<T> for std::result::Result<T, E> {
     }
 
     fn retry_after(self, pause: Duration) -> Result<T> {
-        self.map_err(|error| Fail {
-            kind: FailureKind::Retryable,
-            retry_after: Some(pause),
-            ..error.into()
-        })
+        self.map_err(|error| Fail { kind: FailureKind::Retryable, retry_after: Some(pause), ..error.into() })
     }
 
     fn uncertain(self) -> Result<T> {

@@ -85,9 +85,9 @@ impl<T: DeserializeOwned> Hook<T> {
         let (visit, token) = self.place()?;
         match self.owner(&visit).await {
             None => Ok((visit, token)),
-            Some(owner) => {
-                Err(fatal(format_args!("the token {token} is owned by {owner}: ask `conflict()` before you wait")))
-            }
+            Some(owner) => Err(fatal(format_args!(
+                "the token {token} is owned by {owner}: ask `conflict()` before you wait"
+            ))),
         }
     }
 
@@ -125,7 +125,7 @@ impl<T: DeserializeOwned> Hook<T> {
             let (visit, token) = self.owned().await?;
             let name = crate::rules::path::Name::new("timeout").map_err(fatal)?;
             let timer = self.ctx.cell.visit(visit_scope(&visit)?.join(&name).map_err(fatal)?, true)?;
-            if self.ctx.fired(&timer)? {
+            if self.ctx.fired(&timer) {
                 return Ok(None);
             }
             if let Some(payload) = self.recorded(&visit) {
@@ -153,6 +153,7 @@ impl<T: DeserializeOwned> Hook<T> {
 
     /// The next payload, for loops: `while let Some(payload) = hook.next().await?`. Gives nothing when the run was asked
     /// to end.
+    #[expect(clippy::should_implement_trait, reason = "an async `next`, as streams have it")]
     pub fn next(&mut self) -> Doing<'_, Option<T>> {
         Doing::new(async move {
             match self.recv().await {

@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 use super::ctx::{Boxed, Ctx, read};
 use super::fail::{Fail, Result, fatal};
 use super::step::contained;
+use crate::engine::cell::Orders;
 use crate::engine::inbox::On;
 use crate::engine::residents::Kin;
 use crate::error::Error;
@@ -104,14 +105,14 @@ async fn run<T: Serialize + DeserializeOwned + Send>(mut once: RunOnce<'_, T>) -
             return read(&label, value);
         }
         let Some(_turn) = Turn::take(once.ctx, &place).await else { continue };
-        let _active = cell.begin(&asks, once.ctx.shielded).await?;
+        let active = cell.begin(&asks, once.ctx.shielded).await?;
         let value = match &scope {
             None => contained(once.ctx, once.timeout, (once.body)()).await.and_then(|value| kept(&value))?,
             Some(scope) => match ask(once.ctx, scope, &label, Ask::Claim).await? {
                 OnceAnswer::Settled(value) => value,
                 OnceAnswer::Mine(fence) => make(&mut once, scope, &label, fence).await?,
                 OnceAnswer::InFlight(_) => {
-                    drop(_active);
+                    drop(active);
                     wait(once.ctx, &asks, &place).await?;
                     continue;
                 }
@@ -119,6 +120,7 @@ async fn run<T: Serialize + DeserializeOwned + Send>(mut once: RunOnce<'_, T>) -
             },
         };
         cell.record(Entry::Once { label: place.1.clone(), scope: place.0.clone(), value });
+        drop(active);
     }
 }
 
@@ -188,7 +190,7 @@ async fn ask(ctx: &Ctx, scope: &OnceScope, label: &Label, ask: Ask) -> Result<On
 async fn wait(ctx: &Ctx, asks: &Visit, place: &(String, Label)) -> Result<()> {
     let _related = ctx.cell.core.residents.relate(ctx.cell.id, Kin::Once);
     // It may have been settled before this run was among those that are told.
-    ctx.cell.order(|orders| orders.look_now());
+    ctx.cell.order(Orders::look_now);
     let on = On::Once(place.0.clone(), place.1.clone());
     ctx.cell
         .wait(asks, ctx.shielded, (Some(on), None), |state, _| {

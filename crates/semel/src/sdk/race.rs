@@ -50,8 +50,7 @@ where
         return Err(fatal(format_args!("the race {at} has nobody in it")));
     }
     let recorded = winner(ctx, &at)?;
-    let mut all: Vec<(Pin<Box<F>>, Option<F::Output>)> =
-        all.into_iter().map(|future| (Box::pin(future), None)).collect();
+    let mut all: Vec<_> = all.into_iter().map(|future| (Box::pin(future), None)).collect();
     let won = poll_fn(|cx| {
         for (future, output) in &mut all {
             poll_into(future.as_mut(), output, cx);
@@ -65,7 +64,11 @@ where
     output.map(|output| (won, output)).ok_or_else(|| fatal("the recorded winner of a race has no result"))
 }
 
-fn poll_into<F: Future>(future: Pin<&mut F>, output: &mut Option<F::Output>, cx: &mut std::task::Context<'_>) {
+fn poll_into<F: Future>(
+    future: Pin<&mut F>,
+    output: &mut Option<F::Output>,
+    cx: &mut std::task::Context<'_>,
+) {
     if output.is_none()
         && let Poll::Ready(ready) = future.poll(cx)
     {

@@ -178,7 +178,9 @@ where
             At::Hidden(number, class) => {
                 let _active = step.ctx.cell.begin(&visit, true).await?;
                 match step::after_crash(class) {
-                    AfterCrash::RunAgain => try_once(&step, &visit, number + 1, &mut body, &mut look_up).await,
+                    AfterCrash::RunAgain => {
+                        try_once(&step, &visit, number + 1, &mut body, &mut look_up).await;
+                    }
                     AfterCrash::Ask => ask(&step, &visit, number, &mut look_up, None).await,
                     AfterCrash::Doubt => doubt(&step, &visit, "its end was hidden by a crash"),
                 }
@@ -186,7 +188,10 @@ where
             At::Next(number, at) => {
                 if let Some(at) = at {
                     let wait = (None, Some(at));
-                    step.ctx.cell.wait(&visit, step.ctx.shielded, wait, |_, now| (now >= at).then_some(())).await?;
+                    step.ctx
+                        .cell
+                        .wait(&visit, step.ctx.shielded, wait, |_, now| (now >= at).then_some(()))
+                        .await?;
                 }
                 let _active = step.ctx.cell.begin(&visit, step.ctx.shielded).await?;
                 try_once(&step, &visit, number, &mut body, &mut look_up).await;
@@ -227,7 +232,13 @@ async fn try_once<'a, T, B, Fut>(
 }
 
 /// Records the end of a try. `started` is its beginning, if that is not recorded yet.
-pub(crate) fn finish(step: &Step, visit: &Visit, number: u32, started: Option<Entry>, result: Result<Payload>) {
+pub(crate) fn finish(
+    step: &Step,
+    visit: &Visit,
+    number: u32,
+    started: Option<Entry>,
+    result: Result<Payload>,
+) {
     let cell = &step.ctx.cell;
     let ended = match result {
         Ok(value) => Entry::StepCompleted { step: visit.clone(), value },
@@ -251,7 +262,8 @@ pub(crate) fn finish(step: &Step, visit: &Visit, number: u32, started: Option<En
 
 /// What follows a failed try.
 fn next(step: &Step, number: u32, fail: &Fail) -> Next {
-    let certain = matches!(fail.kind, FailureKind::Fatal | FailureKind::Cancelled) || fail.retry_after.is_some();
+    let certain =
+        matches!(fail.kind, FailureKind::Fatal | FailureKind::Cancelled) || fail.retry_after.is_some();
     if step.class == Class::AtMostOnce && !certain {
         // It may have taken place before it failed, and must not take place twice.
         return Next::Doubt;
@@ -306,7 +318,10 @@ pub(crate) async fn contained<T>(
         Ok(Poll::Pending) => match limit.as_mut().map(|limit| limit.as_mut().poll(cx)) {
             Some(Poll::Ready(())) => {
                 let after = timeout.unwrap_or_default();
-                Poll::Ready(Err(Fail::new(FailureKind::Timeout, format_args!("it took longer than {after:?}"))))
+                Poll::Ready(Err(Fail::new(
+                    FailureKind::Timeout,
+                    format_args!("it took longer than {after:?}"),
+                )))
             }
             _ => Poll::Pending,
         },

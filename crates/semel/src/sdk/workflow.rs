@@ -146,7 +146,8 @@ impl Registry {
             let workflow = workflow.clone();
             Box::pin(async move {
                 let input = input.read::<In>();
-                let input = input.map_err(|e| fatal(format_args!("the input does not fit the workflow: {e}")))?;
+                let input =
+                    input.map_err(|e| fatal(format_args!("the input does not fit the workflow: {e}")))?;
                 let output = workflow.call(ctx, input).await?;
                 Payload::of(&output).map_err(|e| fatal(format_args!("the result cannot be kept: {e}")))
             })
@@ -155,7 +156,9 @@ impl Registry {
         let registered = Registered(code);
         versions.last = Some(registered.clone());
         if versions.all.insert(version.clone(), registered).is_some() {
-            return Err(Error::Validation(format!("version {version} of the workflow {name} is registered twice")));
+            return Err(Error::Validation(format!(
+                "version {version} of the workflow {name} is registered twice"
+            )));
         }
         self.by_type.insert(TypeId::of::<W>(), (name, version));
         Ok(())

@@ -105,22 +105,25 @@ fn tell_of_start(wakes: &Wakes, started: &Started) {
     }
 }
 
-async fn commit<B: Backend>(store: &B, commit: Commit) -> Result<Saved> {
+fn commit<B: Backend>(store: &B, commit: Commit) -> impl Future<Output = Result<Saved>> + Send {
     let (num, expected) = (commit.num, commit.expected);
     let (run, ends) = (commit.run, commit.outcome.is_some());
     // A child may have been started, or a parent may be due.
     let dues = !commit.is_plain() || (ends && commit.has_parent);
-    let saved = store.commit_run(commit).await;
-    if saved.is_ok() && ends {
-        Backend::wakes(store).tell(Wake::Ended(run));
+    let saving = store.commit_run(commit);
+    async move {
+        let saved = saving.await;
+        if saved.is_ok() && ends {
+            Backend::wakes(store).tell(Wake::Ended(run));
+        }
+        if saved.is_ok() && dues {
+            Backend::wakes(store).tell(Wake::Due);
+        }
+        if matches!(saved, Err(Error::Concurrency { .. })) {
+            absorb(store, num, ReceiptKind::Result, format!("commit at version {expected}"));
+        }
+        saved
     }
-    if saved.is_ok() && dues {
-        Backend::wakes(store).tell(Wake::Due);
-    }
-    if matches!(saved, Err(Error::Concurrency { .. })) {
-        absorb(store, num, ReceiptKind::Result, format!("commit at version {expected}"));
-    }
-    saved
 }
 
 async fn deliver<B: Backend>(store: &B, deliver: Deliver) -> Result<Delivered> {

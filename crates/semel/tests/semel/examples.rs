@@ -4,42 +4,95 @@ use std::process::Command;
 
 use libtest_mimic::{Failed, Trial};
 
+/// An example, what it shows, and pieces of what it prints, in their order.
+type Example = (&'static str, &'static str, &'static [&'static str]);
+
+const EXAMPLES: &[Example] = &[
+    (
+        "hello",
+        "starts_one_run_for_two_requests",
+        &["first start   Some(Created)", "same run      true", "result        Hello, world!", "KEY_REUSED", "/input"],
+    ),
+    ("charge_once", "charges_once_over_three_attempts", &["attempt 3", "charges made  1"]),
+    (
+        "reconcile",
+        "asks_the_provider_and_then_a_person",
+        &["found: Dear A", "stepInDoubt", "paused", "resolved      seen on the tray", "printed       2"],
+    ),
+    (
+        "approval",
+        "waits_over_a_restart",
+        &["please answer order:7", "delivered to  true", "\"approved by Ada\"", "token free    true"],
+    ),
+    (
+        "duplicates",
+        "has_five_ways",
+        &[
+            "reject        true",
+            "the owner is WAITING",
+            "forward       0",
+            "owner         5",
+            "adopt         5",
+            "superseded    CANCELLED",
+            "policy        Some(Superseded), the first is CANCELLED",
+            "start+deliver",
+        ],
+    ),
+    ("fan_out", "joins_scopes_and_races", &["3 cities, 220 and 220, quick true"]),
+    ("children", "starts_each_child_once", &["total 1200", "child price-of[ink]", "child price-of[broken]"]),
+    (
+        "saga",
+        "cleans_up_after_failure_and_cancel",
+        &[
+            "book[balloon]: no balloons today",
+            "left       []",
+            "booked     [\"hotel\", \"train\"]",
+            "was cancelled: the customer thought again",
+            "left       []",
+            "paid       1 part",
+        ],
+    ),
+];
+
 pub(crate) fn trials() -> Vec<Trial> {
-    vec![Trial::test("examples::hello_creates_one_run_and_charges_once", hello)]
+    let trial = |(name, shows, prints): &'static Example| {
+        Trial::test(format!("examples::{name}_{shows}"), move || {
+            said_in_order(&output(name, &[])?, prints);
+            Ok(())
+        })
+    };
+    let mut trials: Vec<Trial> = EXAMPLES.iter().map(trial).collect();
+    #[cfg(feature = "postgres")]
+    trials.push(Trial::test("examples::several_engines_finish_what_one_had_begun", several_engines));
+    trials
 }
 
 /// The output of an example. Cargo builds it beside this program.
-fn output(name: &str) -> Result<String, Failed> {
+fn output(name: &str, env: &[(&str, String)]) -> Result<String, Failed> {
     let this = std::env::current_exe()?;
     let built = this.parent().and_then(|deps| deps.parent()).ok_or("a target folder")?;
     let program = built.join("examples").join(name);
     if !program.exists() {
         return Err("the example is not built: run `cargo test` without `--test`, which builds it".into());
     }
-    let ended = Command::new(program).output()?;
+    let ended = Command::new(program).envs(env.iter().map(|(name, value)| (name, value))).output()?;
     assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
     Ok(String::from_utf8(ended.stdout)?)
 }
 
-fn hello() -> Result<(), Failed> {
-    let said = output("hello")?;
-    let lines: Vec<&str> = said.lines().collect();
-    for (line, begins) in [
-        "first start   Created",
-        "second start  Attached",
-        "other amount  KEY_REUSED",
-        "effect key    e1",
-        "owner  commit version 6",
-        "zombie commit CONCURRENCY_ERROR",
-        "absorbed      1 Start",
-        "absorbed      1 Result",
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        let found = lines.get(line).copied().unwrap_or_default();
-        assert!(found.starts_with(begins), "{begins:?} expected, found {found:?}");
+fn said_in_order(said: &str, pieces: &[&str]) {
+    let mut rest = said;
+    for piece in pieces {
+        let Some(at) = rest.find(piece) else { panic!("{piece:?} expected in order, said was:\n{said}") };
+        rest = &rest[at + piece.len()..];
     }
-    assert!(lines[2].contains("/input/cents"), "the answer names what differs");
+}
+
+#[cfg(feature = "postgres")]
+fn several_engines() -> Result<(), Failed> {
+    let url = std::env::var("SEMEL_TEST_POSTGRES")?;
+    let said = output("several_engines", &[("DATABASE_URL", url)])?;
+    // 15 times the sum of 0 to 19.
+    said_in_order(&said, &["sum of all    2850", "engines       2"]);
     Ok(())
 }

@@ -45,7 +45,10 @@ pub(crate) fn run<T>(future: impl Future<Output = Result<T, Failed>>) -> Result<
 }
 
 /// A store in a fresh folder, with faults for its next commits (`None` is no fault).
-async fn store(folder: &tempfile::TempDir, faults: Vec<Option<CommitFault>>) -> semel::error::Result<SqliteStore> {
+async fn store(
+    folder: &tempfile::TempDir,
+    faults: Vec<Option<CommitFault>>,
+) -> semel::error::Result<SqliteStore> {
     let faults = Mutex::new(VecDeque::from(faults));
     let mut options = SqliteOptions::new(folder.path().join("semel.db"));
     options.commit_fault =
@@ -53,7 +56,11 @@ async fn store(folder: &tempfile::TempDir, faults: Vec<Option<CommitFault>>) -> 
     SqliteStore::open(options).await
 }
 
-pub(crate) async fn start(store: &dyn Store, key: &str, node: Option<NodeId>) -> semel::error::Result<Started> {
+pub(crate) async fn start(
+    store: &dyn Store,
+    key: &str,
+    node: Option<NodeId>,
+) -> semel::error::Result<Started> {
     let (clock, input) = (SystemClock::new(), Payload::parse("{}")?);
     let mut start = Start::new(
         WorkspaceId::DEFAULT,
@@ -155,8 +162,9 @@ fn forgotten_mark() -> Test {
         ledger.record(Entry::Completed { value: Payload::null() })?;
         let commit = ledger.commit().ok_or("an entry")?;
         at_commit.try_iter().for_each(drop);
-        let spawn =
-            |asked: std::pin::Pin<Box<dyn Future<Output = semel::error::Result<()>> + Send>>| tokio::spawn(asked);
+        let spawn = |asked: std::pin::Pin<Box<dyn Future<Output = semel::error::Result<()>> + Send>>| {
+            tokio::spawn(asked)
+        };
         let (one, two, three) = (store.clone(), store.clone(), store.clone());
         let first = spawn(Box::pin(async move { one.lease(lease).await.map(drop) }));
         tokio::task::yield_now().await;

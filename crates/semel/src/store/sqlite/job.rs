@@ -7,7 +7,7 @@ use tokio::sync::{oneshot, watch};
 
 use super::tx::SqliteTx;
 use crate::error::{Error, Result, Source};
-use crate::rules::commit::{Commit, Saved};
+use crate::rules::commit::{Progress, Saved};
 use crate::store::tx::{Verb, now_or_never};
 
 /// How many jobs one transaction takes at most: enough to share an fsync among all of a large process's runs, few enough
@@ -35,9 +35,16 @@ pub(super) enum Work {
 
 /// The commit of a step: the same as a job of its verb, without the detours.
 pub(super) struct Step {
-    pub(super) commit: Commit,
+    pub(super) progress: Progress,
     pub(super) saved: bool,
-    reply: oneshot::Sender<Result<Saved>>,
+    reply: oneshot::Sender<Stepped>,
+}
+
+/// What became of a step. Thousands of these wait at a time, so the error that never comes takes no room in them.
+enum Stepped {
+    Saved,
+    Lost,
+    Failed(Box<Error>),
 }
 
 impl Work {
@@ -45,11 +52,8 @@ impl Work {
     pub(super) fn answer(self) {
         match self {
             Self::Verb(job) => job.answer(),
-            Self::Step(Step { commit, saved, reply }) => {
-                let version = commit.expected() + commit.count();
-                let answer =
-                    if saved { Ok(Saved { version, settled: Vec::new() }) } else { Err(commit.lost()) };
-                drop(reply.send(answer));
+            Self::Step(Step { saved, reply, .. }) => {
+                drop(reply.send(if saved { Stepped::Saved } else { Stepped::Lost }));
             }
         }
     }
@@ -58,7 +62,7 @@ impl Work {
     pub(super) fn fail(self, error: Error) {
         match self {
             Self::Verb(job) => job.fail(error),
-            Self::Step(step) => drop(step.reply.send(Err(error))),
+            Self::Step(step) => drop(step.reply.send(Stepped::Failed(Box::new(error)))),
         }
     }
 }
@@ -134,24 +138,30 @@ impl Queue {
     /// Sends a verb and waits for its answer.
     pub(super) async fn ask<V: Verb>(&self, verb: V) -> Result<V::Answer> {
         let lost = if V::READS { Error::Unavailable } else { Error::Unknown };
-        self.send(|reply| Work::Verb(Box::new(VerbJob { verb, answer: None, reply })), lost).await
+        self.send(|reply| Work::Verb(Box::new(VerbJob { verb, answer: None, reply })), lost).await?
     }
 
     /// Sends the commit of a step and waits for its answer.
-    pub(super) async fn step(&self, commit: Commit) -> Result<Saved> {
-        self.send(|reply| Work::Step(Step { commit, saved: false, reply }), Error::Unknown).await
+    pub(super) async fn step(&self, progress: Progress) -> Result<Saved> {
+        let Progress { run, expected, count, .. } = progress;
+        let work = |reply| Work::Step(Step { progress, saved: false, reply });
+        match self.send(work, Error::Unknown).await? {
+            Stepped::Saved => Ok(Saved { version: expected + count, settled: Vec::new() }),
+            Stepped::Lost => Err(Error::Concurrency { run, expected }),
+            Stepped::Failed(error) => Err(*error),
+        }
     }
 
     /// What the thread has taken it answers, unless it dies: then `lost` says what is known.
     async fn send<T>(
         &self,
-        work: impl FnOnce(oneshot::Sender<Result<T>>) -> Work,
+        work: impl FnOnce(oneshot::Sender<T>) -> Work,
         lost: fn(Source) -> Error,
     ) -> Result<T> {
         let (reply, answer) = oneshot::channel();
         let closed = || Error::Unavailable("the store is closed".into());
         self.jobs.send(work(reply)).map_err(|_| closed())?;
-        answer.await.map_err(|_| lost("the store's thread has died".into()))?
+        answer.await.map_err(|_| lost("the store's thread has died".into()))
     }
 
     /// Lets the thread finish what it has, and waits until it is gone.

@@ -109,8 +109,16 @@ impl Backend for SqliteStore {
         queue.ask(verb).await
     }
 
-    async fn commit_run(&self, commit: Commit) -> Result<Saved> {
-        if commit.is_progress() { self.0.writes.step(commit).await } else { self.0.writes.ask(commit).await }
+    fn commit_run(&self, commit: Commit) -> impl Future<Output = Result<Saved>> + Send {
+        let writes = &self.0.writes;
+        // Told apart here and not inside: a future has room for all that it may have to carry, in each of its layers.
+        let asked = commit.into_progress().map_err(|commit| Box::pin(writes.ask(commit)));
+        async move {
+            match asked {
+                Ok(progress) => writes.step(progress).await,
+                Err(verb) => verb.await,
+            }
+        }
     }
 
     async fn stop(&self) -> Result<()> {

@@ -1,9 +1,10 @@
-//! The commits of steps: two prepared statements each, held for a whole batch.
+//! The commits of steps: prepared statements, held for a whole batch.
 //!
 //! This is the one thing that happens hundreds of thousands of times a second, so it goes around the verb that does the
 //! same ([`Commit`]'s, through [`Tx::advance`](crate::store::tx::Tx::advance)) and does nothing else.
 
 use std::collections::HashMap;
+use std::sync::LazyLock;
 
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
@@ -45,29 +46,77 @@ pub(super) struct Entries<'a> {
     pub(super) text: &'a str,
 }
 
-/// The statements. None of them touches an index or can fail half-way: SQLite then keeps no copy of the pages it changes.
-pub(super) struct Steps<'c> {
+/// The statements. None of them touches an index, and none is to be taken back half-way: SQLite then keeps no copy of the
+/// pages it changes.
+pub(super) struct Steps<'c, 'a> {
     last: CachedStatement<'c>,
     update: CachedStatement<'c>,
     insert: CachedStatement<'c>,
+    insert_rows: CachedStatement<'c>,
+    /// Rows of the ledger whose heads have been moved on, and that are still to be written.
+    rows: Vec<NewRow<'a>>,
 }
 
-impl<'c> Steps<'c> {
+/// A row for the ledger.
+struct NewRow<'a> {
+    row: i64,
+    prev: Option<i64>,
+    num: i64,
+    seq: u64,
+    at: Time,
+    text: &'a str,
+}
+
+/// So many rows one statement inserts: to begin it, to find the end of the ledger and to end it takes longer than the row.
+const ROWS: usize = 16;
+
+static INSERT: LazyLock<String> = LazyLock::new(|| insert(1));
+static INSERT_ROWS: LazyLock<String> = LazyLock::new(|| insert(ROWS));
+
+/// `OR FAIL`: otherwise SQLite would keep copies of the pages, to take back the rows before one that fails. Here a statement
+/// that fails is the end of its transaction.
+fn insert(rows: usize) -> String {
+    let values = vec!["(?, ?, ?, ?, ?, ?)"; rows].join(", ");
+    format!("INSERT OR FAIL INTO ledger (num, prev, run, seq, at, entries) VALUES {values}")
+}
+
+impl<'c, 'a> Steps<'c, 'a> {
     pub(super) fn prepare(conn: &'c Connection) -> Result<Self> {
-        let statement = |sql| conn.prepare_cached(sql).map_err(failed);
+        let statement = |sql: &str| conn.prepare_cached(sql).map_err(failed);
         Ok(Self {
             last: statement("SELECT last FROM heads WHERE num = ? AND version = ?")?,
             update: statement(
                 "UPDATE heads SET version = ?3, last = ?4, stalls = 0 WHERE num = ?1 AND version = ?2 AND running",
             )?,
-            insert: statement(
-                "INSERT INTO ledger (num, prev, run, seq, at, entries) VALUES (?, ?, ?, ?, ?, ?)",
-            )?,
+            insert: statement(&INSERT)?,
+            insert_rows: statement(&INSERT_ROWS)?,
+            rows: Vec::with_capacity(ROWS),
         })
     }
 
-    /// Appends entries as ledger row `row` if the run is running and at the expected version. Whether it did.
-    pub(super) fn advance(&mut self, heads: &mut Heads, row: i64, entries: &Entries<'_>) -> Result<bool> {
+    /// Writes the rows that are left.
+    pub(super) fn finish(mut self) -> Result<()> {
+        for row in &self.rows {
+            row.bind(&mut self.insert, 0).map_err(failed)?;
+            self.insert.raw_execute().map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    fn append(&mut self, row: NewRow<'a>) -> Result<()> {
+        self.rows.push(row);
+        if self.rows.len() < ROWS {
+            return Ok(());
+        }
+        for (n, row) in self.rows.drain(..).enumerate() {
+            row.bind(&mut self.insert_rows, n).map_err(failed)?;
+        }
+        self.insert_rows.raw_execute().map(drop).map_err(failed)
+    }
+
+    /// Appends entries as ledger row `row` if the run is running and at the expected version. Whether it did; the row is
+    /// written at [`finish`](Self::finish) at the latest.
+    pub(super) fn advance(&mut self, heads: &mut Heads, row: i64, entries: &Entries<'a>) -> Result<bool> {
         let Entries { num, expected, count, at, text } = *entries;
         let prev = match heads.0.get(&num) {
             Some((version, row)) if *version == expected => Some(*row),
@@ -82,8 +131,21 @@ impl<'c> Steps<'c> {
         if self.update.execute(params![num, expected, version, row]).map_err(failed)? == 0 {
             return Ok(false);
         }
-        self.insert.execute(params![row, prev, num, expected, at, text]).map_err(failed)?;
+        self.append(NewRow { row, prev, num, seq: expected, at, text })?;
         heads.remember(num, version, row);
         Ok(true)
+    }
+}
+
+impl NewRow<'_> {
+    /// Binds it as the `n`th row of a statement.
+    fn bind(&self, statement: &mut CachedStatement<'_>, n: usize) -> rusqlite::Result<()> {
+        let first = n * 6 + 1;
+        statement.raw_bind_parameter(first, self.row)?;
+        statement.raw_bind_parameter(first + 1, self.prev)?;
+        statement.raw_bind_parameter(first + 2, self.num)?;
+        statement.raw_bind_parameter(first + 3, self.seq)?;
+        statement.raw_bind_parameter(first + 4, self.at)?;
+        statement.raw_bind_parameter(first + 5, self.text)
     }
 }

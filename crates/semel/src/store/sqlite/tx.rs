@@ -215,7 +215,9 @@ impl Tx for SqliteTx {
     async fn advance(&mut self, num: i64, expected: u64, count: u64, text: &str) -> Result<bool> {
         let entries = Entries { num, expected, count, at: self.now, text };
         let row = self.last_row + 1;
-        let advanced = Steps::prepare(&self.conn)?.advance(&mut self.heads, row, &entries)?;
+        let mut steps = Steps::prepare(&self.conn)?;
+        let advanced = steps.advance(&mut self.heads, row, &entries)?;
+        steps.finish()?;
         if advanced {
             self.last_row = row;
             self.writes.set(self.writes.get() + 1);

@@ -13,7 +13,7 @@ use super::steps::{Entries, Steps};
 use super::tx::{SqliteTx, failed};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
-use crate::rules::commit::Content;
+use crate::rules::commit::Progress;
 
 /// How often a batch whose COMMIT certainly did not take place is tried before its callers are told.
 const TRIES: usize = 3;
@@ -248,15 +248,14 @@ impl Writer {
 fn run(tx: &mut SqliteTx, batch: &mut [Work]) -> Result<bool> {
     let mut steps = Steps::prepare(&tx.conn)?;
     for work in &mut *batch {
-        let Work::Step(Step { commit, saved, .. }) = work else { continue };
-        let Content::Ready(text) = &commit.content else { unreachable!("the commit of a step is plain") };
-        let (num, expected) = (commit.num, commit.expected());
-        let entries = Entries { num, expected, count: commit.count, at: tx.now, text };
+        let Work::Step(Step { progress, saved, .. }) = work else { continue };
+        let Progress { num, expected, count, ref text, .. } = *progress;
+        let entries = Entries { num, expected, count, at: tx.now, text };
         *saved = steps.advance(&mut tx.heads, tx.last_row + 1, &entries)?;
         tx.last_row += i64::from(*saved);
         tx.writes.set(tx.writes.get() + usize::from(*saved));
     }
-    drop(steps);
+    steps.finish()?;
     Ok(batch.iter_mut().all(|work| if let Work::Verb(job) = work { job.run(tx) } else { true }))
 }
 

@@ -59,9 +59,8 @@ async fn steps() -> Result<(), Failed> {
     assert_eq!((count.get(), run.status().await?), (1, Status::Completed));
     // One start, and one commit per step: the end rides on the last.
     let kinds: Vec<_> = run.ledger().await?.into_iter().map(|n| n.entry.kind()).collect();
-    let expected = [
-        "created", "claimed", "stepStarted", "stepCompleted", "stepStarted", "stepCompleted", "completed",
-    ];
+    let expected =
+        ["created", "claimed", "stepStarted", "stepCompleted", "stepStarted", "stepCompleted", "completed"];
     assert_eq!(kinds, expected);
     Ok(())
 }

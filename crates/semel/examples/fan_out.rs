@@ -1,0 +1,69 @@
+//! Many steps at once: each has a name of its own, so that their order does not matter, and their results are shared in
+//! one durable write as they come.
+//!
+//! `cargo run --release -p semel --example fan_out`
+
+use std::time::Duration;
+
+use semel::sdk::Either;
+use semel::{Ctx, Engine, Result};
+
+async fn measure(ctx: Ctx, cities: Vec<String>) -> Result<String> {
+    // All at once. `join_all` of any crate does; this is the one of the standard's own making.
+    let steps = cities.iter().map(|city| {
+        let ctx = ctx.scope(city);
+        async move {
+            let raw = ctx.step("read").run(async |_| Ok(city.len() as u64)).await?;
+            ctx.step("scale").run(async |_| Ok(raw * 10)).await
+        }
+    });
+    let mut sum = 0;
+    for result in join_all(steps).await {
+        sum += result?;
+    }
+
+    // The same work in two places, side by side.
+    let (left, right) = tokio::join!(total(ctx.scope("left"), sum), total(ctx.scope("right"), sum));
+
+    // Whoever comes first; which one it was is recorded.
+    let quick = ctx.scope("quick");
+    let first = ctx.race("first", total(quick, 1), ctx.sleep("patience", Duration::from_secs(60))).await?;
+    let first = matches!(first, Either::A(Ok(2)));
+    Ok(format!("{} cities, {} and {}, quick {first}", cities.len(), left?, right?))
+}
+
+async fn total(ctx: Ctx, sum: u64) -> Result<u64> {
+    ctx.step("double").run(async |_| Ok(sum * 2)).await
+}
+
+async fn join_all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
+    let mut all: Vec<_> = futures.map(|f| (Box::pin(f), None)).collect();
+    std::future::poll_fn(|cx| {
+        for (future, output) in &mut all {
+            if output.is_none()
+                && let std::task::Poll::Ready(ready) = future.as_mut().poll(cx)
+            {
+                *output = Some(ready);
+            }
+        }
+        match all.iter().all(|(_, output)| output.is_some()) {
+            true => std::task::Poll::Ready(()),
+            false => std::task::Poll::Pending,
+        }
+    })
+    .await;
+    all.into_iter().filter_map(|(_, output)| output).collect()
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let engine =
+        Engine::builder().store(folder.path().join("semel.db")).workflow("measure", measure).open().await?;
+    let cities = ["Ulm", "Bern", "Roma"].map(str::to_owned).to_vec();
+    let run = engine.start(measure, cities).await?;
+    println!("{}", run.result().await?);
+    let commits: std::collections::BTreeSet<_> = run.ledger().await?.into_iter().map(|n| n.at).collect();
+    println!("{} entries, at {} or more points in time", run.ledger().await?.len(), commits.len().min(2));
+    Ok(())
+}
