@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use load::Load;
-use report::{Rate, Report, rss_mib};
+use report::{Rate, Report, resident_mib};
 use semel::store::postgres::{PostgresOptions, PostgresStore};
 use semel::store::sqlite::{SqliteOptions, SqliteStore};
 
@@ -52,6 +52,7 @@ async fn bench() -> Anything<()> {
     if only != "sqlite" {
         postgres(&mut report, folder.path(), time).await?;
     }
+    report.summary();
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/bench/store.json");
     report.write(&path)?;
     println!("written to target/bench/store.json");
@@ -100,14 +101,14 @@ async fn full(report: &mut Report, load: &Load, time: Duration) -> Anything<()> 
     let empty = load.commits(4_096, time).await?;
     report.rate("sqlite.empty", empty);
     load.whole_runs(4_096, entries / 5).await?;
-    let (before, mut there) = (rss_mib(), entries / 5);
+    let (before, mut there) = (resident_mib("VmRSS:"), entries / 5);
     while there < entries {
         let more = (entries - there).min(entries / 5);
         load.whole_runs(4_096, more).await?;
         there += more;
-        println!("  {there} entries, {:.0} MiB resident", rss_mib());
+        println!("  {there} entries, {:.0} MiB resident", resident_mib("VmRSS:"));
     }
-    let after = rss_mib();
+    let after = resident_mib("VmRSS:");
     report.number("sqlite.full.entries", there as f64);
     report.number("sqlite.rss.mib", after);
     report.limit("resident memory, five times the finished runs", after / before, 1.1);

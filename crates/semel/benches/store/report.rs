@@ -83,8 +83,9 @@ impl Report {
     }
 
     pub(crate) fn number(&mut self, name: &str, number: f64) {
-        println!("  {name:<28} {number:>9.0}");
-        self.0.insert(name.to_owned(), json!(number));
+        let digits = if number.abs() < 10.0 { 2 } else { 0 };
+        println!("  {name:<40} {number:>12.digits$}");
+        self.0.insert(name.to_owned(), json!(rounded(number)));
     }
 
     /// A figure that is to be at least so large.
@@ -102,6 +103,20 @@ impl Report {
         self.0[name]["perSecond"].as_f64().expect("a rate that was noted")
     }
 
+    /// What was to be shown, once more and together.
+    pub(crate) fn summary(&self) {
+        println!("\n{:<58} {:>12} {:>12}", "goal", "bound", "found");
+        for (name, goal) in self.0.get("goals").and_then(Value::as_object).into_iter().flatten() {
+            let (bound, sign) = match goal["bound"]["atLeast"].as_f64() {
+                Some(least) => (least, ">="),
+                None => (goal["bound"]["atMost"].as_f64().unwrap_or_default(), "<="),
+            };
+            let found = goal["found"].as_f64().unwrap_or_default();
+            let missed = if goal["met"] == true { "" } else { "MISSED" };
+            println!("{name:<58} {:>12} {found:>12} {missed}", format!("{sign} {bound}"));
+        }
+    }
+
     pub(crate) fn write(self, path: &Path) -> std::io::Result<()> {
         std::fs::create_dir_all(path.parent().expect("a file in a folder"))?;
         std::fs::write(path, serde_json::to_string_pretty(&self.0)?)
@@ -110,14 +125,18 @@ impl Report {
     fn judge(&mut self, name: &str, found: f64, bound: &Value, met: bool) {
         println!("  {} {name}: {found:.2} {bound}", if met { "met   " } else { "MISSED" });
         let goals = self.0.entry("goals").or_insert_with(|| json!({}));
-        goals[name] = json!({ "found": (found * 1000.0).round() / 1000.0, "bound": bound, "met": met });
+        goals[name] = json!({ "found": rounded(found), "bound": bound, "met": met });
     }
 }
 
-/// The resident memory of this process in MiB.
-pub(crate) fn rss_mib() -> f64 {
+fn rounded(number: f64) -> f64 {
+    (number * 1_000.0).round() / 1_000.0
+}
+
+/// The resident memory of this process in MiB: now (`VmRSS:`), or the most there ever was (`VmHWM:`).
+pub(crate) fn resident_mib(what: &str) -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap_or_default();
+    let line = status.lines().find(|line| line.starts_with(what)).unwrap_or_default();
     let kib: f64 = line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).unwrap_or_default();
     kib / 1024.0
 }

@@ -1,0 +1,207 @@
+//! Many callers who each start a run and await its result; one caller alone; many callers who all ask for the same.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use semel::Engine;
+use semel::rules::entry::Entry;
+use tokio::task::JoinSet;
+
+use crate::place::Place;
+use crate::report::{Latencies, Rate, Report};
+use crate::store::Load;
+use crate::turns::under_load;
+use crate::workflows::{self, STEPS_OF_TEN, one, ten};
+use crate::{Anything, Extent, disk};
+
+/// What is compared is measured in so many turns, and the one in the middle counts.
+const ROUNDS: u32 = 3;
+
+/// Callers that ask for runs which are there.
+const STARTERS: usize = 256;
+
+pub(crate) async fn measure(
+    report: &mut Report,
+    name: &str,
+    extent: &Extent,
+    place: &Place,
+    folder: &Path,
+) -> Anything<()> {
+    let engine = place.engine().await?;
+    let load = Load::new(engine.store().clone()).await?;
+    if extent.has("alone") {
+        alone(report, name, &engine, extent.time, folder).await?;
+    }
+    if extent.has("profile") {
+        for &callers in &extent.callers {
+            let rate = whole_runs(&engine, callers, extent.time).await?;
+            report.rate(&format!("{name}.steps.{callers}"), rate);
+        }
+    }
+    if extent.has("load") {
+        throughput(report, name, &engine, &load, extent).await?;
+    }
+    if extent.has("duplicates") {
+        duplicates(report, name, &engine, &load, extent.time).await?;
+    }
+    Ok(engine.shutdown(Duration::from_secs(5)).await?)
+}
+
+async fn run_ten(engine: &Engine) -> semel::Result<(), semel::Error> {
+    engine.start(ten, 7u64).await?.result().await.map(drop)
+}
+
+/// Whole runs of ten steps, one after the other per caller: their latencies, and steps per second.
+///
+/// Steps are counted, not runs: callers that began together end together, and an end of thousands falls into the
+/// time or not. The first part, in which they spread out, does not count.
+async fn whole_runs(engine: &Engine, callers: usize, time: Duration) -> Anything<Rate> {
+    let (spread, counted) = (time / 4, time - time / 4);
+    let load = under_load(callers, time, |_, mut turns| {
+        let engine = engine.clone();
+        async move {
+            while turns.begin() {
+                run_ten(&engine).await?;
+                turns.end();
+            }
+            Ok::<_, semel::Error>(turns)
+        }
+    });
+    let steps = async {
+        tokio::time::sleep(spread).await;
+        let (begun, before) = (Instant::now(), workflows::steps());
+        tokio::time::sleep(counted).await;
+        (workflows::steps() - before) as f64 / begun.elapsed().as_secs_f64()
+    };
+    let (rate, per_second) = tokio::join!(load, steps);
+    Ok(Rate { per_second, ..rate? })
+}
+
+async fn throughput(
+    report: &mut Report,
+    name: &str,
+    engine: &Engine,
+    load: &Load,
+    extent: &Extent,
+) -> Anything<()> {
+    let mut best = (0, 0.0, 0.0);
+    for &callers in &extent.callers {
+        // In turns, so that a noisy neighbour disturbs both alike.
+        let (mut commits, mut steps) = (Vec::new(), Vec::new());
+        for _ in 0..ROUNDS {
+            commits.push(load.commits(callers, extent.time / ROUNDS).await?);
+            steps.push(whole_runs(engine, callers, extent.time / ROUNDS).await?);
+        }
+        let (commits, steps) = (Rate::middle(commits), Rate::middle(steps));
+        report.rate(&format!("{name}.commits.{callers}"), commits);
+        report.rate(&format!("{name}.steps.{callers}"), steps);
+        let ratio = steps.per_second / commits.per_second;
+        report.number(&format!("{name}.steps.{callers} / commits"), ratio);
+        if steps.per_second > best.1 {
+            best = (callers, steps.per_second, ratio);
+        }
+    }
+    let (callers, steps, ratio) = best;
+    report.number(&format!("{name}.best.callers"), callers as f64);
+    report.number(&format!("{name}.best.runs"), steps / STEPS_OF_TEN as f64);
+    report.goal(&format!("{name}.steps"), steps, if name == "sqlite" { 100_000.0 } else { 50_000.0 });
+    report.goal(&format!("{name}.steps.{callers} / {name}.commits.{callers}"), ratio, 0.5);
+    let half = half_load(engine, steps / STEPS_OF_TEN as f64 / 2.0, extent.time).await?;
+    report.rate(&format!("{name}.runs.half-load"), half);
+    Ok(())
+}
+
+/// Runs that begin at a given rate, whatever becomes of those before.
+async fn half_load(engine: &Engine, per_second: f64, time: Duration) -> Anything<Rate> {
+    let (begun, mut runs) = (Instant::now(), JoinSet::new());
+    let mut asked = 0u32;
+    while begun.elapsed() < time {
+        let due = (begun.elapsed().as_secs_f64() * per_second) as u32;
+        for n in asked..due {
+            let engine = engine.clone();
+            // Late is late, even if it was the caller who came late.
+            let due = begun + Duration::from_secs_f64(f64::from(n) / per_second);
+            runs.spawn(async move { run_ten(&engine).await.map(|()| due.elapsed()) });
+        }
+        asked = due;
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let elapsed = begun.elapsed();
+    let mut latencies = Latencies::default();
+    while let Some(latency) = runs.join_next().await {
+        latencies.add(latency??);
+    }
+    Ok(latencies.rate(elapsed))
+}
+
+/// One run at a time, against the disk's own time for as many commits.
+async fn alone(
+    report: &mut Report,
+    name: &str,
+    engine: &Engine,
+    time: Duration,
+    folder: &Path,
+) -> Anything<()> {
+    let (mut syncs, mut runs) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        syncs.push(disk::alone(folder, time / ROUNDS)?);
+        let rate = under_load(1, time / ROUNDS, |_, mut turns| {
+            let engine = engine.clone();
+            async move {
+                while turns.begin() {
+                    run_ten(&engine).await?;
+                    turns.end();
+                }
+                Ok::<_, semel::Error>(turns)
+            }
+        });
+        runs.push(rate.await?);
+    }
+    let (sync, run) = (Rate::middle(syncs), Rate::middle(runs));
+    report.rate(&format!("{name}.disk.alone"), sync);
+    report.rate(&format!("{name}.runs.alone"), run);
+    let commits = commits_of_a_run(engine).await?;
+    report.number(&format!("{name}.commits of a run"), commits);
+    let ratio = sync.per_second / (run.per_second * commits);
+    report.limit(&format!("{name}: a run alone / (commits * fdatasync)"), ratio, 1.5);
+    Ok(())
+}
+
+/// One for the start, one for each step; the end rides on the last.
+async fn commits_of_a_run(engine: &Engine) -> Anything<f64> {
+    let run = engine.start(ten, 7u64).await?;
+    run.result().await?;
+    let ledger = run.ledger().await?;
+    let steps = ledger.iter().filter(|n| matches!(n.entry, Entry::StepCompleted { .. })).count();
+    Ok((1 + steps) as f64)
+}
+
+async fn duplicates(
+    report: &mut Report,
+    name: &str,
+    engine: &Engine,
+    load: &Load,
+    time: Duration,
+) -> Anything<()> {
+    const KEYS: usize = 1_000;
+    for n in 0..KEYS {
+        engine.start(one, n as u64).key(format!("again-{n}")).await?.result().await?;
+    }
+    let store = load.starts(STARTERS, Some(KEYS), time / 2).await?;
+    let rate = under_load(STARTERS, time / 2, |mut n, mut turns| {
+        let engine = engine.clone();
+        async move {
+            while turns.begin() {
+                n += 1;
+                let run = engine.start(one, (n % KEYS) as u64).key(format!("again-{}", n % KEYS)).await?;
+                turns.end();
+                assert!(!run.created(), "a duplicate creates nothing");
+            }
+            Ok::<_, semel::Error>(turns)
+        }
+    });
+    let rate = rate.await?;
+    report.rate(&format!("{name}.duplicates.store"), store);
+    report.rate(&format!("{name}.duplicates"), rate);
+    Ok(())
+}

@@ -1,0 +1,80 @@
+//! The workflows that are measured. Their steps do next to nothing: what is left is what the engine costs.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use semel::clock::Time;
+use semel::engine::Builder;
+use semel::{Ctx, Result};
+use tokio::sync::Notify;
+
+/// Steps that were executed in this process.
+static STEPS: AtomicU64 = AtomicU64::new(0);
+/// A run has come to where it is held.
+pub(crate) static HELD: Notify = Notify::const_new();
+
+pub(crate) const STEPS_OF_TEN: u64 = 10;
+
+pub(crate) fn steps() -> u64 {
+    STEPS.load(Ordering::Relaxed)
+}
+
+fn done(n: u64) -> u64 {
+    STEPS.fetch_add(1, Ordering::Relaxed);
+    n
+}
+
+pub(crate) fn add_to(builder: Builder) -> Builder {
+    builder
+        .workflow("ten", ten)
+        .workflow("long", long)
+        .workflow("held", held)
+        .workflow("one", one)
+        .workflow("sleeper", sleeper)
+        .workflow("nap", nap)
+}
+
+/// Ten steps, each with a small result.
+pub(crate) async fn ten(ctx: Ctx, mut sum: u64) -> Result<u64> {
+    for n in 1..=STEPS_OF_TEN {
+        sum += ctx.step(format!("step-{n}")).run(async |_| Ok(done(n))).await?;
+    }
+    Ok(sum)
+}
+
+/// So many steps.
+pub(crate) async fn long(ctx: Ctx, steps: u64) -> Result<u64> {
+    let mut sum = 0;
+    for n in 1..=steps {
+        sum += ctx.step("step").key(n).run(async |_| Ok(done(n))).await?;
+    }
+    Ok(sum)
+}
+
+/// So many steps, and one that never ends.
+pub(crate) async fn held(ctx: Ctx, steps: u64) -> Result<u64> {
+    long(ctx.clone(), steps).await?;
+    let hold = async |_| {
+        HELD.notify_one();
+        std::future::pending().await
+    };
+    ctx.step("hold").run(hold).await
+}
+
+pub(crate) async fn one(ctx: Ctx, n: u64) -> Result<u64> {
+    ctx.step("step").run(async |_| Ok(done(n))).await
+}
+
+/// One step, and a month of sleep.
+pub(crate) async fn sleeper(ctx: Ctx, n: u64) -> Result<u64> {
+    let n = ctx.step("step").run(async |_| Ok(done(n))).await?;
+    ctx.sleep("month", Duration::from_hours(30 * 24)).await?;
+    Ok(n)
+}
+
+/// One step, and sleep until a given moment.
+pub(crate) async fn nap(ctx: Ctx, until: i64) -> Result<i64> {
+    ctx.step("step").run(async |_| Ok(done(0))).await?;
+    ctx.sleep_until("nap", Time(until)).await?;
+    Ok(until)
+}
