@@ -5,6 +5,7 @@ use std::future::IntoFuture;
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -24,6 +25,9 @@ use crate::rules::run::Run;
 use crate::rules::start::Verdict;
 use crate::rules::status::Status;
 use crate::store::{Find, FindBy, Numbered, Started};
+
+/// How often whoever waits for an end looks by itself, in case nobody tells.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// One run. `Out` is what its workflow gives.
 pub struct RunHandle<Out> {
@@ -122,7 +126,7 @@ impl<Out> RunHandle<Out> {
         let mut here = self.cell.clone();
         loop {
             if let Some(cell) = here.take().or_else(|| self.core().residents.get(self.id))
-                && let Over::Ended(outcome) = cell.over().await
+                && let Over::Ended(outcome) = self.core().over_here(&cell).await
             {
                 return Ok(outcome);
             }
@@ -240,6 +244,20 @@ impl<Out: DeserializeOwned> RunHandle<Out> {
 }
 
 impl Core {
+    /// Waits until a run has left this engine's memory. One that only rests here may have gone on elsewhere.
+    async fn over_here(&self, cell: &Arc<Cell>) -> Over {
+        loop {
+            tokio::select! {
+                over = cell.over() => return over,
+                () = self.clock.until(self.clock.now().after(LOOK)) => {
+                    if self.residents.rests(cell) {
+                        return Over::Gone;
+                    }
+                }
+            }
+        }
+    }
+
     /// Waits for the end of a run that is not in this engine's memory. Gives nothing if it may have come into it.
     async fn ended_elsewhere(&self, id: RunId) -> Result<Option<Outcome>> {
         let end = self.residents.end_of(id);
@@ -261,7 +279,7 @@ impl Core {
             tokio::select! {
                 () = told => {}
                 // It may have come into this engine's memory, or its end may have been told to nobody.
-                () = self.clock.until(self.clock.now().after(std::time::Duration::from_secs(1))) => {}
+                () = self.clock.until(self.clock.now().after(LOOK)) => {}
             }
         }
         Ok(None)
