@@ -97,6 +97,8 @@ pub(crate) struct State {
     pub(super) active: usize,
     /// Why the code does not fit the ledger.
     pub(super) diverged: Option<String>,
+    /// What is polled now is given what is recorded, and does nothing new: it has lost a race.
+    held: usize,
     /// The engine is dropping the workflow: what it drops now is not the workflow's doing.
     pub(super) torn: bool,
     /// How many recorded visits the execution has not come by yet.
@@ -149,6 +151,7 @@ impl Cell {
             orders: Orders::default(),
             active: 0,
             diverged: None,
+            held: 0,
             torn: false,
             unvisited,
             visits: Visits::default(),
@@ -220,6 +223,9 @@ impl Cell {
 
     fn poll_live(&self, cx: &Context<'_>, asks: Option<&Visit>, parked: &mut Option<Waker>) -> Poll<()> {
         let mut state = self.lock();
+        if state.held > 0 {
+            return Poll::Pending;
+        }
         if state.phase == Phase::Replaying && state.unvisited == 0 {
             state.go_live();
         }
@@ -231,6 +237,12 @@ impl Cell {
             state.parked.push(Parked { asks: asks.cloned(), waker: cx.waker().clone() });
         }
         Poll::Pending
+    }
+
+    /// Lets nothing new be done until the guard is dropped.
+    pub(crate) fn hold(&self) -> Hold<'_> {
+        self.lock().held += 1;
+        Hold(self)
     }
 
     /// Waits until everything recorded so far is durable.
@@ -289,8 +301,8 @@ impl Cell {
         poll_fn(|cx| {
             let now = self.core.now();
             let mut state = self.lock();
-            if state.phase != Phase::Live {
-                // The engine stops; the wait goes on elsewhere.
+            if state.phase != Phase::Live || state.held > 0 {
+                // The engine stops, and the wait goes on elsewhere; or it goes on nowhere.
                 return Poll::Pending;
             }
             if let Some(over) = check(&mut state, now) {
@@ -516,6 +528,15 @@ impl State {
 
     pub(super) fn has_barriers(&self) -> bool {
         !self.barriers.is_empty()
+    }
+}
+
+/// Nothing new is done.
+pub(crate) struct Hold<'a>(&'a Cell);
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        self.0.lock().held -= 1;
     }
 }
 
