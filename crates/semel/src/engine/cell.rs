@@ -265,6 +265,8 @@ impl Cell {
 
     /// Waits until an effect may begin, and counts it until the guard is dropped.
     pub(crate) async fn begin(self: &Arc<Self>, asks: &Visit, shielded: bool) -> Result<Active> {
+        // Before the replay is over too: what a run that is asked to end has not begun, it did not begin then either.
+        self.check_cancelled(shielded)?;
         self.live(Some(asks)).await;
         self.check_cancelled(shielded)?;
         self.barrier().await;
@@ -296,6 +298,11 @@ impl Cell {
         (on, due): (Option<On>, Option<Time>),
         mut check: impl FnMut(&mut State, Time) -> Option<T>,
     ) -> Result<T> {
+        let replaying = self.lock().phase == Phase::Replaying;
+        if replaying {
+            // A wait that has no recorded end was ended by the cancel, and what followed may be recorded.
+            self.check_cancelled(shielded)?;
+        }
         self.live(Some(asks)).await;
         let mut place = Place { cell: self, id: None };
         poll_fn(|cx| {
