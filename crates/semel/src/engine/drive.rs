@@ -96,10 +96,11 @@ impl Driver {
             return Poll::Pending;
         }
         let mut state = self.cell.lock();
-        if state.orders.lost || state.orders.evicted || state.orders.stop || state.orders.stop_now {
-            return Poll::Ready(Some(Over::Gone));
-        }
-        let Some(claimed) = state.orders.claimed.take() else { return Poll::Pending };
+        // A claim comes first, also if the run is to go: it has a place by then, and is given back as a driven run is.
+        let Some(claimed) = state.orders.claimed.take() else {
+            let goes = state.orders.lost || state.orders.evicted || state.orders.stop || state.orders.stop_now;
+            return if goes { Poll::Ready(Some(Over::Gone)) } else { Poll::Pending };
+        };
         state.claimed(*claimed);
         state.waits.wake_due(self.core.now());
         drop(state);
