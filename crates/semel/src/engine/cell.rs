@@ -25,6 +25,7 @@ use crate::rules::entry::{Entry, Outcome};
 use crate::rules::key::{Label, Token};
 use crate::rules::ledger::{HookState, Ledger, Record};
 use crate::rules::path::{Path, Visit, Visits};
+use crate::rules::status::Status;
 use crate::sdk::fail::{Fail, Result, fatal};
 use crate::store::{Arrival, Claimed};
 
@@ -460,7 +461,7 @@ impl State {
             // It may have ended long ago.
             self.orders.look = true;
         }
-        if !settled.is_empty() {
+        if !settled.is_empty() && self.ledger.run().status() == Status::Running {
             // Hooks and children that were asked for are there now.
             for deferred in std::mem::take(&mut self.deferred) {
                 self.defer(deferred);
@@ -528,9 +529,23 @@ impl State {
         self.parked.iter().filter_map(|parked| parked.asks.clone()).collect()
     }
 
+    /// Whether the workflow is about to be said to have gone as far as it can: it rests, or it stopped short of something.
+    pub(super) fn seems_done(&self) -> bool {
+        match self.phase {
+            Phase::Replaying => self.unvisited > 0,
+            _ => self.only_waits(),
+        }
+    }
+
     /// Whether nothing goes on but durable waits.
     pub(super) fn only_waits(&self) -> bool {
-        self.phase == Phase::Live && self.active == 0 && self.barriers.is_empty() && !self.waits.is_empty()
+        // A hook that is dropped before it is open is closed when it is: the run must not rest before that.
+        let hooks_done = self.deferred.is_empty();
+        self.phase == Phase::Live
+            && self.active == 0
+            && self.barriers.is_empty()
+            && hooks_done
+            && !self.waits.is_empty()
     }
 
     pub(super) fn has_barriers(&self) -> bool {
