@@ -99,6 +99,8 @@ pub(crate) struct State {
     pub(super) active: usize,
     /// Why the code does not fit the ledger.
     pub(super) diverged: Option<String>,
+    /// What is polled now is given what is recorded, and does nothing new: it has lost a race.
+    held: usize,
     /// The engine is dropping the workflow: what it drops now is not the workflow's doing.
     pub(super) torn: bool,
     /// How many recorded visits the execution has not come by yet.
@@ -155,6 +157,7 @@ impl Cell {
             orders: Orders::default(),
             active: 0,
             diverged: None,
+            held: 0,
             torn: false,
             unvisited,
             visits: Visits::default(),
@@ -226,6 +229,9 @@ impl Cell {
 
     fn poll_live(&self, cx: &Context<'_>, asks: Option<&Visit>, parked: &mut Option<Waker>) -> Poll<()> {
         let mut state = self.lock();
+        if state.held > 0 {
+            return Poll::Pending;
+        }
         if state.phase == Phase::Replaying && state.unvisited == 0 {
             state.go_live();
         }
@@ -241,6 +247,12 @@ impl Cell {
             state.parked.push(Parked { asks: asks.cloned(), waker: cx.waker().clone() });
         }
         Poll::Pending
+    }
+
+    /// Lets nothing new be done until the guard is dropped.
+    pub(crate) fn hold(&self) -> Hold<'_> {
+        self.lock().held += 1;
+        Hold(self)
     }
 
     /// Waits until everything recorded so far is durable.
@@ -263,6 +275,8 @@ impl Cell {
 
     /// Waits until an effect may begin, and counts it until the guard is dropped.
     pub(crate) async fn begin(self: &Arc<Self>, asks: &Visit, shielded: bool) -> Result<Active> {
+        // Before the replay is over too: what a run that is asked to end has not begun, it did not begin then either.
+        self.check_cancelled(shielded)?;
         self.live(Some(asks)).await;
         self.check_cancelled(shielded)?;
         self.barrier().await;
@@ -294,11 +308,20 @@ impl Cell {
         (on, due): (Option<On>, Option<Time>),
         mut check: impl FnMut(&mut State, Time) -> Option<T>,
     ) -> Result<T> {
+        let replaying = self.lock().phase == Phase::Replaying;
+        if replaying {
+            // A wait that has no recorded end was ended by the cancel, and what followed may be recorded.
+            self.check_cancelled(shielded)?;
+        }
         self.live(Some(asks)).await;
         let mut place = Place { cell: self, id: None };
         poll_fn(|cx| {
             let now = self.core.now();
             let mut state = self.lock();
+            if state.held > 0 {
+                // It goes on nowhere: it has lost a race.
+                return Poll::Pending;
+            }
             if state.phase != Phase::Live || !state.may_act() {
                 // The engine stops and the wait goes on elsewhere; or the run rests, and is not claimed again yet.
                 state.early.push(cx.waker().clone());
@@ -468,7 +491,7 @@ impl State {
             // It may have ended long ago.
             self.orders.look = true;
         }
-        if !settled.is_empty() {
+        if !settled.is_empty() && self.ledger.run().status() == Status::Running {
             // Hooks and children that were asked for are there now.
             for deferred in std::mem::take(&mut self.deferred) {
                 self.defer(deferred);
@@ -542,13 +565,36 @@ impl State {
         self.parked.iter().filter_map(|parked| parked.asks.clone()).collect()
     }
 
+    /// Whether the workflow is about to be said to have gone as far as it can: it rests, or it stopped short of something.
+    pub(super) fn seems_done(&self) -> bool {
+        match self.phase {
+            Phase::Replaying => self.unvisited > 0,
+            _ => self.only_waits(),
+        }
+    }
+
     /// Whether nothing goes on but durable waits.
     pub(super) fn only_waits(&self) -> bool {
-        self.phase == Phase::Live && self.active == 0 && self.barriers.is_empty() && !self.waits.is_empty()
+        // A hook that is dropped before it is open is closed when it is: the run must not rest before that.
+        let hooks_done = self.deferred.is_empty();
+        self.phase == Phase::Live
+            && self.active == 0
+            && self.barriers.is_empty()
+            && hooks_done
+            && !self.waits.is_empty()
     }
 
     pub(super) fn has_barriers(&self) -> bool {
         !self.barriers.is_empty()
+    }
+}
+
+/// Nothing new is done.
+pub(crate) struct Hold<'a>(&'a Cell);
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        self.0.lock().held -= 1;
     }
 }
 

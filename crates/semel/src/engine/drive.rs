@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use super::Core;
 use super::cell::{Cell, Over, Phase, State};
+use super::signal::LastTurn;
 use crate::clock::{Time, Until};
 use crate::error::{Error, Result};
 use crate::rules::commit::{Commit, Saved};
@@ -56,13 +57,24 @@ pub(super) struct Driver {
     flight: Option<Flight>,
     reading: Option<Asked<Vec<Arrival>>>,
     alarm: Option<(Time, Until)>,
+    /// The turn that comes after everybody else's, asked for since the workflow was polled last.
+    last_turn: Option<Arc<LastTurn>>,
 }
 
 impl Driver {
     pub(super) fn new(core: Arc<Core>, cell: Arc<Cell>, execution: Execution) -> Self {
         let waker = Waker::from(cell.signal.clone());
         cell.signal.woken();
-        Self { cell, core, waker, execution: Some(execution), flight: None, reading: None, alarm: None }
+        Self {
+            cell,
+            core,
+            waker,
+            execution: Some(execution),
+            flight: None,
+            reading: None,
+            alarm: None,
+            last_turn: None,
+        }
     }
 
     /// How much memory the execution takes, roughly: the future and what its ledger holds.
@@ -99,10 +111,12 @@ impl Driver {
             return Poll::Pending;
         }
         let mut state = self.cell.lock();
-        if state.orders.lost || state.orders.evicted || state.orders.stop || state.orders.stop_now {
-            return Poll::Ready(Some(Over::Gone));
-        }
-        let Some(claimed) = state.orders.claimed.take() else { return Poll::Pending };
+        // A claim comes first, also if the run is to go: it has a place by then, and is given back as a driven run is.
+        let Some(claimed) = state.orders.claimed.take() else {
+            let goes =
+                state.orders.lost || state.orders.evicted || state.orders.stop || state.orders.stop_now;
+            return if goes { Poll::Ready(Some(Over::Gone)) } else { Poll::Pending };
+        };
         state.claimed(*claimed);
         state.waits.wake_due(self.core.now());
         drop(state);
@@ -218,6 +232,7 @@ impl Driver {
         }
         drop(state);
         let Some(execution) = &mut self.execution else { return };
+        self.last_turn = None;
         let polled =
             catch_unwind(AssertUnwindSafe(|| execution.as_mut().poll(&mut Context::from_waker(&self.waker))));
         match polled {
@@ -255,9 +270,16 @@ impl Driver {
     /// Nothing moves by itself now: decides what to do, and sends what was recorded.
     fn move_on(&mut self) {
         let now = self.core.now();
+        if self.execution.is_some() && self.cell.lock().seems_done() && !self.had_last_turn() {
+            return;
+        }
         let mut state = self.cell.lock();
         if self.execution.is_some() {
             state.end_replay();
+            drop(state);
+            // One that came during the replay could not be noted before.
+            self.cell.note_cancel();
+            state = self.cell.lock();
             if self.cell.signal.is_woken() {
                 return;
             }
@@ -276,6 +298,12 @@ impl Driver {
         if leave {
             self.drop_execution();
         }
+    }
+
+    /// Code that only makes way for others (`yield_now`, a channel that was polled often) is woken after all of them. It
+    /// gets that turn before it is said to have gone as far as it can.
+    fn had_last_turn(&mut self) -> bool {
+        self.last_turn.get_or_insert_with(|| LastTurn::ask(self.cell.signal.clone())).has_come()
     }
 
     /// Records why the run stops here, if it does. Gives whether its execution is of no more use.

@@ -26,6 +26,9 @@ use crate::rules::start::Verdict;
 use crate::rules::status::Status;
 use crate::store::{Find, FindBy, Numbered, Started};
 
+/// How often whoever waits for an end looks by itself, in case nobody tells.
+const LOOK: Duration = Duration::from_secs(1);
+
 /// One run. `Out` is what its workflow gives.
 pub struct RunHandle<Out> {
     engine: Engine,
@@ -290,7 +293,7 @@ impl Core {
             tokio::select! {
                 () = told => {}
                 // It may have come into this engine's memory, or its end may have been told to nobody.
-                () = self.clock.until(self.clock.now().after(Duration::from_secs(5))) => {}
+                () = self.clock.until(self.clock.now().after(LOOK)) => {}
             }
         }
         Ok(None)

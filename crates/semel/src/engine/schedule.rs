@@ -188,6 +188,10 @@ impl Core {
                 }
             }
             Wake::Ended(run) => {
+                if let Some(cell) = self.residents.get(run).filter(|cell| self.residents.rests(cell)) {
+                    // It rested here and has ended elsewhere.
+                    cell.order(|orders| orders.lost = true);
+                }
                 self.residents.ended(run);
                 if let Some(cell) = self.residents.get(run).filter(|cell| self.residents.rests(cell)) {
                     // Others have ended it.

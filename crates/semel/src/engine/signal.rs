@@ -1,9 +1,10 @@
 //! How a driver is woken: by its workflow, or because something about the run has changed.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::task::{Wake, Waker};
+use std::task::{Context, Wake, Waker};
 
 const WOKEN: u8 = 1;
 const NUDGED: u8 = 2;
@@ -73,6 +74,34 @@ impl Signal {
         {
             task.wake_by_ref();
         }
+    }
+}
+
+/// A turn that comes after everybody who could go on has had one.
+#[derive(Debug)]
+pub(super) struct LastTurn {
+    come: AtomicBool,
+    signal: Arc<Signal>,
+}
+
+impl LastTurn {
+    pub(super) fn ask(signal: Arc<Signal>) -> Arc<Self> {
+        let turn = Arc::new(Self { come: AtomicBool::new(false), signal });
+        let waker = Waker::from(turn.clone());
+        // Polled once: the runtime keeps the waker until then, and the rest of it is of no use.
+        let _pending = pin!(tokio::task::yield_now()).poll(&mut Context::from_waker(&waker));
+        turn
+    }
+
+    pub(super) fn has_come(&self) -> bool {
+        self.come.load(Ordering::SeqCst)
+    }
+}
+
+impl Wake for LastTurn {
+    fn wake(self: Arc<Self>) {
+        self.come.store(true, Ordering::SeqCst);
+        self.signal.nudge();
     }
 }
 

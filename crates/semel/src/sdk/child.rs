@@ -70,6 +70,7 @@ impl<'a, Out: Send + 'a> IntoFuture for ChildBegin<'a, Out> {
                 if let Some(run) = ctx.child_at(&visit) {
                     return Ok(Child { ctx: ctx.clone(), visit, run, out: PhantomData });
                 }
+                ctx.cell.check_cancelled(ctx.shielded)?;
                 ctx.cell.live(Some(&visit)).await;
                 ctx.cell.check_cancelled(ctx.shielded)?;
                 ctx.start_child(&visit, &workflow, &version, &input);

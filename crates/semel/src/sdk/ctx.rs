@@ -188,6 +188,7 @@ impl Ctx {
         if let Some(Record::Timer { at, .. }) = self.cell.lock().ledger.record_at(timer) {
             return Ok(*at);
         }
+        self.cell.check_cancelled(self.shielded)?;
         self.cell.live(Some(timer)).await;
         self.cell.check_cancelled(self.shielded)?;
         let at = at(self.cell.core.now());

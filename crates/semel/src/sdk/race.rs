@@ -28,10 +28,10 @@ where
     let recorded = winner(ctx, &at)?;
     let (mut a, mut b) = (pin!(a), pin!(b));
     let (mut first, mut second) = (None, None);
-    // Both are polled each time, also if the winner is known: a replay comes by all that was recorded.
     let won = poll_fn(|cx| {
-        poll_into(a.as_mut(), &mut first, cx);
-        poll_into(b.as_mut(), &mut second, cx);
+        let mut round = Round::new(ctx, recorded.is_some());
+        round.poll(a.as_mut(), &mut first, cx);
+        round.poll(b.as_mut(), &mut second, cx);
         let ready = [first.is_some(), second.is_some()];
         decided(recorded, &ready)
     })
@@ -52,8 +52,9 @@ where
     let recorded = winner(ctx, &at)?;
     let mut all: Vec<_> = all.into_iter().map(|future| (Box::pin(future), None)).collect();
     let won = poll_fn(|cx| {
+        let mut round = Round::new(ctx, recorded.is_some());
         for (future, output) in &mut all {
-            poll_into(future.as_mut(), output, cx);
+            round.poll(future.as_mut(), output, cx);
         }
         let ready: Vec<bool> = all.iter().map(|(_, output)| output.is_some()).collect();
         decided(recorded, &ready)
@@ -64,15 +65,32 @@ where
     output.map(|output| (won, output)).ok_or_else(|| fatal("the recorded winner of a race has no result"))
 }
 
-fn poll_into<F: Future>(
-    future: Pin<&mut F>,
-    output: &mut Option<F::Output>,
-    cx: &mut std::task::Context<'_>,
-) {
-    if output.is_none()
-        && let Poll::Ready(ready) = future.poll(cx)
-    {
-        *output = Some(ready);
+/// One round of polling those who race. Once the winner is known, the others do nothing new: they are polled only so that
+/// a replay comes by all that they have recorded.
+struct Round<'a> {
+    ctx: &'a Ctx,
+    decided: bool,
+}
+
+impl<'a> Round<'a> {
+    fn new(ctx: &'a Ctx, decided: bool) -> Self {
+        Self { ctx, decided }
+    }
+
+    fn poll<F: Future>(
+        &mut self,
+        future: Pin<&mut F>,
+        output: &mut Option<F::Output>,
+        cx: &mut std::task::Context<'_>,
+    ) {
+        if output.is_some() || (self.decided && !self.ctx.is_replaying()) {
+            return;
+        }
+        let _held = self.decided.then(|| self.ctx.cell.hold());
+        if let Poll::Ready(ready) = future.poll(cx) {
+            *output = Some(ready);
+            self.decided = true;
+        }
     }
 }
 

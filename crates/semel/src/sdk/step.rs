@@ -302,10 +302,20 @@ async fn ask<T: Serialize>(
     let answer = contained(&step.ctx, step.timeout, async { look_up(attempt).await }).await;
     match answer {
         Ok(Some(value)) => finish(step, visit, number, None, Payload::of(&value).map_err(super::fail::fatal)),
-        Ok(None) => {
-            let why = fail.map_or_else(|| "it was not found after a crash".to_owned(), ToString::to_string);
-            finish(step, visit, number, None, Err(Fail::retryable(why)));
-        }
+        Ok(None) => match fail {
+            Some(fail) => finish(step, visit, number, None, Err(Fail::retryable(fail))),
+            // A crash is no failure of the step: it runs again, also if this was its last try.
+            None => {
+                let error = Fail::retryable("it was not found after a crash").failure();
+                let retry_at = Some(step.ctx.cell.core.now());
+                step.ctx.cell.record(Entry::StepFailed {
+                    step: visit.clone(),
+                    attempt: number,
+                    error,
+                    retry_at,
+                });
+            }
+        },
         Err(unknown) => {
             doubt(step, visit, &format!("its end is hidden, and the look-up failed: {unknown}"));
         }

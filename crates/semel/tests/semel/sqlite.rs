@@ -61,7 +61,11 @@ pub(crate) fn request(key: &str) -> semel::error::Result<Start> {
     Ok(Start::new(WorkspaceId::DEFAULT, run, Name::new("order")?, input, Some(Key::new(key)?)))
 }
 
-pub(crate) async fn start(store: &dyn Store, key: &str, claim: Option<NodeId>) -> semel::error::Result<Started> {
+pub(crate) async fn start(
+    store: &dyn Store,
+    key: &str,
+    claim: Option<NodeId>,
+) -> semel::error::Result<Started> {
     store.start(Start { claim, ..request(key)? }).await
 }
 

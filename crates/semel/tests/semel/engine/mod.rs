@@ -1,8 +1,12 @@
 //! The engine: workflows that really run, on every store.
 
 mod basics;
+mod control;
 mod crash;
 mod crash_others;
+mod divergence;
+mod failures;
+mod ownership;
 mod program;
 mod random;
 
@@ -19,16 +23,28 @@ use semel::{Engine, Limits};
 use tokio::runtime::Builder as Runtime;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    [basics::trials(), crash::trials(), crash_others::trials(), random::trials()].into_iter().flatten().collect()
+    [
+        basics::trials(),
+        control::trials(),
+        crash::trials(),
+        crash_others::trials(),
+        divergence::trials(),
+        failures::trials(),
+        ownership::trials(),
+        random::trials(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 /// Long enough for the slowest machine, short enough to tell a hang.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A test of the engine, in a runtime of its own.
-pub(crate) fn trial<F>(name: &str, test: fn() -> F) -> Trial
+pub(crate) fn trial<F>(name: &str, test: impl FnOnce() -> F + Send + 'static) -> Trial
 where
-    F: Future<Output = Result<(), Failed>> + 'static,
+    F: Future<Output = Result<(), Failed>>,
 {
     Trial::test(format!("engine::{name}"), move || {
         let runtime = Runtime::new_multi_thread().worker_threads(2).enable_all().build()?;

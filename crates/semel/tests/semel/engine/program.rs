@@ -26,7 +26,7 @@ pub(super) enum Act {
     /// Two parts at once.
     Join { n: u32, left: Vec<Act>, right: Vec<Act> },
     /// A part against a limit that it does not reach, or (`late`) does.
-    Race { n: u32, late: bool, acts: Vec<Act> },
+    Race { n: u32, late: bool, hours: u64, acts: Vec<Act> },
     /// A wait.
     Sleep { n: u32, millis: u64 },
     /// A hook, and how much it receives; then, perhaps, it waits in vain.
@@ -42,8 +42,8 @@ pub(super) enum Act {
 /// A program, and the place at which it is executed: a child's is inside its parent's.
 pub(super) type Program = (String, Vec<Act>);
 
-/// Nothing else in a program takes as long.
-const LIMIT: Duration = Duration::from_hours(10);
+/// The limit of a race that has no race inside. Nothing else in a program takes as long.
+const HOURS: u64 = 10;
 
 pub(super) async fn execute(ctx: Ctx, (place, acts): Program) -> Result<Vec<String>> {
     run_all(&ctx, place, &acts).await
@@ -83,7 +83,9 @@ async fn run(ctx: &Ctx, place: &str, act: &Act) -> Result<Vec<String>> {
                 tokio::join!(run_all(&one, place.to_owned(), left), run_all(&two, place.to_owned(), right));
             Ok([one?, two?].concat())
         }
-        Act::Race { n, late, acts } => race(ctx, place, *n, *late, acts).await,
+        Act::Race { n, late, hours, acts } => {
+            race(ctx, place, *n, *late, Duration::from_hours(*hours), acts).await
+        }
         Act::Sleep { n, millis } => {
             ctx.sleep(format!("sl{n}"), Duration::from_millis(*millis)).await?;
             said("slept")
@@ -153,19 +155,26 @@ async fn run_step(ctx: &Ctx, act: &Act) -> Result<Vec<String>> {
     Ok(vec![done?])
 }
 
-async fn race(ctx: &Ctx, place: &str, n: u32, late: bool, acts: &[Act]) -> Result<Vec<String>> {
+async fn race(
+    ctx: &Ctx,
+    place: &str,
+    n: u32,
+    late: bool,
+    limit: Duration,
+    acts: &[Act],
+) -> Result<Vec<String>> {
     let part = ctx.scope(format!("race{n}"));
     let work = async {
         let values = run_all(&part, place.to_owned(), acts).await?;
         if late {
-            part.sleep(format!("too long {n}"), LIMIT * 10).await?;
+            part.sleep(format!("too long {n}"), limit * 10).await?;
             part.step(format!("never {n}"))
                 .run(async |_| Err::<(), _>(fatal("this is never reached")))
                 .await?;
         }
         Ok::<_, Fail>(values)
     };
-    let (name, limit) = (format!("race{n}"), ctx.sleep(format!("limit{n}"), LIMIT));
+    let (name, limit) = (format!("race{n}"), ctx.sleep(format!("limit{n}"), limit));
     match ctx.race(&name, work, limit).await? {
         Either::A(values) => values,
         Either::B(fired) => fired.map(|()| vec!["too late".to_owned()]),
@@ -183,7 +192,7 @@ async fn hook(
         values.push(hook.recv().await?.to_string());
     }
     for _ in 0..recv_for {
-        values.push(format!("{:?}", hook.recv_for(LIMIT / 2).await?));
+        values.push(format!("{:?}", hook.recv_for(Duration::from_hours(1)).await?));
     }
     if in_vain {
         values.push(format!("{:?}", hook.recv_for(Duration::from_secs(30)).await?));
@@ -334,7 +343,11 @@ impl Drawer {
             8 => Act::Values { n },
             9 => Act::Loop { n, times: self.dice.some(1, 2), acts: self.acts(depth - 1) },
             10 => Act::Join { n, left: self.acts(depth - 1), right: self.acts(depth - 1) },
-            11 => Act::Race { n, late: self.dice.flip(), acts: self.acts(depth - 1) },
+            // Longer than all that can be inside.
+            11 => {
+                let hours = HOURS * 20u64.pow(depth - 1);
+                Act::Race { n, late: self.dice.flip(), hours, acts: self.acts(depth - 1) }
+            }
             _ => Act::Child { n, acts: self.acts(depth - 1) },
         }
     }

@@ -15,8 +15,8 @@ use super::program::{Dice, Expected, Program, draw, execute};
 const PROGRAMS: u64 = 200;
 const AT_ONCE: u64 = 25;
 /// So many crashes of each program, and so many pairs of them.
-const CRASHES: usize = 10;
-const PAIRS: usize = 2;
+const CRASHES: usize = 16;
+const PAIRS: usize = 4;
 
 pub(crate) fn trials() -> Vec<Trial> {
     let chosen = std::env::var("SEMEL_SEED").ok().and_then(|seed| seed.parse().ok());

@@ -1,0 +1,146 @@
+//! Code that no longer fits the ledger: the run is paused, nothing new is done, and the old code can go on.
+
+use std::time::Duration;
+
+use libtest_mimic::{Failed, Trial};
+use semel::rules::entry::PauseReason;
+use semel::rules::status::Status;
+use semel::testing::{Effects, history};
+use semel::{Ctx, Engine, Result};
+
+use super::{Lab, trial};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        trial("a_renamed_step_diverges", async || diverges(Code::Renamed, &["`first`", "`other`"]).await),
+        trial("a_removed_step_diverges", async || diverges(Code::Removed, &["`second`"]).await),
+        trial("a_step_added_before_diverges", async || diverges(Code::Added, &["`first`", "`new`"]).await),
+        trial("a_step_moved_before_a_recorded_one_diverges", async || {
+            diverges(Code::Moved, &["`second`", "`last`"]).await
+        }),
+        trial("another_kind_at_the_same_path_diverges", async || {
+            diverges(Code::OtherKind, &["`first`"]).await
+        }),
+        trial("an_end_before_what_is_recorded_diverges", async || {
+            diverges(Code::Shorter, &["`second`"]).await
+        }),
+        trial("a_step_added_at_the_end_does_not_diverge", async || fits(Code::Longer, 4).await),
+        trial("recorded_steps_may_change_their_order", async || fits(Code::Swapped, 3).await),
+        trial("a_step_visited_twice_fails_and_says_why", duplicate_step),
+    ]
+}
+
+/// Editions of one workflow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Code {
+    Old,
+    Renamed,
+    Removed,
+    Added,
+    Moved,
+    OtherKind,
+    Shorter,
+    Longer,
+    Swapped,
+}
+
+async fn edited(ctx: Ctx, (): ()) -> Result<()> {
+    let (code, effects) = (*ctx.state::<Code>(), ctx.state::<Effects>());
+    let step = async |name: &str| {
+        ctx.step(name).run(async |attempt| effects.apply(name, attempt.key()).map(drop)).await
+    };
+    match code {
+        Code::Renamed => step("other").await?,
+        Code::Added => {
+            step("new").await?;
+            step("first").await?;
+        }
+        Code::OtherKind => ctx.sleep("first", Duration::from_secs(1)).await?,
+        Code::Swapped => {}
+        _ => step("first").await?,
+    }
+    match code {
+        Code::Removed => {}
+        Code::Shorter => return Ok(()),
+        Code::Moved => {
+            step("last").await?;
+            step("second").await?;
+        }
+        _ => step("second").await?,
+    }
+    if code == Code::Swapped {
+        step("first").await?;
+    }
+    ctx.sleep("nap", Duration::from_hours(1)).await?;
+    if code != Code::Moved {
+        step("last").await?;
+    }
+    if code == Code::Longer {
+        step("more").await?;
+    }
+    Ok(())
+}
+
+async fn engine(lab: &Lab, code: Code, effects: &Effects) -> Result<Engine, Failed> {
+    Ok(lab.engine().state(code).state(effects.clone()).workflow("edited", edited).open().await?)
+}
+
+/// A run of the old code that sleeps, whose engine is gone.
+async fn asleep(lab: &Lab) -> Result<semel::id::RunId, Failed> {
+    let effects = Effects::new();
+    let engine = engine(lab, Code::Old, &effects).await?;
+    let run = engine.start(edited, ()).await?;
+    lab.until(async || run.status().await.is_ok_and(|status| status == Status::Waiting)).await;
+    engine.crash();
+    Ok(run.id())
+}
+
+async fn diverges(code: Code, named: &[&str]) -> Result<(), Failed> {
+    let lab = Lab::new();
+    let (id, new, old) = (asleep(&lab).await?, Effects::new(), Effects::new());
+    let edited = engine(&lab, code, &new).await?;
+    let run = edited.run(id);
+    lab.clock.advance(Duration::from_hours(1));
+    lab.until(async || run.status().await.is_ok_and(|status| status == Status::Paused)).await;
+    let found = history(&run).await?;
+    let Some(PauseReason::Diverged(why)) = found.pause() else { panic!("{found}") };
+    for name in named {
+        assert!(why.contains(name), "{why}");
+    }
+    assert!(new.names().is_empty(), "no effect of the new code took place: {new:?}");
+    edited.crash();
+
+    let restored = engine(&lab, Code::Old, &old).await?;
+    let run = restored.run(id);
+    run.resume().await?;
+    run.result().await?;
+    assert_eq!(old.names(), ["last"], "{}", history(&run).await?);
+    Ok(())
+}
+
+async fn fits(code: Code, steps: usize) -> Result<(), Failed> {
+    let lab = Lab::new();
+    let (id, effects) = (asleep(&lab).await?, Effects::new());
+    let engine = engine(&lab, code, &effects).await?;
+    lab.clock.advance(Duration::from_hours(1));
+    let run = engine.run(id);
+    run.result().await?;
+    assert_eq!(history(&run).await?.count("stepCompleted"), steps);
+    assert_eq!(effects.names().len(), steps - 2, "what was recorded is not done again");
+    Ok(())
+}
+
+async fn twice(ctx: Ctx, (): ()) -> Result<()> {
+    ctx.step("pack").run(async |_| Ok(())).await?;
+    ctx.step("pack").run(async |_| Ok(())).await
+}
+
+async fn duplicate_step() -> Result<(), Failed> {
+    let lab = Lab::new();
+    let engine = lab.engine().workflow("twice", twice).open().await?;
+    let failed = engine.start(twice, ()).await?.result().await.unwrap_err().to_string();
+    let expected = "pack is visited a second time in this run; add a key (`.key(..)`) or count the visits \
+                    (`.indexed()`)";
+    assert!(failed.ends_with(expected), "{failed}");
+    Ok(())
+}

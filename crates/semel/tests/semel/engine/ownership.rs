@@ -1,0 +1,226 @@
+//! Who drives a run, and what becomes of those who no longer do.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use libtest_mimic::{Failed, Trial};
+use semel::id::RunId;
+use semel::rules::receipt::ReceiptKind;
+use semel::rules::status::Status;
+use semel::store::{Lease, LeaseAct, Sweep};
+use semel::testing::history;
+use semel::{Ctx, Limits, Result};
+use tokio::sync::Semaphore;
+
+use super::basics::Count;
+use super::{Lab, limits, trial};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        trial("a_takeover_refuses_the_old_driver", takeover),
+        trial("a_graceful_stop_lets_bodies_end_and_gives_runs_back", graceful),
+        trial("a_stop_without_patience_gives_runs_back_too", impatient),
+        trial("a_stop_while_runs_are_claimed_ends", stop_while_claiming),
+        trial("resting_runs_make_room_and_are_rebuilt", evicted),
+        trial("more_runs_than_places_wait_in_the_store", few_places),
+        trial("two_engines_share_the_work", two_engines),
+    ]
+}
+
+/// A gate in front of a body: the first call waits there, the others go through.
+#[derive(Clone)]
+struct Gate {
+    calls: Count,
+    after: Count,
+    opened: Arc<Semaphore>,
+}
+
+impl Gate {
+    fn new() -> Self {
+        Self { calls: Count::default(), after: Count::default(), opened: Arc::new(Semaphore::new(0)) }
+    }
+
+    fn open(&self) {
+        self.opened.add_permits(1);
+    }
+}
+
+async fn gated(ctx: Ctx, (): ()) -> Result<u32> {
+    let gate = ctx.state::<Gate>();
+    let call = ctx
+        .step("gate")
+        .run(async |_| {
+            let call = gate.calls.up();
+            if call == 1 {
+                gate.opened.acquire().await?.forget();
+            }
+            Ok(call)
+        })
+        .await?;
+    ctx.step("after").run(async |_| Ok(gate.after.up())).await?;
+    Ok(call)
+}
+
+async fn takeover() -> Result<(), Failed> {
+    let (lab, gate) = (Lab::new(), Gate::new());
+    let old = lab.engine().state(gate.clone()).workflow("gated", gated).open().await?;
+    let run = old.start(gated, ()).await?;
+    lab.until(async || gate.calls.get() == 1).await;
+    // The node is taken for dead while its body runs.
+    let node = run.header().await?.state.node.expect("it is driven");
+    lab.store.lease(Lease { node, act: LeaseAct::Leave }).await?;
+    assert_eq!(lab.store.sweep(Sweep { limit: 10 }).await?.orphaned, 1);
+    let new = lab.engine().state(gate.clone()).workflow("gated", gated).open().await?;
+    assert_eq!(new.run(run.id()).typed::<u32>().result().await?, 2, "the new owner's result stands");
+    let ledger = run.ledger().await?;
+    gate.open();
+    let refused = async || {
+        let receipts = lab.store.receipts(old.workspace(), run.id()).await.unwrap();
+        receipts.iter().any(|(kind, receipts)| *kind == ReceiptKind::Result && receipts.count == 1)
+    };
+    lab.until(refused).await;
+    assert_eq!(run.ledger().await?, ledger, "nothing was changed");
+    assert_eq!((gate.calls.get(), gate.after.get()), (2, 1), "and nothing more was begun");
+    assert_eq!(run.result().await?, 2, "the old owner's handle knows too");
+    Ok(())
+}
+
+async fn graceful() -> Result<(), Failed> {
+    let (lab, gate) = (Lab::new(), Gate::new());
+    let engine = lab.engine().state(gate.clone()).workflow("gated", gated).open().await?;
+    let run = engine.start(gated, ()).await?.id();
+    lab.until(async || gate.calls.get() == 1).await;
+    let stopping = engine.clone();
+    let stopped = tokio::spawn(async move { stopping.shutdown(Duration::from_mins(1)).await });
+    gate.open();
+    stopped.await.unwrap()?;
+    let header = engine.run(run).header().await?;
+    assert_eq!((header.status(), header.state.stalls, header.state.node), (Status::Waiting, 0, None));
+    assert_eq!((gate.calls.get(), gate.after.get()), (1, 0), "what had begun has ended, and no more");
+    let next = lab.engine().state(gate.clone()).workflow("gated", gated).open().await?;
+    assert_eq!(next.run(run).typed::<u32>().result().await?, 1, "the body is not called again");
+    assert_eq!((gate.calls.get(), gate.after.get()), (1, 1));
+    Ok(())
+}
+
+async fn impatient() -> Result<(), Failed> {
+    let (lab, gate) = (Lab::new(), Gate::new());
+    let engine = lab.engine().state(gate.clone()).workflow("gated", gated).open().await?;
+    let run = engine.start(gated, ()).await?.id();
+    lab.until(async || gate.calls.get() == 1).await;
+    engine.shutdown(Duration::ZERO).await?;
+    let header = engine.run(run).header().await?;
+    assert_eq!((header.status(), header.state.stalls, header.state.node), (Status::Waiting, 0, None));
+    let next = lab.engine().state(gate.clone()).workflow("gated", gated).open().await?;
+    assert_eq!(next.run(run).typed::<u32>().result().await?, 2, "the body that was left is called again");
+    Ok(())
+}
+
+async fn nap(ctx: Ctx, seconds: u64) -> Result<u32> {
+    let count = ctx.state::<Count>();
+    let before = ctx.step("before").run(async |_| Ok(count.up())).await?;
+    ctx.sleep("nap", Duration::from_secs(seconds)).await?;
+    ctx.step("after").run(async |_| Ok(before)).await
+}
+
+/// Runs come due at the moment of the stop: each is given back or left to the next, and the stop ends.
+async fn stop_while_claiming() -> Result<(), Failed> {
+    for _ in 0..20 {
+        let (lab, count) = (Lab::new(), Count::default());
+        let engine = lab.engine().state(count.clone()).workflow("nap", nap).open().await?;
+        let mut runs = Vec::new();
+        for _ in 0..20 {
+            runs.push(engine.start(nap, 60).await?.id());
+        }
+        for run in &runs {
+            let asleep = |status| status == Status::Waiting;
+            lab.until(async || engine.run(*run).status().await.is_ok_and(asleep)).await;
+        }
+        let stopping = engine.clone();
+        let stopped = tokio::spawn(async move { stopping.shutdown(Duration::from_hours(1)).await });
+        lab.clock.advance(Duration::from_mins(1));
+        stopped.await.unwrap()?;
+        let next = lab.engine().state(count.clone()).workflow("nap", nap).open().await?;
+        for run in runs {
+            next.run(run).result().await?;
+        }
+        assert_eq!(count.get(), 20);
+    }
+    Ok(())
+}
+
+async fn evicted() -> Result<(), Failed> {
+    let (lab, count) = (Lab::new(), Count::default());
+    let tight = Limits { resting: 3, ..limits() };
+    let engine = lab.engine().limits(tight).state(count.clone()).workflow("nap", nap).open().await?;
+    let mut runs = Vec::new();
+    for i in 0..30 {
+        runs.push(engine.start(nap, 60 + i % 7).await?);
+    }
+    for run in &runs {
+        lab.until(async || run.status().await.is_ok_and(|status| status == Status::Waiting)).await;
+    }
+    lab.clock.advance(Duration::from_mins(2));
+    for run in &runs {
+        run.result().await?;
+        let found = history(run).await?;
+        assert_eq!((found.count("timerFired"), found.attempts("before")), (1, 1), "{found}");
+    }
+    assert_eq!(count.get(), 30, "each step once");
+    Ok(())
+}
+
+async fn few_places() -> Result<(), Failed> {
+    let (lab, count) = (Lab::new(), Count::default());
+    let tight = Limits { driven: 2, ..limits() };
+    let engine = lab.engine().limits(tight).state(count.clone()).workflow("nap", nap).open().await?;
+    let mut runs = Vec::new();
+    for _ in 0..30 {
+        runs.push(engine.start(nap, 0).await?);
+    }
+    for run in &runs {
+        run.result().await?;
+    }
+    assert_eq!(count.get(), 30);
+    Ok(())
+}
+
+#[derive(Clone, Default)]
+struct Seen(Arc<AtomicU32>, Arc<AtomicBool>);
+
+async fn counted(ctx: Ctx, (): ()) -> Result<()> {
+    let seen = ctx.state::<Seen>();
+    for i in 0..5 {
+        ctx.step("step").key(i).run(async |_| Ok(drop(seen.0.fetch_add(1, Ordering::SeqCst)))).await?;
+        ctx.sleep(format!("nap {i}"), Duration::from_millis(50)).await?;
+    }
+    Ok(())
+}
+
+/// Whichever of them claims a run: nothing is done twice.
+async fn two_engines() -> Result<(), Failed> {
+    let (lab, seen) = (Lab::new(), Seen::default());
+    let one = lab.engine().state(seen.clone()).workflow("counted", counted).open().await?;
+    let two = lab.engine().state(seen.clone()).workflow("counted", counted).open().await?;
+    let mut runs: Vec<RunId> = Vec::new();
+    for i in 0..40 {
+        let engine = if i % 2 == 0 { &one } else { &two };
+        runs.push(engine.start(counted, ()).await?.id());
+    }
+    let clock = lab.clock.clone();
+    let done = seen.1.clone();
+    let ticking = tokio::spawn(async move {
+        while !done.load(Ordering::SeqCst) {
+            clock.advance(Duration::from_millis(10));
+            tokio::task::yield_now().await;
+        }
+    });
+    for run in runs {
+        one.run(run).result().await?;
+    }
+    seen.1.store(true, Ordering::SeqCst);
+    ticking.await.unwrap();
+    assert_eq!(seen.0.load(Ordering::SeqCst), 200, "five steps of forty runs, each once");
+    Ok(())
+}
