@@ -5,7 +5,10 @@ use std::process::Command;
 use libtest_mimic::{Failed, Trial};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    vec![Trial::test("examples::hello_creates_one_run_and_charges_once", hello)]
+    vec![
+        Trial::test("examples::hello_creates_one_run_and_charges_once", hello),
+        Trial::test("examples::transactional_debits_once_over_a_crash", transactional),
+    ]
 }
 
 /// The output of an example. Cargo builds it beside this program.
@@ -41,5 +44,18 @@ fn hello() -> Result<(), Failed> {
         assert!(found.starts_with(begins), "{begins:?} expected, found {found:?}");
     }
     assert!(lines[2].contains("/input/cents"), "the answer names what differs");
+    Ok(())
+}
+
+fn transactional() -> Result<(), Failed> {
+    let said = output("transactional")?;
+    let expected = [
+        "the body runs, attempt 1",
+        "the process dies",
+        "in the bank: 970 cents",
+        "the order says: 970 cents left",
+        "in the bank: 970 cents",
+    ];
+    assert_eq!(said.lines().collect::<Vec<_>>(), expected);
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! The engine: workflows that really run, on every store.
 
 mod basics;
+mod tx;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +16,9 @@ use semel::{Engine, Limits};
 use tokio::runtime::Builder as Runtime;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    basics::trials()
+    let mut all = basics::trials();
+    all.extend(tx::trials());
+    all
 }
 
 /// Long enough for the slowest machine, short enough to tell a hang.
