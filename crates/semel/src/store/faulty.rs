@@ -5,7 +5,9 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::{Answer, Arrival, Claims, Find, Lease, Numbered, Query, Started, Store, Sweep, Swept};
+use tokio::sync::broadcast;
+
+use super::{Answer, Arrival, Claims, Find, Lease, Numbered, Query, Started, Store, Sweep, Swept, Wake};
 use crate::clock::Time;
 use crate::error::{Error, Result};
 use crate::id::{RunId, WorkspaceId};
@@ -34,6 +36,8 @@ pub type Plan = Box<dyn FnMut(&'static str) -> Option<Fault> + Send>;
 pub struct Faulty {
     store: Arc<dyn Store>,
     plan: Mutex<Plan>,
+    /// Who says nothing to those who listen here.
+    silence: Option<broadcast::Sender<Wake>>,
 }
 
 impl Faulty {
@@ -42,7 +46,13 @@ impl Faulty {
         store: Arc<dyn Store>,
         plan: impl FnMut(&'static str) -> Option<Fault> + Send + 'static,
     ) -> Self {
-        Self { store, plan: Mutex::new(Box::new(plan)) }
+        Self { store, plan: Mutex::new(Box::new(plan)), silence: None }
+    }
+
+    /// No wake-up comes through: whoever uses this store does not hear that a run was taken away.
+    #[must_use]
+    pub fn deaf(self) -> Self {
+        Self { silence: Some(broadcast::Sender::new(1)), ..self }
     }
 
     /// The next calls fail one by one as listed; those after them do not.
@@ -130,8 +140,8 @@ impl Store for Faulty {
         self.store.receipts(workspace, run)
     }
 
-    fn wakes(&self) -> tokio::sync::broadcast::Receiver<super::Wake> {
-        self.store.wakes()
+    fn wakes(&self) -> broadcast::Receiver<Wake> {
+        self.silence.as_ref().map_or_else(|| self.store.wakes(), broadcast::Sender::subscribe)
     }
 
     fn close(&self) -> Answer<'_, ()> {

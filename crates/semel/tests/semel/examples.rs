@@ -44,6 +44,17 @@ const EXAMPLES: &[Example] = &[
             "start+deliver",
         ],
     ),
+    (
+        "transactional",
+        "debits_once_over_a_crash",
+        &[
+            "the body runs, attempt 1",
+            "the process dies",
+            "in the bank: 970 cents",
+            "the order says: 970 cents left",
+            "in the bank: 970 cents",
+        ],
+    ),
     ("fan_out", "joins_scopes_and_races", &["3 cities, 220 and 220, quick true"]),
     ("children", "starts_each_child_once", &["total 1200", "child price-of[ink]", "child price-of[broken]"]),
     (

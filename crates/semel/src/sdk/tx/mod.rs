@@ -260,33 +260,24 @@ impl<S: TxSource> Tx<S> {
             return gate.lose(unknown).await;
         }
         gate.committed(outcome);
-        Ok(Committed { value, gate })
+        Ok(Committed(value))
     }
 }
 
 /// The proof that a transaction has committed, with its outcome.
 #[must_use = "the body gives it back"]
-pub struct Committed<T> {
-    value: T,
-    gate: Arc<Gate>,
-}
-
-impl<T> Committed<T> {
-    fn is_of(&self, gate: &Arc<Gate>) -> bool {
-        Arc::ptr_eq(&self.gate, gate)
-    }
-}
+pub struct Committed<T>(T);
 
 impl<T> Deref for Committed<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        &self.value
+        &self.0
     }
 }
 
 impl<T: fmt::Debug> fmt::Debug for Committed<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Committed").field(&self.value).finish()
+        f.debug_tuple("Committed").field(&self.0).finish()
     }
 }

@@ -9,6 +9,7 @@ mod failures;
 mod ownership;
 mod program;
 mod random;
+mod tx;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +33,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         failures::trials(),
         ownership::trials(),
         random::trials(),
+        tx::trials(),
     ]
     .into_iter()
     .flatten()
