@@ -64,6 +64,8 @@ pub enum Content {
 pub struct Commit {
     pub(crate) num: i64,
     pub(crate) run: RunId,
+    /// The run that started it, which hears of its end.
+    pub(crate) parent: Option<RunId>,
     pub(crate) expected: u64,
     pub(crate) count: u64,
     pub(crate) content: Content,

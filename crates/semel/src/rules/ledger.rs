@@ -302,6 +302,7 @@ impl Ledger {
         Some(Commit {
             num: self.run.num,
             run: self.run.id(),
+            parent: self.run.new.parent,
             expected: self.run.state.version - count,
             count,
             content,

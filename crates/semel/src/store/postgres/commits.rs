@@ -167,6 +167,7 @@ mod tests {
         Commit {
             num,
             run: RunId(uuid::Uuid::from_u128(num as u128)),
+            parent: None,
             expected,
             count: 2,
             content: Content::Ready(format!("[{num}]")),
