@@ -64,6 +64,8 @@ pub enum Content {
 pub struct Commit {
     pub(crate) num: i64,
     pub(crate) run: RunId,
+    /// The run that started it, which hears of its end.
+    pub(crate) parent: Option<RunId>,
     pub(crate) expected: u64,
     pub(crate) count: u64,
     pub(crate) content: Content,
@@ -79,8 +81,6 @@ pub struct Commit {
     pub(crate) consumed: Vec<u64>,
     /// Tokens it frees.
     pub(crate) closed: Vec<Token>,
-    /// Whether a parent waits for the run.
-    pub(crate) has_parent: bool,
     /// How the run ended, if this ends it.
     pub(crate) outcome: Option<Outcome>,
 }

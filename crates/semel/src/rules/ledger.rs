@@ -310,6 +310,7 @@ impl Ledger {
         Some(Commit {
             num: self.run.num,
             run: self.run.id(),
+            parent: self.run.new.parent,
             expected: self.run.state.version - count,
             count,
             content,
@@ -319,7 +320,6 @@ impl Ledger {
             not_before,
             consumed,
             closed,
-            has_parent: self.created().parent.is_some(),
             outcome: self.outcome.clone(),
         })
     }

@@ -19,7 +19,7 @@ use crate::rules::claim::Claim;
 use crate::rules::commit::{Commit, Saved};
 use crate::rules::control::{Action, Control, Controlled};
 use crate::rules::deliver::{Deliver, Delivered};
-use crate::rules::entry::Outcome;
+use crate::rules::entry::{Entry, Outcome};
 use crate::rules::once::{Ask, Once, OnceAnswer};
 use crate::rules::receipt::{Absorbed, ReceiptKind, Receipts};
 use crate::rules::run::Run;
@@ -113,22 +113,34 @@ fn tell_of_start(wakes: &Wakes, started: &Started) {
 
 fn commit<B: Backend>(store: &B, commit: Commit) -> impl Future<Output = Result<Saved>> + Send {
     let (num, expected) = (commit.num, commit.expected);
-    let (run, ends) = (commit.run, commit.outcome.is_some());
-    // A child may have been started, or a parent may be due.
-    let dues = !commit.is_plain() || (ends && commit.has_parent);
+    let (run, parent, ends) = (commit.run, commit.parent, commit.outcome.is_some());
     let saving = store.commit_run(commit);
     async move {
         let saved = saving.await;
-        if saved.is_ok() && ends {
-            Backend::wakes(store).tell(Wake::Ended(run));
-        }
-        if saved.is_ok() && dues {
-            Backend::wakes(store).tell(Wake::Due);
-        }
-        if matches!(saved, Err(Error::Concurrency { .. })) {
-            absorb(store, num, ReceiptKind::Result, format!("commit at version {expected}"));
+        match &saved {
+            Ok(saved) => {
+                if ends {
+                    tell_of_end(Backend::wakes(store), run, parent);
+                }
+                // New, or of an earlier life and restarted.
+                if saved.settled.iter().any(|entry| matches!(entry, Entry::ChildStarted { .. })) {
+                    Backend::wakes(store).tell(Wake::Due);
+                }
+            }
+            Err(Error::Concurrency { .. }) => {
+                absorb(store, num, ReceiptKind::Result, format!("commit at version {expected}"));
+            }
+            Err(_) => {}
         }
         saved
+    }
+}
+
+/// An end is news for whoever waits for the run, and a message for its parent.
+fn tell_of_end(wakes: &Wakes, run: RunId, parent: Option<RunId>) {
+    wakes.tell(Wake::Ended(run));
+    if let Some(parent) = parent {
+        wakes.tell(Wake::Arrived(parent));
     }
 }
 
@@ -159,8 +171,9 @@ async fn control<B: Backend>(store: &B, control: Control) -> Result<Controlled> 
     } else {
         Backend::wakes(store).tell(Wake::Taken(run.id()));
         if run.status().is_terminal() {
-            Backend::wakes(store).tell(Wake::Ended(run.id()));
+            tell_of_end(Backend::wakes(store), run.id(), run.new.parent);
         }
+        // It, or its children, which hear of a cancel.
         Backend::wakes(store).tell(Wake::Due);
     }
     Ok(controlled)
@@ -173,6 +186,14 @@ async fn once<B: Backend>(store: &B, once: Once) -> Result<OnceAnswer> {
         Backend::wakes(store).tell(Wake::Settled);
     }
     Ok(answer)
+}
+
+async fn sweep<B: Backend>(store: &B, sweep: Sweep) -> Result<Swept> {
+    let swept = store.execute(sweep).await?;
+    if swept.orphaned > 0 {
+        Backend::wakes(store).tell(Wake::Due);
+    }
+    Ok(swept)
 }
 
 async fn claim<B: Backend>(store: &B, claim: Claim) -> Result<Claims> {
@@ -238,8 +259,8 @@ impl<B: Backend> Store for B {
         Box::pin(self.execute(lease))
     }
 
-    fn sweep(&self, sweep: Sweep) -> Answer<'_, Swept> {
-        Box::pin(self.execute(sweep))
+    fn sweep(&self, request: Sweep) -> Answer<'_, Swept> {
+        Box::pin(sweep(self, request))
     }
 
     fn find(&self, find: Find) -> Answer<'_, Option<(Run, Option<Outcome>)>> {

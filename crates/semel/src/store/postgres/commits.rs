@@ -167,6 +167,7 @@ mod tests {
         Commit {
             num,
             run: RunId(uuid::Uuid::from_u128(num as u128)),
+            parent: None,
             expected,
             count: 2,
             content: Content::Ready(format!("[{num}]")),
@@ -176,7 +177,6 @@ mod tests {
             not_before: None,
             consumed: Vec::new(),
             closed: Vec::new(),
-            has_parent: false,
             outcome: None,
         }
     }

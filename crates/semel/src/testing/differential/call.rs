@@ -221,7 +221,7 @@ fn driving() -> impl Strategy<Value = Call> {
 }
 
 fn operating() -> impl Strategy<Value = Call> {
-    let control = (0..12u8, 0..8u8, option::of(0..3u8), option::weighted(0.2, any::<bool>()))
+    let control = (0..12u8, 0..9u8, option::of(0..3u8), option::weighted(0.2, any::<bool>()))
         .prop_map(|(run, action, id, expected)| Call::Control { run, action, id, expected });
     let resolve = (0..12u8, 0..4u8, 0..3u8).prop_map(|(run, path, how)| Call::Resolve { run, path, how });
     let fork = (0..12u8, option::of(0..12u8), any::<bool>(), option::of(0..3u8), option::of(0..3u8))

@@ -467,6 +467,7 @@ fn plain_action(n: u8) -> Action {
         3 => Action::Resume,
         4 | 5 => Action::Restart(RestartFrom::Failure),
         6 => Action::Restart(RestartFrom::Beginning),
+        7 => Action::RequestCancel { reason: "no longer wanted".to_owned() },
         _ => Action::ReleaseKey,
     }
 }

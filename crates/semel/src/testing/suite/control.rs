@@ -5,7 +5,7 @@ use super::world::{STRANGER, World, code, payload, refused, visit};
 use crate::error::Error;
 use crate::id::{RunId, WorkspaceId};
 use crate::rules::control::{Action, Control};
-use crate::rules::entry::{Class, Entry, Outcome, Resolution, RestartFrom};
+use crate::rules::entry::{Class, Entry, Message, Outcome, Resolution, RestartFrom};
 use crate::rules::ledger::Record;
 use crate::rules::receipt::ReceiptKind;
 use crate::rules::run::Retention;
@@ -34,6 +34,10 @@ promises![
     only_a_step_in_doubt_can_be_resolved,
     the_end_is_found_behind_many_resolutions,
     a_forgotten_run_takes_no_action,
+    a_requested_cancel_arrives_in_the_inbox,
+    a_requested_cancel_does_not_take_the_run_from_its_driver,
+    a_requested_cancel_of_an_ended_run_is_absorbed,
+    a_requested_cancel_repeated_under_its_id_is_absorbed,
 ];
 
 fn cancel() -> Action {
@@ -366,4 +370,66 @@ async fn a_forgotten_run_takes_no_action(world: World) {
     }
     assert!(!world.cancel(run).await);
     assert_eq!(world.run(run).await.status(), Status::Failed);
+}
+
+fn request() -> Action {
+    Action::RequestCancel { reason: "no longer wanted".to_owned() }
+}
+
+async fn a_requested_cancel_arrives_in_the_inbox(world: World) {
+    for status in [Status::Pending, Status::Running, Status::Waiting, Status::Paused] {
+        let run = world.run_that_is(status, &status.to_string()).await;
+        let before = world.run(run).await;
+        let asked = world.control(run, request()).await.expect("every run can be asked");
+        assert!(asked.changed, "{status}");
+        let wish = Message::CancelRequested { reason: "no longer wanted".to_owned(), by: "ann".to_owned() };
+        let inbox: Vec<_> = world.inbox(run).await.into_iter().map(|arrival| arrival.message).collect();
+        assert_eq!(inbox, [wish], "{status}");
+        let after = world.run(run).await;
+        assert_eq!(
+            (after.state.version, after.status()),
+            (before.state.version, status),
+            "no entry is written"
+        );
+        let due = if status == Status::Waiting { Some(world.now()) } else { before.state.due };
+        assert_eq!((after.state.due, after.arrivals), (due, 1), "{status}: who waits is woken to see to it");
+    }
+}
+
+async fn a_requested_cancel_does_not_take_the_run_from_its_driver(world: World) {
+    let mut driver = world.driven("k").await;
+    world.control(driver.id(), request()).await.expect("every run can be asked");
+    driver.step("a").await.expect("still ours");
+    let (reason, by) = ("no longer wanted".to_owned(), "ann".to_owned());
+    driver.look().await.record(Entry::Cancelling { arrival: 1, reason: reason.clone(), by: by.clone() });
+    driver.step("clean-up").await.expect("still ours");
+    assert_eq!(world.inbox(driver.id()).await, [], "seen");
+    world.crash().await;
+    let mut next = world.claim_one().await;
+    assert_eq!(next.ledger.cancelling(), Some(("no longer wanted", "ann")), "whoever goes on knows of it");
+    next.record(Entry::Cancelled { reason, by }).save().await;
+    assert_eq!(world.run(driver.id()).await.status(), Status::Cancelled);
+}
+
+async fn a_requested_cancel_of_an_ended_run_is_absorbed(world: World) {
+    for status in [Status::Completed, Status::Failed, Status::Cancelled, Status::TimedOut] {
+        let run = world.run_that_is(status, &status.to_string()).await;
+        let before = world.run(run).await;
+        let asked = world.control(run, request()).await.expect("every run can be asked");
+        assert_eq!((asked.changed, asked.run), (false, before), "{status}");
+        assert_eq!(world.inbox(run).await, [], "{status}");
+        assert_eq!(world.absorbed(run, ReceiptKind::Control).await, 1, "{status}");
+    }
+}
+
+async fn a_requested_cancel_repeated_under_its_id_is_absorbed(world: World) {
+    let driver = world.driven("k").await;
+    let asked = world.control_as("c", driver.id(), request()).await.expect("every run can be asked");
+    let again = world.control_as("c", driver.id(), request()).await.expect("the same again");
+    assert_eq!((asked.changed, again.changed), (true, false));
+    assert_eq!(again.run, asked.run);
+    assert_eq!(world.inbox(driver.id()).await.len(), 1);
+    assert_eq!(world.absorbed(driver.id(), ReceiptKind::Control).await, 1);
+    let other = Action::RequestCancel { reason: "another".to_owned() };
+    assert_eq!(code(world.control_as("c", driver.id(), other).await), "KEY_REUSED");
 }

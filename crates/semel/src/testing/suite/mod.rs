@@ -32,6 +32,7 @@ mod policy;
 mod read;
 mod reopen;
 mod repeat;
+mod restart;
 mod start;
 mod sweep;
 mod value;
@@ -92,6 +93,7 @@ pub fn cases() -> Vec<Case> {
         commit::cases(),
         deliver::cases(),
         control::cases(),
+        restart::cases(),
         fork::cases(),
         once::cases(),
         lease::cases(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::world::{ORDER, STRANGER, WORKSPACE, World, code, key, label, name, payload};
 use crate::error::Result;
 use crate::id::RunId;
-use crate::rules::entry::Message;
+use crate::rules::entry::{Entry, Message};
 use crate::rules::key::{KeyScope, Scope};
 use crate::rules::once::{Ask, Once, OnceAnswer, OnceScope};
 use crate::rules::start::Start;
@@ -22,6 +22,7 @@ promises![
     an_owner_that_ends_gives_its_right_to_others,
     a_settled_result_outlives_its_owner,
     labels_and_scopes_do_not_meet,
+    a_runs_own_result_and_a_shared_one_do_not_meet_in_its_ledger,
     an_ended_run_asks_for_nothing,
     a_once_of_an_unknown_or_a_strangers_run_is_not_found,
 ];
@@ -194,6 +195,24 @@ async fn labels_and_scopes_do_not_meet(world: World) {
     let (scope, label) = (OnceScope::Workspace, label("sms"));
     let once = Once { workspace: STRANGER, scope, label, run: stranger, ask: Ask::Claim };
     assert!(matches!(world.store().once(once).await, Ok(OnceAnswer::Mine(_))), "nor do workspaces");
+}
+
+/// The same label stands for two results, if one is the run's own and the other one it shares.
+async fn a_runs_own_result_and_a_shared_one_do_not_meet_in_its_ledger(world: World) {
+    let mut driver = world.driven("k").await;
+    let entry = |scope: &str, json| Entry::Once {
+        label: label("sms"),
+        scope: scope.to_owned(),
+        value: payload(json),
+    };
+    driver.record(entry("", "1")).record(entry("*", "2")).record(entry("k1/*/k", "3")).save().await;
+    assert!(driver.ledger.record(entry("*", "4")).is_err(), "one outcome per label and scope");
+    world.crash().await;
+    let ledger = world.claim_one().await.ledger;
+    for (scope, json) in [("", "1"), ("*", "2"), ("k1/*/k", "3")] {
+        assert_eq!(ledger.once(scope, &label("sms")), Some(&payload(json)), "{scope:?}");
+    }
+    assert_eq!(ledger.once("other", &label("sms")), None);
 }
 
 async fn an_ended_run_asks_for_nothing(world: World) {

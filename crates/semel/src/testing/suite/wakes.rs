@@ -4,11 +4,22 @@ use std::time::Duration;
 
 use tokio::sync::broadcast::Receiver;
 
-use super::world::World;
+use super::world::{World, payload, token};
 use crate::rules::control::Action;
+use crate::rules::once::Ask;
+use crate::rules::start::{Handover, Policy, Start};
 use crate::store::Wake;
 
-promises![what_happens_is_heard_by_a_second_instance, every_instance_hears_of_a_delivery_once,];
+promises![
+    a_run_that_becomes_due_is_told,
+    what_arrives_in_an_inbox_is_told,
+    an_end_is_told_and_the_parent_hears_of_it,
+    an_operators_action_is_told_to_the_driver_it_takes_the_run_from,
+    a_superseded_run_is_taken_and_ended,
+    a_once_that_is_settled_or_free_again_is_told,
+    what_happens_is_heard_by_a_second_instance,
+    every_instance_hears_of_a_delivery_once,
+];
 
 /// Listens until it hears this; all that it has heard.
 async fn until(ear: &mut Receiver<Wake>, wanted: Wake) -> Vec<Wake> {
@@ -21,6 +32,95 @@ async fn until(ear: &mut Receiver<Wake>, wanted: Wake) -> Vec<Wake> {
     let in_time = tokio::time::timeout(Duration::from_secs(30), listening).await;
     assert!(in_time.is_ok(), "{wanted:?} is not heard, but {heard:?}");
     heard
+}
+
+/// All that was told since the last look, which is there by now: this process tells it before it answers.
+fn told(ear: &mut Receiver<Wake>) -> Vec<Wake> {
+    std::iter::from_fn(|| ear.try_recv().ok()).collect()
+}
+
+async fn a_run_that_becomes_due_is_told(world: World) {
+    let mut ear = world.store().wakes();
+    world.start("now").await;
+    assert_eq!(told(&mut ear), [Wake::Due]);
+    let delayed = Start { delay: Duration::from_millis(50), ..world.request("later") };
+    world.begin(delayed).await;
+    assert_eq!(told(&mut ear), [Wake::Due], "sooner than was known, perhaps");
+    let mut driver = world.driven("driven").await;
+    assert_eq!(told(&mut ear), [], "it is nobody else's");
+    world.start("now").await;
+    assert_eq!(told(&mut ear), [], "a duplicate is nothing new");
+    driver.child("c", world.run_id()).await;
+    assert_eq!(told(&mut ear), [Wake::Due], "a child");
+    world.crash().await;
+    assert_eq!(told(&mut ear), [Wake::Due], "the run of a dead node");
+    world.sweep(10).await;
+    assert_eq!(told(&mut ear), [], "nothing was found");
+}
+
+async fn what_arrives_in_an_inbox_is_told(world: World) {
+    let mut driver = world.driven("k").await;
+    driver.open("t").await;
+    let mut ear = world.store().wakes();
+    world.deliver_as("d", "t", "1").await.expect("open");
+    assert_eq!(told(&mut ear), [Wake::Arrived(driver.id())]);
+    world.deliver_as("d", "t", "1").await.expect("the same again");
+    assert_eq!(told(&mut ear), [], "absorbed");
+    let ask = Action::RequestCancel { reason: "no longer wanted".to_owned() };
+    world.control(driver.id(), ask).await.expect("every run can be asked");
+    assert_eq!(told(&mut ear), [Wake::Arrived(driver.id())], "and the run is not taken from its driver");
+    let handover = Handover { token: token("t"), payload: payload("2"), id: None };
+    world.begin(Start { deliver: Some(handover), ..world.request("other") }).await;
+    assert_eq!(told(&mut ear), [Wake::Arrived(driver.id())]);
+}
+
+async fn an_end_is_told_and_the_parent_hears_of_it(world: World) {
+    let mut parent = world.driven("k").await;
+    let (child, _) = parent.child("done", world.run_id()).await;
+    let mut driver = world.claim_one().await;
+    let mut ear = world.store().wakes();
+    driver.complete("1").await;
+    assert_eq!(told(&mut ear), [Wake::Ended(child), Wake::Arrived(parent.id())]);
+    let (child, _) = parent.child("cancelled", world.run_id()).await;
+    drop(told(&mut ear));
+    world.cancel(child).await;
+    let heard = told(&mut ear);
+    assert!(heard.contains(&Wake::Ended(child)) && heard.contains(&Wake::Arrived(parent.id())), "{heard:?}");
+    parent.complete("1").await;
+    assert_eq!(told(&mut ear), [Wake::Ended(parent.id())]);
+}
+
+async fn an_operators_action_is_told_to_the_driver_it_takes_the_run_from(world: World) {
+    let run = world.driven("k").await.id();
+    let mut ear = world.store().wakes();
+    world.control(run, Action::Pause).await.expect("an open run may");
+    assert!(told(&mut ear).contains(&Wake::Taken(run)));
+    world.control(run, Action::Resume).await.expect("a paused run may");
+    assert_eq!(told(&mut ear), [Wake::Taken(run), Wake::Due]);
+    world.control(run, Action::Resume).await.expect("it is so already");
+    assert_eq!(told(&mut ear), []);
+    world.cancel(run).await;
+    assert_eq!(told(&mut ear)[..2], [Wake::Taken(run), Wake::Ended(run)]);
+}
+
+async fn a_superseded_run_is_taken_and_ended(world: World) {
+    let old = world.start("k").await.run.id();
+    let mut ear = world.store().wakes();
+    let other = Start { policy: Policy::SUPERSEDE, input: payload("2"), ..world.request("k") };
+    assert_eq!(world.begin(other).await.superseded, Some(old));
+    assert_eq!(told(&mut ear), [Wake::Taken(old), Wake::Ended(old), Wake::Due]);
+}
+
+async fn a_once_that_is_settled_or_free_again_is_told(world: World) {
+    let run = world.start("k").await.run.id();
+    let mut ear = world.store().wakes();
+    let fence = world.grant(run, "sms").await;
+    assert_eq!(told(&mut ear), [], "nobody waits for a claim");
+    world.once(run, "sms", Ask::Release { fence }).await.expect("granted");
+    assert_eq!(told(&mut ear), [Wake::Settled]);
+    let fence = world.grant(run, "sms").await;
+    world.once(run, "sms", Ask::Settle { fence, value: payload("7"), ttl: None }).await.expect("granted");
+    assert_eq!(told(&mut ear), [Wake::Settled]);
 }
 
 async fn what_happens_is_heard_by_a_second_instance(world: World) {
