@@ -9,12 +9,12 @@ use semel::{Ctx, Engine, Result, fatal};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Approval {
-    by: String,
-    yes: bool,
+pub(crate) struct Approval {
+    pub(crate) by: String,
+    pub(crate) yes: bool,
 }
 
-async fn order(ctx: Ctx, id: u32) -> Result<String> {
+pub(crate) async fn order(ctx: Ctx, id: u32) -> Result<String> {
     let mut approval = ctx.hook::<Approval>(format!("order:{id}"));
     if let Some(owner) = approval.conflict().await? {
         return Err(fatal(format!("{} asks for this order already", owner.run_id)));

@@ -11,7 +11,7 @@ use semel::{Ctx, Engine, Fail, Result, Retry};
 
 /// A payment provider that knows idempotency keys, and has a bad day.
 #[derive(Default)]
-struct Provider {
+pub(crate) struct Provider {
     calls: Mutex<u32>,
     charges: Mutex<HashMap<String, u64>>,
 }
@@ -36,7 +36,7 @@ impl Provider {
     }
 }
 
-async fn charge(ctx: Ctx, cents: u64) -> Result<u64> {
+pub(crate) async fn charge(ctx: Ctx, cents: u64) -> Result<u64> {
     let provider = ctx.state::<Provider>();
     ctx.step("charge")
         .retry(Retry::exponential().max_attempts(5).initial(Duration::from_millis(10)))

@@ -8,14 +8,14 @@ use semel::{Ctx, Engine, Result, WorkflowRef, fatal};
 /// The name of a workflow whose code may be in another crate.
 const PRICE: WorkflowRef<String, u64> = WorkflowRef::new("price-of");
 
-async fn price_of(ctx: Ctx, item: String) -> Result<u64> {
+pub(crate) async fn price_of(ctx: Ctx, item: String) -> Result<u64> {
     if item.is_empty() {
         return Err(fatal("an item needs a name"));
     }
     ctx.step("look-up").run(async |_| Ok(100 * item.len() as u64)).await
 }
 
-async fn total_of(ctx: Ctx, items: Vec<String>) -> Result<u64> {
+pub(crate) async fn total_of(ctx: Ctx, items: Vec<String>) -> Result<u64> {
     let mut children = Vec::new();
     for item in &items {
         children.push(ctx.child(PRICE, item.clone()).key(item).await?);

@@ -7,7 +7,7 @@ use semel::rules::status::Status;
 use semel::{Ctx, Engine, OnConflict, Result, fatal};
 
 /// The first run of a token does the work: it waits for amounts and adds them up, until it is sent a zero.
-async fn collect(ctx: Ctx, (token, strategy): (String, String)) -> Result<u64> {
+pub(crate) async fn collect(ctx: Ctx, (token, strategy): (String, String)) -> Result<u64> {
     let engine = ctx.state::<std::sync::OnceLock<Handle>>();
     let engine = || engine.get().expect("set right after it was opened");
     loop {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use semel::sdk::Either;
 use semel::{Ctx, Engine, Result};
 
-async fn measure(ctx: Ctx, cities: Vec<String>) -> Result<String> {
+pub(crate) async fn measure(ctx: Ctx, cities: Vec<String>) -> Result<String> {
     // All at once. `join_all` of any crate does; this is the one of the standard's own making.
     let steps = cities.iter().map(|city| {
         let ctx = ctx.scope(city);

@@ -4,7 +4,7 @@
 
 use semel::{Ctx, Engine, Result};
 
-async fn greet(ctx: Ctx, name: String) -> Result<String> {
+pub(crate) async fn greet(ctx: Ctx, name: String) -> Result<String> {
     let greeting = ctx.step("compose").run(async |_| Ok(format!("Hello, {name}!"))).await?;
     ctx.step("say")
         .run(async |attempt| {

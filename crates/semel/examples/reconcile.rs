@@ -11,12 +11,16 @@ use semel::{Ctx, Engine, Fail, Result};
 
 /// Prints letters, loses its first answer, and can be asked what it has printed, most of the time.
 #[derive(Default)]
-struct Printer {
+pub(crate) struct Printer {
     printed: Mutex<Vec<(String, String)>>,
     deaf: AtomicBool,
 }
 
 impl Printer {
+    pub(crate) fn printed(&self) -> usize {
+        self.printed.lock().expect("no panics here").len()
+    }
+
     async fn print(&self, text: &str, reference: &str) -> Result<String> {
         self.printed.lock().expect("no panics here").push((reference.to_owned(), text.to_owned()));
         Err(Fail::uncertain("the line went dead"))
@@ -31,7 +35,7 @@ impl Printer {
     }
 }
 
-async fn send(ctx: Ctx, text: String) -> Result<String> {
+pub(crate) async fn send(ctx: Ctx, text: String) -> Result<String> {
     let printer = ctx.state::<Printer>();
     ctx.step("letter")
         .reconcile(async |attempt| printer.find(attempt.key()).await)
@@ -64,9 +68,6 @@ async fn main() -> Result<()> {
     // Somebody walks over to the printer and looks.
     run.happened("letter", &"seen on the tray").await?;
     println!("resolved      {}", run.result().await?);
-    println!(
-        "printed       {}",
-        engine.state::<Printer>().expect("given above").printed.lock().expect("ours").len()
-    );
+    println!("printed       {}", engine.state::<Printer>().expect("given above").printed());
     Ok(())
 }

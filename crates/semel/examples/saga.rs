@@ -8,9 +8,13 @@ use std::sync::Mutex;
 
 /// What is booked at the moment.
 #[derive(Default)]
-struct Agency(Mutex<Vec<String>>);
+pub(crate) struct Agency(Mutex<Vec<String>>);
 
 impl Agency {
+    pub(crate) fn booked(&self) -> Vec<String> {
+        self.0.lock().expect("no panics here").clone()
+    }
+
     fn book(&self, what: &str) -> Result<String> {
         if what == "balloon" {
             return Err(fatal("no balloons today"));
@@ -24,7 +28,7 @@ impl Agency {
     }
 }
 
-async fn trip(ctx: Ctx, parts: Vec<String>) -> Result<usize> {
+pub(crate) async fn trip(ctx: Ctx, parts: Vec<String>) -> Result<usize> {
     let mut booked = Vec::new();
     let result = book(&ctx, &parts, &mut booked).await;
     if result.is_err() {
@@ -57,7 +61,7 @@ async fn main() -> Result<()> {
         .await?;
     let start =
         |parts: &[&str]| engine.start(trip, parts.iter().map(|part| (*part).to_owned()).collect::<Vec<_>>());
-    let left = || engine.state::<Agency>().expect("given above").0.lock().expect("ours").clone();
+    let left = || engine.state::<Agency>().expect("given above").booked();
 
     let failed = start(&["hotel", "train", "balloon"]).await?;
     println!("failed     {}", failed.result().await.expect_err("no balloons"));

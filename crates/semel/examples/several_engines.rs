@@ -8,7 +8,7 @@ use std::time::Duration;
 use semel::rules::entry::Entry;
 use semel::{Ctx, Engine, Limits, Result};
 
-async fn work(ctx: Ctx, n: u32) -> Result<u32> {
+pub(crate) async fn work(ctx: Ctx, n: u32) -> Result<u32> {
     let mut sum = 0;
     for round in 1..=5u32 {
         sum += ctx.step("round").key(round).run(async |_| Ok(n * round)).await?;

@@ -39,10 +39,13 @@ async fn main() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let bank = SqliteDb::open(folder.path().join("bank.db")).await?;
     tx::install(&bank).await?;
-    bank.call(|conn| Ok(conn.execute_batch("CREATE TABLE account (cents); INSERT INTO account VALUES (1000)")?))
-        .await?;
+    bank.call(|conn| {
+        Ok(conn.execute_batch("CREATE TABLE account (cents); INSERT INTO account VALUES (1000)")?)
+    })
+    .await?;
 
-    let child = std::process::Command::new(std::env::current_exe()?).arg("crash").arg(folder.path()).output()?;
+    let child =
+        std::process::Command::new(std::env::current_exe()?).arg("crash").arg(folder.path()).output()?;
     print!("{}", String::from_utf8_lossy(&child.stdout));
     println!("in the bank: {} cents", balance(&bank).await?);
 
@@ -54,7 +57,8 @@ async fn main() -> Result<()> {
 
 async fn order(folder: &Path) -> Result<i64> {
     let bank = SqliteDb::open(folder.join("bank.db")).await?;
-    let engine = Engine::builder().store(folder.join("semel.db")).state(bank).workflow("pay", pay).open().await?;
+    let engine =
+        Engine::builder().store(folder.join("semel.db")).state(bank).workflow("pay", pay).open().await?;
     Ok(engine.start(pay, 30).key("order-7").await?.result().await?)
 }
 

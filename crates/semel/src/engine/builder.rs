@@ -132,6 +132,12 @@ impl Builder {
         self
     }
 
+    /// The same, for something that others hold as well.
+    pub fn shared_state<T: Any + Send + Sync>(mut self, state: Arc<T>) -> Self {
+        self.states.insert(TypeId::of::<T>(), state);
+        self
+    }
+
     /// A workflow: a plain `async fn(Ctx, In) -> Result<Out>`, and the name under which its runs are known. Its version
     /// is `1`.
     pub fn workflow<W, In>(self, name: &str, workflow: W) -> Self

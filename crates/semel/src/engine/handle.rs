@@ -250,6 +250,13 @@ impl<Out> RunHandle<Out> {
             self.core().store.control(Control { workspace, run, action, by, id, expected: None }).await?;
         if let Some(cell) = cell.filter(|_| controlled.changed) {
             cell.order(|orders| orders.lost = true);
+            // Its execution is dropped before the answer is given, so that nothing of it begins afterwards; unless it
+            // does not let go of its thread.
+            let soon = self.core().clock.now().after(LOOK);
+            tokio::select! {
+                _ = cell.over() => {}
+                () = self.core().clock.until(soon) => {}
+            }
         }
         Ok(controlled)
     }

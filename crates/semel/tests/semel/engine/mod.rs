@@ -3,6 +3,8 @@
 mod basics;
 mod control;
 mod crash;
+#[cfg(feature = "sqlite")]
+mod crash_examples;
 mod crash_others;
 mod divergence;
 mod failures;
@@ -28,6 +30,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         basics::trials(),
         control::trials(),
         crash::trials(),
+        #[cfg(feature = "sqlite")]
+        crash_examples::trials(),
         crash_others::trials(),
         divergence::trials(),
         failures::trials(),

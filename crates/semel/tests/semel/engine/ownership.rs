@@ -8,7 +8,8 @@ use libtest_mimic::{Failed, Trial};
 use semel::id::RunId;
 use semel::rules::receipt::ReceiptKind;
 use semel::rules::status::Status;
-use semel::store::{Lease, LeaseAct, Sweep};
+use semel::store::faulty::{Fault, Faulty};
+use semel::store::{Lease, LeaseAct, Store, Sweep};
 use semel::testing::history;
 use semel::{Ctx, Limits, Result};
 use tokio::sync::Semaphore;
@@ -64,9 +65,17 @@ async fn gated(ctx: Ctx, (): ()) -> Result<u32> {
 
 async fn takeover() -> Result<(), Failed> {
     let (lab, gate) = (Lab::new(), Gate::new());
-    let old = lab.engine().state(gate.clone()).workflow("gated", gated).open().await?;
+    // Once it is cut off, it hears nothing of its lease and of what is due.
+    let cut_off = Arc::new(AtomicBool::new(false));
+    let deaf = cut_off.clone();
+    let plan = move |call: &'static str| {
+        (deaf.load(Ordering::SeqCst) && matches!(call, "lease" | "claim" | "sweep")).then_some(Fault::Before)
+    };
+    let store: Arc<dyn Store> = Arc::new(Faulty::new(lab.store.clone(), plan));
+    let old = lab.engine().store(store).state(gate.clone()).workflow("gated", gated).open().await?;
     let run = old.start(gated, ()).await?;
     lab.until(async || gate.calls.get() == 1).await;
+    cut_off.store(true, Ordering::SeqCst);
     // The node is taken for dead while its body runs.
     let node = run.header().await?.state.node.expect("it is driven");
     lab.store.lease(Lease { node, act: LeaseAct::Leave }).await?;
@@ -192,7 +201,7 @@ struct Seen(Arc<AtomicU32>, Arc<AtomicBool>);
 async fn counted(ctx: Ctx, (): ()) -> Result<()> {
     let seen = ctx.state::<Seen>();
     for i in 0..5 {
-        ctx.step("step").key(i).run(async |_| Ok(drop(seen.0.fetch_add(1, Ordering::SeqCst)))).await?;
+        ctx.step("step").key(i).run(async |_| Ok(seen.0.fetch_add(1, Ordering::SeqCst))).await?;
         ctx.sleep(format!("nap {i}"), Duration::from_millis(50)).await?;
     }
     Ok(())
