@@ -212,10 +212,13 @@ impl Driver {
             return;
         }
         let overdue = |limit: Time| limit <= self.core.now();
-        if self.cell.lock().ledger.deadline().is_some_and(overdue) {
-            // Nothing begins any more.
+        let state = self.cell.lock();
+        // Nothing begins any more; or the run is being put to rest, and is woken again when it is claimed.
+        let stands = state.ledger.run().status() != Status::Running;
+        if stands || state.ledger.deadline().is_some_and(overdue) {
             return;
         }
+        drop(state);
         let Some(execution) = &mut self.execution else { return };
         self.last_turn = None;
         let polled = catch_unwind(AssertUnwindSafe(|| {
@@ -344,6 +347,10 @@ impl Driver {
     fn saved(&mut self, saved: Saved) -> Option<Turn> {
         let mut state = self.cell.lock();
         state.saved(saved.version, &saved.settled);
+        if state.ledger.run().state.version != saved.version {
+            // More was recorded meanwhile, perhaps the end: that is still to be sent.
+            return None;
+        }
         match state.ledger.run().status() {
             Status::Waiting if self.execution.is_some() => Some(Turn::Rests(saved.version)),
             Status::Waiting | Status::Paused => Some(Turn::Over(Over::Gone)),
