@@ -209,6 +209,7 @@ impl Builder {
             due: Notify::new(),
             renew: Notify::new(),
             left: Notify::new(),
+            doubtful: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             tasks: Mutex::default(),
             #[cfg(feature = "testing")]

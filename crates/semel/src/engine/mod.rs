@@ -84,6 +84,8 @@ pub(crate) struct Core {
     renew: Notify,
     /// A run has left memory.
     left: Notify,
+    /// It is not known which runs this node has claimed.
+    doubtful: AtomicBool,
     stopping: AtomicBool,
     tasks: Mutex<JoinSet<()>>,
     /// Who decides whether this engine dies at a step.

@@ -67,6 +67,9 @@ impl Core {
                 Ok(None) => continue,
                 Err(error) => {
                     tracing::warn!(%error, "no runs can be claimed; trying again");
+                    if matches!(error, Error::Unknown(_)) {
+                        self.doubt_node();
+                    }
                     self.renew.notify_one();
                     self.clock.until(self.clock.now().after(FLOOR / 10)).await;
                     continue;
@@ -110,19 +113,32 @@ impl Core {
                 () = self.clock.until(next) => {}
             }
             let (before, node) = (self.clock.now(), self.node());
-            match self.lease(node, LeaseAct::Renew(ttl)).await {
+            let act = if self.doubtful.load(Ordering::SeqCst) { LeaseAct::Leave } else { LeaseAct::Renew(ttl) };
+            let left = matches!(act, LeaseAct::Leave);
+            let answer = self.lease(node, act).await.and_then(|until| match left {
+                true => Err(Error::NodeLost(node)),
+                false => Ok(until),
+            });
+            match answer {
                 Ok(until) => self.learn_time(before, until, ttl),
                 Err(Error::NodeLost(_)) => {
                     tracing::error!(%node, "the lease has ended; this engine goes on as another node");
                     self.residents.lose_all();
-                    if let Err(error) = self.enter_as(NodeId(self.clock.uuid())).await {
-                        tracing::warn!(%error, "no new lease; trying again");
+                    match self.enter_as(NodeId(self.clock.uuid())).await {
+                        Ok(()) => self.doubtful.store(false, Ordering::SeqCst),
+                        Err(error) => tracing::warn!(%error, "no new lease; trying again"),
                     }
                     self.due.notify_one();
                 }
                 Err(error) => tracing::warn!(%error, "the lease cannot be renewed; trying again"),
             }
         }
+    }
+
+    /// A claim may have taken place of which nothing is known. Whatever it was: as another node, this engine finds it again.
+    pub(super) fn doubt_node(&self) {
+        self.doubtful.store(true, Ordering::SeqCst);
+        self.renew.notify_one();
     }
 
     async fn sweep_for_ever(self: Arc<Self>) {

@@ -132,7 +132,11 @@ impl Core {
         let place = here.then(|| Place(self));
         start.claim = here.then(|| self.node());
         let (claim, handover) = (start.claim, start.deliver.clone());
-        let started = self.store.start(start).await?;
+        let started = self.store.start(start).await;
+        if let (Err(Error::Unknown(_)), true) = (&started, here) {
+            self.doubt_node();
+        }
+        let started = started?;
         let mine = started.created() && claim.is_some() && started.run.state.node == claim;
         // A repeated request may find the run it made long ago: then its entries are not those of a fresh run.
         let fresh = started.entries.len() as u64 == started.run.state.version && started.run.state.version == 2;
