@@ -379,7 +379,9 @@ impl Cell {
     /// Notes a wish that the run should end, if there is one that can be noted now.
     pub(super) fn note_cancel(&self) {
         let mut state = self.lock();
-        while let Some(wish) = (state.phase == Phase::Live).then(|| state.inbox.cancel()).flatten() {
+        // A run that is being put to rest notes it when it is claimed again.
+        let open = state.phase == Phase::Live && state.ledger.run().status() == Status::Running;
+        while let Some(wish) = open.then(|| state.inbox.cancel()).flatten() {
             let entry = match state.ledger.cancelling() {
                 None => Entry::Cancelling { arrival: wish.arrival, reason: wish.reason, by: wish.by },
                 Some(_) => Entry::Noted { arrival: wish.arrival },

@@ -358,6 +358,10 @@ impl Driver {
     fn saved(&mut self, saved: &Saved) -> Option<Turn> {
         let mut state = self.cell.lock();
         state.saved(saved.version, &saved.settled);
+        if state.ledger.run().state.version != saved.version {
+            // More was recorded meanwhile, perhaps the end: that is still to be sent.
+            return None;
+        }
         match state.ledger.run().status() {
             Status::Waiting if self.execution.is_some() => Some(Turn::Rests(saved.version)),
             Status::Waiting | Status::Paused => Some(Turn::Over(Over::Gone)),

@@ -6,12 +6,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
 use super::point::{Moment, Point, Side};
+use crate::error::{Error, Result};
 use crate::id::NodeId;
 use crate::rules::path::Visit;
 
 /// Decides when an engine dies. Dead, it hears nothing any more and nothing it does takes place.
 pub(crate) struct Fate {
     end: Option<Point>,
+    /// The write that was to fail has failed; the same one is made again.
+    failed: AtomicBool,
     dead: AtomicBool,
     died: Notify,
     /// Calls of any kind: when they stop, nothing moves.
@@ -29,6 +32,7 @@ impl Fate {
     pub(super) fn new(end: Option<Point>) -> Self {
         Self {
             end,
+            failed: AtomicBool::new(false),
             dead: AtomicBool::new(false),
             died: Notify::new(),
             calls: AtomicU64::new(0),
@@ -74,21 +78,30 @@ impl Fate {
         lock(&self.writes).clone()
     }
 
-    /// Is about to write.
-    pub(super) fn before_write(&self) {
+    /// Is about to write; an error if that does not take place.
+    pub(super) fn before_write(&self, what: &'static str) -> Result<()> {
         let number = lock(&self.writes).len() + 1;
         if self.end == Some(Point::Write(number, Side::Before)) {
             self.die();
         }
+        let fails = self.end == Some(Point::Answer(number, Side::Before));
+        if fails && !self.failed.swap(true, Ordering::SeqCst) {
+            return Err(Error::Unavailable(format!("{what} was not begun, on purpose").into()));
+        }
+        Ok(())
     }
 
-    /// Has written.
-    pub(super) fn wrote(&self, what: &'static str) {
+    /// Has written; an error if the answer is lost.
+    pub(super) fn wrote(&self, what: &'static str) -> Result<()> {
         let mut writes = lock(&self.writes);
         writes.push(what);
         if self.end == Some(Point::Write(writes.len(), Side::After)) {
             self.die();
         }
+        if self.end == Some(Point::Answer(writes.len(), Side::After)) {
+            return Err(Error::Unknown(format!("the answer to {what} is lost, on purpose").into()));
+        }
+        Ok(())
     }
 
     pub(super) fn joined(&self, node: NodeId) {

@@ -23,7 +23,7 @@ use self::store::Mortal;
 use super::{History, ManualClock};
 use crate::clock::{Clock, Time};
 use crate::engine::{Builder, Engine, Limits};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::id::{NodeId, WorkspaceId};
 use crate::rules::ledger::Ledger;
 use crate::rules::run::Run;
@@ -195,7 +195,7 @@ where
             let ended = tokio::select! {
                 biased;
                 () = fate.died() => None,
-                value = (self.script)(scene.clone()) => Some(value),
+                value = self.perform(&scene) => Some(value),
                 stuck = scene.pass_time() => panic!("nothing moves any more:\n{stuck}"),
             };
             let runs = read(&scene).await;
@@ -205,6 +205,16 @@ where
             ended.map(|value| (value, runs))
         });
         Life { end, writes: fate.writes(), nodes: fate.nodes() }
+    }
+
+    /// Plays the script, again if the store did not answer it: that is what clients do.
+    async fn perform(&self, scene: &Scene<W>) -> Result<T> {
+        loop {
+            match (self.script)(scene.clone()).await {
+                Err(Error::Unavailable(_) | Error::Unknown(_)) => {}
+                ended => return ended,
+            }
+        }
     }
 
     async fn open(
@@ -248,6 +258,28 @@ where
             self.check(&undisturbed.value, std::slice::from_ref(point), &check);
         }
         1 + points.len()
+    }
+
+    /// The same without a crash: each write once does not take place, and once takes place and is not answered.
+    ///
+    /// # Panics
+    /// As [`Crasher::every_boundary`].
+    pub fn every_fault(&self, check: impl Fn(&Ended<W, T>)) -> usize {
+        let undisturbed = self.undisturbed();
+        let faults = Self::faults(&undisturbed.lives[0]);
+        for fault in &faults {
+            self.check(&undisturbed.value, std::slice::from_ref(fault), &check);
+        }
+        1 + faults.len()
+    }
+
+    /// All faults that can meet an engine that has written this.
+    pub fn faults(writes: &[&'static str]) -> Vec<Point> {
+        let fault = |point| match point {
+            Point::Write(number, side) => Point::Answer(number, side),
+            other => other,
+        };
+        Self::points(writes).into_iter().map(fault).collect()
     }
 
     /// The same with two crashes: for every write the engine dies there, and the next one at each of its own.

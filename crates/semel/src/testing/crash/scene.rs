@@ -25,7 +25,7 @@ const QUIET: u32 = 12;
 const STUCK: u32 = 60;
 /// Bodies with a time limit and short waits need time too, although nothing says how much.
 const FIRST_STEP: Duration = Duration::from_millis(10);
-const LAST_STEP: Duration = Duration::from_mins(10);
+const LAST_STEP: Duration = Duration::from_hours(24);
 
 /// An engine, and what is around it. The script that is given a scene plays the part of the clients: it is played from
 /// its beginning after every crash, so its calls must be such as can be repeated (keys, delivery ids, call ids).
@@ -177,22 +177,23 @@ impl<W> Scene<W> {
                 (step, in_vain, writes) = (FIRST_STEP, 0, self.fate.writes().len());
             }
             (quiet, in_vain) = (0, in_vain + 1);
-            match self.next_due().await {
-                Some(due) => self.clock.advance_to(due),
-                None => {
-                    self.clock.advance(step);
-                    step = (step * 2).min(LAST_STEP);
-                }
-            }
+            let to = self.next_time(self.clock.now().after(step)).await;
+            self.clock.advance_to(to);
+            step = (step * 2).min(LAST_STEP);
         }
         self.describe().await
     }
 
-    /// The next time at which a run that waits may go on.
-    async fn next_due(&self) -> Option<Time> {
-        let now = self.clock.now();
-        let runs = self.runs().await.unwrap_or_default();
-        runs.into_iter().filter_map(|run| run.state.due).filter(|due| *due > now).min()
+    /// The time at which the next run is due, at once if all of them wait. A run that is driven may have to do something
+    /// at a time that only its driver knows: as long as there is one, time goes in small steps.
+    async fn next_time(&self, soon: Time) -> Time {
+        let (now, runs) = (self.clock.now(), self.runs().await.unwrap_or_default());
+        let due = runs.iter().filter_map(|run| run.state.due).filter(|due| *due > now).min();
+        match due {
+            Some(due) if runs.iter().all(|run| run.status() != Status::Running) => due,
+            Some(due) => due.min(soon),
+            None => soon,
+        }
     }
 
     pub(super) async fn describe(&self) -> String {

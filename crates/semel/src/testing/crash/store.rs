@@ -6,7 +6,6 @@ use tokio::sync::broadcast;
 
 use super::fate::Fate;
 use crate::clock::Time;
-use crate::error::Result;
 use crate::id::{RunId, WorkspaceId};
 use crate::rules::claim::Claim;
 use crate::rules::commit::{Commit, Saved};
@@ -51,14 +50,12 @@ impl Mortal {
     ) -> Answer<'a, T> {
         self.read(move || {
             Box::pin(async move {
-                self.fate.before_write();
+                self.fate.before_write(name)?;
                 self.fate.breathe().await;
-                let answer = call().await;
                 // What was refused has written nothing.
-                if answer.is_ok() {
-                    self.fate.wrote(name);
-                }
-                answer
+                let answer = call().await?;
+                self.fate.wrote(name)?;
+                Ok(answer)
             })
         })
     }
@@ -72,12 +69,12 @@ impl Store for Mortal {
     fn claim(&self, claim: Claim) -> Answer<'_, Claims> {
         self.read(move || {
             Box::pin(async move {
-                let claims: Result<Claims> = self.store.claim(claim).await;
+                let claims = self.store.claim(claim).await?;
                 // Most claims find nothing. What was before one that finds something was after the write before.
-                if claims.as_ref().is_ok_and(|claims| !claims.runs.is_empty()) {
-                    self.fate.wrote("claim");
+                if !claims.runs.is_empty() {
+                    self.fate.wrote("claim")?;
                 }
-                claims
+                Ok(claims)
             })
         })
     }

@@ -94,6 +94,10 @@ fn plain_steps() {
         }
         assert!(ended.world.calls("charge") <= 1 + ended.crashes.len());
     });
+    plainly().every_fault(|ended| {
+        check(&ended.world);
+        assert_eq!(ended.world.calls("charge"), 1, "the engine knows that it has called");
+    });
     // A start and three commits: the end rides on the last one.
     assert_eq!(plays, 1 + 2 * 4);
     plainly().every_two_boundaries(|ended| check(&ended.world));
@@ -159,6 +163,7 @@ fn at_most_once() {
     };
     crasher.every_boundary(|ended| check(&ended.world));
     crasher.every_two_boundaries(|ended| check(&ended.world));
+    crasher.every_fault(|ended| check(&ended.world));
 }
 
 async fn asked(ctx: Ctx, attempts: u32) -> Result<u32> {

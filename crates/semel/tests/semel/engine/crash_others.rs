@@ -64,6 +64,7 @@ fn deliveries() {
         assert_eq!(ended.history().count("hookReceived"), 2, "each is consumed once");
     };
     crasher.every_boundary(check);
+    crasher.every_fault(check);
     crasher.every_two_boundaries(check);
 }
 
@@ -174,6 +175,7 @@ fn children() {
         assert_effects(&ended.world, &[("meanwhile", 1), ("part", 3), ("done", 3)]);
         assert_eq!(ended.history().count("childFinished"), 3);
     });
+    crasher.every_fault(|ended| assert_eq!((ended.value, ended.runs.len()), (60, 4)));
 }
 
 async fn unlucky(ctx: Ctx, (): ()) -> Result<u32> {

@@ -46,7 +46,22 @@ pub(super) type Program = (String, Vec<Act>);
 const HOURS: u64 = 10;
 
 pub(super) async fn execute(ctx: Ctx, (place, acts): Program) -> Result<Vec<String>> {
-    run_all(&ctx, place, &acts).await
+    match run_all(&ctx, place, &acts).await {
+        Err(fail) if fail.is_cancelled() => {
+            clean_up(&ctx.cleanup()).await?;
+            Err(fail)
+        }
+        ended => ended,
+    }
+}
+
+async fn clean_up(ctx: &Ctx) -> Result<()> {
+    let effects = ctx.state::<Effects>();
+    for part in ["one", "two"] {
+        ctx.step("clean up").key(part).run(async |attempt| effects.apply("clean up", attempt.key())).await?;
+        ctx.sleep(format!("after {part}"), Duration::from_secs(1)).await?;
+    }
+    Ok(())
 }
 
 type Running<'a> = Pin<Box<dyn Future<Output = Result<Vec<String>>> + Send + 'a>>;

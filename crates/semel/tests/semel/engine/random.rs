@@ -1,36 +1,38 @@
-//! Random programs, each undisturbed and then killed at many of its writes. `SEMEL_SEED=7` plays program 7 alone, at every
-//! write.
+//! Random programs, each undisturbed and then killed at many of its writes. `SEMEL_SEED=7` plays program 7 alone, and
+//! `SEMEL_SEED=200..1000` these, at every write.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use libtest_mimic::Trial;
-use semel::Error;
 use semel::rules::entry::Resolution;
 use semel::rules::json::Payload;
 use semel::rules::status::Status;
 use semel::testing::{Crasher, Effects, Ended, Point, Scene};
+use semel::{Error, Limits};
 
 use super::program::{Dice, Expected, Program, draw, execute};
 
 const PROGRAMS: u64 = 200;
 const AT_ONCE: u64 = 25;
-/// So many crashes of each program, and so many pairs of them.
-const CRASHES: usize = 16;
-const PAIRS: usize = 4;
+/// So many crashes of each program; a quarter as many faults, and pairs of crashes.
+const CRASHES: usize = 12;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let chosen = std::env::var("SEMEL_SEED").ok().and_then(|seed| seed.parse().ok());
-    let groups: Vec<(u64, u64)> = match chosen {
-        Some(seed) => vec![(seed, seed + 1)],
-        None => (0..PROGRAMS).step_by(AT_ONCE as usize).map(|first| (first, first + AT_ONCE)).collect(),
-    };
+    let chosen = std::env::var("SEMEL_SEED").ok().and_then(|seeds| {
+        let (first, end) = seeds.split_once("..").unwrap_or((&seeds, ""));
+        let first = first.parse().ok()?;
+        Some((first, end.parse().unwrap_or(first + 1)))
+    });
+    let (first, end) = chosen.unwrap_or((0, PROGRAMS));
+    let groups = (first..end).step_by(AT_ONCE as usize).map(|first| (first, end.min(first + AT_ONCE)));
     let trial = |(first, end): (u64, u64)| {
         Trial::test(format!("engine::crash::random_programs_from_{first}"), move || {
             (first..end).for_each(|seed| play(seed, chosen.is_some()));
             Ok(())
         })
     };
-    groups.into_iter().map(trial).collect()
+    groups.map(trial).collect()
 }
 
 /// Says which program it was.
@@ -49,22 +51,41 @@ type Values = Vec<String>;
 fn play(seed: u64, everywhere: bool) {
     let program = draw(seed);
     let shown = Seed(seed, program.clone());
-    let (expected, scripted) = (Expected::of(&program), program.clone());
-    let crasher = Crasher::new(
-        Effects::new,
-        |effects, engine| engine.state(effects.clone()).workflow("program", execute),
-        async move |scene: Scene<Effects>| script(scene, scripted.clone()).await,
-    );
-    let check = |ended: &Ended<Effects, Values>| check(&expected, ended);
-    if everywhere {
-        crasher.every_boundary(check);
-    } else {
-        sample(seed, &crasher, check);
-    }
+    let expected = Expected::of(&program);
+    let most = if everywhere { usize::MAX } else { CRASHES };
+    let crasher = crasher(seed, program.clone(), None);
+    let undisturbed = sample(seed, most, &crasher, |ended| check(&expected, ended));
+    // Asked to end at some point, the program may come to any end, but to one.
+    let entries = undisturbed.history().kinds().len() as u64;
+    let at = Dice::new(seed).below(entries) as usize;
+    let crasher = self::crasher(seed, program, Some(at));
+    sample(seed, most / 2, &crasher, |ended| check_cancelled(&expected, ended));
     drop(shown);
 }
 
-fn sample(seed: u64, crasher: &Crasher<Effects, Values>, check: impl Fn(&Ended<Effects, Values>)) {
+fn crasher(seed: u64, program: Program, cancel: Option<usize>) -> Crasher<Effects, Values> {
+    // Every other program is rebuilt whenever it has waited.
+    let limits = move |engine: semel::engine::Builder| match seed % 2 {
+        0 => engine,
+        _ => engine.limits(Limits {
+            resting: 0,
+            lease: Duration::from_hours(24 * 365 * 100),
+            ..Limits::default()
+        }),
+    };
+    Crasher::new(
+        Effects::new,
+        move |effects, engine| limits(engine).state(effects.clone()).workflow("program", execute),
+        async move |scene: Scene<Effects>| script(scene, program.clone(), cancel).await,
+    )
+}
+
+fn sample(
+    seed: u64,
+    most: usize,
+    crasher: &Crasher<Effects, Values>,
+    check: impl Fn(&Ended<Effects, Values>),
+) -> Ended<Effects, Values> {
     let undisturbed = crasher.undisturbed();
     check(&undisturbed);
     let mut dice = Dice::new(seed);
@@ -74,23 +95,37 @@ fn sample(seed: u64, crasher: &Crasher<Effects, Values>, check: impl Fn(&Ended<E
     };
     let points = Crasher::<Effects, Values>::points;
     let mut firsts = points(&undisturbed.lives[0]);
-    for crash in 0..CRASHES {
-        let Some(first) = draw(&mut firsts) else { return };
+    let mut faults = Crasher::<Effects, Values>::faults(&undisturbed.lives[0]);
+    let pairs = most.div_ceil(4);
+    for crash in 0..most {
+        let Some(first) = draw(&mut firsts) else { break };
         let once = crasher.check(&undisturbed.value, std::slice::from_ref(&first), &check);
-        if crash < PAIRS
+        if crash < pairs
             && let Some(second) = once.lives.get(1).and_then(|life| draw(&mut points(life)))
         {
             crasher.check(&undisturbed.value, &[first, second], &check);
         }
+        if crash < pairs || most == usize::MAX {
+            let fault = draw(&mut faults).expect("as many as crashes");
+            crasher.check(&undisturbed.value, &[fault], &check);
+        }
     }
+    undisturbed
 }
 
 /// Starts the program, delivers what its hooks wait for, and says what became of letters in doubt.
-async fn script(scene: Scene<Effects>, program: Program) -> Result<Values, Error> {
+async fn script(scene: Scene<Effects>, program: Program, cancel: Option<usize>) -> Result<Values, Error> {
     let tokens = Expected::of(&program).tokens;
     let run = scene.engine().start(execute, program).key("program").await?;
-    let mut delivered = HashSet::new();
-    while !scene.status(run.id()).await?.is_terminal() {
+    let (mut delivered, mut asked) = (HashSet::new(), false);
+    while open(&scene).await? {
+        if !asked
+            && let Some(at) = cancel
+            && scene.header(run.id()).await?.state.version > at as u64
+        {
+            asked = true;
+            scene.engine().run(run.id()).call_id("cancel").request_cancel("as planned").await?;
+        }
         for (token, wanted) in &tokens {
             if delivered.contains(token) || scene.owner(token).await?.is_none() {
                 continue;
@@ -103,7 +138,13 @@ async fn script(scene: Scene<Effects>, program: Program) -> Result<Values, Error
         settle_doubts(&scene).await?;
         tokio::task::yield_now().await;
     }
-    run.result().await
+    // What is cancelled gives nothing that could be compared.
+    if cancel.is_some() { Ok(Vec::new()) } else { run.result().await }
+}
+
+/// Whether some run has not ended.
+async fn open(scene: &Scene<Effects>) -> Result<bool, Error> {
+    Ok(scene.runs().await?.iter().any(|run| !run.status().is_terminal()))
 }
 
 async fn settle_doubts(scene: &Scene<Effects>) -> Result<(), Error> {
@@ -134,5 +175,19 @@ fn check(expected: &Expected, ended: &Ended<Effects, Values>) {
     }
     for (run, history) in &ended.runs {
         assert!(run.status().is_terminal(), "{} is {}\n{history}", run.id(), run.status());
+    }
+}
+
+/// Perhaps not all of it, but nothing twice, and every run has ended.
+fn check_cancelled(expected: &Expected, ended: &Ended<Effects, Values>) {
+    let effects = &ended.world;
+    for (name, times, exact) in &expected.effects {
+        assert!(effects.applied(name) <= *times, "{name} is done too often: {effects:?}");
+        assert_eq!(effects.keys(name).len(), effects.applied(name) as usize, "{name} has one key each");
+        assert!(!exact || effects.most_calls(name) <= 1, "{name} is called too often: {effects:?}");
+    }
+    for (run, history) in &ended.runs {
+        let cleaned = history.completed("clean up[one]") && history.completed("clean up[two]");
+        assert_eq!(run.status() == Status::Cancelled, cleaned, "{} is {}\n{history}", run.id(), run.status());
     }
 }
