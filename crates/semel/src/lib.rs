@@ -39,7 +39,8 @@
 //!
 //! - `sqlite` (default): the embedded store.
 //! - `postgres`: the store for several processes.
-//! - `testing`: the suite that every store passes, a clock that stands still, a store with faults.
+//! - `testing`: for workflows a clock that stands still, effects that count and crashes at every boundary; for stores the
+//!   suite that all of them pass, and a store with faults.
 
 pub mod clock;
 pub mod engine;
