@@ -13,6 +13,7 @@ use crate::rules::path::Visit;
 /// Decides when an engine dies. Dead, it hears nothing any more and nothing it does takes place.
 pub(crate) struct Fate {
     end: Option<Point>,
+    turns: u32,
     /// The write that was to fail has failed; the same one is made again.
     failed: AtomicBool,
     dead: AtomicBool,
@@ -29,9 +30,10 @@ fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Fate {
-    pub(super) fn new(end: Option<Point>) -> Self {
+    pub(super) fn new(end: Option<Point>, turns: u32) -> Self {
         Self {
             end,
+            turns,
             failed: AtomicBool::new(false),
             dead: AtomicBool::new(false),
             died: Notify::new(),
@@ -65,8 +67,12 @@ impl Fate {
         }
     }
 
-    pub(super) fn called(&self) {
+    /// A call is on its way: others have so many turns meanwhile.
+    pub(super) async fn take_time(&self) {
         self.calls.fetch_add(1, Ordering::SeqCst);
+        for _ in 0..self.turns {
+            tokio::task::yield_now().await;
+        }
     }
 
     pub(super) fn calls(&self) -> u64 {

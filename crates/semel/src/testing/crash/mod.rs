@@ -73,6 +73,7 @@ pub struct Crasher<W, T> {
     world: Box<dyn Fn() -> W>,
     build: Box<dyn Fn(&W, Builder) -> Builder>,
     script: Script<W, T>,
+    turns: u32,
 }
 
 impl<W, T> fmt::Debug for Crasher<W, T> {
@@ -88,7 +89,7 @@ pub struct Ended<W, T> {
     pub value: T,
     /// What survived the crashes.
     pub world: W,
-    /// Where the engine died, in turn.
+    /// Where the engine died, or what met it, in turn.
     pub crashes: Vec<Point>,
     /// All runs, the oldest first, each with its history.
     pub runs: Vec<(Run, History)>,
@@ -132,7 +133,14 @@ where
             let script = script.clone();
             Box::pin(async move { script(scene).await }) as Pin<Box<dyn Future<Output = Result<T>>>>
         };
-        Self { world: Box::new(world), build: Box::new(build), script: Box::new(script) }
+        Self { world: Box::new(world), build: Box::new(build), script: Box::new(script), turns: 0 }
+    }
+
+    /// Lets every call to the store, and every answer, be on its way for so many turns of everybody else (at most 8). The
+    /// memory store answers at once; others do not, and what happens meanwhile is a test of its own.
+    #[must_use]
+    pub fn slow_store(self, turns: u32) -> Self {
+        Self { turns: turns.min(8), ..self }
     }
 
     /// Plays without a crash.
@@ -160,10 +168,10 @@ where
             let life = self.live(&world, &clock, &store, &nodes, end.clone());
             lives.push(life.writes);
             nodes = life.nodes;
-            let Some((value, runs)) = life.end else {
+            if life.end.is_none() || matches!(end, Some(Point::Answer(..))) {
                 crashes.extend(end);
-                continue;
-            };
+            }
+            let Some((value, runs)) = life.end else { continue };
             let value = value.unwrap_or_else(|error| panic!("the script failed: {error}\n{}", listed(&runs)));
             check_ledgers(&runs);
             drop(context);
@@ -181,7 +189,7 @@ where
         dead: &[NodeId],
         end: Option<Point>,
     ) -> Life<T> {
-        let fate = Arc::new(Fate::new(end));
+        let fate = Arc::new(Fate::new(end, self.turns));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.expect("a runtime can be made");
         let end = runtime.block_on(async {

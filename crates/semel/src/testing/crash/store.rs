@@ -34,9 +34,10 @@ impl Mortal {
     /// A call at which the engine does not die, but which a dead one cannot make.
     fn read<'a, T: Send + 'a>(&'a self, call: impl FnOnce() -> Answer<'a, T> + Send + 'a) -> Answer<'a, T> {
         Box::pin(async move {
-            self.fate.called();
+            self.fate.take_time().await;
             self.fate.breathe().await;
             let answer = call().await;
+            self.fate.take_time().await;
             self.fate.breathe().await;
             answer
         })
