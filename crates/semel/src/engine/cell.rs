@@ -77,6 +77,7 @@ impl Orders {
 /// Something that waits for the end of the replay.
 struct Parked {
     asks: Option<Visit>,
+    shielded: bool,
     waker: Waker,
 }
 
@@ -101,6 +102,8 @@ pub(crate) struct State {
     pub(super) torn: bool,
     /// How many recorded visits the execution has not come by yet.
     unvisited: usize,
+    /// Those who stand still in the replay have been told that the run was asked to end.
+    told: bool,
     pub(super) visits: Visits,
     parked: Vec<Parked>,
     deferred: Vec<Deferred>,
@@ -151,6 +154,7 @@ impl Cell {
             diverged: None,
             torn: false,
             unvisited,
+            told: false,
             visits: Visits::default(),
             parked: Vec::new(),
             deferred: Vec::new(),
@@ -212,23 +216,30 @@ impl Cell {
         self.signal.nudge();
     }
 
-    /// Waits until new things may be done. `asks` is what waits, to name it if that never comes.
-    pub(crate) async fn live(&self, asks: Option<&Visit>) {
+    /// Waits until new things may be done. `asks` is what waits, to name it if that never comes. Whoever is not shielded
+    /// also goes on to hear that the run was asked to end.
+    pub(crate) async fn live(&self, asks: Option<&Visit>, shielded: bool) {
         let mut parked = None;
-        poll_fn(|cx| self.poll_live(cx, asks, &mut parked)).await;
+        poll_fn(|cx| self.poll_live(cx, asks, shielded, &mut parked)).await;
     }
 
-    fn poll_live(&self, cx: &Context<'_>, asks: Option<&Visit>, parked: &mut Option<Waker>) -> Poll<()> {
+    fn poll_live(
+        &self,
+        cx: &Context<'_>,
+        asks: Option<&Visit>,
+        shielded: bool,
+        parked: &mut Option<Waker>,
+    ) -> Poll<()> {
         let mut state = self.lock();
         if state.phase == Phase::Replaying && state.unvisited == 0 {
             state.go_live();
         }
-        if state.phase == Phase::Live {
+        if state.phase == Phase::Live || (state.told && !shielded) {
             return Poll::Ready(());
         }
         if parked.as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {
             *parked = Some(cx.waker().clone());
-            state.parked.push(Parked { asks: asks.cloned(), waker: cx.waker().clone() });
+            state.parked.push(Parked { asks: asks.cloned(), shielded, waker: cx.waker().clone() });
         }
         Poll::Pending
     }
@@ -253,11 +264,11 @@ impl Cell {
 
     /// Waits until an effect may begin, and counts it until the guard is dropped.
     pub(crate) async fn begin(self: &Arc<Self>, asks: &Visit, shielded: bool) -> Result<Active> {
-        self.live(Some(asks)).await;
+        self.live(Some(asks), shielded).await;
         self.check_cancelled(shielded)?;
         self.barrier().await;
         // The engine may have begun to stop meanwhile, or the run may have been asked to end.
-        self.live(Some(asks)).await;
+        self.live(Some(asks), shielded).await;
         self.check_cancelled(shielded)?;
         Ok(self.active())
     }
@@ -284,16 +295,17 @@ impl Cell {
         (on, due): (Option<On>, Option<Time>),
         mut check: impl FnMut(&mut State, Time) -> Option<T>,
     ) -> Result<T> {
-        self.live(Some(asks)).await;
+        self.live(Some(asks), shielded).await;
         let mut place = Place { cell: self, id: None };
         poll_fn(|cx| {
             let now = self.core.now();
             let mut state = self.lock();
-            if state.phase != Phase::Live {
+            let live = state.phase == Phase::Live;
+            if !live && (shielded || !state.told) {
                 // The engine stops; the wait goes on elsewhere.
                 return Poll::Pending;
             }
-            if let Some(over) = check(&mut state, now) {
+            if let Some(over) = live.then(|| check(&mut state, now)).flatten() {
                 return Poll::Ready(Ok(over));
             }
             if let (Some((reason, _)), false) = (state.ledger.cancelling(), shielded) {
@@ -465,6 +477,24 @@ impl State {
         }
         self.durable = self.ledger.run().state.version;
         self.take_in(claimed.inbox);
+    }
+
+    /// A replay stands still before all that is recorded, and the run was asked to end: those who wait without a recorded
+    /// end are those whom that has ended. Gives whether somebody goes on by that.
+    pub(super) fn tell_cancel(&mut self) -> bool {
+        let replays = self.phase == Phase::Dry || (self.phase == Phase::Replaying && self.unvisited > 0);
+        if self.told || !replays || self.ledger.cancelling().is_none() {
+            return false;
+        }
+        self.told = true;
+        let before = self.parked.len();
+        self.parked.retain(|parked| {
+            if !parked.shielded {
+                parked.waker.wake_by_ref();
+            }
+            parked.shielded
+        });
+        self.parked.len() < before
     }
 
     /// The workflow has gone as far as it can. If it has come by everything that is recorded, it may do new things now;

@@ -253,7 +253,9 @@ impl Driver {
         let now = self.core.now();
         let mut state = self.cell.lock();
         if self.execution.is_some() {
-            state.end_replay();
+            if !state.tell_cancel() {
+                state.end_replay();
+            }
             if self.cell.signal.is_woken() {
                 return;
             }

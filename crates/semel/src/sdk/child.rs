@@ -70,7 +70,7 @@ impl<'a, Out: Send + 'a> IntoFuture for ChildBegin<'a, Out> {
                 if let Some(run) = ctx.child_at(&visit) {
                     return Ok(Child { ctx: ctx.clone(), visit, run, out: PhantomData });
                 }
-                ctx.cell.live(Some(&visit)).await;
+                ctx.cell.live(Some(&visit), ctx.shielded).await;
                 ctx.cell.check_cancelled(ctx.shielded)?;
                 ctx.start_child(&visit, &workflow, &version, &input);
                 ctx.cell.barrier().await;

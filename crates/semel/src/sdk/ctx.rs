@@ -135,7 +135,7 @@ impl Ctx {
         Doing::new(async move {
             let step = self.visit(name, None, false)?;
             if self.cell.lock().ledger.record_at(&step).is_none() {
-                self.cell.live(Some(&step)).await;
+                self.cell.live(Some(&step), true).await;
                 self.cell.record(Entry::StepSkipped { step, reason: reason.into() });
             }
             Ok(())
@@ -184,7 +184,7 @@ impl Ctx {
         if let Some(Record::Timer { at, .. }) = self.cell.lock().ledger.record_at(timer) {
             return Ok(*at);
         }
-        self.cell.live(Some(timer)).await;
+        self.cell.live(Some(timer), self.shielded).await;
         self.cell.check_cancelled(self.shielded)?;
         let at = at(self.cell.core.now());
         self.cell.record(Entry::TimerSet { timer: timer.clone(), at });
@@ -260,7 +260,7 @@ impl Ctx {
         if let Some(value) = self.value_at(&at) {
             return read(&at, &value);
         }
-        self.cell.live(Some(&at)).await;
+        self.cell.live(Some(&at), true).await;
         let value = Payload::of(&make()).map_err(fatal)?;
         self.cell.record(Entry::Recorded { at: at.clone(), value: value.clone() });
         read(&at, &value)

@@ -75,7 +75,7 @@ impl<T: DeserializeOwned> Hook<T> {
                 Some(Record::Hook { state: HookState::Open(_) | HookState::Closed(_), .. }) => return None,
                 _ => {}
             }
-            self.ctx.cell.live(Some(visit)).await;
+            self.ctx.cell.live(Some(visit), true).await;
             self.ctx.cell.barrier().await;
         }
     }

@@ -88,7 +88,7 @@ fn winner(ctx: &Ctx, at: &Visit) -> Result<Option<usize>> {
 
 async fn record(ctx: &Ctx, at: Visit, recorded: Option<usize>, won: usize) -> Result<()> {
     if recorded.is_none() {
-        ctx.cell.live(Some(&at)).await;
+        ctx.cell.live(Some(&at), true).await;
         let value = Payload::of(&won).map_err(fatal)?;
         ctx.cell.record(Entry::Recorded { at, value });
     }

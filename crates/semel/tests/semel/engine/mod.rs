@@ -1,6 +1,7 @@
 //! The engine: workflows that really run, on every store.
 
 mod basics;
+mod cleanup;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +16,9 @@ use semel::{Engine, Limits};
 use tokio::runtime::Builder as Runtime;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    basics::trials()
+    let mut trials = basics::trials();
+    trials.extend(cleanup::trials());
+    trials
 }
 
 /// Long enough for the slowest machine, short enough to tell a hang.
