@@ -25,6 +25,7 @@ use crate::rules::entry::{Entry, Outcome};
 use crate::rules::key::{Label, Token};
 use crate::rules::ledger::{HookState, Ledger, Record};
 use crate::rules::path::{Path, Visit, Visits};
+use crate::rules::status::Status;
 use crate::sdk::fail::{Fail, Result, fatal};
 use crate::store::{Arrival, Claimed};
 
@@ -346,7 +347,9 @@ impl Cell {
     /// Notes a wish that the run should end, if there is one that can be noted now.
     pub(super) fn note_cancel(&self) {
         let mut state = self.lock();
-        while let Some(wish) = (state.phase == Phase::Live).then(|| state.inbox.cancel()).flatten() {
+        // A run that is being put to rest takes no more entries; it is asked again with the next claim.
+        let may = |state: &State| state.phase == Phase::Live && state.ledger.run().status() == Status::Running;
+        while let Some(wish) = may(&state).then(|| state.inbox.cancel()).flatten() {
             let entry = match state.ledger.cancelling() {
                 None => Entry::Cancelling { arrival: wish.arrival, reason: wish.reason, by: wish.by },
                 Some(_) => Entry::Noted { arrival: wish.arrival },

@@ -2,6 +2,7 @@
 
 mod basics;
 mod cleanup;
+mod rest;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +19,7 @@ use tokio::runtime::Builder as Runtime;
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = basics::trials();
     trials.extend(cleanup::trials());
+    trials.extend(rest::trials());
     trials
 }
 
