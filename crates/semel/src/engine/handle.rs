@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::cell::{Cell, Over};
+use super::schedule::FLOOR;
 use super::{Core, Engine};
 use crate::error::{Error, Result};
 use crate::id::RunId;
@@ -122,11 +123,15 @@ impl<Out> RunHandle<Out> {
         let mut here = self.cell.clone();
         loop {
             if let Some(cell) = here.take().or_else(|| self.core().residents.get(self.id))
-                && let Over::Ended(outcome) = cell.over().await
+                && let Some(Over::Ended(outcome)) = self.core().over_here(&cell).await
             {
                 return Ok(outcome);
             }
             if let Some(outcome) = self.core().ended_elsewhere(self.id).await? {
+                if let Some(cell) = self.core().residents.get(self.id) {
+                    // What rests here is of no more use.
+                    cell.order(|orders| orders.lost = true);
+                }
                 return Ok(outcome);
             }
         }
@@ -240,6 +245,21 @@ impl<Out: DeserializeOwned> RunHandle<Out> {
 }
 
 impl Core {
+    /// Waits until a run has left this engine's memory. Gives nothing if it rests: another engine may have claimed it, and
+    /// then nobody here is told of its end.
+    async fn over_here(&self, cell: &Cell) -> Option<Over> {
+        loop {
+            tokio::select! {
+                over = cell.over() => return Some(over),
+                () = self.clock.until(self.clock.now().after(FLOOR)) => {
+                    if self.residents.rests(cell) {
+                        return None;
+                    }
+                }
+            }
+        }
+    }
+
     /// Waits for the end of a run that is not in this engine's memory. Gives nothing if it may have come into it.
     async fn ended_elsewhere(&self, id: RunId) -> Result<Option<Outcome>> {
         let end = self.residents.end_of(id);
@@ -261,7 +281,7 @@ impl Core {
             tokio::select! {
                 () = told => {}
                 // It may have come into this engine's memory, or its end may have been told to nobody.
-                () = self.clock.until(self.clock.now().after(std::time::Duration::from_secs(1))) => {}
+                () = self.clock.until(self.clock.now().after(FLOOR)) => {}
             }
         }
         Ok(None)

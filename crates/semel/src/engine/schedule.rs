@@ -17,7 +17,7 @@ use crate::store::{LeaseAct, Sweep, Wake};
 /// At most so many runs come with one claim: enough to fill a batch, and no long transaction.
 const AT_ONCE: usize = 256;
 /// How often an engine looks by itself, whatever it has heard.
-const FLOOR: Duration = Duration::from_secs(1);
+pub(super) const FLOOR: Duration = Duration::from_secs(1);
 /// How many runs a sweep handles at once.
 const SWEPT: usize = 1000;
 
