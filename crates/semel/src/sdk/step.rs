@@ -179,7 +179,12 @@ where
                 let _active = step.ctx.cell.begin(&visit, true).await?;
                 match step::after_crash(class) {
                     AfterCrash::RunAgain => try_once(&step, &visit, number + 1, &mut body, &mut look_up).await,
-                    AfterCrash::Ask => ask(&step, &visit, number, &mut look_up, None).await,
+                    AfterCrash::Ask => {
+                        // That a crash came before the effect is no failure of it, and costs none of its tries.
+                        if ask(&step, &visit, number, &mut look_up).await == Found::Nothing {
+                            try_once(&step, &visit, number + 1, &mut body, &mut look_up).await;
+                        }
+                    }
                     AfterCrash::Doubt => doubt(&step, &visit, "its end was hidden by a crash"),
                 }
             }
@@ -221,7 +226,10 @@ async fn try_once<'a, T, B, Fut>(
     if let (Err(fail), Class::Reconcile) = (&result, step.class)
         && !matches!(fail.kind, FailureKind::Fatal | FailureKind::Cancelled)
     {
-        return ask(step, visit, number, look_up, Some(fail)).await;
+        if ask(step, visit, number, look_up).await == Found::Nothing {
+            finish(step, visit, number, None, Err(Fail::retryable(fail)));
+        }
+        return;
     }
     finish(step, visit, number, first, result);
 }
@@ -263,29 +271,36 @@ fn doubt(step: &Step, visit: &Visit, reason: &str) {
     step.ctx.cell.record(Entry::StepInDoubt { step: visit.clone(), reason: reason.to_owned() });
 }
 
+/// What came of asking.
+#[derive(PartialEq)]
+enum Found {
+    /// Something, and it is recorded: a result, or a doubt.
+    Something,
+    /// The effect did not take place.
+    Nothing,
+}
+
 /// Asks the provider what became of a try that has no known end.
 async fn ask<T: Serialize>(
     step: &Step,
     visit: &Visit,
     number: u32,
     look_up: &mut Option<LookUp<'_, T>>,
-    fail: Option<&Fail>,
-) {
+) -> Found {
     let Some(look_up) = look_up else {
-        return doubt(step, visit, "its end is hidden, and the code no longer says whom to ask");
+        doubt(step, visit, "its end is hidden, and the code no longer says whom to ask");
+        return Found::Something;
     };
     let attempt = Attempt::new(step.ctx.cell.clone(), visit.clone(), number);
     let answer = contained(&step.ctx, step.timeout, async { look_up(attempt).await }).await;
     match answer {
         Ok(Some(value)) => finish(step, visit, number, None, Payload::of(&value).map_err(super::fail::fatal)),
-        Ok(None) => {
-            let why = fail.map_or_else(|| "it was not found after a crash".to_owned(), ToString::to_string);
-            finish(step, visit, number, None, Err(Fail::retryable(why)));
-        }
+        Ok(None) => return Found::Nothing,
         Err(unknown) => {
             doubt(step, visit, &format!("its end is hidden, and the look-up failed: {unknown}"));
         }
     }
+    Found::Something
 }
 
 /// Runs user code: a panic or too long a time is its failure, and nobody else's.

@@ -2,6 +2,7 @@
 
 mod basics;
 mod cleanup;
+mod hidden;
 mod rest;
 
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use tokio::runtime::Builder as Runtime;
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = basics::trials();
     trials.extend(cleanup::trials());
+    trials.extend(hidden::trials());
     trials.extend(rest::trials());
     trials
 }
