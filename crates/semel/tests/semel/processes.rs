@@ -16,8 +16,8 @@ use semel::store::{Lease, LeaseAct, Store};
 
 use crate::sqlite::{record_step, run, start};
 
-const ROLE: &str = "SEMEL_TEST_ROLE";
-const PLACE: &str = "SEMEL_TEST_PLACE";
+pub(crate) const ROLE: &str = "SEMEL_TEST_ROLE";
+pub(crate) const PLACE: &str = "SEMEL_TEST_PLACE";
 
 type Test = Result<(), Failed>;
 
@@ -38,6 +38,7 @@ pub(crate) fn play() -> Option<Test> {
         "open" => run(open(&place)),
         "start" => run(start_many(&place)),
         "outlive" => run(outlive_crashes()),
+        "engine" => run(crate::kill::worker::work(&place)),
         other => Err(format!("no role {other}").into()),
     })
 }
