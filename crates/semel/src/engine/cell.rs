@@ -17,6 +17,7 @@ use std::task::{Context, Poll, Waker};
 
 use super::Core;
 use super::inbox::{Inbox, On};
+use super::replay::watch::{Asked, Place as At, Watch};
 use super::signal::Signal;
 use super::waits::Waits;
 use crate::clock::Time;
@@ -125,6 +126,8 @@ pub(crate) struct Cell {
     pub(super) signal: Arc<Signal>,
     /// Lost, or asked to end: bodies that look stop early.
     stopped: AtomicBool,
+    /// Looks on while the run is only looked at.
+    pub(super) watch: Option<Watch>,
     state: Mutex<State>,
 }
 
@@ -166,7 +169,8 @@ impl Cell {
             listeners: Vec::new(),
         };
         state.take_in(arrivals);
-        Arc::new(Self { core, id, num, signal: Arc::default(), stopped, state: Mutex::new(state) })
+        let watch = dry.then(Watch::default);
+        Arc::new(Self { core, id, num, signal: Arc::default(), stopped, watch, state: Mutex::new(state) })
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
@@ -211,6 +215,20 @@ impl Cell {
         Ok(visit)
     }
 
+    /// Tells whoever looks on what the code asks for.
+    pub(crate) fn asks(&self, visit: &Visit, asked: impl FnOnce() -> Asked) {
+        if let Some(watch) = &self.watch {
+            watch.asks(At::Visit(visit.clone()), asked());
+        }
+    }
+
+    /// The same for a label.
+    pub(crate) fn asks_once(&self, (scope, label): &(String, Label)) {
+        if let Some(watch) = &self.watch {
+            watch.asks(At::Once(scope.clone(), label.clone()), Asked::Once);
+        }
+    }
+
     /// Records an entry for the next commit.
     pub(crate) fn record(&self, entry: Entry) {
         self.lock().record(entry);
@@ -220,6 +238,7 @@ impl Cell {
     /// Waits until new things may be done. `asks` is what waits, to name it if that never comes. Whoever is not shielded
     /// also goes on to hear that the run was asked to end.
     pub(crate) async fn live(&self, asks: Option<&Visit>, shielded: bool) {
+        let _waits = self.watch.as_ref().zip(asks).map(|(watch, asks)| watch.waits(asks));
         let mut parked = None;
         poll_fn(|cx| self.poll_live(cx, asks, shielded, &mut parked)).await;
     }
@@ -535,11 +554,6 @@ impl State {
         let mut missing: Vec<Visit> = self.ledger.records().map(|(visit, _)| visit).filter(missed).cloned().collect();
         missing.sort();
         missing
-    }
-
-    /// What waits for permission to do something new.
-    pub(super) fn asked(&self) -> Vec<Visit> {
-        self.parked.iter().filter_map(|parked| parked.asks.clone()).collect()
     }
 
     /// Whether nothing goes on but durable waits.

@@ -9,6 +9,7 @@ mod drive;
 mod handle;
 pub(crate) mod inbox;
 pub(crate) mod residents;
+pub mod replay;
 mod schedule;
 mod signal;
 mod start;
@@ -27,6 +28,7 @@ use tokio::task::JoinSet;
 pub use self::builder::{Builder, IntoStore, Limits};
 pub(crate) use self::drive::{Execution, panic_text};
 pub use self::handle::{DeliverTo, RunHandle};
+pub use self::replay::{History, Replay, Replays};
 pub use self::start::Begin;
 
 use self::cell::{Cell, Over};

@@ -15,6 +15,7 @@ use super::ctx::{Boxed, Ctx, Doing, read};
 use super::fail::{Fail, Result};
 use crate::clock::Time;
 use crate::engine::panic_text;
+use crate::engine::replay::watch::Asked;
 use crate::rules::entry::{Class, Entry, FailureKind};
 use crate::rules::json::Payload;
 use crate::rules::ledger::Record;
@@ -171,6 +172,7 @@ where
     Fut: Future<Output = Result<T>> + Send + 'a,
 {
     let visit = step.visit()?;
+    step.ctx.cell.asks(&visit, || Asked::Step);
     loop {
         match look(&step.ctx, &visit) {
             At::Settled(settled) => return settled.and_then(|value| read(&visit, &value)),

@@ -3,6 +3,8 @@
 mod basics;
 mod cleanup;
 mod hidden;
+mod history;
+mod replay;
 mod rest;
 
 use std::sync::Arc;
@@ -21,6 +23,8 @@ pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = basics::trials();
     trials.extend(cleanup::trials());
     trials.extend(hidden::trials());
+    trials.extend(history::trials());
+    trials.extend(replay::trials());
     trials.extend(rest::trials());
     trials
 }
