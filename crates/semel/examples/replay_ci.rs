@@ -7,7 +7,7 @@
 use std::process::ExitCode;
 
 use semel::error::Result;
-use semel::{Ctx, Engine, Error};
+use semel::{Ctx, Engine, Error, Replay};
 
 /// The code that made the histories.
 async fn order(ctx: Ctx, cents: u64) -> semel::Result<String> {
@@ -47,7 +47,7 @@ async fn main() -> Result<ExitCode> {
         println!("{name:<13} exit code {}", replays.exit_code());
         for (path, replay) in &replays.files {
             let file = path.file_name().unwrap_or_default().display();
-            for row in replay.iter().flat_map(|replay| replay.differences()) {
+            for row in replay.iter().flat_map(Replay::differences) {
                 println!("  {file}: {} {} {}", row.verdict, row.kind, row.path);
             }
         }

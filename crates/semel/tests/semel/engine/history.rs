@@ -1,7 +1,7 @@
 //! Runs as files, replayed in bulk; and runs that are executed again.
 
 use std::fs;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
@@ -38,9 +38,9 @@ async fn elsewhere() -> Result<(), Failed> {
     let there = Lab::new();
     let engine = was(&there).open().await?;
     identical(&engine.replay_history(&history).await?);
-    assert_eq!(engine.replay(run.id()).await.unwrap_err().code(), "NOT_FOUND");
+    assert_eq!(engine.replay(run.id()).await.expect_err("it is not here").code(), "NOT_FOUND");
     let stranger = there.engine().open().await?;
-    let refused = stranger.replay_history(&history).await.unwrap_err().to_string();
+    let refused = stranger.replay_history(&history).await.expect_err("it has no workflow").to_string();
     assert!(refused.contains("order is not registered"), "{refused}");
     for (text, why) in [
         (text.replace("semel/history/1", "semel/history/9"), "\"semel/history/9\""),
@@ -48,7 +48,7 @@ async fn elsewhere() -> Result<(), Failed> {
         ("[1,2]".to_owned(), "no history"),
         (text[..text.len() / 2].to_owned(), "no history"),
     ] {
-        let refused = History::from_json(&text).unwrap_err().to_string();
+        let refused = History::from_json(&text).expect_err("it is none").to_string();
         assert!(refused.contains(why), "{refused}");
     }
     Ok(())
@@ -70,7 +70,7 @@ async fn folder() -> Result<(), Failed> {
     fs::create_dir(folder.path().join("5-folder.json"))?;
     let all = engine.replay_folder(folder.path()).await?;
     assert_eq!((all.identical(), all.different(), all.broken(), all.exit_code()), (1, 1, 3, 2));
-    let changed = all.files[1].1.as_ref().map_err(|e| e.to_string())?;
+    let changed = all.files[1].1.as_ref().map_err(ToString::to_string)?;
     let parted = [
         "missing step sail",
         "missing child total",
@@ -137,15 +137,19 @@ async fn long_history() -> Result<(), Failed> {
 struct Provider(Arc<Mutex<Vec<(String, String)>>>);
 
 impl Provider {
+    fn calls(&self) -> MutexGuard<'_, Vec<(String, String)>> {
+        self.0.lock().expect("nobody panics with it")
+    }
+
     fn call(&self, what: &str, key: &str) -> u32 {
-        let mut calls = self.0.lock().unwrap();
+        let mut calls = self.calls();
         let before = calls.iter().filter(|(name, _)| name == what).count();
         calls.push((what.to_owned(), key.to_owned()));
         before as u32
     }
 
     fn keys(&self, what: &str) -> Vec<String> {
-        self.0.lock().unwrap().iter().filter(|(name, _)| name == what).map(|(_, key)| key.clone()).collect()
+        self.calls().iter().filter(|(name, _)| name == what).map(|(_, key)| key.clone()).collect()
     }
 }
 
@@ -193,7 +197,7 @@ async fn again() -> Result<(), Failed> {
     let run = dealt(&engine, false).await?;
     let before = run.ledger().await?;
     identical(&engine.replay(run.id()).await?);
-    assert_eq!(provider.0.lock().unwrap().len(), 3, "a dry run calls nobody");
+    assert_eq!(provider.calls().len(), 3, "a dry run calls nobody");
     let replay = engine.replay(run.id()).dry_run(false).await?;
     identical(&replay);
     let fork = replay.fork.ok_or("a fork")?;
@@ -220,7 +224,7 @@ async fn again_changed() -> Result<(), Failed> {
     let open = engine.start(deal, false).key("other").await?;
     let lab = Lab::new();
     waiting(&lab, &open).await;
-    let refused = engine.replay(open.id()).dry_run(false).await.unwrap_err().to_string();
+    let refused = engine.replay(open.id()).dry_run(false).await.expect_err("it is open").to_string();
     assert!(refused.contains("has not ended"), "{refused}");
     open.request_cancel("no deal").await?;
     ended(&lab, &open).await?;

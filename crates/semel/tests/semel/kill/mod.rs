@@ -17,7 +17,7 @@ use self::recorder::Recorder;
 use crate::processes::{PLACE, ROLE};
 
 /// Nothing takes this long, on the slowest machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 /// Runs per kill, and words to the parent per run.
 const RUNS: u64 = 20;
 const WORDS: u64 = 7;
@@ -133,10 +133,10 @@ impl Siege {
         let Recorder { doubts, poisoned, zombies, .. } = self.recorder;
         println!(
             "{name}: {} kills, {orders} runs, {} effects asked for, {doubts} doubts settled, {poisoned} runs resumed, \
-             {zombies} zombies refused, {:.1} s",
+             {zombies} zombies refused, {} ms",
             self.kills,
             self.recorder.calls(),
-            (clock.now().0 - begin.0) as f64 / 1000.0,
+            clock.now().0 - begin.0,
         );
         Ok(())
     }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io::{BufRead as _, Write as _};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use libtest_mimic::Failed;
@@ -32,6 +32,10 @@ struct Lines {
 }
 
 impl Wire {
+    fn open(&self) -> MutexGuard<'_, HashMap<u64, oneshot::Sender<Option<u64>>>> {
+        self.0.open.lock().expect("nobody panics with it")
+    }
+
     fn say(line: &str) {
         // Shorter than a pipe's buffer: it comes whole or not at all, also if the process is killed meanwhile.
         std::io::stdout().lock().write_all(format!("{line}\n").as_bytes()).expect("the parent reads");
@@ -41,13 +45,13 @@ impl Wire {
     async fn ask(&self, what: &str, about: &str) -> Result<u64> {
         let id = self.0.last.fetch_add(1, Ordering::SeqCst);
         let (answer, answered) = oneshot::channel();
-        self.0.open.lock().unwrap().insert(id, answer);
+        self.open().insert(id, answer);
         Self::say(&format!("{what} {id} {about}"));
         answered.await?.ok_or_else(|| fatal("refused: somebody else is further by now"))
     }
 
     fn answer(&self, id: u64, value: Option<u64>) {
-        if let Some(open) = self.0.open.lock().unwrap().remove(&id) {
+        if let Some(open) = self.open().remove(&id) {
             // Whoever asked may have been dropped meanwhile.
             let _ = open.send(value);
         }
@@ -177,10 +181,10 @@ async fn settle(engine: &Engine, wire: &Wire, run: Run) -> Result<()> {
             handle.resume().await?;
         }
         Some(PauseReason::Diverged(why)) => {
-            Wire::say(&format!("wrong {} diverged: {why}", ledger.run().id()))
+            Wire::say(&format!("wrong {} diverged: {why}", ledger.run().id()));
         }
         Some(PauseReason::Operator { by }) => {
-            Wire::say(&format!("wrong {} paused by {by}", ledger.run().id()))
+            Wire::say(&format!("wrong {} paused by {by}", ledger.run().id()));
         }
         Some(PauseReason::InDoubt) => {
             let doubtful = |record: &Record| matches!(record, Record::Step(Step::InDoubt { .. }));
