@@ -20,8 +20,9 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-async fn wait_for_word(ctx: Ctx, (): ()) -> Result<String> {
-    ctx.hook::<String>("word").recv().await
+async fn wait_for_words(ctx: Ctx, (): ()) -> Result<String> {
+    let mut hook = ctx.hook::<String>("word");
+    Ok(format!("{} {}", hook.recv().await?, hook.recv().await?))
 }
 
 /// A run whose commit to rest is under way, and stays so until the clock moves: the store does not answer at first.
@@ -34,17 +35,22 @@ async fn going_to_rest(lab: &Lab) -> Result<(Engine, RunHandle<String>), Failed>
     };
     let store: Arc<dyn Store> = Arc::new(Faulty::new(lab.store.clone(), plan));
     let builder = Engine::builder().store(store).clock(lab.clock.clone() as Arc<dyn Clock>).limits(limits());
-    let engine = builder.workflow("wait", wait_for_word).open().await?;
-    let run = engine.start(wait_for_word, ()).await?;
+    let engine = builder.workflow("wait", wait_for_words).open().await?;
+    let run = engine.start(wait_for_words, ()).await?;
     lab.until(async || commits.load(Ordering::SeqCst) == 2).await;
     Ok((engine, run))
 }
 
-/// Gives the engine every chance to hear of it, then lets the commit through.
-async fn let_through(lab: &Lab, run: &RunHandle<String>) -> Result<Status, Failed> {
+/// Gives the engine every chance to hear of something.
+async fn yield_often() {
     for _ in 0..1000 {
         tokio::task::yield_now().await;
     }
+}
+
+/// Lets the commit through, and waits until the run has stopped.
+async fn let_through(lab: &Lab, run: &RunHandle<String>) -> Result<Status, Failed> {
+    yield_often().await;
     lab.clock.advance(Duration::from_secs(1));
     let stopped = |status: Status| status.is_terminal() || status == Status::Paused;
     lab.until(async || run.status().await.is_ok_and(stopped)).await;
@@ -55,8 +61,16 @@ async fn delivered() -> Result<(), Failed> {
     let lab = Lab::new();
     let (engine, run) = going_to_rest(&lab).await?;
     engine.deliver("word", "hello").await?;
+    yield_often().await;
+    lab.clock.advance(Duration::from_secs(1));
+    let received = async || {
+        let entries = run.ledger().await.unwrap_or_default();
+        entries.iter().any(|numbered| matches!(numbered.entry.kind(), "hookReceived" | "paused"))
+    };
+    lab.until(received).await;
+    engine.deliver("word", "world").await?;
     assert_eq!(let_through(&lab, &run).await?, Status::Completed);
-    assert_eq!(run.result().await?, "hello");
+    assert_eq!(run.result().await?, "hello world");
     Ok(())
 }
 
