@@ -4,7 +4,7 @@ EVERYTHING := --workspace --all-features
 LOCKED := --locked
 
 .DEFAULT_GOAL := help
-.PHONY: help check fix bench hello
+.PHONY: help check fix bench kill hello
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,6 +26,9 @@ fix: ## format, and apply what clippy can repair
 
 bench: ## measure the stores; the result is in target/bench/store.json
 	scripts/with-postgres cargo bench -p semel --bench store --features postgres
+
+kill: ## kill engines 100 times on SQLite, and 100 times two of them on one PostgreSQL; prints its figures
+	SEMEL_KILLS=100 scripts/with-postgres cargo test -p semel $(LOCKED) --all-features --test semel -- kill:: --test-threads 1
 
 hello: ## run the smallest example
 	cargo run --release -p semel --example hello

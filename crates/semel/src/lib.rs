@@ -89,7 +89,7 @@ pub mod store;
 #[cfg(feature = "testing")]
 pub mod testing;
 
-pub use engine::{Engine, Limits, RunHandle};
+pub use engine::{Engine, History, Limits, Replay, Replays, RunHandle};
 pub use error::Error;
 pub use rules::retry::Retry;
 pub use rules::start::Policy as OnConflict;

@@ -17,6 +17,7 @@ use std::task::{Context, Poll, Waker};
 
 use super::Core;
 use super::inbox::{Inbox, On};
+use super::replay::watch::{Asked, Place as At, Watch};
 use super::signal::Signal;
 use super::waits::Waits;
 use crate::clock::Time;
@@ -129,6 +130,8 @@ pub(crate) struct Cell {
     pub(super) signal: Arc<Signal>,
     /// Lost, or asked to end: bodies that look stop early.
     stopped: AtomicBool,
+    /// Looks on while the run is only looked at.
+    pub(super) watch: Option<Watch>,
     state: Mutex<State>,
 }
 
@@ -172,7 +175,8 @@ impl Cell {
             listeners: Vec::new(),
         };
         state.take_in(arrivals);
-        Arc::new(Self { core, id, num, signal: Arc::default(), stopped, state: Mutex::new(state) })
+        let watch = dry.then(Watch::default);
+        Arc::new(Self { core, id, num, signal: Arc::default(), stopped, watch, state: Mutex::new(state) })
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
@@ -215,6 +219,20 @@ impl Cell {
         Ok(visit)
     }
 
+    /// Tells whoever looks on what the code asks for.
+    pub(crate) fn asks(&self, visit: &Visit, asked: impl FnOnce() -> Asked) {
+        if let Some(watch) = &self.watch {
+            watch.asks(At::Visit(visit.clone()), asked());
+        }
+    }
+
+    /// The same for a label.
+    pub(crate) fn asks_once(&self, (scope, label): &(String, Label)) {
+        if let Some(watch) = &self.watch {
+            watch.asks(At::Once(scope.clone(), label.clone()), Asked::Once);
+        }
+    }
+
     /// Records an entry for the next commit.
     pub(crate) fn record(&self, entry: Entry) {
         self.lock().record(entry);
@@ -223,6 +241,7 @@ impl Cell {
 
     /// Waits until new things may be done. `asks` is what waits, to name it if that never comes.
     pub(crate) async fn live(&self, asks: Option<&Visit>) {
+        let _waits = self.watch.as_ref().zip(asks).map(|(watch, asks)| watch.waits(asks));
         let mut parked = None;
         poll_fn(|cx| self.poll_live(cx, asks, &mut parked)).await;
     }
@@ -308,8 +327,8 @@ impl Cell {
         (on, due): (Option<On>, Option<Time>),
         mut check: impl FnMut(&mut State, Time) -> Option<T>,
     ) -> Result<T> {
-        let replaying = self.lock().phase == Phase::Replaying;
-        if replaying {
+        let live = self.lock().phase == Phase::Live;
+        if !live {
             // A wait that has no recorded end was ended by the cancel, and what followed may be recorded.
             self.check_cancelled(shielded)?;
         }
@@ -327,7 +346,7 @@ impl Cell {
                 state.early.push(cx.waker().clone());
                 return Poll::Pending;
             }
-            if let Some(over) = check(&mut state, now) {
+            if let Some(over) = live.then(|| check(&mut state, now)).flatten() {
                 return Poll::Ready(Ok(over));
             }
             if let (Some((reason, _)), false) = (state.ledger.cancelling(), shielded) {
@@ -560,11 +579,6 @@ impl State {
             self.ledger.records().map(|(visit, _)| visit).filter(missed).cloned().collect();
         missing.sort();
         missing
-    }
-
-    /// What waits for permission to do something new.
-    pub(super) fn asked(&self) -> Vec<Visit> {
-        self.parked.iter().filter_map(|parked| parked.asks.clone()).collect()
     }
 
     /// Whether the workflow is about to be said to have gone as far as it can: it rests, or it stopped short of something.

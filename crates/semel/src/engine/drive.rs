@@ -210,7 +210,9 @@ impl Driver {
         if state.orders.look {
             return;
         }
-        let at = earliest(state.waits.due(), state.ledger.deadline()).filter(|_| self.execution.is_some());
+        // What is being put to rest is called by the store.
+        let running = self.execution.is_some() && state.ledger.run().status() == Status::Running;
+        let at = earliest(state.waits.due(), state.ledger.deadline()).filter(|_| running);
         drop(state);
         // The alarm rings by the machine's clock, the times are the store's.
         let at = at.map(|at| self.core.local(at));
@@ -222,6 +224,10 @@ impl Driver {
 
     fn poll_execution(&mut self) {
         if !self.cell.signal.take_woken() {
+            return;
+        }
+        if self.cell.lock().ledger.run().status() != Status::Running {
+            // It is being put to rest, and takes no more entries. The next claim wakes it.
             return;
         }
         let overdue = |limit: Time| limit <= self.core.now();

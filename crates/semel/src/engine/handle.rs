@@ -151,6 +151,10 @@ impl<Out> RunHandle<Out> {
                 return Ok(outcome);
             }
             if let Some(outcome) = self.core().ended_elsewhere(self.id).await? {
+                if let Some(cell) = self.core().residents.get(self.id) {
+                    // What rests here is of no more use.
+                    cell.order(|orders| orders.lost = true);
+                }
                 return Ok(outcome);
             }
         }

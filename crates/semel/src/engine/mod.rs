@@ -8,6 +8,7 @@ pub(crate) mod cell;
 mod drive;
 mod handle;
 pub(crate) mod inbox;
+pub mod replay;
 pub(crate) mod residents;
 mod schedule;
 mod signal;
@@ -27,6 +28,7 @@ use tokio::task::JoinSet;
 pub use self::builder::{Builder, IntoStore, Limits};
 pub(crate) use self::drive::{Execution, panic_text};
 pub use self::handle::{DeliverTo, RunHandle};
+pub use self::replay::{History, Replay, Replays};
 pub use self::start::Begin;
 
 use self::cell::{Cell, Over};

@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 use super::ctx::{Boxed, Ctx, Doing, read};
 use super::fail::{Fail, Result, fatal};
 use crate::engine::inbox::On;
+use crate::engine::replay::watch::Asked;
 use crate::engine::residents::Kin;
 use crate::error::Error;
 use crate::id::RunId;
@@ -66,6 +67,8 @@ impl<'a, Out: Send + 'a> IntoFuture for ChildBegin<'a, Out> {
             let (workflow, version) = named.map_err(fatal)?;
             let input = input.map_err(fatal)?;
             let visit = ctx.visit_any(workflow.as_str(), key.as_deref(), indexed)?;
+            let asked = || Asked::Child { workflow: workflow.clone(), input: input.clone() };
+            ctx.cell.asks(&visit, asked);
             loop {
                 if let Some(run) = ctx.child_at(&visit) {
                     return Ok(Child { ctx: ctx.clone(), visit, run, out: PhantomData });

@@ -19,6 +19,7 @@ use super::step::Step;
 use super::workflow::Startable;
 use crate::clock::Time;
 use crate::engine::cell::{Cell, Phase};
+use crate::engine::replay::watch::Asked;
 use crate::id::RunId;
 use crate::rules::entry::Entry;
 use crate::rules::json::Payload;
@@ -115,7 +116,7 @@ impl Ctx {
 
     /// Whether recorded results are being given, and nothing new is done.
     pub fn is_replaying(&self) -> bool {
-        self.cell.lock().phase == Phase::Replaying
+        matches!(self.cell.lock().phase, Phase::Replaying | Phase::Dry)
     }
 
     /// Writes a line to the log, with the run's id; once, not again in every replay.
@@ -134,6 +135,7 @@ impl Ctx {
     pub fn skip<'a>(&'a self, name: &'a str, reason: impl Into<String> + Send + 'a) -> Doing<'a, ()> {
         Doing::new(async move {
             let step = self.visit(name, None, false)?;
+            self.cell.asks(&step, || Asked::Skip);
             if self.cell.lock().ledger.record_at(&step).is_none() {
                 self.cell.live(Some(&step)).await;
                 self.cell.record(Entry::StepSkipped { step, reason: reason.into() });
@@ -156,6 +158,7 @@ impl Ctx {
 
     async fn timer(&self, name: &str, at: impl FnOnce(Time) -> Time + Send) -> Result<()> {
         let timer = self.visit(name, None, false)?;
+        self.cell.asks(&timer, || Asked::Timer);
         if self.fired(&timer) {
             return Ok(());
         }
@@ -263,6 +266,7 @@ impl Ctx {
         T: Serialize + DeserializeOwned,
     {
         let at = self.internal(name, true)?;
+        self.cell.asks(&at, || Asked::Value);
         if let Some(value) = self.value_at(&at) {
             return read(&at, &value);
         }

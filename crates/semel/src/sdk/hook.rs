@@ -11,6 +11,7 @@ use super::ctx::{Ctx, Doing, read};
 use super::fail::{Result, fatal};
 use crate::engine::cell::State;
 use crate::engine::inbox::On;
+use crate::engine::replay::watch::Asked;
 use crate::id::{RunId, base32};
 use crate::rules::entry::Entry;
 use crate::rules::json::Payload;
@@ -50,6 +51,7 @@ impl<T: DeserializeOwned> Hook<T> {
             Ok((visit, token))
         });
         if let Ok((visit, token)) = &place {
+            ctx.cell.asks(visit, || Asked::Hook(token.clone()));
             ctx.cell.open_hook(visit, token);
         }
         Self { ctx, place, given: 0, disposed: false, payload: PhantomData }
@@ -125,6 +127,7 @@ impl<T: DeserializeOwned> Hook<T> {
             let (visit, token) = self.owned().await?;
             let name = crate::rules::path::Name::new("timeout").map_err(fatal)?;
             let timer = self.ctx.cell.visit(visit_scope(&visit)?.join(&name).map_err(fatal)?, true)?;
+            self.ctx.cell.asks(&timer, || Asked::Timer);
             if self.ctx.fired(&timer) {
                 return Ok(None);
             }

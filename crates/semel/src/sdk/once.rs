@@ -98,6 +98,7 @@ async fn run<T: Serialize + DeserializeOwned + Send>(mut once: RunOnce<'_, T>) -
     let scope = once.store_scope();
     let place = (scope.as_ref().map(OnceScope::text).unwrap_or_default(), label.clone());
     let cell = &once.ctx.cell;
+    cell.asks_once(&place);
     // For a name in messages: labels are no paths.
     let asks = Visit::first(Path::of(&Name::new("@once").map_err(fatal)?));
     loop {

@@ -6,6 +6,7 @@ use std::task::Poll;
 
 use super::ctx::{Ctx, read};
 use super::fail::{Result, fatal};
+use crate::engine::replay::watch::Asked;
 use crate::rules::entry::Entry;
 use crate::rules::json::Payload;
 use crate::rules::path::Visit;
@@ -104,6 +105,7 @@ fn decided(recorded: Option<usize>, ready: &[bool]) -> Poll<usize> {
 }
 
 fn winner(ctx: &Ctx, at: &Visit) -> Result<Option<usize>> {
+    ctx.cell.asks(at, || Asked::Value);
     ctx.value_at(at).map(|value| read(at, &value)).transpose()
 }
 

@@ -15,6 +15,7 @@ use super::ctx::{Boxed, Ctx, Doing, read};
 use super::fail::{Fail, Result};
 use crate::clock::Time;
 use crate::engine::panic_text;
+use crate::engine::replay::watch::Asked;
 use crate::rules::entry::{Class, Entry, FailureKind};
 use crate::rules::json::Payload;
 use crate::rules::ledger::Record;
@@ -171,6 +172,7 @@ where
     Fut: Future<Output = Result<T>> + Send + 'a,
 {
     let visit = step.visit()?;
+    step.ctx.cell.asks(&visit, || Asked::Step);
     loop {
         match look(&step.ctx, &visit) {
             At::Settled(settled) => return settled.and_then(|value| read(&visit, &value)),
@@ -179,9 +181,14 @@ where
                 let _active = step.ctx.cell.begin(&visit, true).await?;
                 match step::after_crash(class) {
                     AfterCrash::RunAgain => {
-                        try_once(&step, &visit, number + 1, &mut body, &mut look_up).await;
+                        try_once(&step, &visit, number + 1, &mut body, &mut look_up).await
                     }
-                    AfterCrash::Ask => ask(&step, &visit, number, &mut look_up, None).await,
+                    AfterCrash::Ask => {
+                        // That a crash came before the effect is no failure of it, and costs none of its tries.
+                        if ask(&step, &visit, number, &mut look_up).await == Found::Nothing {
+                            try_once(&step, &visit, number + 1, &mut body, &mut look_up).await;
+                        }
+                    }
                     AfterCrash::Doubt => doubt(&step, &visit, "its end was hidden by a crash"),
                 }
             }
@@ -230,7 +237,10 @@ async fn try_once<'a, T, B, Fut>(
     if let (Err(fail), Class::Reconcile) = (&result, step.class)
         && !matches!(fail.kind, FailureKind::Fatal | FailureKind::Cancelled)
     {
-        return ask(step, visit, number, look_up, Some(fail)).await;
+        if ask(step, visit, number, look_up).await == Found::Nothing {
+            finish(step, visit, number, None, Err(Fail::retryable(fail)));
+        }
+        return;
     }
     finish(step, visit, number, first, result);
 }
@@ -287,39 +297,36 @@ pub(crate) fn doubt(step: &Step, visit: &Visit, reason: &str) {
     step.ctx.cell.record(Entry::StepInDoubt { step: visit.clone(), reason: reason.to_owned() });
 }
 
+/// What came of asking.
+#[derive(PartialEq)]
+enum Found {
+    /// Something, and it is recorded: a result, or a doubt.
+    Something,
+    /// The effect did not take place.
+    Nothing,
+}
+
 /// Asks the provider what became of a try that has no known end.
 async fn ask<T: Serialize>(
     step: &Step,
     visit: &Visit,
     number: u32,
     look_up: &mut Option<LookUp<'_, T>>,
-    fail: Option<&Fail>,
-) {
+) -> Found {
     let Some(look_up) = look_up else {
-        return doubt(step, visit, "its end is hidden, and the code no longer says whom to ask");
+        doubt(step, visit, "its end is hidden, and the code no longer says whom to ask");
+        return Found::Something;
     };
     let attempt = Attempt::new(step.ctx.cell.clone(), visit.clone(), number);
     let answer = contained(&step.ctx, step.timeout, async { look_up(attempt).await }).await;
     match answer {
         Ok(Some(value)) => finish(step, visit, number, None, Payload::of(&value).map_err(super::fail::fatal)),
-        Ok(None) => match fail {
-            Some(fail) => finish(step, visit, number, None, Err(Fail::retryable(fail))),
-            // A crash is no failure of the step: it runs again, also if this was its last try.
-            None => {
-                let error = Fail::retryable("it was not found after a crash").failure();
-                let retry_at = Some(step.ctx.cell.core.now());
-                step.ctx.cell.record(Entry::StepFailed {
-                    step: visit.clone(),
-                    attempt: number,
-                    error,
-                    retry_at,
-                });
-            }
-        },
+        Ok(None) => return Found::Nothing,
         Err(unknown) => {
             doubt(step, visit, &format!("its end is hidden, and the look-up failed: {unknown}"));
         }
     }
+    Found::Something
 }
 
 /// Runs user code: a panic or too long a time is its failure, and nobody else's.

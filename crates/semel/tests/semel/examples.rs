@@ -1,6 +1,6 @@
 //! The examples are run: what they print is what they promise.
 
-use std::process::Command;
+use std::process::{Command, Output};
 
 use libtest_mimic::{Failed, Trial};
 
@@ -79,6 +79,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         })
     };
     let mut trials: Vec<Trial> = EXAMPLES.iter().map(trial).collect();
+    trials.push(Trial::test("examples::replay_ci_tells_changed_code_by_its_exit_code", replay_ci));
     #[cfg(feature = "postgres")]
     trials.push(Trial::test("examples::several_engines_finish_what_one_had_begun", several_engines));
     trials
@@ -86,15 +87,19 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 /// The output of an example. Cargo builds it beside this program.
 fn output(name: &str, env: &[(&str, String)]) -> Result<String, Failed> {
+    let ended = ended(name, env)?;
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    Ok(String::from_utf8(ended.stdout)?)
+}
+
+fn ended(name: &str, env: &[(&str, String)]) -> Result<Output, Failed> {
     let this = std::env::current_exe()?;
     let built = this.parent().and_then(|deps| deps.parent()).ok_or("a target folder")?;
     let program = built.join("examples").join(name);
     if !program.exists() {
         return Err("the example is not built: run `cargo test` without `--test`, which builds it".into());
     }
-    let ended = Command::new(program).envs(env.iter().map(|(name, value)| (name, value))).output()?;
-    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
-    Ok(String::from_utf8(ended.stdout)?)
+    Ok(Command::new(program).envs(env.iter().map(|(name, value)| (name, value))).output()?)
 }
 
 fn said_in_order(said: &str, pieces: &[&str]) {
@@ -111,5 +116,27 @@ fn several_engines() -> Result<(), Failed> {
     let said = output("several_engines", &[("DATABASE_URL", url)])?;
     // 15 times the sum of 0 to 19.
     said_in_order(&said, &["sum of all    2850", "engines       2"]);
+    Ok(())
+}
+
+fn replay_ci() -> Result<(), Failed> {
+    let ended = ended("replay_ci", &[])?;
+    let said = String::from_utf8(ended.stdout)?;
+    let expected = [
+        "production    charged 700",
+        "production    charged 1999",
+        "same code     exit code 0",
+        "tidied code   exit code 1",
+        "  order-1999.json: missing step charge",
+        "  order-1999.json: missing step letter",
+        "  order-1999.json: added step charge-card",
+        "  order-1999.json: missing run @end",
+        "  order-700.json: missing step charge",
+        "  order-700.json: missing step letter",
+        "  order-700.json: added step charge-card",
+        "  order-700.json: missing run @end",
+    ];
+    assert_eq!(said.lines().collect::<Vec<_>>(), expected);
+    assert_eq!(ended.status.code(), Some(1), "the exit code is what a CI looks at");
     Ok(())
 }

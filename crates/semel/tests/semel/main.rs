@@ -5,6 +5,8 @@ mod engine;
 #[cfg(feature = "sqlite")]
 mod examples;
 #[cfg(all(feature = "sqlite", feature = "postgres"))]
+mod kill;
+#[cfg(all(feature = "sqlite", feature = "postgres"))]
 mod processes;
 #[cfg(feature = "sqlite")]
 mod sqlite;
@@ -44,7 +46,10 @@ fn main() -> ExitCode {
     #[cfg(feature = "sqlite")]
     trials.extend(sqlite::trials());
     #[cfg(all(feature = "sqlite", feature = "postgres"))]
-    trials.extend(processes::trials());
+    {
+        trials.extend(kill::trials());
+        trials.extend(processes::trials());
+    }
     for stores in stores::all() {
         trials.extend(cases().into_iter().map(|case| trial(stores.clone(), case)));
     }

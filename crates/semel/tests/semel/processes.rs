@@ -19,8 +19,8 @@ use tokio::sync::broadcast::error::RecvError;
 
 use crate::sqlite::{record_step, request, run, start};
 
-const ROLE: &str = "SEMEL_TEST_ROLE";
-const PLACE: &str = "SEMEL_TEST_PLACE";
+pub(crate) const ROLE: &str = "SEMEL_TEST_ROLE";
+pub(crate) const PLACE: &str = "SEMEL_TEST_PLACE";
 
 type Test = Result<(), Failed>;
 
@@ -45,6 +45,7 @@ pub(crate) fn play() -> Option<Test> {
         "start" => run(start_many(&place)),
         "outlive" => run(outlive_crashes()),
         "hear" => run(hear_again()),
+        "engine" => run(crate::kill::worker::work(&place)),
         other => Err(format!("no role {other}").into()),
     })
 }

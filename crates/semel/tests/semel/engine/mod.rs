@@ -1,6 +1,7 @@
 //! The engine: workflows that really run, on every store.
 
 mod basics;
+mod cleanup;
 mod control;
 mod crash;
 #[cfg(feature = "sqlite")]
@@ -8,9 +9,13 @@ mod crash_examples;
 mod crash_others;
 mod divergence;
 mod failures;
+mod hidden;
+mod history;
 mod ownership;
 mod program;
 mod random;
+mod replay;
+mod rest;
 mod tx;
 
 use std::sync::Arc;
@@ -38,6 +43,11 @@ pub(crate) fn trials() -> Vec<Trial> {
         ownership::trials(),
         random::trials(),
         tx::trials(),
+        cleanup::trials(),
+        hidden::trials(),
+        history::trials(),
+        replay::trials(),
+        rest::trials(),
     ]
     .into_iter()
     .flatten()

@@ -1,0 +1,116 @@
+//! Many histories at once: what a CI asks before a new version of the code goes out.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use super::{History, Replay};
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+
+/// What came of the histories in a folder, by file.
+#[derive(Debug)]
+pub struct Replays {
+    /// Every file, by name, with what was found; an error if it could not be replayed.
+    pub files: Vec<(PathBuf, Result<Replay>)>,
+}
+
+impl Replays {
+    /// How many are as they were.
+    pub fn identical(&self) -> usize {
+        self.replays().filter(|replay| replay.is_identical()).count()
+    }
+
+    /// How many are not.
+    pub fn different(&self) -> usize {
+        self.replays().filter(|replay| !replay.is_identical()).count()
+    }
+
+    /// How many files could not be replayed.
+    pub fn broken(&self) -> usize {
+        self.files.len() - self.replays().count()
+    }
+
+    /// For `std::process::exit`: 0 if all are as they were, 1 if some are not, 2 if some could not be replayed.
+    pub fn exit_code(&self) -> u8 {
+        match (self.broken(), self.different()) {
+            (0, 0) => 0,
+            (0, _) => 1,
+            _ => 2,
+        }
+    }
+
+    fn replays(&self) -> impl Iterator<Item = &Replay> {
+        self.files.iter().filter_map(|(_, replayed)| replayed.as_ref().ok())
+    }
+}
+
+/// A line for each file, the tables of those that differ, and the sum.
+impl fmt::Display for Replays {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (path, replayed) in &self.files {
+            match replayed {
+                Ok(replay) if replay.is_identical() => {
+                    write!(f, "{}: ", path.display())?;
+                    replay.write_counts(f)?;
+                    writeln!(f)?;
+                }
+                Ok(replay) => writeln!(f, "{}: {replay}", path.display())?,
+                Err(error) => writeln!(f, "{}: {error}", path.display())?,
+            }
+        }
+        let (identical, different, broken) = (self.identical(), self.different(), self.broken());
+        write!(f, "{identical} identical, {different} different, {broken} not replayed")
+    }
+}
+
+impl Engine {
+    /// Replays every `*.json` in a folder, as [`Engine::replay_history`] does: none of them needs its store. A file that
+    /// cannot be read, or is something else, is reported and holds up nobody; a folder without any is an error.
+    pub async fn replay_folder(&self, folder: impl AsRef<Path>) -> Result<Replays> {
+        let folder = folder.as_ref().to_owned();
+        let paths = in_background(move || histories(&folder)).await?;
+        let mut files = Vec::new();
+        for path in paths {
+            let replayed = self.replay_file(&path).await;
+            files.push((path, replayed));
+        }
+        Ok(Replays { files })
+    }
+
+    async fn replay_file(&self, path: &Path) -> Result<Replay> {
+        let path = path.to_owned();
+        let read = move || {
+            let text = std::fs::read_to_string(&path);
+            History::from_json(&text.map_err(|error| unreadable(&path, &error))?)
+        };
+        self.replay_history(&in_background(read).await?).await
+    }
+}
+
+/// The files to replay, by name.
+fn histories(folder: &Path) -> Result<Vec<PathBuf>> {
+    let unreadable = |error: std::io::Error| unreadable(folder, &error);
+    let mut paths = Vec::new();
+    for file in std::fs::read_dir(folder).map_err(unreadable)? {
+        let path = file.map_err(unreadable)?.path();
+        if path.extension().is_some_and(|extension| extension == "json") {
+            paths.push(path);
+        }
+    }
+    if paths.is_empty() {
+        // A check that has nothing to look at has not passed.
+        return Err(Error::Validation(format!("{} holds no *.json to replay", folder.display())));
+    }
+    paths.sort();
+    Ok(paths)
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> Error {
+    Error::Validation(format!("{} cannot be read: {error}", path.display()))
+}
+
+/// Files are read where nobody waits for a turn.
+async fn in_background<T: Send + 'static>(read: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    let read = tokio::task::spawn_blocking(read).await;
+    read.unwrap_or_else(|error| Err(Error::Unavailable(Box::new(error))))
+}

@@ -1,0 +1,206 @@
+//! A run as a document: all that a replay needs, without the store it came from.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::judge::Recorded;
+use super::{Replay, Row, refused};
+use crate::clock::Time;
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::id::{RunId, WorkspaceId};
+use crate::rules::entry::{Created, Entry};
+use crate::rules::key::Fingerprint;
+use crate::rules::ledger::Ledger;
+use crate::rules::path::{Name, Visit};
+use crate::rules::run::{NewRun, Retention, Run, State};
+use crate::rules::status::Status;
+use crate::store::{Find, FindBy, Numbered};
+
+/// The format that is written. Others are refused by name.
+const FORMAT: &str = "semel/history/1";
+
+/// A run with its whole ledger, as JSON: made by [`Engine::export`], judged by [`Engine::replay_history`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct History {
+    /// The format, `semel/history/1`.
+    pub format: String,
+    /// The run.
+    pub run: RunId,
+    /// Its tenant.
+    pub workspace: WorkspaceId,
+    /// Its workflow.
+    pub workflow: Name,
+    /// Its state when it was exported.
+    pub status: Status,
+    /// When it was created.
+    pub created: Time,
+    /// Its ledger.
+    pub entries: Vec<Line>,
+    /// What its children were asked for, by their paths.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub children: BTreeMap<String, AskedChild>,
+}
+
+/// One entry of a ledger.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Line {
+    /// Its place, from 1.
+    pub number: u64,
+    /// When it was committed.
+    pub at: Time,
+    /// The entry.
+    pub entry: Entry,
+}
+
+/// What a child was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AskedChild {
+    /// Its workflow.
+    pub workflow: Name,
+    /// The fingerprint of workflow and input.
+    pub fingerprint: String,
+}
+
+impl AskedChild {
+    pub(super) fn new(workflow: Name, fingerprint: Fingerprint) -> Self {
+        Self { workflow, fingerprint: format!("{fingerprint:?}") }
+    }
+}
+
+impl History {
+    /// Reads what [`History::to_json`] wrote.
+    pub fn from_json(text: &str) -> Result<Self> {
+        #[derive(Deserialize)]
+        struct Format {
+            format: String,
+        }
+        let invalid = |why: String| Error::Validation(format!("this is no history of a run: {why}"));
+        // The format is asked first: a document of another one may look different altogether.
+        let Format { format } = serde_json::from_str(text).map_err(|e| invalid(e.to_string()))?;
+        if format != FORMAT {
+            return Err(invalid(format!("its format is {format:?}, and this Semel reads {FORMAT:?}")));
+        }
+        serde_json::from_str(text).map_err(|e| invalid(e.to_string()))
+    }
+
+    /// As one JSON document.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("a history is plain data with text keys")
+    }
+
+    /// The fold of it.
+    pub(super) fn recorded(&self) -> Result<Recorded> {
+        let entries: Vec<Entry> = self.entries.iter().map(|line| line.entry.clone()).collect();
+        let Some(Entry::Created(created)) = entries.first() else {
+            return Err(Error::Validation(format!(
+                "the history of {} does not begin with `created`",
+                self.run
+            )));
+        };
+        let ledger =
+            Ledger::read(self.header(created), entries.iter().cloned()).map_err(refused(self.run))?;
+        let children = self.children.iter();
+        let children = children.filter_map(|(path, child)| Some((Visit::parse(path)?, child.clone())));
+        Ok(Recorded { ledger, entries, children: children.collect() })
+    }
+
+    /// As much of the run's header as its ledger needs.
+    fn header(&self, created: &Created) -> Run {
+        Run {
+            num: 0,
+            new: NewRun {
+                id: self.run,
+                workspace: self.workspace,
+                workflow: created.workflow.clone(),
+                workflow_version: created.workflow_version.clone(),
+                scope: created.scope.clone(),
+                key: created.key.clone(),
+                // Nothing is started by a history.
+                fingerprint: Fingerprint([0; 32]),
+                lineage: created.lineage,
+                parent: created.parent.as_ref().map(|parent| parent.run),
+                retention: Retention::default(),
+                created: self.created,
+            },
+            state: State {
+                status: Status::Pending,
+                version: 0,
+                due: None,
+                node: None,
+                stalls: 0,
+                ended: None,
+                purge: None,
+                holds_key: false,
+                ties: false,
+            },
+            arrivals: 0,
+            purged: false,
+        }
+    }
+}
+
+impl Recorded {
+    /// What was found in a replay of this.
+    pub(super) fn replay(&self, fork: Option<RunId>, rows: Vec<Row>) -> Replay {
+        let run = self.ledger.run();
+        Replay {
+            run: run.id(),
+            workflow: self.ledger.created().workflow.to_string(),
+            status: run.status(),
+            version: run.state.version,
+            fork,
+            rows,
+        }
+    }
+}
+
+impl Engine {
+    /// A run with its whole ledger, to be kept in a file and replayed elsewhere. It contains all inputs, results and
+    /// payloads of the run as they are.
+    pub async fn export(&self, run: RunId) -> Result<History> {
+        let header = self.header_of(run).await?.ok_or(Error::RunNotFound(run))?;
+        if header.purged {
+            return Err(Error::Validation(format!(
+                "the history of {run} has been forgotten: its retention is over"
+            )));
+        }
+        let entries = self.store().ledger(self.workspace(), run, 1).await?;
+        let children = self.children_of(&entries).await?;
+        Ok(History {
+            format: FORMAT.to_owned(),
+            run,
+            workspace: header.new.workspace,
+            workflow: header.new.workflow,
+            status: header.state.status,
+            created: header.new.created,
+            entries: entries
+                .into_iter()
+                .map(|n| Line { number: n.number, at: n.at, entry: n.entry })
+                .collect(),
+            children,
+        })
+    }
+
+    async fn header_of(&self, run: RunId) -> Result<Option<Run>> {
+        let find = Find { workspace: self.workspace(), by: FindBy::Id(run) };
+        Ok(self.store().find(find).await?.map(|(run, _)| run))
+    }
+
+    /// What the children of a ledger were asked for. It stands with them only; of those that are forgotten nobody knows.
+    async fn children_of(&self, entries: &[Numbered]) -> Result<BTreeMap<String, AskedChild>> {
+        let mut children = BTreeMap::new();
+        for Numbered { entry, .. } in entries {
+            if let Entry::ChildStarted { child, run, .. } = entry
+                && let Some(header) = self.header_of(*run).await?
+            {
+                let asked = AskedChild::new(header.new.workflow, header.new.fingerprint);
+                children.insert(child.to_string(), asked);
+            }
+        }
+        Ok(children)
+    }
+}

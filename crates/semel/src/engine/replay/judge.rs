@@ -1,0 +1,250 @@
+//! What is recorded beside what the code asks for.
+
+use std::collections::{HashMap, HashSet};
+
+use serde_json::{Value, json};
+
+use super::dry::Played;
+use super::history::AskedChild;
+use super::watch::{Asked, Place};
+use super::{Kind, Row, Verdict};
+use crate::rules::entry::{Entry, Outcome, RestartFrom};
+use crate::rules::key::Fingerprint;
+use crate::rules::ledger::{HookState, Ledger, Record};
+use crate::rules::path::Visit;
+use crate::rules::step::Step;
+
+/// What is known of a run.
+pub(super) struct Recorded {
+    pub(super) ledger: Ledger,
+    pub(super) entries: Vec<Entry>,
+    pub(super) children: HashMap<Visit, AskedChild>,
+}
+
+/// Compares what a run has recorded with what its code asked for in a dry run.
+pub(super) fn judge(recorded: &Recorded, played: &Played) -> Vec<Row> {
+    let asked: HashMap<&Place, &Asked> = played.asked.iter().map(|(place, asked)| (place, asked)).collect();
+    let ended = recorded.ended_by_itself();
+    // Once a run has ended, what its code waits for is more than it got then.
+    let waits: HashSet<&Place> = played.waits.iter().filter(|_| ended && played.outcome.is_none()).collect();
+    let judged = recorded.places().into_iter().filter_map(|place| {
+        let original = recorded.describe(&place);
+        let (replayed, verdict) = match asked.get(&place) {
+            None if recorded.is_carried(&place) => return None,
+            None => (None, Verdict::Missing),
+            Some(asked) if recorded.fits(&place, asked) && !waits.contains(&place) => {
+                (original.clone(), Verdict::Identical)
+            }
+            Some(asked) => (Some(wanted(asked)), Verdict::Changed),
+        };
+        Some(Row { path: place.to_string(), kind: recorded.kind(&place)?, original, replayed, verdict })
+    });
+    let mut rows: Vec<Row> = judged.collect();
+    let same = rows.iter().all(|row| row.verdict == Verdict::Identical);
+    if ended || !same {
+        rows.extend(added(recorded, played));
+    }
+    rows.extend(recorded.end(played.outcome.as_ref(), same));
+    rows
+}
+
+/// What the code asked for and could not be given, because it is not recorded. Otherwise that is the run's future.
+fn added<'a>(recorded: &'a Recorded, played: &'a Played) -> impl Iterator<Item = Row> + 'a {
+    let waits: HashSet<&Place> = played.waits.iter().collect();
+    // A hook is opened whether or not somebody waits for it.
+    let open =
+        move |(place, asked): &&(Place, Asked)| waits.contains(place) || matches!(asked, Asked::Hook(_));
+    let new = |(place, _): &&(Place, Asked)| recorded.kind(place).is_none();
+    played.asked.iter().filter(open).filter(new).map(|(place, asked)| Row {
+        path: place.to_string(),
+        kind: asked.kind(),
+        original: None,
+        replayed: Some(wanted(asked)),
+        verdict: Verdict::Added,
+    })
+}
+
+/// What the code wants, as far as it can be told without doing it.
+fn wanted(asked: &Asked) -> Value {
+    match asked {
+        Asked::Skip => json!({"kind": "step", "skipped": true}),
+        Asked::Hook(token) => json!({"kind": "hook", "token": token}),
+        Asked::Child { workflow, input } => json!({"kind": "child", "workflow": workflow, "input": input}),
+        other => json!({"kind": other.kind()}),
+    }
+}
+
+impl Asked {
+    fn kind(&self) -> Kind {
+        match self {
+            Self::Step | Self::Skip => Kind::Step,
+            Self::Timer => Kind::Timer,
+            Self::Hook(_) => Kind::Hook,
+            Self::Child { .. } => Kind::Child,
+            Self::Value => Kind::Value,
+            Self::Once => Kind::Once,
+        }
+    }
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Visit(visit) => visit.fmt(f),
+            Self::Once(_, label) => label.fmt(f),
+        }
+    }
+}
+
+impl Place {
+    fn of(entry: &Entry) -> Option<Self> {
+        match entry {
+            Entry::Once { label, scope, .. } => Some(Self::Once(scope.clone(), label.clone())),
+            other => other.visit().cloned().map(Self::Visit),
+        }
+    }
+}
+
+impl Recorded {
+    /// Everything that stands somewhere now, in the order of the ledger.
+    pub(super) fn places(&self) -> Vec<Place> {
+        let (mut order, mut life) = (HashMap::new(), 0);
+        for (number, entry) in self.entries.iter().enumerate() {
+            if matches!(entry, Entry::Restarted { from: RestartFrom::Beginning, .. }) {
+                life = number;
+            }
+            if let Some(place) = Place::of(entry) {
+                // What an earlier life did at the same place is not what stands there now.
+                let first = order.entry(place).or_insert(number);
+                if *first < life {
+                    *first = number;
+                }
+            }
+        }
+        let mut places: Vec<_> = order.into_iter().filter(|(place, _)| self.kind(place).is_some()).collect();
+        places.sort_by_key(|(_, first)| *first);
+        places.into_iter().map(|(place, _)| place).collect()
+    }
+
+    /// What kind of thing stands there, if anything does.
+    pub(super) fn kind(&self, place: &Place) -> Option<Kind> {
+        match place {
+            Place::Once(scope, label) => self.ledger.once(scope, label).map(|_| Kind::Once),
+            Place::Visit(visit) => self.ledger.record_at(visit).map(|record| match record {
+                Record::Step(_) => Kind::Step,
+                Record::Timer { .. } => Kind::Timer,
+                Record::Hook { .. } => Kind::Hook,
+                Record::Child { .. } => Kind::Child,
+                Record::Value(_) => Kind::Value,
+            }),
+        }
+    }
+
+    /// Whether it is from an earlier life, or from the run that this one was forked from: the code need not come by.
+    pub(super) fn is_carried(&self, place: &Place) -> bool {
+        match place {
+            Place::Visit(visit) => self.ledger.is_carried(visit),
+            Place::Once(..) => {
+                let number = self.entries.iter().position(|entry| Place::of(entry).as_ref() == Some(place));
+                number < self.begins()
+            }
+        }
+    }
+
+    /// Where in the entries the present life begins, if there was an earlier one.
+    fn begins(&self) -> Option<usize> {
+        let restarted = self.entries.iter().rposition(|entry| matches!(entry, Entry::Restarted { .. }));
+        let claimed = || self.entries.iter().position(|entry| matches!(entry, Entry::Claimed { .. }));
+        restarted.or_else(|| self.ledger.created().forked_from.and_then(|_| claimed()))
+    }
+
+    /// Whether what the code wants there is what stands there.
+    fn fits(&self, place: &Place, asked: &Asked) -> bool {
+        let Place::Visit(visit) = place else { return matches!(asked, Asked::Once) };
+        match (self.ledger.record_at(visit), asked) {
+            (Some(Record::Step(step)), Asked::Skip) => *step == Step::Skipped,
+            (Some(Record::Step(step)), Asked::Step) => *step != Step::Skipped,
+            (Some(Record::Timer { .. }), Asked::Timer) | (Some(Record::Value(_)), Asked::Value) => true,
+            (Some(Record::Hook { token, .. }), Asked::Hook(wanted)) => token == wanted,
+            (Some(Record::Child { .. }), Asked::Child { workflow, input }) => {
+                let asked = Fingerprint::of_start(workflow, input, &[]);
+                let asked = asked.map(|print| AskedChild::new(workflow.clone(), print));
+                self.children.get(visit).is_none_or(|first| asked.is_ok_and(|asked| asked == *first))
+            }
+            _ => false,
+        }
+    }
+
+    /// What stands there.
+    pub(super) fn describe(&self, place: &Place) -> Option<Value> {
+        let visit = match place {
+            Place::Once(scope, label) => return self.ledger.once(scope, label).map(|value| json!(value)),
+            Place::Visit(visit) => visit,
+        };
+        Some(match self.ledger.record_at(visit)? {
+            Record::Step(step) => describe_step(step),
+            Record::Timer { at, fired } => json!({"at": at, "fired": fired}),
+            Record::Hook { token, state } => match state {
+                HookState::Conflicted(owner) => json!({"token": token, "owner": owner}),
+                HookState::Opening(all)
+                | HookState::Open(all)
+                | HookState::Closed(all)
+                | HookState::Released(all) => json!({"token": token, "received": all}),
+            },
+            Record::Child { run, outcome } => {
+                let asked = self.children.get(visit);
+                json!({"run": run, "asked": asked, "outcome": outcome})
+            }
+            Record::Value(value) => json!(value),
+        })
+    }
+
+    /// Whether the run's code ended it, and not somebody from outside.
+    pub(super) fn ended_by_itself(&self) -> bool {
+        match self.ledger.outcome() {
+            Some(Outcome::Completed(_) | Outcome::Failed(_)) => true,
+            // A workflow that was asked to end is cancelled in the words of whoever asked.
+            Some(Outcome::Cancelled(_)) => self.entries.iter().any(|entry| match entry {
+                Entry::Cancelled { reason, by } => self.ledger.cancelling() == Some((reason, by)),
+                _ => false,
+            }),
+            Some(Outcome::TimedOut) | None => false,
+        }
+    }
+
+    /// The row of the run itself. `same`: whether everything else is as it was.
+    fn end(&self, replayed: Option<&Outcome>, same: bool) -> Option<Row> {
+        let original = self.ledger.outcome();
+        let by_itself = self.ended_by_itself();
+        let (replayed, verdict) = match (original, replayed) {
+            (None, None) => return None,
+            // It would end so when it goes on.
+            (None, Some(_)) if same => return None,
+            (None, Some(replayed)) => (Some(replayed), Verdict::Added),
+            // The code has no say in it.
+            (Some(original), None) if !by_itself => (Some(original), Verdict::Identical),
+            (Some(_), None) => (None, Verdict::Missing),
+            (Some(original), Some(replayed)) if json!(original) == json!(replayed) => {
+                (Some(replayed), Verdict::Identical)
+            }
+            (Some(_), Some(replayed)) => (Some(replayed), Verdict::Changed),
+        };
+        let [original, replayed] = [original, replayed].map(|outcome| outcome.map(|outcome| json!(outcome)));
+        Some(Row { path: END.to_owned(), kind: Kind::Run, original, replayed, verdict })
+    }
+}
+
+/// The path of the row about the run itself: no step has this name.
+pub(super) const END: &str = "@end";
+
+fn describe_step(step: &Step) -> Value {
+    match step {
+        Step::Completed(value) => json!({"completed": value}),
+        Step::Failed(failure) => json!({"failed": failure}),
+        Step::Skipped => json!({"skipped": true}),
+        Step::Started { attempt, .. } => json!({"started": attempt}),
+        Step::Retrying { attempt, error, .. } => json!({"retrying": attempt, "error": error}),
+        Step::InDoubt { attempt } => json!({"inDoubt": attempt}),
+        Step::Cleared { attempt } => json!({"cleared": attempt}),
+    }
+}

@@ -1,0 +1,83 @@
+//! What arrives in the very moment in which a run is put to rest.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use libtest_mimic::{Failed, Trial};
+use semel::clock::Clock;
+use semel::rules::status::Status;
+use semel::store::Store;
+use semel::store::faulty::{Fault, Faulty};
+use semel::{Ctx, Engine, Result, RunHandle};
+
+use super::{Lab, limits, trial};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        trial("a_payload_that_arrives_while_a_run_is_put_to_rest_is_received", delivered),
+        trial("a_cancel_that_arrives_while_a_run_is_put_to_rest_is_heard", cancelled),
+    ]
+}
+
+async fn wait_for_words(ctx: Ctx, (): ()) -> Result<String> {
+    let mut hook = ctx.hook::<String>("word");
+    Ok(format!("{} {}", hook.recv().await?, hook.recv().await?))
+}
+
+/// A run whose commit to rest is under way, and stays so until the clock moves: the store does not answer at first.
+async fn going_to_rest(lab: &Lab) -> Result<(Engine, RunHandle<String>), Failed> {
+    let commits = Arc::new(AtomicU32::new(0));
+    let counted = commits.clone();
+    // The first one opens the hook, the second puts the run to rest.
+    let plan = move |call| {
+        (call == "commit" && counted.fetch_add(1, Ordering::SeqCst) == 1).then_some(Fault::Before)
+    };
+    let store: Arc<dyn Store> = Arc::new(Faulty::new(lab.store.clone(), plan));
+    let builder = Engine::builder().store(store).clock(lab.clock.clone() as Arc<dyn Clock>).limits(limits());
+    let engine = builder.workflow("wait", wait_for_words).open().await?;
+    let run = engine.start(wait_for_words, ()).await?;
+    lab.until(async || commits.load(Ordering::SeqCst) == 2).await;
+    Ok((engine, run))
+}
+
+/// Gives the engine every chance to hear of something.
+async fn yield_often() {
+    for _ in 0..1000 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Lets the commit through, and waits until the run has stopped.
+async fn let_through(lab: &Lab, run: &RunHandle<String>) -> Result<Status, Failed> {
+    yield_often().await;
+    lab.clock.advance(Duration::from_secs(1));
+    let stopped = |status: Status| status.is_terminal() || status == Status::Paused;
+    lab.until(async || run.status().await.is_ok_and(stopped)).await;
+    Ok(run.status().await?)
+}
+
+async fn delivered() -> Result<(), Failed> {
+    let lab = Lab::new();
+    let (engine, run) = going_to_rest(&lab).await?;
+    engine.deliver("word", "hello").await?;
+    yield_often().await;
+    lab.clock.advance(Duration::from_secs(1));
+    let received = async || {
+        let entries = run.ledger().await.unwrap_or_default();
+        entries.iter().any(|numbered| matches!(numbered.entry.kind(), "hookReceived" | "paused"))
+    };
+    lab.until(received).await;
+    engine.deliver("word", "world").await?;
+    assert_eq!(let_through(&lab, &run).await?, Status::Completed);
+    assert_eq!(run.result().await?, "hello world");
+    Ok(())
+}
+
+async fn cancelled() -> Result<(), Failed> {
+    let lab = Lab::new();
+    let (_engine, run) = going_to_rest(&lab).await?;
+    run.request_cancel("never mind").await?;
+    assert_eq!(let_through(&lab, &run).await?, Status::Cancelled);
+    Ok(())
+}
