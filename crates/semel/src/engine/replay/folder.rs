@@ -66,6 +66,14 @@ impl fmt::Display for Replays {
 impl Engine {
     /// Replays every `*.json` in a folder, as [`Engine::replay_history`] does: none of them needs its store. A file that
     /// cannot be read, or is something else, is reported and holds up nobody; a folder without any is an error.
+    ///
+    /// ```no_run
+    /// # async fn ci(engine: semel::Engine) -> semel::error::Result<()> {
+    /// let replays = engine.replay_folder("histories").await?;
+    /// println!("{replays}");
+    /// std::process::exit(replays.exit_code().into());
+    /// # }
+    /// ```
     pub async fn replay_folder(&self, folder: impl AsRef<Path>) -> Result<Replays> {
         let folder = folder.as_ref().to_owned();
         let paths = in_background(move || histories(&folder)).await?;

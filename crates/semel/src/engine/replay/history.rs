@@ -161,6 +161,26 @@ impl Recorded {
 impl Engine {
     /// A run with its whole ledger, to be kept in a file and replayed elsewhere. It contains all inputs, results and
     /// payloads of the run as they are.
+    ///
+    /// ```
+    /// use semel::{Ctx, Engine, History, Result};
+    ///
+    /// async fn double(ctx: Ctx, n: u32) -> Result<u32> {
+    ///     ctx.step("double").run(async |_| Ok(n * 2)).await
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> semel::error::Result<()> {
+    /// let production = Engine::builder().store("memory:").workflow("double", double).open().await?;
+    /// let run = production.start(double, 21).await?;
+    /// run.result().await?;
+    /// let text = production.export(run.id()).await?.to_json();
+    ///
+    /// let ci = Engine::builder().store("memory:").workflow("double", double).open().await?;
+    /// assert!(ci.replay_history(&History::from_json(&text)?).await?.is_identical());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn export(&self, run: RunId) -> Result<History> {
         let header = self.header_of(run).await?.ok_or(Error::RunNotFound(run))?;
         if header.purged {
