@@ -77,7 +77,6 @@ impl Lab {
         Engine::builder().store(self.store.clone()).clock(clock).limits(limits())
     }
 
-
     /// An engine that keeps nothing in memory that waits.
     pub(crate) fn forgetful(&self) -> Builder {
         self.engine().limits(Limits { resting: 0, ..limits() })
