@@ -96,10 +96,12 @@ impl History {
 
     /// Why it was paused last.
     pub fn pause(&self) -> Option<&PauseReason> {
-        let reason = |entry| match entry {
-            &Entry::Paused { ref reason } => Some(reason),
-            _ => None,
-        };
+        fn reason(entry: &Entry) -> Option<&PauseReason> {
+            match entry {
+                Entry::Paused { reason } => Some(reason),
+                _ => None,
+            }
+        }
         self.entries().filter_map(reason).last()
     }
 

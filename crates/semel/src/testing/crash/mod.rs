@@ -30,7 +30,11 @@ use crate::rules::run::Run;
 use crate::store::memory::MemoryStore;
 use crate::store::{Lease, LeaseAct, Store};
 
-type Script<W, T> = Box<dyn Fn(Scene<W>) -> Pin<Box<dyn Future<Output = Result<T>>>>>;
+type Playing<T> = Pin<Box<dyn Future<Output = Result<T>>>>;
+type Script<W, T> = Box<dyn Fn(Scene<W>) -> Playing<T>>;
+type Build<W> = Box<dyn Fn(&W, Builder) -> Builder>;
+/// All runs, each with its history.
+type Runs = Vec<(Run, History)>;
 
 /// Kills the engine wherever that may hurt, and lets another one go on.
 ///
@@ -71,7 +75,7 @@ type Script<W, T> = Box<dyn Fn(Scene<W>) -> Pin<Box<dyn Future<Output = Result<T
 /// The bodies of steps must not wait for the real world: time passes as soon as nothing moves in the store.
 pub struct Crasher<W, T> {
     world: Box<dyn Fn() -> W>,
-    build: Box<dyn Fn(&W, Builder) -> Builder>,
+    build: Build<W>,
     script: Script<W, T>,
     turns: u32,
 }
@@ -109,7 +113,7 @@ impl<W, T> Ended<W, T> {
 
 /// One life of an engine: the script's value and the runs, unless it died before.
 struct Life<T> {
-    end: Option<(Result<T>, Vec<(Run, History)>)>,
+    end: Option<(Result<T>, Runs)>,
     writes: Vec<&'static str>,
     nodes: Vec<NodeId>,
 }
@@ -131,7 +135,7 @@ where
         let script = Rc::new(script);
         let script = move |scene| {
             let script = script.clone();
-            Box::pin(async move { script(scene).await }) as Pin<Box<dyn Future<Output = Result<T>>>>
+            Box::pin(async move { script(scene).await }) as Playing<T>
         };
         Self { world: Box::new(world), build: Box::new(build), script: Box::new(script), turns: 0 }
     }
@@ -323,7 +327,7 @@ where
     }
 }
 
-async fn read<W>(scene: &Scene<W>) -> Vec<(Run, History)> {
+async fn read<W>(scene: &Scene<W>) -> Runs {
     let mut read = Vec::new();
     for run in scene.runs().await.expect("the store works") {
         let history = scene.history(run.id()).await.expect("the store works");

@@ -200,11 +200,11 @@ impl<W> Scene<W> {
         let mut text = String::new();
         for run in self.runs().await.unwrap_or_default() {
             let (id, workflow, status) = (run.id(), &run.new.workflow, run.status());
-            text.push_str(&format!("{id} {workflow} {status}\n"));
-            match self.history(id).await {
-                Ok(history) => text.push_str(&history.to_string()),
-                Err(error) => text.push_str(&error.to_string()),
-            }
+            let history = match self.history(id).await {
+                Ok(history) => history.to_string(),
+                Err(error) => error.to_string(),
+            };
+            text.extend([format!("{id} {workflow} {status}\n"), history]);
         }
         text
     }

@@ -38,7 +38,7 @@ async fn many_steps(ctx: Ctx, (): ()) -> Result<()> {
         ctx.step("step")
             .key(i)
             .run(async |_| {
-                let mut ends = ends.0.lock().unwrap();
+                let mut ends = ends.0.lock().expect("it works");
                 if ends.0.contains(&id) {
                     ends.1 += 1;
                 }
@@ -60,21 +60,21 @@ async fn cancel_against_completion() -> Result<(), Failed> {
             for _ in 0..i % 40 {
                 tokio::task::yield_now().await;
             }
-            let cancelled = run.cancel("too late?").await.unwrap();
+            let cancelled = run.cancel("too late?").await.expect("it works");
             if cancelled.changed {
-                ends.0.lock().unwrap().0.insert(run.id());
+                ends.0.lock().expect("it works").0.insert(run.id());
             }
             (run, cancelled)
         }));
     }
     for cancel in cancels {
-        let (run, cancelled) = cancel.await.unwrap();
+        let (run, cancelled) = cancel.await.expect("it works");
         let ended = run.outcome().await?;
         let status = run.status().await?;
         assert_eq!(cancelled.changed, status == Status::Cancelled, "{ended:?}");
         assert_eq!(cancelled.run.status(), status, "the answer says who won");
     }
-    assert_eq!(ends.0.lock().unwrap().1, 0, "no step began after a won cancel");
+    assert_eq!(ends.0.lock().expect("it works").1, 0, "no step began after a won cancel");
     Ok(())
 }
 
@@ -95,7 +95,13 @@ async fn cancel_asleep() -> Result<(), Failed> {
         lab.until(async || run.status().await.is_ok_and(|status| status == Status::Waiting)).await;
         assert!(run.cancel("enough").await?.changed);
         assert!(!run.cancel("enough").await?.changed, "it has ended already");
-        assert!(run.result().await.unwrap_err().to_string().ends_with("was cancelled: enough"));
+        assert!(
+            run.result()
+                .await
+                .expect_err("it does not end well")
+                .to_string()
+                .ends_with("was cancelled: enough")
+        );
         lab.clock.advance(Duration::from_hours(2));
         lab.until(async || engine.run(run.id()).status().await.is_ok_and(Status::is_terminal)).await;
         assert_eq!(effects.names(), ["one"]);
@@ -193,13 +199,13 @@ async fn equal_starts() -> Result<(), Failed> {
     let start = || {
         let engine = engine.clone();
         tokio::spawn(async move {
-            let run = engine.start(two_keys, ()).key("same").await.unwrap();
-            (run.id(), run.created(), run.result().await.unwrap())
+            let run = engine.start(two_keys, ()).key("same").await.expect("it works");
+            (run.id(), run.created(), run.result().await.expect("it works"))
         })
     };
     let (mut created, mut runs, mut results) = (0, HashSet::new(), HashSet::new());
     for started in (0..100).map(|_| start()).collect::<Vec<_>>() {
-        let (id, new, result) = started.await.unwrap();
+        let (id, new, result) = started.await.expect("it works");
         created += u32::from(new);
         runs.insert(id);
         results.insert(result);

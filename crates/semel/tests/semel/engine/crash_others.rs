@@ -234,9 +234,9 @@ async fn cancel_parent(scene: Scene<Effects>) -> Result<(Outcome, Status), Error
     scene.until(opened).await;
     scene.engine().run(run.id()).call_id("c").cancel("enough").await?;
     let outcome = run.outcome().await?;
-    let open = async || scene.runs().await.unwrap().iter().any(|run| !run.status().is_terminal());
+    let open = async || scene.runs().await.expect("it works").iter().any(|run| !run.status().is_terminal());
     scene.until(async || !open().await).await;
-    let child = scene.runs().await.unwrap().pop().expect("there is a child");
+    let child = scene.runs().await.expect("it works").pop().expect("there is a child");
     Ok((outcome, child.status()))
 }
 
@@ -281,9 +281,9 @@ fn once() {
             let (one, two) = (one?, two?);
             let (one, two) = tokio::join!(one.result(), two.result());
             let later = start("one").on_conflict(OnConflict::UNIQUE_WHILE_OPEN).await?.result().await?;
-            let ((_, a, x), (_, b, y), (_, c, z)) = (one?, two?, later);
-            let same_key = a == c && a != b;
-            Ok((same_key, x, y, z))
+            let (one, two) = (one?, two?);
+            let same_key = one.1 == later.1 && one.1 != two.1;
+            Ok((same_key, one.2, two.2, later.2))
         },
     );
     crasher.every_boundary(|ended| {

@@ -138,7 +138,7 @@ async fn twice(ctx: Ctx, (): ()) -> Result<()> {
 async fn duplicate_step() -> Result<(), Failed> {
     let lab = Lab::new();
     let engine = lab.engine().workflow("twice", twice).open().await?;
-    let failed = engine.start(twice, ()).await?.result().await.unwrap_err().to_string();
+    let failed = engine.start(twice, ()).await?.result().await.expect_err("it does not end well").to_string();
     let expected = "pack is visited a second time in this run; add a key (`.key(..)`) or count the visits \
                     (`.indexed()`)";
     assert!(failed.ends_with(expected), "{failed}");

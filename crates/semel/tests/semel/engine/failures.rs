@@ -89,7 +89,7 @@ async fn hopeless(ctx: Ctx, uncertain: bool) -> Result<u32> {
 async fn fatal_failure() -> Result<(), Failed> {
     let (lab, count) = (Lab::new(), Count::default());
     let engine = lab.engine().state(count.clone()).workflow("hopeless", hopeless).open().await?;
-    let failed = engine.start(hopeless, false).await?.result().await.unwrap_err();
+    let failed = engine.start(hopeless, false).await?.result().await.expect_err("it does not end well");
     assert!(failed.to_string().ends_with("has failed: try: broken pipe"), "{failed}");
     assert_eq!(count.get(), 1);
     Ok(())
@@ -114,7 +114,7 @@ async fn give_up() -> Result<(), Failed> {
     let run = engine.start(hopeless, true).await?;
     lab.until(async || run.status().await.is_ok_and(|status| status == Status::Paused)).await;
     run.give_up("try", "nobody knows").await?;
-    let failed = run.result().await.unwrap_err().to_string();
+    let failed = run.result().await.expect_err("it does not end well").to_string();
     assert!(failed.ends_with("try: nobody knows"), "{failed}");
     assert_eq!(count.get(), 1);
     Ok(())
@@ -124,7 +124,8 @@ async fn wrong_input() -> Result<(), Failed> {
     const NAMED: semel::WorkflowRef<&str, u32> = semel::WorkflowRef::new("broken");
     let lab = Lab::new();
     let engine = lab.engine().workflow("broken", broken).open().await?;
-    let failed = engine.start(NAMED, "no bool").await?.result().await.unwrap_err().to_string();
+    let failed =
+        engine.start(NAMED, "no bool").await?.result().await.expect_err("it does not end well").to_string();
     assert!(failed.contains("the input does not fit the workflow"), "{failed}");
     Ok(())
 }

@@ -85,7 +85,7 @@ async fn takeover() -> Result<(), Failed> {
     let ledger = run.ledger().await?;
     gate.open();
     let refused = async || {
-        let receipts = lab.store.receipts(old.workspace(), run.id()).await.unwrap();
+        let receipts = lab.store.receipts(old.workspace(), run.id()).await.expect("it works");
         receipts.iter().any(|(kind, receipts)| *kind == ReceiptKind::Result && receipts.count == 1)
     };
     lab.until(refused).await;
@@ -103,7 +103,7 @@ async fn graceful() -> Result<(), Failed> {
     let stopping = engine.clone();
     let stopped = tokio::spawn(async move { stopping.shutdown(Duration::from_mins(1)).await });
     gate.open();
-    stopped.await.unwrap()?;
+    stopped.await.expect("it works")?;
     let header = engine.run(run).header().await?;
     assert_eq!((header.status(), header.state.stalls, header.state.node), (Status::Waiting, 0, None));
     assert_eq!((gate.calls.get(), gate.after.get()), (1, 0), "what had begun has ended, and no more");
@@ -149,7 +149,7 @@ async fn stop_while_claiming() -> Result<(), Failed> {
         let stopping = engine.clone();
         let stopped = tokio::spawn(async move { stopping.shutdown(Duration::from_hours(1)).await });
         lab.clock.advance(Duration::from_mins(1));
-        stopped.await.unwrap()?;
+        stopped.await.expect("it works")?;
         let next = lab.engine().state(count.clone()).workflow("nap", nap).open().await?;
         for run in runs {
             next.run(run).result().await?;
@@ -229,7 +229,7 @@ async fn two_engines() -> Result<(), Failed> {
         one.run(run).result().await?;
     }
     seen.1.store(true, Ordering::SeqCst);
-    ticking.await.unwrap();
+    ticking.await.expect("it works");
     assert_eq!(seen.0.load(Ordering::SeqCst), 200, "five steps of forty runs, each once");
     Ok(())
 }

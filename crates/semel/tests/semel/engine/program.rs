@@ -251,7 +251,9 @@ impl Expected {
     }
 
     fn add_all(&mut self, place: &str, acts: &[Act]) {
-        acts.iter().for_each(|act| self.add(place, act));
+        for act in acts {
+            self.add(place, act);
+        }
     }
 
     fn count(&mut self, name: String, times: u32, exact: bool) {
@@ -268,13 +270,14 @@ impl Expected {
             Act::Letter { n } => self.count(format!("m{n}"), 1, true),
             Act::Asked { n, .. } => self.count(format!("a{n}"), 1, true),
             Act::Repeat { n, times, .. } => self.count(format!("r{n}"), *times, false),
-            Act::Once { n, shared: false } => self.count(format!("o{n}"), 1, false),
             // However often it is asked for.
             Act::Once { n, shared: true }
                 if self.effects.iter().any(|(name, ..)| *name == format!("o{n}")) => {}
-            Act::Once { n, shared: true } => self.count(format!("o{n}"), 1, false),
+            Act::Once { n, .. } => self.count(format!("o{n}"), 1, false),
             Act::Loop { n, times, acts } => {
-                (0..*times).for_each(|i| self.add_all(&format!("{place}/l{n}-{i}"), acts));
+                for i in 0..*times {
+                    self.add_all(&format!("{place}/l{n}-{i}"), acts);
+                }
             }
             Act::Join { left, right, .. } => {
                 self.add_all(place, left);

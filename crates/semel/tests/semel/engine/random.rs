@@ -136,7 +136,7 @@ async fn script(scene: Scene<Effects>, program: Program, cancel: Option<usize>) 
                 match scene.engine().deliver(token, i).id(format!("{token} {i}")).await {
                     // It was asked to end meanwhile.
                     Err(Error::HookNotFound(_)) if cancel.is_some() => {}
-                    delivered => drop(delivered?),
+                    delivered => delivered.map(|_| ())?,
                 }
             }
             delivered.insert(token.clone());
