@@ -74,8 +74,8 @@
 //!
 //! - `sqlite` (default): the embedded store.
 //! - `postgres`: the store for several processes.
-//! - `sqlx`, or one of `sqlx-postgres` and `sqlx-sqlite`: transactional steps ([`tx`]) on pools of sqlx. The SQLite of
-//!   sqlx 0.9 resolves beside rusqlite 0.39, not beside a newer one; without these features Semel takes the newest.
+//! - `sqlx`, or one of `sqlx-postgres` and `sqlx-sqlite`: transactional steps ([`tx`]) on pools of sqlx 0.9. A program
+//!   links one SQLite: sqlx 0.9 and Semel agree on that of rusqlite 0.39.
 //! - `testing`: for tests of your workflows: a clock that stands still, effects that count, a crash at every boundary; and the
 //!   suite that every store passes.
 

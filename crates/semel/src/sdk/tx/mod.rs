@@ -51,6 +51,28 @@
 //! A row may be deleted when its run is over and will not be restarted or forked, for instance 90 days after it was
 //! `settled`.
 //!
+//! # Databases
+//!
+//! PostgreSQL through deadpool (`PgTx` has an example), SQLite through rusqlite (`SqliteDb`), and both through sqlx:
+//!
+//! ```
+//! # #[cfg(feature = "sqlx-postgres")] mod example {
+//! use semel::tx::sqlx;
+//! use semel::{Ctx, Result};
+//!
+//! async fn pay(ctx: Ctx, cents: i64) -> Result<i64> {
+//!     let pool = ctx.state::<sqlx::PgPool>();
+//!     ctx.tx("debit", &*pool)
+//!         .run(async |mut tx| {
+//!             let debit = "UPDATE account SET cents = cents - $1 RETURNING cents";
+//!             let left: i64 = sqlx::query_scalar(debit).bind(cents).fetch_one(&mut *tx).await?;
+//!             tx.commit(left).await
+//!         })
+//!         .await
+//! }
+//! # }
+//! ```
+//!
 //! # What a body should know
 //!
 //! It must not COMMIT or ROLLBACK by itself; savepoints are fine. It holds a transaction open, so it should not wait for
@@ -196,7 +218,7 @@ impl<'a, S: TxSource> TxStep<'a, S> {
 }
 
 /// A transaction that is open. It derefs to what statements are executed with: a `tokio_postgres::Client`, a
-/// [`SqliteOpen`], a connection of sqlx. Dropped, it is rolled back.
+/// `SqliteOpen`, a connection of sqlx. Dropped, it is rolled back.
 pub struct Tx<S: TxSource> {
     open: S::Open,
     attempt: Attempt,

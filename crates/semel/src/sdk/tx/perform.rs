@@ -97,7 +97,7 @@ impl<S: TxSource> Way<'_, S> {
         Fut: Future<Output = Result<Committed<T>>> + Send,
     {
         let attempt = Attempt::new(self.step.ctx.cell.clone(), self.visit.clone(), number);
-        let mark = self.mark(&attempt);
+        let mark = mark_of(&attempt);
         let gate = Arc::new(Gate::default());
         let trying = self.try_once(&mark, attempt, &gate, body);
         let tried = contained(&self.step.ctx, self.step.timeout, trying).await;
@@ -117,16 +117,6 @@ impl<S: TxSource> Way<'_, S> {
             (Stage::Open | Stage::Closed, Ok(Tried::Adopted(outcome))) => Ok(outcome),
             (Stage::Open | Stage::Closed, Ok(Tried::Superseded(fence))) => Err(self.superseded(fence).await),
             (Stage::Open | Stage::Closed, Ok(Tried::Ran)) => Err(forgotten()),
-        }
-    }
-
-    fn mark(&self, attempt: &Attempt) -> Mark {
-        Mark {
-            key: attempt.key().to_owned(),
-            run: attempt.run_id().to_string(),
-            step: attempt.path(),
-            fence: attempt.fence() as i64,
-            attempt: attempt.number().into(),
         }
     }
 
@@ -225,6 +215,16 @@ impl<S: TxSource> Way<'_, S> {
                 }
             }
         }
+    }
+}
+
+fn mark_of(attempt: &Attempt) -> Mark {
+    Mark {
+        key: attempt.key().to_owned(),
+        run: attempt.run_id().to_string(),
+        step: attempt.path(),
+        fence: attempt.fence() as i64,
+        attempt: attempt.number().into(),
     }
 }
 

@@ -5,7 +5,7 @@ use crate::rules::fence::{Held, Mark};
 use crate::sdk::fail::Result;
 
 /// A user's database, as transactional steps see it: what `ctx.tx(name, &source)` takes. Semel has it for
-/// `deadpool_postgres::Pool` (feature `postgres`), for [`SqliteDb`](super::SqliteDb) (feature `sqlite`) and for the pools
+/// `deadpool_postgres::Pool` (feature `postgres`), for `SqliteDb` (feature `sqlite`) and for the pools
 /// of sqlx (features `sqlx-postgres`, `sqlx-sqlite`). The protocol is not here: whoever implements this for another
 /// database says only how its statements are executed.
 ///

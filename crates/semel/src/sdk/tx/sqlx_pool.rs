@@ -1,22 +1,4 @@
 //! PostgreSQL and SQLite, through pools of sqlx.
-//!
-//! ```
-//! # #[cfg(feature = "sqlx-postgres")] mod example {
-//! use semel::tx::sqlx;
-//! use semel::{Ctx, Result};
-//!
-//! async fn pay(ctx: Ctx, cents: i64) -> Result<i64> {
-//!     let pool = ctx.state::<sqlx::PgPool>();
-//!     ctx.tx("debit", &*pool)
-//!         .run(async |mut tx| {
-//!             let debit = "UPDATE account SET cents = cents - $1 RETURNING cents";
-//!             let left: i64 = sqlx::query_scalar(debit).bind(cents).fetch_one(&mut *tx).await?;
-//!             tx.commit(left).await
-//!         })
-//!         .await
-//! }
-//! # }
-//! ```
 
 use sqlx::{AssertSqlSafe, Pool, Row as _, Transaction};
 

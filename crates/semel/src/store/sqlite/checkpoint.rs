@@ -22,34 +22,16 @@ pub(super) const LOG_PAGES: u32 = 2_048;
 
 thread_local! {
     /// How long the log was at the last commit of this thread, which is a store's only writer. The hook that tells it is
-    /// a plain function in rusqlite 0.39, and has no other place to put it.
+    /// a plain function, and has no other place to put it.
     static LOG_LENGTH: Cell<u32> = const { Cell::new(0) };
 }
 
 /// Lets the writer's connection tell how long the log is. To be called by the thread that writes.
-pub(super) fn watch(conn: &mut Connection) -> rusqlite::Result<()> {
-    let hooked = conn.wal_hook(Some(|_, pages: std::ffi::c_int| {
+pub(super) fn watch(conn: &Connection) {
+    conn.wal_hook(Some(|_, pages| {
         LOG_LENGTH.set(pages.unsigned_abs());
         Ok(())
     }));
-    Hooked::hooked(hooked)
-}
-
-/// What the hook is answered with: nothing in rusqlite 0.39, which a user's sqlx may ask for, a result from 0.41 on.
-trait Hooked {
-    fn hooked(self) -> rusqlite::Result<()>;
-}
-
-impl Hooked for () {
-    fn hooked(self) -> rusqlite::Result<()> {
-        Ok(())
-    }
-}
-
-impl Hooked for rusqlite::Result<()> {
-    fn hooked(self) -> rusqlite::Result<()> {
-        self
-    }
 }
 
 /// The writer's side of the checkpoints.

@@ -236,8 +236,8 @@ impl Writer {
     fn reopen(&mut self) -> Result<()> {
         // Closed first: SQLite forgets what it thinks it has written.
         self.tx = None;
-        let mut conn = self.file.connect()?;
-        checkpoint::watch(&mut conn).map_err(failed)?;
+        let conn = self.file.connect()?;
+        checkpoint::watch(&conn);
         self.tx = Some(SqliteTx::new(conn, self.clock.now())?);
         Ok(())
     }

@@ -16,6 +16,7 @@ mod program;
 mod random;
 mod replay;
 mod rest;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod tx;
 
 use std::sync::Arc;
@@ -42,6 +43,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         failures::trials(),
         ownership::trials(),
         random::trials(),
+        #[cfg(any(feature = "sqlite", feature = "postgres"))]
         tx::trials(),
         cleanup::trials(),
         hidden::trials(),

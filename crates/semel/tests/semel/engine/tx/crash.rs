@@ -15,14 +15,12 @@ use tokio::sync::Notify;
 use super::bank::{Bank, Place};
 use super::{Count, Lab, Script, on, pay, payer, said, take_away, trial};
 
-pub(super) fn trials() -> Vec<Trial> {
-    let mut all = Vec::new();
+pub(super) fn trials(all: &mut Vec<Trial>) {
     on!(all, between, "after_a_crash_between_the_commits_the_outcome_is_adopted":
         sqlite postgres sqlx_sqlite sqlx_postgres);
     on!(all, restarted, "a_run_that_begins_anew_adopts_what_had_taken_place": sqlite postgres);
     on!(all, forked, "a_fork_of_the_lineage_adopts_and_is_not_fenced_off": sqlite postgres);
     on!(all, restored, "a_store_older_than_the_fence_table_is_an_error": sqlite postgres);
-    all
 }
 
 /// The user's COMMIT takes place, the ledger's never does, and the process dies.
@@ -79,7 +77,9 @@ async fn restarted<S: Bank>() -> Result<(), Failed> {
     let engine = lab.engine().state(bank.clone()).state(branches.clone());
     let engine = engine.workflow("pay", forked_way::<S>).open().await?;
     let run = engine.start(forked_way::<S>, 30).await?;
-    assert!(run.result().await.unwrap_err().to_string().contains("the other branch fails"));
+    assert!(
+        run.result().await.expect_err("it must not succeed").to_string().contains("the other branch fails")
+    );
     let knows = run.ledger().await?.iter().any(|n| n.entry.kind() == "stepCompleted");
     assert!(!knows, "the ledger has nothing of the transaction");
     run.restart().await?;
@@ -99,7 +99,7 @@ async fn forked<S: Bank>() -> Result<(), Failed> {
         let run = engine.start(pay::<S>, 30).await?;
         lab.until(async || script.calls.get() == 1).await;
         run.cancel("no more").await?;
-        let debit = Visit::parse("debit").unwrap();
+        let debit = Visit::parse("debit").expect("a path");
         let key = EffectKey::of(engine.workspace(), run.id(), &debit, "");
         let columns = "fenced_task_idempotency_lock (effect_key, run_id, step, fence, attempt, outcome)";
         let row = format!("('{key}', '{}', 'debit', 1000, 1, {outcome})", run.id());
@@ -110,7 +110,7 @@ async fn forked<S: Bank>() -> Result<(), Failed> {
         match outcome {
             "NULL" => assert_eq!((left, script.calls.get(), state), (970, 2, (970, 1, 1))),
             _ => {
-                assert_eq!((left, script.calls.get(), state), (5, 1, (1000, 0, 1)), "the outcome is adopted")
+                assert_eq!((left, script.calls.get(), state), (5, 1, (1000, 0, 1)), "the outcome is adopted");
             }
         }
     }
@@ -140,7 +140,8 @@ async fn restored<S: Bank>() -> Result<(), Failed> {
     let bank: S = place.fresh().await.map_err(said)?;
     let engine =
         lab.engine().state(bank.clone()).state(calls.clone()).workflow("ahead", ahead::<S>).open().await?;
-    let failed = engine.start(ahead::<S>, 30).await?.result().await.unwrap_err().to_string();
+    let failed =
+        engine.start(ahead::<S>, 30).await?.result().await.expect_err("it must not succeed").to_string();
     assert!(failed.contains("knows claim 1000 of this run"), "{failed}");
     assert_eq!((calls.get(), bank.state().await.map_err(said)?), (1, (1000, 0, 0)));
     Ok(())

@@ -11,20 +11,18 @@ use tokio::sync::Notify;
 use super::bank::{Bank, Cut, Place, Tap, Tapped};
 use super::{Lab, Script, on, pay, payer, said, trial};
 
-pub(super) fn trials() -> Vec<Trial> {
-    let mut all = Vec::new();
+pub(super) fn trials(all: &mut Vec<Trial>) {
     on!(all, after, "a_commit_whose_answer_is_lost_took_place_once": sqlite postgres sqlx_sqlite sqlx_postgres);
     on!(all, before, "a_commit_that_did_not_take_place_is_tried_again": sqlite postgres sqlx_sqlite sqlx_postgres);
     on!(all, later, "a_commit_that_is_still_under_way_is_waited_for": postgres sqlx_postgres);
     on!(all, silent, "a_commit_that_takes_too_long_is_asked_about": postgres sqlx_postgres);
     on!(all, killed, "a_server_that_dies_in_the_commit_is_asked_again": postgres sqlx_postgres);
-    all
 }
 
 async fn after<S: Bank>() -> Result<(), Failed> {
     let (lab, place, script, tap) = (Lab::new(), Place::new(), Script::plain(), Arc::new(Tap::default()));
     let bank: S = place.fresh().await.map_err(said)?;
-    *tap.cut.lock().unwrap() = Some(Cut::After);
+    *tap.cut.lock().expect("no test panics with it") = Some(Cut::After);
     let engine = payer(lab.engine(), &Tapped::new(&bank, &tap), &script).open().await?;
     assert_eq!(engine.start(pay::<Tapped<S>>, 30).await?.result().await?, 970);
     assert_eq!((script.calls.get(), bank.state().await.map_err(said)?), (1, (970, 1, 1)));
@@ -34,12 +32,12 @@ async fn after<S: Bank>() -> Result<(), Failed> {
 async fn before<S: Bank>() -> Result<(), Failed> {
     let (lab, place, script, tap) = (Lab::new(), Place::new(), Script::plain(), Arc::new(Tap::default()));
     let bank: S = place.fresh().await.map_err(said)?;
-    *tap.cut.lock().unwrap() = Some(Cut::Before);
+    *tap.cut.lock().expect("no test panics with it") = Some(Cut::Before);
     let engine = payer(lab.engine(), &Tapped::new(&bank, &tap), &script).open().await?;
     let run = engine.start(pay::<Tapped<S>>, 30).await?;
     lab.until(async || run.status().await.is_ok_and(|status| status == Status::Waiting)).await;
     assert_eq!((script.calls.get(), bank.state().await.map_err(said)?), (1, (1000, 0, 0)));
-    lab.clock.advance(Duration::from_secs(60));
+    lab.clock.advance(Duration::from_mins(1));
     assert_eq!(run.result().await?, 970);
     assert_eq!((script.calls.get(), bank.state().await.map_err(said)?), (2, (970, 1, 1)));
     Ok(())
@@ -49,7 +47,7 @@ async fn later<S: Bank>() -> Result<(), Failed> {
     let (lab, place, script, tap) = (Lab::new(), Place::new(), Script::plain(), Arc::new(Tap::default()));
     let bank: S = place.fresh().await.map_err(said)?;
     let go = Arc::new(Notify::new());
-    *tap.cut.lock().unwrap() = Some(Cut::Later(go.clone()));
+    *tap.cut.lock().expect("no test panics with it") = Some(Cut::Later(go.clone()));
     let engine = payer(lab.engine(), &Tapped::new(&bank, &tap), &script).open().await?;
     let run = engine.start(pay::<Tapped<S>>, 30).await?;
     lab.until(async || asks(&bank).await).await;
@@ -70,7 +68,7 @@ async fn asks<S: Bank>(bank: &S) -> bool {
 async fn silent<S: Bank>() -> Result<(), Failed> {
     let (lab, place, tap, go) = (Lab::new(), Place::new(), Arc::new(Tap::default()), Arc::new(Notify::new()));
     let bank: S = place.fresh().await.map_err(said)?;
-    *tap.cut.lock().unwrap() = Some(Cut::Silent(go.clone()));
+    *tap.cut.lock().expect("no test panics with it") = Some(Cut::Silent(go.clone()));
     let engine = lab.engine().state(Tapped::new(&bank, &tap)).workflow("brief", brief::<S>).open().await?;
     let run = engine.start(brief::<S>, 30).await?;
     tap.ends.notified().await;
@@ -120,7 +118,7 @@ async fn killed<S: Bank>() -> Result<(), Failed> {
     })
     .await;
     assert_eq!((script.calls.get(), bank.state().await.map_err(said)?), (1, (1000, 0, 0)));
-    lab.clock.advance(Duration::from_secs(60));
+    lab.clock.advance(Duration::from_mins(1));
     assert_eq!(run.result().await?, 970);
     assert_eq!((script.calls.get(), bank.state().await.map_err(said)?), (2, (970, 1, 1)));
     Ok(())

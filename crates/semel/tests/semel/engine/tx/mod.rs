@@ -46,6 +46,14 @@ use on;
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut all = Vec::new();
+    basic(&mut all);
+    crash::trials(&mut all);
+    zombie::trials(&mut all);
+    lost::trials(&mut all);
+    all
+}
+
+fn basic(all: &mut Vec<Trial>) {
     on!(all, together, "rows_and_outcome_are_one_commit": sqlite postgres sqlx_sqlite sqlx_postgres);
     on!(all, retried, "a_failed_body_is_rolled_back_and_tried_again": sqlite postgres sqlx_sqlite sqlx_postgres);
     on!(all, crowd, "fifty_runs_debit_one_account": sqlite postgres sqlx_sqlite sqlx_postgres);
@@ -55,10 +63,6 @@ pub(crate) fn trials() -> Vec<Trial> {
     on!(all, named, "the_fence_table_may_have_another_name": sqlite postgres);
     on!(all, missing, "a_missing_fence_table_is_an_error": sqlite postgres);
     on!(all, own_sql, "sql_of_ones_own_can_refuse_a_zombie": sqlite postgres);
-    all.extend(crash::trials());
-    all.extend(zombie::trials());
-    all.extend(lost::trials());
-    all
 }
 
 type Waiting = std::pin::Pin<Box<dyn Future<Output = Result<()>> + Send>>;
@@ -89,7 +93,7 @@ impl Script {
 pub(crate) async fn pay<S: Bank>(ctx: Ctx, cents: i64) -> Result<i64> {
     let (bank, script) = (ctx.state::<S>(), ctx.state::<Script>());
     ctx.tx("debit", &*bank)
-        .retry(Retry::fixed(Duration::from_secs(60)))
+        .retry(Retry::fixed(Duration::from_mins(1)))
         .run(async |mut tx| {
             script.play().await?;
             let left = S::debit(&mut tx, cents).await?;
@@ -111,7 +115,8 @@ pub(crate) async fn take_away<T>(store: &Arc<dyn Store>, run: &RunHandle<T>) -> 
     Ok(())
 }
 
-/// A failure of a test's own making.
+/// A failure outside of a workflow.
+#[expect(clippy::needless_pass_by_value, reason = "it is what map_err gives")]
 pub(crate) fn said(fail: Fail) -> Failed {
     format!("{fail:?}").into()
 }
@@ -139,7 +144,7 @@ async fn retried<S: Bank>() -> Result<(), Failed> {
     let run = engine.start(late::<S>, 30).await?;
     lab.until(async || run.status().await.is_ok_and(|status| status == Status::Waiting)).await;
     assert_eq!(bank.state().await.map_err(said)?, (1000, 0, 0), "what the body wrote is rolled back");
-    lab.clock.advance(Duration::from_secs(60));
+    lab.clock.advance(Duration::from_mins(1));
     assert_eq!(run.result().await?, 970);
     assert_eq!(bank.state().await.map_err(said)?, (970, 1, 1));
     Ok(())
@@ -149,7 +154,7 @@ async fn retried<S: Bank>() -> Result<(), Failed> {
 async fn late<S: Bank>(ctx: Ctx, cents: i64) -> Result<i64> {
     let (bank, calls) = (ctx.state::<S>(), ctx.state::<Count>());
     ctx.tx("debit", &*bank)
-        .retry(Retry::fixed(Duration::from_secs(60)))
+        .retry(Retry::fixed(Duration::from_mins(1)))
         .run(async |mut tx| {
             let left = S::debit(&mut tx, cents).await?;
             if calls.up() == 1 {
@@ -187,14 +192,14 @@ async fn cheat<S: Bank>(ctx: Ctx, cents: i64) -> Result<i64> {
         .tx("honest", &*bank)
         .run(async |mut tx| {
             let left = S::debit(&mut tx, cents).await?;
-            *kept.lock().unwrap() = Some(tx.commit(left).await?);
+            *kept.lock().expect("no test panics with it") = Some(tx.commit(left).await?);
             Err(fatal("too late to fail"))
         })
         .await?;
     ctx.tx("cheat", &*bank)
         .run(async |mut tx| {
             S::debit(&mut tx, cents).await?;
-            kept.lock().unwrap().take().ok_or_else(|| fatal("no proof"))
+            kept.lock().expect("no test panics with it").take().ok_or_else(|| fatal("no proof"))
         })
         .await
         .map(|_| left)
@@ -205,7 +210,7 @@ async fn forgotten<S: Bank>() -> Result<(), Failed> {
     let bank: S = place.fresh().await.map_err(said)?;
     let engine = lab.engine().state(bank.clone()).workflow("cheat", cheat::<S>).open().await?;
     let run = engine.start(cheat::<S>, 30).await?;
-    let failed = run.result().await.unwrap_err().to_string();
+    let failed = run.result().await.expect_err("it must not succeed").to_string();
     assert!(failed.contains("cheat: the body has ended without `tx.commit(..)`"), "{failed}");
     assert_eq!(bank.state().await.map_err(said)?, (970, 1, 1), "the first step counts, the second does not");
     Ok(())
@@ -222,10 +227,10 @@ async fn leak<S: Bank>(ctx: Ctx, cents: i64) -> Result<i64> {
             let told = go.clone();
             let task = tokio::spawn(async move {
                 told.notified().await;
-                S::debit(&mut tx, cents).await.unwrap();
+                S::debit(&mut tx, cents).await.expect("the transaction is open");
                 tx.commit(0).await.is_ok()
             });
-            leaks.send((go, task)).unwrap();
+            leaks.send((go, task)).expect("the test listens");
             Err(fatal("the body has given up"))
         })
         .await
@@ -238,8 +243,10 @@ async fn leaked<S: Bank>() -> Result<(), Failed> {
     let engine =
         lab.engine().state(bank.clone()).state::<Leak>(sender).workflow("leak", leak::<S>).open().await?;
     let run = engine.start(leak::<S>, 30).await?;
-    assert!(run.result().await.unwrap_err().to_string().contains("the body has given up"));
-    let (go, task) = leaks.recv().await.unwrap();
+    assert!(
+        run.result().await.expect_err("it must not succeed").to_string().contains("the body has given up")
+    );
+    let (go, task) = leaks.recv().await.expect("the body has sent it");
     go.notify_one();
     assert!(!task.await?, "the step has failed already");
     assert_eq!(bank.state().await.map_err(said)?, (1000, 0, 0));
@@ -255,7 +262,9 @@ async fn too_long<S: Bank>() -> Result<(), Failed> {
     let run = engine.start(slow::<S>, 30).await?;
     lab.until(async || calls.get() == 1).await;
     lab.clock.advance(Duration::from_secs(10));
-    let semel::Error::Ended { outcome, .. } = run.result().await.unwrap_err() else { panic!("it has ended") };
+    let semel::Error::Ended { outcome, .. } = run.result().await.expect_err("it must not succeed") else {
+        panic!("it has ended")
+    };
     let semel::rules::entry::Outcome::Failed(failure) = outcome else { panic!("{outcome:?}") };
     assert_eq!(failure.kind, FailureKind::Timeout);
     assert_eq!(bank.state().await.map_err(said)?, (1000, 0, 0));
@@ -305,8 +314,13 @@ async fn missing<S: Bank>() -> Result<(), Failed> {
     let bank: S = place.fresh().await.map_err(said)?;
     let engine = lab.engine().state(bank.clone()).workflow("pay", own_name::<S>).open().await?;
     for (table, why) in [("nowhere", "nowhere"), ("a;b", "is no name for a fence table")] {
-        let failed =
-            engine.start(own_name::<S>, table.to_owned()).await?.result().await.unwrap_err().to_string();
+        let failed = engine
+            .start(own_name::<S>, table.to_owned())
+            .await?
+            .result()
+            .await
+            .expect_err("it must not succeed")
+            .to_string();
         assert!(failed.contains(why), "{failed}");
     }
     assert_eq!(bank.state().await.map_err(said)?, (1000, 0, 0));

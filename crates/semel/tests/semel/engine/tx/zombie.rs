@@ -13,14 +13,12 @@ use tokio::sync::Notify;
 use super::bank::{Bank, Place, Tap, Tapped};
 use super::{Lab, Script, on, pay, payer, said, take_away, trial};
 
-pub(super) fn trials() -> Vec<Trial> {
-    let mut all = Vec::new();
+pub(super) fn trials(all: &mut Vec<Trial>) {
     on!(all, refused, "a_zombie_cannot_commit_after_the_new_owner": postgres sqlx_postgres);
     on!(all, fenced, "a_zombie_cannot_commit_when_the_new_owner_has_failed": postgres sqlx_postgres);
     on!(all, first, "the_new_owner_adopts_what_a_zombie_committed_before_it": sqlite postgres sqlx_sqlite sqlx_postgres);
     on!(all, late, "a_zombie_that_comes_late_finds_the_outcome": sqlite postgres sqlx_sqlite sqlx_postgres);
     on!(all, too_late, "a_zombie_that_comes_late_finds_a_fence": sqlite postgres sqlx_sqlite sqlx_postgres);
-    all
 }
 
 /// An engine that neither hears of its loss nor learns of it from its lease.
@@ -97,7 +95,7 @@ async fn first<S: Bank>() -> Result<(), Failed> {
     tap.begins.notified().await;
     go.notify_one();
     lab.until(async || bank.state().await.is_ok_and(|state| state.2 == 1)).await;
-    tap.hold.as_ref().unwrap().notify_one();
+    tap.hold.as_ref().expect("it was set").notify_one();
     assert_eq!(owner.run(run.id()).typed::<i64>().result().await?, 970);
     assert_eq!((first.calls.get(), second.calls.get()), (1, 0), "the new owner's body is not called");
     assert_eq!(bank.state().await.map_err(said)?, (970, 1, 1));
@@ -115,7 +113,7 @@ async fn stopped<S: Bank>(second: Script, calls: (u32, u32), state: (i64, i64, i
     take_away(&lab.store, &run).await?;
     let owner = payer(lab.engine(), &bank, &second).open().await?;
     drop(owner.run(run.id()).outcome().await?);
-    tap.hold.as_ref().unwrap().notify_one();
+    tap.hold.as_ref().expect("it was set").notify_one();
     tap.ends.notified().await;
     assert_eq!((first.calls.get(), second.calls.get()), calls, "the zombie's body is not called");
     assert_eq!(bank.state().await.map_err(said)?, state);
