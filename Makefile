@@ -24,8 +24,8 @@ fix: ## format, and apply what clippy can repair
 	cargo clippy $(EVERYTHING) --all-targets --fix --allow-dirty --allow-staged
 	cargo fmt --all
 
-bench: ## measure the stores; the result is in target/bench/store.json
-	scripts/with-postgres cargo bench -p semel --bench store --features postgres
+bench: ## measure stores and engine; the results are in target/bench
+	scripts/with-postgres cargo bench -p semel --bench store --bench engine --features postgres
 
 hello: ## run the smallest example
 	cargo run --release -p semel --example hello

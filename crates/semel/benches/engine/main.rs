@@ -97,7 +97,8 @@ async fn bench() -> Anything<()> {
             Err(_) => println!("PostgreSQL is left out: run under scripts/with-postgres"),
             Ok(url) => {
                 println!("The engine on PostgreSQL");
-                let place = |name: &str| Place::Postgres { url: url.clone(), schema: format!("engine_{name}") };
+                let place =
+                    |name: &str| Place::Postgres { url: url.clone(), schema: format!("engine_{name}") };
                 measure(&mut report, "postgres", &Extent::of(100_000), place, folder.path()).await?;
             }
         }
