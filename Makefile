@@ -25,7 +25,8 @@ fix: ## format, and apply what clippy can repair
 	cargo fmt --all
 
 bench: ## measure stores and engine; the results are in target/bench
-	scripts/with-postgres cargo bench -p semel --bench store --bench engine --features postgres
+	scripts/with-postgres cargo bench -p semel --bench store --features postgres
+	scripts/with-postgres cargo bench -p semel --bench engine --features postgres
 
 hello: ## run the smallest example
 	cargo run --release -p semel --example hello

@@ -11,13 +11,7 @@ const EXAMPLES: &[Example] = &[
     (
         "hello",
         "starts_one_run_for_two_requests",
-        &[
-            "first start   Some(Created)",
-            "same run      true",
-            "result        Hello, world!",
-            "KEY_REUSED",
-            "/input",
-        ],
+        &["first start   Some(Created)", "same run      true", "result        Hello, world!", "KEY_REUSED", "/input"],
     ),
     ("charge_once", "charges_once_over_three_attempts", &["attempt 3", "charges made  1"]),
     (
