@@ -1,45 +1,83 @@
 //! Semel: a durable workflow engine in which every effect takes place once.
 //!
-//! This crate is what people embed. So far it holds the foundation, in two layers:
-//!
-//! - [`rules`]: what is decided. Pure functions over plain data: keys and fingerprints, what a start means when its key is
-//!   in use, which entry may follow which, when to retry, what to forget.
-//! - [`store`]: where it is kept. [`store::Store`] has one method for each durable transition;
-//!   [`memory`](store::memory), [`sqlite`](store::sqlite) and `postgres` implement it.
-//!
-//! A run is a numbered list of entries, its ledger. Its length is the run's version, and every write says which version
-//! it has seen:
+//! A workflow is a plain async function. What it does that must happen once, it does through its [`Ctx`], under a name:
 //!
 //! ```
-//! use std::sync::Arc;
-//! use semel::clock::{Clock, SystemClock};
-//! use semel::id::{RunId, WorkspaceId};
-//! use semel::rules::{json::Payload, key::Key, path::Name, start::{Start, Verdict}};
-//! use semel::store::{Store, memory::MemoryStore};
+//! use semel::{Ctx, Engine, Result, Retry};
+//! use std::time::Duration;
+//!
+//! async fn process_order(ctx: Ctx, cents: u64) -> Result<String> {
+//!     // Keyed: the body may run again after a crash, always with the same key for the provider.
+//!     let charge = ctx
+//!         .step("charge")
+//!         .retry(Retry::exponential().max_attempts(5))
+//!         .timeout(Duration::from_secs(10))
+//!         .run(async |attempt| Ok(format!("{cents} cents under {}", &attempt.key()[..2])))
+//!         .await?;
+//!     for item in ["ink", "pens"] {
+//!         // A name per item: `pack[ink]`, `pack[pens]`.
+//!         ctx.step("pack").key(item).run(async |_| Ok(())).await?;
+//!     }
+//!     Ok(charge)
+//! }
 //!
 //! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> semel::Result<()> {
-//! let clock = Arc::new(SystemClock::new());
-//! let store = MemoryStore::new(clock.clone());
-//! let order = || -> semel::Result<Start> {
-//!     let input = Payload::parse(r#"{"order":7}"#)?;
-//!     let key = Some(Key::new("order-7")?);
-//!     Ok(Start::new(WorkspaceId::DEFAULT, RunId(clock.uuid()), Name::new("process-order")?, input, key))
-//! };
-//! let first = store.start(order()?).await?;
-//! let again = store.start(order()?).await?;
-//! assert_eq!(first.verdict, Verdict::Created);
-//! assert_eq!((again.verdict, again.run.id()), (Verdict::Attached, first.run.id()));
-//! assert_eq!(again.run.state.version, 1);
+//! # async fn main() -> Result<()> {
+//! # let file = "memory:";
+//! // One SQLite file, or `postgres://…` for several engines that share the work.
+//! let engine = Engine::builder().store(file).workflow("process-order", process_order).open().await?;
+//!
+//! // The same request twice is one run. The key stands for it, over crashes and deploys, for 90 days after its end.
+//! let run = engine.start(process_order, 1999).key("order-7").await?;
+//! let again = engine.start(process_order, 1999).key("order-7").await?;
+//! assert!(run.created() && !again.created());
+//! assert_eq!(again.result().await?, "1999 cents under e1");
+//!
+//! // The same key for something else is refused.
+//! let error = engine.start(process_order, 5000).key("order-7").await.unwrap_err();
+//! assert_eq!(error.code(), "KEY_REUSED");
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! # The tour
+//!
+//! | you want | you write | what is promised |
+//! |---|---|---|
+//! | an effect with a key | [`ctx.step("charge").run(..)`](Ctx::step) | once recorded, never run again; until then the same [key](Attempt::key) on every attempt |
+//! | an effect that must not repeat | [`.at_most_once()`](sdk::Step::at_most_once) | never twice; if a crash hides its end it is IN_DOUBT, and [somebody decides](RunHandle::happened) |
+//! | … and a provider that can be asked | [`.reconcile(look_up)`](sdk::Step::reconcile) | found: adopted; absent: run again; unknown: in doubt |
+//! | rows in your own database | [`ctx.tx("debit", &pool).run(..)`](Ctx::tx) | rows and outcome in one commit: exactly once ([`tx`]) |
+//! | the same thing once for many | [`ctx.run_once("rates", ..)`](Ctx::run_once) | one execution per label: in the run, under the key, or in the workspace |
+//! | to wait | [`ctx.sleep("cool-off", ..)`](Ctx::sleep) | never early, once; needs no memory meanwhile |
+//! | input from outside | [`ctx.hook("order:7")`](Ctx::hook), [`engine.deliver(..)`](Engine::deliver) | each delivery consumed once, in order; one owner per token |
+//! | other runs | [`ctx.child(total_of, items)`](Ctx::child) | started once, heard of at its end, told of a cancel |
+//! | things side by side | `tokio::join!` over [`ctx.scope("left")`](Ctx::scope) | names, not counters: any order will do |
+//! | whichever comes first | [`ctx.race("first", a, b)`](Ctx::race) | the winner is recorded |
+//! | time, chance | [`ctx.now()`](Ctx::now), [`ctx.random()`](Ctx::random), [`ctx.uuid()`](Ctx::uuid) | the same in every replay |
+//! | to clean up | [`run.request_cancel(..)`](RunHandle::request_cancel), [`ctx.cleanup()`](Ctx::cleanup) | clean-up steps run, then the run is cancelled |
+//! | to end it now | [`run.cancel(..)`](RunHandle::cancel) | the answer says who won; after a won cancel no step begins |
+//! | to decide about duplicates | [`.on_conflict(OnConflict::SUPERSEDE)`](engine::Begin::on_conflict) | decided in the transaction of the start |
+//!
+//! Before an effect begins, everything the workflow has recorded so far is durable; a run of n steps costs one start and n
+//! writes, shared with all other runs of the process. After a crash, a deploy or a takeover the function is called again
+//! and given its recorded results, until it has come by all of them. If its code no longer fits, because a step was renamed,
+//! removed or moved, no effect begins: the run is paused, and says which step.
+//!
+//! # Layers
+//!
+//! - [`sdk`]: what workflows are written with. [`engine`]: what starts, drives and controls runs.
+//! - [`store`]: where runs are kept, one method for each durable transition: [`memory`](store::memory),
+//!   [`sqlite`](store::sqlite), `postgres`. [`rules`]: every decision, as pure functions over plain data.
 //!
 //! # Features
 //!
 //! - `sqlite` (default): the embedded store.
 //! - `postgres`: the store for several processes.
-//! - `testing`: the suite that every store passes, a clock that stands still, a store with faults.
+//! - `sqlx`, or one of `sqlx-postgres` and `sqlx-sqlite`: transactional steps ([`tx`]) on pools of sqlx. The SQLite of
+//!   sqlx 0.9 resolves beside rusqlite 0.39, not beside a newer one; without these features Semel takes the newest.
+//! - `testing`: for tests of your workflows: a clock that stands still, effects that count, a crash at every boundary; and the
+//!   suite that every store passes.
 
 pub mod clock;
 pub mod engine;
@@ -55,4 +93,5 @@ pub use engine::{Engine, Limits, RunHandle};
 pub use error::Error;
 pub use rules::retry::Retry;
 pub use rules::start::Policy as OnConflict;
+pub use sdk::tx;
 pub use sdk::{Attempt, Ctx, Fail, FailExt, Once, Result, WorkflowRef, fatal};

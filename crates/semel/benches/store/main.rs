@@ -151,6 +151,8 @@ async fn postgres(report: &mut Report, folder: &Path, time: Duration) -> Anythin
         }
     }
     starts(report, "postgres", &load, time).await?;
+    let rate = report.value("postgres.starts.new");
+    report.goal("postgres.starts.new", rate, 20_000.0);
     report.rate("postgres.disk.alone", disk::alone(folder, time)?);
     Ok(load.store.close().await?)
 }

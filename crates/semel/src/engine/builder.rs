@@ -106,6 +106,8 @@ pub struct Builder {
     registry: Registry,
     states: HashMap<TypeId, Arc<dyn Any + Send + Sync>>,
     wrong: Option<Error>,
+    #[cfg(feature = "testing")]
+    probe: Option<Arc<crate::testing::crash::fate::Fate>>,
 }
 
 impl fmt::Debug for Builder {
@@ -175,6 +177,13 @@ impl Builder {
         self
     }
 
+    /// Who decides whether it dies at a step, for tests.
+    #[cfg(feature = "testing")]
+    pub(crate) fn probe(mut self, probe: Arc<crate::testing::crash::fate::Fate>) -> Self {
+        self.probe = Some(probe);
+        self
+    }
+
     /// The tenant whose runs it drives.
     pub fn workspace(mut self, workspace: WorkspaceId) -> Self {
         self.workspace = Some(workspace);
@@ -212,6 +221,8 @@ impl Builder {
             stopping: AtomicBool::new(false),
             owns_store,
             tasks: Mutex::default(),
+            #[cfg(feature = "testing")]
+            probe: self.probe,
         });
         let engine = Engine(Arc::new(Running { core: core.clone() }));
         join(&core).await?;

@@ -89,6 +89,9 @@ pub(crate) struct Core {
     /// Whether the store was opened by this engine, and is closed with it.
     owns_store: bool,
     tasks: Mutex<JoinSet<()>>,
+    /// Who decides whether this engine dies at a step.
+    #[cfg(feature = "testing")]
+    pub(crate) probe: Option<Arc<crate::testing::crash::fate::Fate>>,
 }
 
 impl Engine {

@@ -175,6 +175,7 @@ impl Core {
     fn heed(self: &Arc<Self>, wake: Wake) {
         match wake {
             Wake::Due => self.due.notify_one(),
+            Wake::All => self.heed_everything(),
             Wake::Arrived(run) => {
                 if !self.look(run) {
                     self.due.notify_one();

@@ -1,14 +1,15 @@
 //! The rules: data in, decision out. No IO, no clock, no async, so every one of them is tested as a table.
 //!
 //! Here stand the identities ([`key`], [`path`], [`json`]), the vocabulary ([`entry`], [`run`], [`status`]) and one file
-//! for each decision: [`start`], [`claim`], [`commit`], [`step`], [`deliver`], [`control`], [`once`], [`retry`], [`finish`],
-//! [`receipt`]. What a run's entries say together is [`ledger`]. How decisions are kept is the store's business.
+//! for each decision: [`start`], [`claim`], [`commit`], [`step`], [`fence`], [`deliver`], [`control`], [`once`], [`retry`],
+//! [`finish`], [`receipt`]. What a run's entries say together is [`ledger`]. How decisions are kept is the store's business.
 
 pub mod claim;
 pub mod commit;
 pub mod control;
 pub mod deliver;
 pub mod entry;
+pub mod fence;
 pub mod finish;
 pub mod json;
 pub mod key;

@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use uuid::Uuid;
 
 use crate::engine::cell::Cell;
+use crate::id::RunId;
 use crate::rules::key::EffectKey;
 use crate::rules::path::Visit;
 
@@ -58,6 +59,11 @@ impl Attempt {
     /// Whether the result will be of no use: the run was taken over, or was asked to end.
     pub fn is_cancelled(&self) -> bool {
         self.cell.is_stopped()
+    }
+
+    /// The run it belongs to.
+    pub fn run_id(&self) -> RunId {
+        self.cell.id
     }
 
     /// Where in the run this is, as in the ledger.

@@ -8,6 +8,7 @@ mod hook;
 mod once;
 mod race;
 mod step;
+pub mod tx;
 pub(crate) mod workflow;
 
 pub use attempt::Attempt;

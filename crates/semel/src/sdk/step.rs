@@ -221,7 +221,11 @@ async fn try_once<'a, T, B, Fut>(
         cell.barrier().await;
     }
     let attempt = Attempt::new(cell.clone(), visit.clone(), number);
+    #[cfg(feature = "testing")]
+    probed(&step.ctx, visit, crate::testing::Moment::Entered).await;
     let result = contained(&step.ctx, step.timeout, async { body(attempt).await }).await;
+    #[cfg(feature = "testing")]
+    probed(&step.ctx, visit, crate::testing::Moment::Returned).await;
     let result = result.and_then(|value| Payload::of(&value).map_err(super::fail::fatal));
     if let (Err(fail), Class::Reconcile) = (&result, step.class)
         && !matches!(fail.kind, FailureKind::Fatal | FailureKind::Cancelled)
@@ -229,6 +233,14 @@ async fn try_once<'a, T, B, Fut>(
         return ask(step, visit, number, look_up, Some(fail)).await;
     }
     finish(step, visit, number, first, result);
+}
+
+/// A test may let the engine die here.
+#[cfg(feature = "testing")]
+async fn probed(ctx: &Ctx, visit: &Visit, moment: crate::testing::Moment) {
+    if let Some(probe) = &ctx.cell.core.probe {
+        probe.pass(visit, moment).await;
+    }
 }
 
 /// Records the end of a try. `started` is its beginning, if that is not recorded yet.
@@ -271,7 +283,7 @@ fn next(step: &Step, number: u32, fail: &Fail) -> Next {
     step.retry.next(number, &fail.failure(), step.ctx.cell.core.random())
 }
 
-fn doubt(step: &Step, visit: &Visit, reason: &str) {
+pub(crate) fn doubt(step: &Step, visit: &Visit, reason: &str) {
     step.ctx.cell.record(Entry::StepInDoubt { step: visit.clone(), reason: reason.to_owned() });
 }
 

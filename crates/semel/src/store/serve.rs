@@ -36,6 +36,17 @@ pub(crate) trait Backend: Clone + Send + Sync + 'static {
         self.execute(commit)
     }
 
+    /// Starts; a backend may have a faster way for the starts that are all alike. A duplicate needs no write.
+    fn start_run(&self, start: StartRun) -> impl Future<Output = Result<Started>> + Send {
+        async {
+            let peek = PeekStart(start);
+            match self.execute(peek.clone()).await? {
+                Some(started) => Ok(started),
+                None => self.execute(peek.0).await,
+            }
+        }
+    }
+
     /// Stops.
     fn stop(&self) -> impl Future<Output = Result<()>> + Send;
 
@@ -79,12 +90,7 @@ async fn flush<B: Backend>(store: &B) -> Result<()> {
 async fn start<B: Backend>(store: &B, start: Start) -> Result<Started> {
     start.policy.check()?;
     let fingerprint = start.fingerprint()?;
-    let verb = StartRun { start, fingerprint };
-    let peeked = store.execute(PeekStart(verb.clone())).await?;
-    let started = match peeked {
-        Some(started) => started,
-        None => store.execute(verb).await?,
-    };
+    let started = store.start_run(StartRun { start, fingerprint }).await?;
     tell_of_start(Backend::wakes(store), &started);
     if matches!(started.verdict, Verdict::Attached | Verdict::Replayed) {
         absorb(store, started.run.num, ReceiptKind::Start, format!("start {}", started.run.new.key));

@@ -22,25 +22,52 @@ pub enum Wake {
     Ended(RunId),
     /// A once has its result, or is free again.
     Settled,
+    /// Anything may have happened: look at everything that you wait for.
+    All,
 }
 
 /// The listeners of a store.
 #[derive(Debug)]
-pub(crate) struct Wakes(broadcast::Sender<Wake>);
+pub(crate) struct Wakes {
+    listeners: broadcast::Sender<Wake>,
+    /// What happened in this process alone, for whoever tells the others.
+    own: Option<broadcast::Sender<Wake>>,
+}
 
 impl Default for Wakes {
     fn default() -> Self {
-        Self(broadcast::Sender::new(ON_THEIR_WAY))
+        Self { listeners: broadcast::Sender::new(ON_THEIR_WAY), own: None }
     }
 }
 
 impl Wakes {
+    /// The listeners of a store that other processes use too.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn among_others() -> Self {
+        Self { own: Some(broadcast::Sender::new(ON_THEIR_WAY)), ..Self::default() }
+    }
+
+    /// Tells what happened in this process. Where nobody listens, nobody waits.
     pub(crate) fn tell(&self, wake: Wake) {
-        // Nobody listens: then nobody waits.
-        drop(self.0.send(wake));
+        drop(self.listeners.send(wake));
+        if let Some(own) = &self.own {
+            drop(own.send(wake));
+        }
+    }
+
+    /// Tells what happened in another process. It is nothing to be told to others.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn pass_on(&self, wake: Wake) {
+        drop(self.listeners.send(wake));
     }
 
     pub(crate) fn listen(&self) -> broadcast::Receiver<Wake> {
-        self.0.subscribe()
+        self.listeners.subscribe()
+    }
+
+    /// What is told in this process; nothing if nobody asked for it.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn own(&self) -> Option<broadcast::Receiver<Wake>> {
+        self.own.as_ref().map(broadcast::Sender::subscribe)
     }
 }

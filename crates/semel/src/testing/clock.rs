@@ -9,6 +9,16 @@ use uuid::{Builder, Uuid};
 use crate::clock::{Clock, Time, Until};
 
 /// A clock that stands still until it is moved. Its ids are counted, not drawn: the same test makes the same ids.
+///
+/// ```
+/// use semel::clock::{Clock, Time};
+/// use semel::testing::ManualClock;
+/// use std::time::Duration;
+///
+/// let clock = ManualClock::new(Time(0), 0);
+/// clock.advance(Duration::from_secs(1));
+/// assert_eq!(clock.now(), Time(1_000));
+/// ```
 #[derive(Debug)]
 pub struct ManualClock {
     now: watch::Sender<Time>,
@@ -24,6 +34,11 @@ impl ManualClock {
     /// Moves it forward; whoever waits for a time that has come goes on.
     pub fn advance(&self, by: Duration) {
         self.now.send_modify(|now| *now = now.after(by));
+    }
+
+    /// Moves it forward to a time; a time that has passed leaves it as it is.
+    pub fn advance_to(&self, at: Time) {
+        self.now.send_modify(|now| *now = at.max(*now));
     }
 }
 

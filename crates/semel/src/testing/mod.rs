@@ -1,8 +1,20 @@
-//! For tests: a clock that stands still, the [`suite`] that every store passes, and the [`differential`] test that
-//! plays the same calls on several of them.
+//! For tests.
+//!
+//! Of workflows: a [clock](ManualClock) that stands still, a [world](Effects) that counts what it was asked to do, the
+//! [history](fn@history) of a run with the questions that tests ask of it, and a [`Crasher`] that kills the engine wherever
+//! that may hurt.
+//!
+//! Of stores: the [`suite`] that every store passes, and the [`differential`] test that plays the same calls on several
+//! of them.
 
 mod clock;
+pub(crate) mod crash;
 pub mod differential;
+mod effects;
+mod history;
 pub mod suite;
 
 pub use clock::ManualClock;
+pub use crash::{Crasher, Ended, Moment, Point, Scene, Side};
+pub use effects::Effects;
+pub use history::{History, history};

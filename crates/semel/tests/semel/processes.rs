@@ -10,11 +10,14 @@ use libtest_mimic::{Failed, Trial};
 use semel::clock::{Clock, SystemClock};
 use semel::id::{NodeId, RunId, WorkspaceId};
 use semel::rules::ledger::Ledger;
+use semel::rules::start::Start;
 use semel::store::postgres::{PostgresOptions, PostgresStore};
 use semel::store::sqlite::{SqliteOptions, SqliteStore};
-use semel::store::{Lease, LeaseAct, Store};
+use semel::store::{Lease, LeaseAct, Store, Wake};
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
 
-use crate::sqlite::{record_step, run, start};
+use crate::sqlite::{record_step, request, run, start};
 
 const ROLE: &str = "SEMEL_TEST_ROLE";
 const PLACE: &str = "SEMEL_TEST_PLACE";
@@ -26,7 +29,10 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test("processes::what_was_answered_survives_sigkill_on_sqlite", survives_sigkill),
         Trial::test("processes::a_second_process_on_the_same_file_is_refused", second_process),
         Trial::test("processes::equal_starts_of_two_processes_make_one_run_on_postgres", equal_starts),
-        Trial::test("processes::every_answer_is_true_while_postgres_crashes", postgres_crashes),
+        Trial::test("processes::every_answer_is_true_while_postgres_crashes", || {
+            on_its_own_server("outlive")
+        }),
+        Trial::test("processes::wakes_are_heard_again_after_postgres_crashed", || on_its_own_server("hear")),
     ]
 }
 
@@ -38,6 +44,7 @@ pub(crate) fn play() -> Option<Test> {
         "open" => run(open(&place)),
         "start" => run(start_many(&place)),
         "outlive" => run(outlive_crashes()),
+        "hear" => run(hear_again()),
         other => Err(format!("no role {other}").into()),
     })
 }
@@ -186,9 +193,10 @@ fn equal_starts() -> Test {
     Ok(())
 }
 
-/// Commits of many runs go on while the server is stopped like by kill -9 and started again, three times. An answer of
-/// `Saved` is there afterwards; after `Unavailable` the very same commit succeeds, which it could not if it had been
-/// written; `Unknown` does not occur, because the server comes back.
+/// Commits and starts of many runs go on while the server is stopped like by kill -9 and started again, three times. An
+/// answer of `Saved` is there afterwards; after `Unavailable` the very same commit succeeds, which it could not if it had
+/// been written; a start has one run, whichever of its answers was lost; `Unknown` does not occur, because the server
+/// comes back.
 async fn outlive_crashes() -> Test {
     let (url, ctl) = (std::env::var("SEMEL_TEST_POSTGRES")?, std::env::var("SEMEL_TEST_POSTGRES_CTL")?);
     let store: Arc<dyn Store> = Arc::new(PostgresStore::open(PostgresOptions::new(url)).await?);
@@ -221,6 +229,10 @@ async fn outlive_crashes() -> Test {
             ledger
         });
     }
+    let mut starting = tokio::task::JoinSet::new();
+    for caller in 0..32 {
+        starting.spawn(start_until(store.clone(), node, caller, stopped.clone()));
+    }
     for _ in 0..3 {
         for _ in 0..2_000 {
             done.recv().await.ok_or("the callers have ended")?;
@@ -229,6 +241,13 @@ async fn outlive_crashes() -> Test {
         assert!(crashed.success());
     }
     stop.send(true)?;
+    while let Some(started) = starting.join_next().await {
+        for (key, run) in started? {
+            let again = start(&*store, &key, None).await?;
+            assert_eq!((again.run.id(), again.created()), (run, false), "{key}");
+            assert_eq!(again.run.state.node, Some(node), "{key} is driven by whom it was started for");
+        }
+    }
     while let Some(ledger) = tasks.join_next().await {
         let run = ledger?.run().clone();
         let entries = store.ledger(WorkspaceId::DEFAULT, run.id(), 1).await?;
@@ -243,13 +262,73 @@ async fn outlive_crashes() -> Test {
     Ok(())
 }
 
+/// Starts runs, each of them until it is answered; the keys, and the runs they got.
+async fn start_until(
+    store: Arc<dyn Store>,
+    node: NodeId,
+    caller: usize,
+    stopped: tokio::sync::watch::Receiver<bool>,
+) -> Vec<(String, RunId)> {
+    let mut started = Vec::new();
+    while !*stopped.borrow() {
+        let key = format!("started-{caller}-{}", started.len());
+        let request = Start { claim: Some(node), ..request(&key).expect("proper names") };
+        let answer = loop {
+            match store.start(request.clone()).await {
+                Ok(answer) => break answer,
+                Err(semel::Error::Unavailable(_)) => tokio::task::yield_now().await,
+                Err(other) => panic!("{key} {other}"),
+            }
+        };
+        assert!(answer.created() && answer.run.id() == request.run, "{key}: {answer:?}");
+        assert_eq!(answer.entries.len() as u64, answer.run.state.version, "{key}");
+        started.push((key, request.run));
+    }
+    started
+}
+
+/// Two stores hear each other, also after the server was stopped like by kill -9 and started again. What happened while
+/// nobody could listen is made up for by a look at everything.
+async fn hear_again() -> Test {
+    let (url, ctl) = (std::env::var("SEMEL_TEST_POSTGRES")?, std::env::var("SEMEL_TEST_POSTGRES_CTL")?);
+    let (one, two) = (open_postgres(&url).await?, open_postgres(&url).await?);
+    let (mut at_one, mut at_two) = (one.wakes(), two.wakes());
+    for round in 0..3 {
+        start(&one, &format!("one-{round}"), None).await?;
+        heard(&mut at_two, Wake::Due).await?;
+        start(&two, &format!("two-{round}"), None).await?;
+        // One's own, and the other's.
+        heard(&mut at_one, Wake::Due).await?;
+        heard(&mut at_one, Wake::Due).await?;
+        let crashed = tokio::process::Command::new(&ctl).arg("crash").status().await?;
+        assert!(crashed.success());
+        heard(&mut at_one, Wake::All).await?;
+        heard(&mut at_two, Wake::All).await?;
+    }
+    one.close().await?;
+    two.close().await?;
+    Ok(())
+}
+
+async fn open_postgres(url: &str) -> semel::error::Result<PostgresStore> {
+    PostgresStore::open(PostgresOptions::new(url)).await
+}
+
+async fn heard(ear: &mut Receiver<Wake>, wanted: Wake) -> Test {
+    let listening = async {
+        while ear.recv().await? != wanted {}
+        Ok::<_, RecvError>(())
+    };
+    Ok(tokio::time::timeout(Duration::from_mins(1), listening).await??)
+}
+
 /// On a server of its own: the other tests need theirs.
-fn postgres_crashes() -> Test {
+fn on_its_own_server(role: &str) -> Test {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/with-postgres");
     let ended = Command::new(script)
         .arg(std::env::current_exe()?)
         .env_remove("SEMEL_TEST_POSTGRES")
-        .env(ROLE, "outlive")
+        .env(ROLE, role)
         .env(PLACE, "")
         .status()?;
     assert!(ended.success(), "see above for what went wrong");

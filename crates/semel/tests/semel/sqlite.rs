@@ -56,21 +56,13 @@ async fn store(
     SqliteStore::open(options).await
 }
 
-pub(crate) async fn start(
-    store: &dyn Store,
-    key: &str,
-    node: Option<NodeId>,
-) -> semel::error::Result<Started> {
-    let (clock, input) = (SystemClock::new(), Payload::parse("{}")?);
-    let mut start = Start::new(
-        WorkspaceId::DEFAULT,
-        RunId(clock.uuid()),
-        Name::new("order")?,
-        input,
-        Some(Key::new(key)?),
-    );
-    start.claim = node;
-    store.start(start).await
+pub(crate) fn request(key: &str) -> semel::error::Result<Start> {
+    let (run, input) = (RunId(SystemClock::new().uuid()), Payload::parse("{}")?);
+    Ok(Start::new(WorkspaceId::DEFAULT, run, Name::new("order")?, input, Some(Key::new(key)?)))
+}
+
+pub(crate) async fn start(store: &dyn Store, key: &str, claim: Option<NodeId>) -> semel::error::Result<Started> {
+    store.start(Start { claim, ..request(key)? }).await
 }
 
 pub(crate) fn record_step(run: &mut Ledger, name: &str) -> Result<(), Failed> {

@@ -1,15 +1,22 @@
 //! The PostgreSQL store: the one for several processes.
 //!
-//! A verb is one transaction over a pool of connections; plain commits go in batches, one statement each. What two
+//! A verb is one transaction over a pool of connections; plain commits and starts go in batches, one statement each. What two
 //! processes must not do at once is decided by row locks and unique indexes alone. The answer to a COMMIT that is lost is
 //! looked up, never assumed.
 
 mod batch;
+mod commits;
+mod lookups;
 mod migrate;
+mod notify;
 mod once;
+mod queue;
+mod receipts;
 mod rows;
 mod server;
+mod starts;
 mod sweep;
+mod tasks;
 mod tx;
 
 use std::fmt;
@@ -19,11 +26,15 @@ use std::time::Duration;
 use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod};
 use tokio_postgres::{Config, NoTls};
 
-use self::batch::Batches;
+use self::commits::CommitQueue;
 use self::server::Server;
+use self::starts::StartQueue;
+use self::tasks::Tasks;
+use super::Started;
 use super::receipts::ReceiptBuffer;
 use super::serve::Backend;
 use super::tx::Verb;
+use super::verbs::StartRun;
 use super::wakes::Wakes;
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, Result};
@@ -41,7 +52,8 @@ pub struct PostgresOptions {
     pub schema: Option<String>,
     /// Whose time it is.
     pub clock: PgClock,
-    /// Connections for everything but plain commits, which have two of their own. They are opened when needed.
+    /// Connections for everything but plain commits, new runs and wake-ups, which have two of their own each. They are
+    /// opened when needed.
     pub connections: usize,
     /// How long the store tries to find out what became of a write when the connection broke in the middle: long enough
     /// for a restart of the server. Then the answer is [`Error::Unknown`].
@@ -86,9 +98,12 @@ pub struct PostgresStore(Arc<Inner>);
 
 struct Inner {
     server: Arc<Server>,
-    batches: Batches,
+    commits: CommitQueue,
+    starts: StartQueue,
     buffer: ReceiptBuffer,
-    wakes: Wakes,
+    wakes: Arc<Wakes>,
+    /// What tells other processes and hears them.
+    neighbours: Tasks,
 }
 
 impl PostgresStore {
@@ -108,14 +123,11 @@ impl PostgresStore {
         };
         let mut client = server.connect().await.map_err(|e| open(e.into()))?;
         migrate::migrate(&mut client, options.schema.as_deref()).await?;
-        let server = Arc::new(server);
-        let batches = Batches::start(&server);
-        Ok(Self(Arc::new(Inner {
-            server,
-            batches,
-            buffer: ReceiptBuffer::default(),
-            wakes: Wakes::default(),
-        })))
+        let (server, wakes, neighbours) = (Arc::new(server), Arc::new(Wakes::among_others()), Tasks::new());
+        notify::start(&neighbours, &server, &client, &wakes).await.map_err(|e| open(e.into()))?;
+        let (commits, starts) = (CommitQueue::start(&server), StartQueue::start(&server));
+        let buffer = ReceiptBuffer::default();
+        Ok(Self(Arc::new(Inner { server, commits, starts, buffer, wakes, neighbours })))
     }
 }
 
@@ -125,11 +137,23 @@ impl Backend for PostgresStore {
     }
 
     async fn commit_run(&self, commit: Commit) -> Result<Saved> {
-        if commit.is_plain() { self.0.batches.commit(commit).await } else { self.execute(commit).await }
+        let Inner { server, commits, .. } = &*self.0;
+        if commit.is_plain() { commits.commit(server, commit).await } else { self.execute(commit).await }
+    }
+
+    async fn start_run(&self, start: StartRun) -> Result<Started> {
+        let Inner { server, starts, .. } = &*self.0;
+        if start.start.deliver.is_none() {
+            starts.begin(server, start).await
+        } else {
+            self.execute(start).await
+        }
     }
 
     async fn stop(&self) -> Result<()> {
-        self.0.batches.stop().await;
+        self.0.starts.stop().await;
+        self.0.commits.stop().await;
+        self.0.neighbours.stop().await;
         self.0.server.pool.close();
         Ok(())
     }
@@ -179,6 +203,11 @@ fn config(options: &PostgresOptions) -> Result<Config> {
     }
     if config.get_tcp_user_timeout().is_none() {
         config.tcp_user_timeout(options.patience);
+    }
+    // Also by a connection that only listens.
+    config.keepalives_idle(config.get_keepalives_idle().min(options.patience));
+    if config.get_keepalives_interval().is_none() {
+        config.keepalives_interval(options.patience / 3);
     }
     Ok(config)
 }

@@ -50,6 +50,22 @@ pub(super) struct Lookup {
 /// How many commits from the end a [`Lookup::read`] brings along.
 pub(super) const TAIL: usize = 4;
 
+/// The end of a run's ledger, if the run has ended, as `t`.
+macro_rules! tail_of {
+    ($run:literal) => {
+        concat!(
+            "LEFT JOIN LATERAL (SELECT array_agg(l.seq) AS seqs, array_agg(l.at) AS ats, \
+             array_agg(l.entries) AS texts FROM (SELECT seq, at, entries FROM ledger WHERE run = ",
+            $run,
+            ".num AND ",
+            $run,
+            ".status >= 4 AND NOT ",
+            $run,
+            ".purged ORDER BY seq DESC LIMIT 4) l) t ON true"
+        )
+    };
+}
+
 macro_rules! lookup {
     ($from:literal) => {
         Lookup {
@@ -59,9 +75,8 @@ macro_rules! lookup {
                 clock!(),
                 ", t.seqs, t.ats, t.texts FROM (SELECT) one LEFT JOIN (",
                 select_run!($from),
-                ") f ON true LEFT JOIN LATERAL (SELECT array_agg(l.seq) AS seqs, array_agg(l.at) AS ats, \
-                 array_agg(l.entries) AS texts FROM (SELECT seq, at, entries FROM ledger WHERE run = f.num \
-                 AND f.status >= 4 AND NOT f.purged ORDER BY seq DESC LIMIT 4) l) t ON true"
+                ") f ON true ",
+                tail_of!("f")
             ),
         }
     };
@@ -73,6 +88,20 @@ pub(super) const BY_KEY: Lookup =
     lookup!("FROM runs r WHERE r.workspace = $1 AND r.scope = $2 AND r.key = $3 AND r.holds_key");
 pub(super) const BY_TOKEN: Lookup =
     lookup!("FROM hooks h JOIN runs r ON r.num = h.run WHERE h.workspace = $1 AND h.token = $2");
+
+/// Many look-ups by key at once, like [`Lookup::read`], and which of the keys each row is for. One row without a run if
+/// none is found: the time is told in any case.
+pub(super) const LOOK_UP_KEYS: &str = concat!(
+    "SELECT ",
+    run_columns!(),
+    ", c.now, t.seqs, t.ats, t.texts, k.place FROM (SELECT ",
+    clock!(),
+    " AS now) c LEFT JOIN (unnest($1::uuid[], $2::text[], $3::text[]) WITH ORDINALITY AS k (workspace, scope, key, place) \
+     JOIN runs r ON r.workspace = k.workspace AND r.scope = k.scope AND r.key = k.key AND r.holds_key) ON true ",
+    tail_of!("r")
+);
+/// The column of a [`LOOK_UP_KEYS`] row that says which.
+pub(super) const PLACE: usize = 28;
 
 /// Reads the columns of a run.
 pub(super) fn run_of(row: &Row) -> Result<Run> {

@@ -84,7 +84,7 @@ impl Server {
         answer
     }
 
-    async fn client(&self) -> Result<Object> {
+    pub(super) async fn client(&self) -> Result<Object> {
         self.pool.get().await.map_err(|error| Error::Unavailable(Box::new(error)))
     }
 
@@ -115,9 +115,16 @@ impl Server {
         Ok(client)
     }
 
-    /// Opens a connection beside the pool for one statement.
-    pub(super) async fn prepared(&self, sql: &str) -> Result<(Client, Statement), tokio_postgres::Error> {
+    /// Opens a connection beside the pool for one statement, with settings of its own.
+    pub(super) async fn prepared(
+        &self,
+        settings: &str,
+        sql: &str,
+    ) -> Result<(Client, Statement), tokio_postgres::Error> {
         let client = self.connect().await?;
+        if !settings.is_empty() {
+            client.batch_execute(settings).await?;
+        }
         let statement = client.prepare(sql).await?;
         Ok((client, statement))
     }

@@ -35,17 +35,26 @@ pub(super) struct PgTx<'a> {
     writes: u64,
     /// The end of the ledger that came with the run that was looked up.
     tail: Option<(i64, Vec<LedgerRow>)>,
+    /// The holder of the key that was looked up beforehand.
+    held: Option<Run>,
     /// The once that was read: written back as it is, it needs no write.
     pub(super) once: Option<(WorkspaceId, String, Label, OnceRow)>,
 }
 
 impl<'a> PgTx<'a> {
     pub(super) fn writing(client: &'a Object, now: Time) -> Self {
-        Self { client, now: Some(now), locks: true, writes: 0, tail: None, once: None }
+        Self { client, now: Some(now), locks: true, writes: 0, tail: None, held: None, once: None }
     }
 
     pub(super) fn reading(client: &'a Object, now: Option<Time>) -> Self {
-        Self { client, now, locks: false, writes: 0, tail: None, once: None }
+        Self { client, now, locks: false, writes: 0, tail: None, held: None, once: None }
+    }
+
+    /// To read beside a run that was found under its key, in one statement with others.
+    pub(super) fn beside(client: &'a Object, now: Time, row: &Row) -> Result<Self> {
+        let run = rows::run_of(row)?;
+        let tail = Some((run.num, rows::tail_beside(row, run.num)?));
+        Ok(Self { tail, held: Some(run), ..Self::reading(client, Some(now)) })
     }
 
     pub(super) fn is_untouched(&self) -> bool {
@@ -132,6 +141,11 @@ impl Tx for PgTx<'_> {
     }
 
     async fn holder(&mut self, workspace: WorkspaceId, scope: &Scope, key: &Key) -> Result<Option<Run>> {
+        let same =
+            |run: &mut Run| run.new.workspace == workspace && run.new.scope == *scope && run.new.key == *key;
+        if let Some(run) = self.held.take_if(same) {
+            return Ok(Some(run));
+        }
         self.look_up(&rows::BY_KEY, &[&workspace.0, &scope.as_str(), &key.as_str()]).await
     }
 
@@ -412,40 +426,11 @@ impl Tx for PgTx<'_> {
     }
 
     async fn add_receipts(&mut self, num: i64, kind: ReceiptKind, receipts: &Receipts) -> Result<()> {
-        // The lock keeps the run from being forgotten meanwhile, and is in nobody's way who only changes it.
-        let read = "SELECT r.num, x.count, x.first, x.last, x.recent FROM runs r \
-             LEFT JOIN receipts x ON x.run = r.num AND x.kind = $2 WHERE r.num = $1 FOR KEY SHARE OF r";
-        let Some(row) = self.row(read, &[&num, &kind.code()]).await? else { return Ok(()) };
-        let before = column::<Option<i64>>(&row, 1)?;
-        let sum = match before {
-            Some(_) => {
-                let mut sum = receipts_of(&row)?;
-                sum.merge(receipts.clone());
-                sum
-            }
-            None => receipts.clone(),
-        };
-        // Guarded by the count, which only grows: another process may have added to it since.
-        let upsert = "INSERT INTO receipts AS x (run, kind, count, first, last, recent) VALUES ($1, $2, $3, $4, $5, $6) \
-             ON CONFLICT (run, kind) DO UPDATE SET count = $3, first = $4, last = $5, recent = $6 WHERE x.count = $7";
-        let recent = serde_json::to_string(&sum.recent).expect("receipts are plain data");
-        let params: Params<'_> =
-            &[&num, &kind.code(), &(sum.count as i64), &sum.first.0, &sum.last.0, &recent, &before];
-        match self.write(upsert, params).await? {
-            1 => Ok(()),
-            _ => Err(race()),
-        }
+        self.write_receipts(num, kind, receipts).await
     }
 
     async fn receipts(&mut self, num: i64) -> Result<Vec<(ReceiptKind, Receipts)>> {
-        let read = "SELECT kind, count, first, last, recent FROM receipts WHERE run = $1 ORDER BY kind";
-        let of = |row: &Row| {
-            let code = column(row, 0)?;
-            let kind =
-                ReceiptKind::from_code(code).ok_or_else(|| corrupt(row, format!("{code} is no kind")))?;
-            Ok((kind, receipts_of(row)?))
-        };
-        self.rows(read, &[&num]).await?.iter().map(of).collect()
+        self.read_receipts(num).await
     }
 
     async fn lease(&mut self, node: NodeId) -> Result<Option<Time>> {
@@ -489,14 +474,4 @@ fn each<T>(taken: &[Taken], of: impl Fn(&Taken) -> T) -> Vec<T> {
 fn ledger_row(row: &Row) -> Result<LedgerRow> {
     let seq = column::<i64>(row, 1)? as u64;
     Ok(LedgerRow { num: column(row, 0)?, seq, at: Time(column(row, 2)?), text: column(row, 3)? })
-}
-
-/// Reads the columns after the first.
-fn receipts_of(row: &Row) -> Result<Receipts> {
-    Ok(Receipts {
-        count: column::<i64>(row, 1)? as u64,
-        first: Time(column(row, 2)?),
-        last: Time(column(row, 3)?),
-        recent: serde_json::from_str(column(row, 4)?).map_err(|e| corrupt(row, e))?,
-    })
 }

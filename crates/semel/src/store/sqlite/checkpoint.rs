@@ -4,8 +4,9 @@
 //! log grows meanwhile; so, when it is through, the writer does the small rest between two batches, after which SQLite
 //! begins the log anew. Without that rest the log would grow for as long as the load lasts.
 
+use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
@@ -19,11 +20,42 @@ use crate::error::{Error, Result};
 /// (measured: a third faster).
 pub(super) const LOG_PAGES: u32 = 2_048;
 
+thread_local! {
+    /// How long the log was at the last commit of this thread, which is a store's only writer. The hook that tells it is
+    /// a plain function in rusqlite 0.39, and has no other place to put it.
+    static LOG_LENGTH: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Lets the writer's connection tell how long the log is. To be called by the thread that writes.
+pub(super) fn watch(conn: &mut Connection) -> rusqlite::Result<()> {
+    let hooked = conn.wal_hook(Some(|_, pages: std::ffi::c_int| {
+        LOG_LENGTH.set(pages.unsigned_abs());
+        Ok(())
+    }));
+    Hooked::hooked(hooked)
+}
+
+/// What the hook is answered with: nothing in rusqlite 0.39, which a user's sqlx may ask for, a result from 0.41 on.
+trait Hooked {
+    fn hooked(self) -> rusqlite::Result<()>;
+}
+
+impl Hooked for () {
+    fn hooked(self) -> rusqlite::Result<()> {
+        Ok(())
+    }
+}
+
+impl Hooked for rusqlite::Result<()> {
+    fn hooked(self) -> rusqlite::Result<()> {
+        self
+    }
+}
+
 /// The writer's side of the checkpoints.
 pub(super) struct Checkpoints {
     wake: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
-    log_pages: Arc<AtomicU32>,
     running: Arc<AtomicBool>,
     bulk_done: Arc<AtomicBool>,
 }
@@ -45,16 +77,7 @@ impl Checkpoints {
         let started = std::thread::Builder::new().name("semel-checkpoint".to_owned()).spawn(work);
         let thread = started
             .map_err(|e| Error::Open { what: "the checkpoint's thread".to_owned(), source: e.into() })?;
-        Ok(Self { wake: Some(wake), thread: Some(thread), log_pages: Arc::default(), running, bulk_done })
-    }
-
-    /// Lets the writer's connection tell how long the log is.
-    pub(super) fn watch(&self, conn: &mut Connection) -> rusqlite::Result<()> {
-        let log_pages = self.log_pages.clone();
-        conn.wal_hook(Some(move |_: &mut rusqlite::hooks::Wal, pages: std::ffi::c_int| {
-            log_pages.store(pages.unsigned_abs(), Ordering::Relaxed);
-            Ok(())
-        }))
+        Ok(Self { wake: Some(wake), thread: Some(thread), running, bulk_done })
     }
 
     /// Waits until no checkpoint runs: two at a time there cannot be.
@@ -68,9 +91,7 @@ impl Checkpoints {
     pub(super) fn between_batches(&self, conn: &Connection) {
         if self.bulk_done.swap(false, Ordering::Acquire) {
             carry_over(conn);
-        } else if self.log_pages.load(Ordering::Relaxed) > LOG_PAGES
-            && !self.running.swap(true, Ordering::Acquire)
-        {
+        } else if LOG_LENGTH.get() > LOG_PAGES && !self.running.swap(true, Ordering::Acquire) {
             let wake = self.wake.as_ref().expect("taken only when dropped");
             wake.send(()).expect("the thread lives as long as this sender");
         }

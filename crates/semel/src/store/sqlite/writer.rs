@@ -6,7 +6,7 @@ use rusqlite::Connection;
 use uuid::Uuid;
 
 use super::SqliteOptions;
-use super::checkpoint::Checkpoints;
+use super::checkpoint::{self, Checkpoints};
 use super::job::{Answers, Jobs, Queue, Step, Work, queue};
 use super::open::File;
 use super::steps::{Entries, Steps};
@@ -237,7 +237,7 @@ impl Writer {
         // Closed first: SQLite forgets what it thinks it has written.
         self.tx = None;
         let mut conn = self.file.connect()?;
-        self.checkpoints.watch(&mut conn).map_err(failed)?;
+        checkpoint::watch(&mut conn).map_err(failed)?;
         self.tx = Some(SqliteTx::new(conn, self.clock.now())?);
         Ok(())
     }

@@ -29,6 +29,7 @@ promises![
     equal_keyless_retries_create_one_run_each,
     many_nodes_claim_each_run_once,
     two_nodes_recover_a_dead_one_without_sharing_a_run,
+    what_is_started_for_a_node_that_dies_is_given_to_others,
     cancel_and_complete_agree_about_the_end,
     deliveries_from_many_tasks_arrive_once_and_in_line,
     a_delivery_that_races_the_end_is_taken_or_refused,
@@ -193,6 +194,37 @@ async fn drivers(world: &World, count: usize) -> Vec<Driver> {
     let drivers = world.claim_all().await;
     assert_eq!(drivers.len(), count);
     drivers
+}
+
+/// A start that sees the node alive must not leave it a run after the sweep has given all of them away.
+async fn what_is_started_for_a_node_that_dies_is_given_to_others(world: World) {
+    for round in 0..20 {
+        let (node, mut tasks) = (world.node().await, JoinSet::new());
+        let (say, mut said) = tokio::sync::mpsc::unbounded_channel();
+        for task in 0..8 {
+            let start = |n| Start { claim: Some(node), ..world.request(&format!("{round}-{task}-{n}")) };
+            let (store, starts) = (world.store().clone(), [start(0), start(1), start(2), start(3)]);
+            let say = say.clone();
+            tasks.spawn(async move {
+                for start in starts {
+                    store.start(start).await.expect("nothing speaks against it");
+                    say.send(()).expect("the test listens");
+                }
+            });
+        }
+        // Somewhere in the middle of them.
+        for _ in 0..=round {
+            said.recv().await.expect("they go on");
+        }
+        world.crash().await;
+        tasks.join_all().await;
+        world.sweep(1000).await;
+        let free = world.claim_all().await;
+        assert_eq!(free.len(), 32, "round {round}");
+        for mut driver in free {
+            driver.complete("1").await;
+        }
+    }
 }
 
 async fn cancel_and_complete_agree_about_the_end(world: World) {

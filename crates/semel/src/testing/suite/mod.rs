@@ -35,6 +35,7 @@ mod repeat;
 mod start;
 mod sweep;
 mod value;
+mod wakes;
 mod world;
 
 use std::future::Future;
@@ -96,6 +97,7 @@ pub fn cases() -> Vec<Case> {
         lease::cases(),
         sweep::cases(),
         finish::cases(),
+        wakes::cases(),
         read::cases(),
         value::cases(),
         reopen::cases(),

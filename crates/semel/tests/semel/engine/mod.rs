@@ -1,6 +1,10 @@
 //! The engine: workflows that really run, on every store.
 
 mod basics;
+mod crash;
+mod crash_others;
+mod program;
+mod random;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +19,7 @@ use semel::{Engine, Limits};
 use tokio::runtime::Builder as Runtime;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    basics::trials()
+    [basics::trials(), crash::trials(), crash_others::trials(), random::trials()].into_iter().flatten().collect()
 }
 
 /// Long enough for the slowest machine, short enough to tell a hang.

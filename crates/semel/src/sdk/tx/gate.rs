@@ -1,0 +1,73 @@
+//! What one try's transaction has come to, shared by the body, which may commit, and the step, which has to know.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use crate::rules::json::Payload;
+use crate::sdk::fail::Fail;
+
+/// Where a try's transaction stands.
+#[derive(Debug, Default)]
+pub(super) enum Stage {
+    /// It may commit.
+    #[default]
+    Open,
+    /// It is about to commit: broken off now, nobody knows.
+    Committing,
+    /// It has committed this outcome.
+    Committed(Payload),
+    /// It was refused, or its answer is lost: the table knows more.
+    Lost(Fail),
+    /// The try is over; it may not commit any more.
+    Closed,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Gate {
+    stage: Mutex<Stage>,
+    lost: Notify,
+}
+
+impl Gate {
+    fn lock(&self) -> MutexGuard<'_, Stage> {
+        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins to commit; false if the try is over. A transaction that outlives its try (in a task of its own, say) would
+    /// otherwise commit when the step has failed already.
+    pub(super) fn enter(&self) -> bool {
+        let mut stage = self.lock();
+        let open = matches!(*stage, Stage::Open);
+        if open {
+            *stage = Stage::Committing;
+        }
+        open
+    }
+
+    /// It has not committed, for certain.
+    pub(super) fn reopen(&self) {
+        *self.lock() = Stage::Open;
+    }
+
+    pub(super) fn committed(&self, outcome: Payload) {
+        *self.lock() = Stage::Committed(outcome);
+    }
+
+    /// The body does not go on from here. Whoever waits for it is told.
+    pub(super) async fn lose<T>(&self, why: Fail) -> T {
+        *self.lock() = Stage::Lost(why);
+        self.lost.notify_one();
+        std::future::pending().await
+    }
+
+    /// Is over when the table has to be asked.
+    pub(super) async fn lost(&self) {
+        self.lost.notified().await;
+    }
+
+    /// The try is over: gives what it came to.
+    pub(super) fn close(&self) -> Stage {
+        std::mem::replace(&mut self.lock(), Stage::Closed)
+    }
+}

@@ -1,0 +1,292 @@
+//! Transactional steps: the user's rows and the step's outcome in one commit of the user's database, so that the step
+//! takes place exactly once.
+//!
+//! ```
+//! # #[cfg(feature = "sqlite")] mod example {
+//! use semel::tx::{self, SqliteDb};
+//! use semel::{Ctx, Result, fatal};
+//!
+//! async fn pay(ctx: Ctx, cents: i64) -> Result<i64> {
+//!     let db = ctx.state::<SqliteDb>();
+//!     ctx.tx("debit", &*db)
+//!         .run(async |mut tx| {
+//!             let left: Option<i64> = tx
+//!                 .call(move |conn| {
+//!                     let debit = "UPDATE account SET cents = cents - ?1 WHERE cents >= ?1 RETURNING cents";
+//!                     Ok(tx::rusqlite::OptionalExtension::optional(conn.query_row(debit, [cents], |row| row.get(0)))?)
+//!                 })
+//!                 .await?;
+//!             let left = left.ok_or_else(|| fatal("not enough money"))?;
+//!             tx.commit(left).await
+//!         })
+//!         .await
+//! }
+//!
+//! # pub async fn play() -> Result<()> {
+//! let db = SqliteDb::open(":memory:").await?;
+//! tx::install(&db).await?;
+//! # db.call(|conn| Ok(conn.execute_batch("CREATE TABLE account (cents INTEGER); INSERT INTO account VALUES (100)")?)).await?;
+//! let engine = semel::Engine::builder().store("memory:").state(db).workflow("pay", pay).open().await?;
+//! assert_eq!(engine.start(pay, 30).key("order-7").await?.result().await?, 70);
+//! # Ok(())
+//! # }
+//! # }
+//! # #[cfg(feature = "sqlite")] #[tokio::main] async fn main() { example::play().await.unwrap() }
+//! # #[cfg(not(feature = "sqlite"))] fn main() {}
+//! ```
+//!
+//! # The fence table
+//!
+//! The user's database has one more table, [`fenced_task_idempotency_lock`](TABLE), with a row per effect key. [`install`]
+//! makes it; so do [`POSTGRES`] and [`SQLITE`] in migrations of your own. It may have another name:
+//! [`TxStep::table`], [`install_as`]. [`Tx::commit`] writes key, fence and outcome into it as the transaction's last
+//! statement, under a guard: never over an outcome, and never by an earlier owner of the run over a later one. If the
+//! guard refuses, all is rolled back. So
+//!
+//! - after a crash between the two commits the outcome is found there and adopted; the body is not called again;
+//! - a zombie, an owner that has lost its run without noticing, cannot commit: the new owner has left its fence there;
+//! - a COMMIT whose answer is lost is not guessed about: the table is asked, on another connection, and whatever is still
+//!   under way there is waited out.
+//!
+//! A row may be deleted when its run is over and will not be restarted or forked, for instance 90 days after it was
+//! `settled`.
+//!
+//! # What a body should know
+//!
+//! It must not COMMIT or ROLLBACK by itself; savepoints are fine. It holds a transaction open, so it should not wait for
+//! other things meanwhile; in PostgreSQL `idle_in_transaction_session_timeout` bounds how long the locks of a machine that
+//! has vanished are held. Whatever else it does (a call, a file) is not part of the transaction.
+//!
+//! SQL of your own in an ordinary step can refuse a zombie too: see [`Dialect::fence`].
+
+mod gate;
+mod perform;
+#[cfg(feature = "postgres")]
+mod postgres;
+mod source;
+mod sql;
+#[cfg(feature = "sqlite")]
+mod sqlite;
+#[cfg(any(feature = "sqlx-postgres", feature = "sqlx-sqlite"))]
+mod sqlx_pool;
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+pub use self::source::TxSource;
+pub use self::sql::{Dialect, POSTGRES, SQLITE, TABLE};
+pub use crate::rules::fence::{Held, Mark};
+
+#[cfg(feature = "postgres")]
+pub use self::postgres::{PgOpen, PgTx};
+#[cfg(feature = "sqlite")]
+pub use self::sqlite::{SqliteDb, SqliteOpen, SqliteTx};
+
+// The versions that these pools are of.
+#[cfg(feature = "sqlite")]
+pub use ::rusqlite;
+#[cfg(any(feature = "sqlx-postgres", feature = "sqlx-sqlite"))]
+pub use ::sqlx;
+#[cfg(feature = "postgres")]
+pub use {::deadpool_postgres, ::tokio_postgres};
+
+use self::gate::Gate;
+use super::attempt::Attempt;
+use super::ctx::{Ctx, Doing};
+use super::fail::{Fail, Result, fatal};
+use super::step::Step;
+use crate::rules::entry::Class;
+use crate::rules::json::Payload;
+use crate::rules::retry::Retry;
+
+/// Makes the fence table, if it is not there.
+pub async fn install<S: TxSource>(source: &S) -> Result<()> {
+    install_as(source, TABLE).await
+}
+
+/// Makes the fence table under another name, perhaps with a schema; name it in every [`TxStep::table`] too.
+pub async fn install_as<S: TxSource>(source: &S, table: &str) -> Result<()> {
+    let create = S::DIALECT.create(table)?;
+    match source.script(&create).await {
+        Ok(()) => Ok(()),
+        // Two that make a table at once get into each other's way in PostgreSQL; a moment later it is there.
+        Err(_) => source.script(&create).await,
+    }
+}
+
+impl Ctx {
+    /// A step whose effect is a transaction in a database of yours: its rows and its outcome are committed together, so it
+    /// takes place exactly once. See [`tx`](crate::tx).
+    pub fn tx<'a, S: TxSource>(&self, name: impl Into<String>, source: &'a S) -> TxStep<'a, S> {
+        let mut step = self.step(name);
+        step.class = Class::Tx;
+        TxStep { step, source, table: TABLE.to_owned() }
+    }
+}
+
+/// A transactional step that has not begun.
+#[must_use = "a step begins with `.run(..)`, and is over when that is awaited"]
+pub struct TxStep<'a, S> {
+    step: Step,
+    source: &'a S,
+    table: String,
+}
+
+impl<S> fmt::Debug for TxStep<'_, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.step.fmt(f)
+    }
+}
+
+impl<'a, S: TxSource> TxStep<'a, S> {
+    fn with(self, change: impl FnOnce(Step) -> Step) -> Self {
+        Self { step: change(self.step), ..self }
+    }
+
+    /// Tells this step from others of the same name: its path is `name[key]`.
+    pub fn key(self, key: impl fmt::Display) -> Self {
+        self.with(|step| step.key(key))
+    }
+
+    /// Counts the visits of this step: the second one is `name#2`.
+    pub fn indexed(self) -> Self {
+        self.with(Step::indexed)
+    }
+
+    /// How it is tried again. Three times, if nothing is said.
+    pub fn retry(self, retry: Retry) -> Self {
+        self.with(|step| step.retry(retry))
+    }
+
+    /// How long one try may take. If it is about to commit then, the table is asked what became of it.
+    pub fn timeout(self, timeout: Duration) -> Self {
+        self.with(|step| step.timeout(timeout))
+    }
+
+    /// The name of the fence table, if it is not [`TABLE`].
+    pub fn table(mut self, table: impl Into<String>) -> Self {
+        self.table = table.into();
+        self
+    }
+
+    /// Runs it: the body is called for each try, with a transaction that is open, until one has committed. A body that
+    /// fails, panics or takes too long is rolled back, and tried again as the step says.
+    ///
+    /// What it gives back is what [`Tx::commit`] gave to it. A body that forgets to commit does not compile:
+    ///
+    /// ```compile_fail
+    /// # use semel::{Ctx, Result, tx::SqliteDb};
+    /// # async fn forgetful(ctx: Ctx, db: SqliteDb) -> Result<i64> {
+    /// ctx.tx("debit", &db).run(async |mut tx| { tx.call(|_| Ok(())).await?; Ok(7) }).await
+    /// # }
+    /// ```
+    pub fn run<T, B, Fut>(self, body: B) -> Doing<'a, T>
+    where
+        T: Serialize + DeserializeOwned + Send + 'a,
+        B: FnMut(Tx<S>) -> Fut + Send + 'a,
+        Fut: Future<Output = Result<Committed<T>>> + Send + 'a,
+    {
+        Doing::new(perform::perform(self, body))
+    }
+}
+
+/// A transaction that is open. It derefs to what statements are executed with: a `tokio_postgres::Client`, a
+/// [`SqliteOpen`], a connection of sqlx. Dropped, it is rolled back.
+pub struct Tx<S: TxSource> {
+    open: S::Open,
+    attempt: Attempt,
+    mark: Mark,
+    put: String,
+    gate: Arc<Gate>,
+}
+
+impl<S: TxSource> fmt::Debug for Tx<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Tx").field(&self.mark).finish()
+    }
+}
+
+impl<S: TxSource> Deref for Tx<S> {
+    type Target = S::Conn;
+
+    fn deref(&self) -> &S::Conn {
+        S::conn(&self.open)
+    }
+}
+
+impl<S: TxSource> DerefMut for Tx<S> {
+    fn deref_mut(&mut self) -> &mut S::Conn {
+        S::conn_mut(&mut self.open)
+    }
+}
+
+impl<S: TxSource> Tx<S> {
+    /// The try: its effect key, its fence, its number.
+    pub fn attempt(&self) -> &Attempt {
+        &self.attempt
+    }
+
+    /// Commits: the body's rows and this value, which is the step's outcome from here on.
+    ///
+    /// An error is one of the database before it came to that; all is rolled back. If the run belongs to somebody else by
+    /// now, or if the database's answer is lost, the body does not go on from here: the step finds out what is true.
+    pub async fn commit<T: Serialize + Send>(self, value: T) -> Result<Committed<T>> {
+        let outcome = Payload::of(&value).map_err(fatal)?;
+        let Self { mut open, mark, put, gate, .. } = self;
+        if !gate.enter() {
+            return Err(fatal("the try that this transaction belongs to is over; it is rolled back"));
+        }
+        match S::put(&mut open, &put, &mark, Some(outcome.text())).await {
+            Ok(0) => {
+                // Dropped it would be rolled back as well; this way the connection is kept.
+                drop(S::rollback(open).await);
+                return gate
+                    .lose(Fail::retryable("its commit was refused: another one has come before it"))
+                    .await;
+            }
+            Ok(_) => {}
+            Err(fail) => {
+                drop(open);
+                gate.reopen();
+                return Err(fail);
+            }
+        }
+        if let Err(unknown) = S::commit(open).await {
+            return gate.lose(unknown).await;
+        }
+        gate.committed(outcome);
+        Ok(Committed { value, gate })
+    }
+}
+
+/// The proof that a transaction has committed, with its outcome.
+#[must_use = "the body gives it back"]
+pub struct Committed<T> {
+    value: T,
+    gate: Arc<Gate>,
+}
+
+impl<T> Committed<T> {
+    fn is_of(&self, gate: &Arc<Gate>) -> bool {
+        Arc::ptr_eq(&self.gate, gate)
+    }
+}
+
+impl<T> Deref for Committed<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Committed<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Committed").field(&self.value).finish()
+    }
+}

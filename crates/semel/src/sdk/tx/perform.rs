@@ -1,0 +1,241 @@
+//! The protocol of a transactional step, written once for all databases:
+//!
+//! 1. Begin the user's transaction and read the row of the effect key. An outcome there is adopted, the body is not
+//!    called. A later fence of the same run says that this is a zombie: it stops for good.
+//! 2. Before that, if the run was claimed before: leave our fence there, in a small transaction of its own. An earlier
+//!    owner that is still in its body can no longer commit, whatever becomes of our own try.
+//! 3. The body. Its [`commit`](super::Tx::commit) writes key, fence and outcome last, guarded, and commits.
+//! 4. If that was refused, broken off, or its answer lost: ask. A fence one attempt further is written first, which waits
+//!    for a transaction that is still under way and shuts out one that is not decided; then the row tells.
+//!
+//! Nothing is recorded in the ledger before the body. Its beginning is recorded with its end.
+
+use std::future::pending;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::gate::{Gate, Stage};
+use super::{Committed, Tx, TxSource, TxStep};
+use crate::rules::entry::{Class, Entry};
+use crate::rules::fence::{Mark, Verdict, decide};
+use crate::rules::json::Payload;
+use crate::rules::path::Visit;
+use crate::rules::step::{AfterCrash, after_crash};
+use crate::sdk::attempt::Attempt;
+use crate::sdk::ctx::read;
+use crate::sdk::fail::{Fail, Result, fatal};
+use crate::sdk::step::{At, Step, contained, doubt, finish, look};
+use crate::store::{Find, FindBy};
+
+/// Between two questions to a database that cannot be reached.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// How far a try has come by itself.
+enum Tried {
+    /// The outcome was there.
+    Adopted(Payload),
+    /// A later fence was there.
+    Superseded(i64),
+    /// The body has come to its end, with the proof that this try has committed or without it.
+    Ran,
+}
+
+/// One step's way to its database.
+struct Way<'a, S> {
+    step: &'a Step,
+    visit: &'a Visit,
+    source: &'a S,
+    find: String,
+    put: String,
+}
+
+pub(super) async fn perform<T, S, B, Fut>(tx: TxStep<'_, S>, mut body: B) -> Result<T>
+where
+    T: Serialize + DeserializeOwned + Send,
+    S: TxSource,
+    B: FnMut(Tx<S>) -> Fut + Send,
+    Fut: Future<Output = Result<Committed<T>>> + Send,
+{
+    let TxStep { step, source, table } = &tx;
+    let (find, put) = (S::DIALECT.find(table)?, S::DIALECT.put(table)?);
+    let visit = &step.visit()?;
+    let way = Way { step, visit, source: *source, find, put };
+    loop {
+        let (number, hidden) = match look(&step.ctx, visit) {
+            At::Settled(settled) => return settled.and_then(|value| read(visit, &value)),
+            At::Stuck => pending().await,
+            At::Next(number, at) => {
+                if let Some(at) = at {
+                    let due = |_: &mut _, now| (now >= at).then_some(());
+                    step.ctx.cell.wait(visit, step.ctx.shielded, (None, Some(at)), due).await?;
+                }
+                (number, None)
+            }
+            At::Hidden(number, class) => (number + 1, Some(class)),
+        };
+        let _active = step.ctx.cell.begin(visit, step.ctx.shielded || hidden.is_some()).await?;
+        if hidden.is_some_and(|class| class != Class::Tx && after_crash(class) != AfterCrash::RunAgain) {
+            // It began as a step of another class, whose effect is not in this table.
+            doubt(step, visit, "its end was hidden by a crash, before the code made it a transactional step");
+            continue;
+        }
+        let outcome = way.run(number, &mut body).await;
+        let started = Entry::StepStarted { step: visit.clone(), attempt: number, class: Class::Tx };
+        finish(step, visit, number, Some(started), outcome);
+    }
+}
+
+impl<S: TxSource> Way<'_, S> {
+    /// Makes one try, and finds out what it came to.
+    async fn run<T, B, Fut>(&self, number: u32, body: &mut B) -> Result<Payload>
+    where
+        B: FnMut(Tx<S>) -> Fut + Send,
+        Fut: Future<Output = Result<Committed<T>>> + Send,
+    {
+        let attempt = Attempt::new(self.step.ctx.cell.clone(), self.visit.clone(), number);
+        let mark = self.mark(&attempt);
+        let gate = Arc::new(Gate::default());
+        let trying = self.try_once(&mark, attempt, &gate, body);
+        let tried = contained(&self.step.ctx, self.step.timeout, trying).await;
+        match (gate.close(), tried) {
+            (Stage::Committed(outcome), tried) => {
+                if let Err(fail) = tried {
+                    tracing::warn!(step = %self.visit, %fail, "a transaction has committed, and then its body failed");
+                }
+                Ok(outcome)
+            }
+            (Stage::Lost(why), _) => self.ask(mark, why).await,
+            (Stage::Committing, tried) => {
+                let why = tried.err().unwrap_or_else(|| Fail::retryable("its commit was left alone"));
+                self.ask(mark, why).await
+            }
+            (Stage::Open | Stage::Closed, Err(fail)) => Err(fail),
+            (Stage::Open | Stage::Closed, Ok(Tried::Adopted(outcome))) => Ok(outcome),
+            (Stage::Open | Stage::Closed, Ok(Tried::Superseded(fence))) => Err(self.superseded(fence).await),
+            (Stage::Open | Stage::Closed, Ok(Tried::Ran)) => Err(forgotten()),
+        }
+    }
+
+    fn mark(&self, attempt: &Attempt) -> Mark {
+        Mark {
+            key: attempt.key().to_owned(),
+            run: attempt.run_id().to_string(),
+            step: attempt.path(),
+            fence: attempt.fence() as i64,
+            attempt: attempt.number().into(),
+        }
+    }
+
+    async fn try_once<T, B, Fut>(
+        &self,
+        mark: &Mark,
+        attempt: Attempt,
+        gate: &Arc<Gate>,
+        body: &mut B,
+    ) -> Result<Tried>
+    where
+        B: FnMut(Tx<S>) -> Fut + Send,
+        Fut: Future<Output = Result<Committed<T>>> + Send,
+    {
+        if self.step.ctx.cell.lock().ledger.claims() > 1 {
+            self.raise(mark).await?;
+        }
+        let mut open = self.source.begin().await?;
+        let held = S::find(&mut open, &self.find, &mark.key).await?;
+        let fence = held.as_ref().map_or(0, |held| held.fence);
+        match decide(mark, held) {
+            Verdict::Run => {}
+            Verdict::Adopt(outcome) => {
+                S::rollback(open).await?;
+                return adopted(&outcome).map(Tried::Adopted);
+            }
+            Verdict::Superseded => {
+                S::rollback(open).await?;
+                return Ok(Tried::Superseded(fence));
+            }
+        }
+        let (mark, put, shared) = (mark.clone(), self.put.clone(), gate.clone());
+        let body = pin!(body(Tx { open, attempt, mark, put, gate: shared }));
+        tokio::select! {
+            biased;
+            () = gate.lost() => Ok(Tried::Ran),
+            ended = body => match ended? {
+                committed if committed.is_of(gate) => Ok(Tried::Ran),
+                _ => Err(forgotten()),
+            },
+        }
+    }
+
+    /// Leaves a fence, so that no earlier try can commit any more.
+    async fn raise(&self, mark: &Mark) -> Result<()> {
+        let mut open = self.source.begin().await?;
+        S::put(&mut open, &self.put, mark, None).await?;
+        S::commit(open).await
+    }
+
+    /// Asks what became of a try, until there is an answer: `why` is how it failed if it did not take place.
+    async fn ask(&self, mark: Mark, why: Fail) -> Result<Payload> {
+        let clock = &self.step.ctx.cell.core.clock;
+        // Between this try and the next: shuts out the former, and not the latter.
+        let next = Mark { attempt: mark.attempt + 1, ..mark };
+        loop {
+            match self.ask_once(&next).await {
+                Ok(Tried::Adopted(outcome)) => return Ok(outcome),
+                Ok(Tried::Superseded(fence)) => return Err(self.superseded(fence).await),
+                Ok(Tried::Ran) => return Err(why),
+                Err(fail) => {
+                    tracing::warn!(step = %self.visit, %fail, "it is unknown whether a transaction has committed; asking again");
+                    clock.until(clock.now().after(PAUSE)).await;
+                }
+            }
+        }
+    }
+
+    async fn ask_once(&self, mark: &Mark) -> Result<Tried> {
+        self.raise(mark).await?;
+        let mut open = self.source.begin().await?;
+        let held = S::find(&mut open, &self.find, &mark.key).await?;
+        S::rollback(open).await?;
+        let fence = held.as_ref().map_or(0, |held| held.fence);
+        Ok(match decide(mark, held) {
+            Verdict::Run => Tried::Ran,
+            Verdict::Adopt(outcome) => Tried::Adopted(adopted(&outcome)?),
+            Verdict::Superseded => Tried::Superseded(fence),
+        })
+    }
+
+    /// A later claim of this run has left its fence: this one is a zombie's try and does not go on. Unless there is no
+    /// such claim: then the store is older than the user's database, and waiting would be for ever.
+    async fn superseded(&self, fence: i64) -> Fail {
+        let core = &self.step.ctx.cell.core;
+        let find = || Find { workspace: core.workspace, by: FindBy::Id(self.step.ctx.cell.id) };
+        loop {
+            match core.store.find(find()).await {
+                Ok(Some((run, _))) if (run.state.version as i64) < fence => {
+                    return fatal(format_args!(
+                        "the fence table knows claim {fence} of this run, which its ledger does not have: was the store \
+                         restored from a backup?"
+                    ));
+                }
+                Ok(_) => pending().await,
+                Err(error) => {
+                    tracing::warn!(step = %self.visit, %error, "it is unknown who drives a run; asking again");
+                    core.clock.until(core.clock.now().after(PAUSE)).await;
+                }
+            }
+        }
+    }
+}
+
+fn adopted(outcome: &str) -> Result<Payload> {
+    Payload::parse(outcome)
+        .map_err(|error| fatal(format_args!("the outcome in the fence table is not one: {error}")))
+}
+
+fn forgotten() -> Fail {
+    fatal("the body has ended without `tx.commit(..)`, and was rolled back")
+}

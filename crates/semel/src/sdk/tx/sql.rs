@@ -1,0 +1,136 @@
+//! The statements of the fence table, written once for all databases.
+
+use crate::sdk::fail::{Result, fatal};
+
+/// The fence table's name, if none is given.
+pub const TABLE: &str = "fenced_task_idempotency_lock";
+
+/// The fence table in PostgreSQL, for those who make their tables themselves. [`install`](super::install) does the same.
+///
+/// ```sql
+#[doc = include_str!("postgres.sql")]
+/// ```
+pub const POSTGRES: &str = include_str!("postgres.sql");
+
+/// The fence table in SQLite, for those who make their tables themselves. [`install`](super::install) does the same.
+///
+/// ```sql
+#[doc = include_str!("sqlite.sql")]
+/// ```
+pub const SQLITE: &str = include_str!("sqlite.sql");
+
+/// What differs between databases in the statements of the fence table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    /// PostgreSQL.
+    Postgres,
+    /// SQLite.
+    Sqlite,
+}
+
+impl Dialect {
+    /// The statement that makes the fence table.
+    pub fn create(self, table: &str) -> Result<String> {
+        let script = match self {
+            Self::Postgres => POSTGRES,
+            Self::Sqlite => SQLITE,
+        };
+        Ok(script.replace(TABLE, checked(table)?))
+    }
+
+    /// The fence for SQL of your own, in a step that is not transactional: a statement to begin a transaction with. Its
+    /// parameters are the effect key, the run's id and the fence ([`Attempt::key`], [`Attempt::run_id`],
+    /// [`Attempt::fence`]). If it touches no row, a later owner of the run has been here: roll back.
+    ///
+    /// ```
+    /// use semel::tx::{Dialect, TABLE};
+    ///
+    /// # fn main() -> semel::Result<()> {
+    /// let fence = Dialect::Postgres.fence(TABLE)?;
+    /// // BEGIN
+    /// // client.execute(&fence, &[&attempt.key(), &attempt.run_id().to_string(), &(attempt.fence() as i64)])
+    /// // 0 rows: ROLLBACK, else your statements, COMMIT
+    /// # assert!(fence.starts_with("INSERT INTO fenced_task_idempotency_lock"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// [`Attempt::key`]: crate::Attempt::key
+    /// [`Attempt::run_id`]: crate::Attempt::run_id
+    /// [`Attempt::fence`]: crate::Attempt::fence
+    pub fn fence(self, table: &str) -> Result<String> {
+        let [key, run, fence] = [1, 2, 3].map(|n| self.place(n));
+        Ok(upsert(checked(table)?, &format!("{key}, {run}, '', {fence}, 0, NULL, NULL")))
+    }
+
+    /// Reads what stands under an effect key: run, fence, attempt, outcome.
+    pub(super) fn find(self, table: &str) -> Result<String> {
+        let (table, key) = (checked(table)?, self.place(1));
+        Ok(format!("SELECT run_id, fence, attempt, outcome FROM {table} WHERE effect_key = {key}"))
+    }
+
+    /// Puts a mark under its effect key, with an outcome or without, unless somebody has been there who counts more.
+    /// Parameters: key, run, step, fence, attempt, outcome.
+    pub(super) fn put(self, table: &str) -> Result<String> {
+        let [key, run, step, fence, attempt, outcome] = [1, 2, 3, 4, 5, 6].map(|n| self.place(n));
+        // The cast tells PostgreSQL what a parameter is that is only compared with null.
+        let outcome = format!("CAST({outcome} AS text)");
+        let settled = format!("CASE WHEN {outcome} IS NULL THEN NULL ELSE CURRENT_TIMESTAMP END");
+        Ok(upsert(
+            checked(table)?,
+            &format!("{key}, {run}, {step}, {fence}, {attempt}, {outcome}, {settled}"),
+        ))
+    }
+
+    fn place(self, n: u8) -> String {
+        match self {
+            Self::Postgres => format!("${n}"),
+            Self::Sqlite => format!("?{n}"),
+        }
+    }
+}
+
+/// The guard of every write, the same rule as [`decide`](crate::rules::fence::decide): an outcome is never changed, and
+/// no earlier try of a run writes over a later one. The database looks at the row as it is at that moment: whoever is
+/// about to commit the same row is waited for.
+fn upsert(table: &str, values: &str) -> String {
+    format!(
+        "INSERT INTO {table} AS held (effect_key, run_id, step, fence, attempt, outcome, settled) VALUES ({values}) \
+         ON CONFLICT (effect_key) DO UPDATE SET run_id = excluded.run_id, step = excluded.step, \
+         fence = excluded.fence, attempt = excluded.attempt, outcome = excluded.outcome, settled = excluded.settled \
+         WHERE held.outcome IS NULL AND (held.run_id <> excluded.run_id \
+         OR held.fence < excluded.fence \
+         OR (held.fence = excluded.fence AND held.attempt <= excluded.attempt))"
+    )
+}
+
+/// A table's name, perhaps with its schema: it is put into statements as it is.
+fn checked(table: &str) -> Result<&str> {
+    let plain = |part: &str| {
+        !part.is_empty()
+            && !part.starts_with(|c: char| c.is_ascii_digit())
+            && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    };
+    if table.split('.').count() <= 2 && table.split('.').all(plain) {
+        return Ok(table);
+    }
+    Err(fatal(format_args!(
+        "{table:?} is no name for a fence table: give letters, digits and _, perhaps with a schema and a dot"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_may_have_a_schema_and_nothing_else() {
+        for good in ["fenced_task_idempotency_lock", "billing.Locks2", "_x"] {
+            assert_eq!(checked(good).unwrap(), good);
+        }
+        for bad in ["", "a b", "a;drop", "a.b.c", ".a", "a.", "1a", "a\"b", "ä"] {
+            assert!(checked(bad).is_err(), "{bad}");
+        }
+        assert!(Dialect::Sqlite.create("mine").unwrap().starts_with("CREATE TABLE IF NOT EXISTS mine ("));
+    }
+}

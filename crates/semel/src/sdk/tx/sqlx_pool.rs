@@ -1,0 +1,89 @@
+//! PostgreSQL and SQLite, through pools of sqlx.
+//!
+//! ```
+//! # #[cfg(feature = "sqlx-postgres")] mod example {
+//! use semel::tx::sqlx;
+//! use semel::{Ctx, Result};
+//!
+//! async fn pay(ctx: Ctx, cents: i64) -> Result<i64> {
+//!     let pool = ctx.state::<sqlx::PgPool>();
+//!     ctx.tx("debit", &*pool)
+//!         .run(async |mut tx| {
+//!             let debit = "UPDATE account SET cents = cents - $1 RETURNING cents";
+//!             let left: i64 = sqlx::query_scalar(debit).bind(cents).fetch_one(&mut *tx).await?;
+//!             tx.commit(left).await
+//!         })
+//!         .await
+//! }
+//! # }
+//! ```
+
+use sqlx::{AssertSqlSafe, Pool, Row as _, Transaction};
+
+use super::{Dialect, Held, Mark, TxSource};
+use crate::sdk::fail::Result;
+
+// Once for each database: the bounds that would make it generic are longer than the code.
+macro_rules! source {
+    ($database:ty, $connection:ty, $dialect:expr, $begin:literal) => {
+        impl TxSource for Pool<$database> {
+            type Open = Transaction<'static, $database>;
+            type Conn = $connection;
+            const DIALECT: Dialect = $dialect;
+
+            async fn begin(&self) -> Result<Self::Open> {
+                Ok(self.begin_with($begin).await?)
+            }
+
+            async fn script(&self, sql: &str) -> Result<()> {
+                sqlx::raw_sql(AssertSqlSafe(sql)).execute(self).await?;
+                Ok(())
+            }
+
+            async fn find(open: &mut Self::Open, sql: &str, key: &str) -> Result<Option<Held>> {
+                let row = sqlx::query(AssertSqlSafe(sql)).bind(key).fetch_optional(&mut **open).await?;
+                let Some(row) = row else { return Ok(None) };
+                Ok(Some(Held {
+                    run: row.try_get(0)?,
+                    fence: row.try_get(1)?,
+                    attempt: row.try_get(2)?,
+                    outcome: row.try_get(3)?,
+                }))
+            }
+
+            async fn put(
+                open: &mut Self::Open,
+                sql: &str,
+                mark: &Mark,
+                outcome: Option<&str>,
+            ) -> Result<u64> {
+                let Mark { key, run, step, fence, attempt } = mark;
+                let put = sqlx::query(AssertSqlSafe(sql)).bind(key).bind(run).bind(step);
+                let put = put.bind(fence).bind(attempt).bind(outcome);
+                Ok(put.execute(&mut **open).await?.rows_affected())
+            }
+
+            async fn commit(open: Self::Open) -> Result<()> {
+                Ok(open.commit().await?)
+            }
+
+            async fn rollback(open: Self::Open) -> Result<()> {
+                Ok(open.rollback().await?)
+            }
+
+            fn conn(open: &Self::Open) -> &$connection {
+                open
+            }
+
+            fn conn_mut(open: &mut Self::Open) -> &mut $connection {
+                open
+            }
+        }
+    };
+}
+
+#[cfg(feature = "sqlx-postgres")]
+source!(sqlx::Postgres, sqlx::PgConnection, Dialect::Postgres, "BEGIN");
+// Immediate: a transaction that reads first and writes later would be refused as soon as another one has written.
+#[cfg(feature = "sqlx-sqlite")]
+source!(sqlx::Sqlite, sqlx::SqliteConnection, Dialect::Sqlite, "BEGIN IMMEDIATE");

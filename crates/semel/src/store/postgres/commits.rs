@@ -1,0 +1,208 @@
+//! Plain commits in batches.
+
+use std::sync::Arc;
+
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, Error as PgError, Row};
+
+use super::batch::{Batch, Done, Kind, Writer};
+use super::queue::Queue;
+use super::server::Server;
+use crate::error::Result;
+use crate::rules::commit::{Commit, Content, Saved};
+
+/// Which commits of a batch are in the ledger, as they are: of a batch that took place, but did not say so.
+const FOUND: &str = "SELECT array_agg(c.num) FROM unnest($1::bigint[], $2::bigint[], $3::text[]) \
+     AS c (num, expected, entries) JOIN ledger l ON l.run = c.num AND l.seq = c.expected AND l.entries = c.entries";
+
+/// Plain commits.
+pub(super) struct Commits;
+
+impl Kind for Commits {
+    type Call = Commit;
+    type Batch<'a> = CommitBatch<'a>;
+    const MOST: usize = 4096;
+    const SQL: &'static str = include_str!("commit.sql");
+    const SETTINGS: &'static str = "";
+}
+
+/// The way into the batches.
+pub(super) struct CommitQueue(Queue<Writer<Commits>>);
+
+impl CommitQueue {
+    pub(super) fn start(server: &Arc<Server>) -> Self {
+        Self(Queue::start(Writer::several(server)))
+    }
+
+    pub(super) async fn commit(&self, server: &Server, commit: Commit) -> Result<Saved> {
+        match self.0.ask(commit).await? {
+            Done::Saved(commit, _) => {
+                Ok(Saved { version: commit.expected + commit.count(), settled: Vec::new() })
+            }
+            Done::Left(commit) => server.execute(&commit).await,
+        }
+    }
+
+    pub(super) async fn stop(&self) {
+        self.0.stop().await;
+    }
+}
+
+/// Commits column by column, as they are sent.
+#[derive(Default)]
+struct Columns<'a> {
+    nums: Vec<i64>,
+    expected: Vec<i64>,
+    versions: Vec<i64>,
+    entries: Vec<&'a str>,
+}
+
+/// What else there is to say of a commit with which the run does not just go on.
+#[derive(Default)]
+struct Moves {
+    statuses: Vec<i16>,
+    dues: Vec<Option<i64>>,
+    seen: Vec<i64>,
+    not_before: Vec<Option<i64>>,
+}
+
+/// The commits of one statement.
+#[derive(Default)]
+pub(super) struct CommitBatch<'a> {
+    /// The runs' numbers, and where among the calls their commits stand.
+    order: Vec<(i64, usize)>,
+    calls: usize,
+    steps: Columns<'a>,
+    others: Columns<'a>,
+    moves: Moves,
+}
+
+impl<'a> Batch<'a> for CommitBatch<'a> {
+    type Call = Commit;
+
+    /// In order of the runs' numbers, so that two batches lock in the same order; of two commits of one run only the
+    /// first, because an UPDATE would take either.
+    fn of(commits: &[&'a Commit]) -> Self {
+        let mut order: Vec<_> = commits.iter().enumerate().map(|(i, commit)| (commit.num, i)).collect();
+        order.sort_unstable();
+        order.dedup_by_key(|(num, _)| *num);
+        let mut batch = Self::default();
+        for (_, i) in &order {
+            batch.add(commits[*i]);
+        }
+        Self { order, calls: commits.len(), ..batch }
+    }
+
+    fn params(&self) -> Vec<&(dyn ToSql + Sync)> {
+        let Self { steps, others, moves, .. } = self;
+        vec![
+            &steps.nums,
+            &steps.expected,
+            &steps.versions,
+            &steps.entries,
+            &others.nums,
+            &others.expected,
+            &others.versions,
+            &others.entries,
+            &moves.statuses,
+            &moves.dues,
+            &moves.seen,
+            &moves.not_before,
+        ]
+    }
+
+    fn done(&self, answer: &Row) -> Result<Vec<Option<i64>>, PgError> {
+        Ok(self.saved(answer.try_get::<_, Option<_>>(0)?.unwrap_or_default()))
+    }
+
+    /// Those that have its entries. The same entries at the same place by somebody else would be just as good, and say
+    /// the same.
+    async fn found(&self, client: &Client) -> Result<Vec<Option<i64>>, PgError> {
+        let (steps, others) = tokio::try_join!(find(client, &self.steps), find(client, &self.others))?;
+        Ok(self.saved([steps, others].concat()))
+    }
+}
+
+impl<'a> CommitBatch<'a> {
+    fn add(&mut self, commit: &'a Commit) {
+        let columns = if commit.is_progress() { &mut self.steps } else { &mut self.others };
+        let Content::Ready(text) = &commit.content else { unreachable!("only plain commits are queued") };
+        columns.nums.push(commit.num);
+        columns.expected.push(commit.expected as i64);
+        columns.versions.push((commit.expected + commit.count) as i64);
+        columns.entries.push(text);
+        if !commit.is_progress() {
+            self.moves.statuses.push(commit.status.code());
+            self.moves.dues.push(commit.due.map(|due| due.0));
+            self.moves.seen.push(commit.seen as i64);
+            self.moves.not_before.push(commit.not_before.map(|until| until.0));
+        }
+    }
+
+    /// Which of the calls are saved, by the numbers of the runs that are.
+    fn saved(&self, mut nums: Vec<i64>) -> Vec<Option<i64>> {
+        let mut saved = vec![None; self.calls];
+        nums.sort_unstable();
+        for (num, call) in &self.order {
+            let there = nums.len() == self.order.len() || nums.binary_search(num).is_ok();
+            saved[*call] = there.then_some(*num);
+        }
+        saved
+    }
+}
+
+async fn find(client: &Client, commits: &Columns<'_>) -> Result<Vec<i64>, PgError> {
+    let row = client.query_one(FOUND, &[&commits.nums, &commits.expected, &commits.entries]).await?;
+    row.try_get::<_, Option<_>>(0).map(Option::unwrap_or_default)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Time;
+    use crate::id::RunId;
+    use crate::rules::status::Status;
+
+    fn commit(num: i64, expected: u64, status: Status) -> Commit {
+        Commit {
+            num,
+            run: RunId(uuid::Uuid::from_u128(num as u128)),
+            expected,
+            count: 2,
+            content: Content::Ready(format!("[{num}]")),
+            status,
+            due: Some(Time(7)),
+            seen: 3,
+            not_before: None,
+            consumed: Vec::new(),
+            closed: Vec::new(),
+            has_parent: false,
+            outcome: None,
+        }
+    }
+
+    #[test]
+    fn a_batch_is_in_order_and_takes_the_first_commit_of_a_run() {
+        let commits = [
+            commit(9, 4, Status::Running),
+            commit(2, 1, Status::Waiting),
+            commit(5, 1, Status::Running),
+            commit(9, 6, Status::Running),
+        ];
+        let batch = CommitBatch::of(&commits.each_ref());
+        assert_eq!(batch.order, [(2, 1), (5, 2), (9, 0)]);
+        assert_eq!((&batch.steps.nums, &batch.steps.versions), (&vec![5, 9], &vec![3, 6]));
+        assert_eq!((&batch.others.nums, &batch.moves.dues), (&vec![2], &vec![Some(7)]));
+        assert_eq!(batch.steps.entries, ["[5]", "[9]"]);
+    }
+
+    #[test]
+    fn what_is_not_in_the_answer_is_not_saved() {
+        let running = |num, expected| commit(num, expected, Status::Running);
+        let commits = [running(9, 4), running(2, 1), running(9, 6)];
+        let batch = CommitBatch::of(&commits.each_ref());
+        assert_eq!(batch.saved(vec![9, 2]), [Some(9), Some(2), None], "the second of 9 was not sent");
+        assert_eq!(batch.saved(vec![9]), [Some(9), None, None]);
+        assert_eq!(batch.saved(Vec::new()), [None, None, None]);
+    }
+}

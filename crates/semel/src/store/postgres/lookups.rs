@@ -1,0 +1,132 @@
+//! Look-ups of many keys in one statement: the first look of every start, which is all that a duplicate needs.
+
+use std::sync::Arc;
+
+use deadpool_postgres::Object;
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+use uuid::Uuid;
+
+use super::queue::{Failure, Job, Worker, failed};
+use super::rows::{self, LOOK_UP_KEYS, column, runs_again, unavailable};
+use super::server::Server;
+use super::tx::PgTx;
+use crate::clock::Time;
+use crate::error::{Error, Result};
+use crate::id::WorkspaceId;
+use crate::rules::key::{Key, Scope};
+use crate::store::tx::Verb;
+use crate::store::verbs::StartRun;
+
+/// Batches under way at once.
+const LOOKERS: usize = 2;
+/// How often a batch is sent whose connection is gone.
+const ATTEMPTS: usize = 20;
+
+/// A key that is looked for.
+pub(super) struct Wanted {
+    workspace: WorkspaceId,
+    scope: Scope,
+    key: Key,
+}
+
+impl Wanted {
+    pub(super) fn by(verb: &StartRun) -> Self {
+        let start = &verb.start;
+        Self { workspace: start.workspace, scope: start.key_scope(), key: start.key.clone() }
+    }
+}
+
+/// What was found, and at which time.
+pub(super) struct Looked {
+    pub(super) now: Time,
+    /// With the connection for whatever else has to be read of it. It is the pool's, and must not be held while waiting
+    /// for another one: were all of them held like this, everybody would wait for ever.
+    found: Option<(Row, Arc<Object>)>,
+}
+
+impl Looked {
+    pub(super) fn is_found(&self) -> bool {
+        self.found.is_some()
+    }
+
+    /// Runs a verb that looks for this key first and only reads.
+    pub(super) async fn peek<V: Verb>(self, server: &Server, verb: &V) -> Result<V::Answer> {
+        let Some((row, client)) = self.found else { return server.execute(verb).await };
+        let answer = verb.run(&mut PgTx::beside(&client, self.now, &row)?).await;
+        drop(client);
+        match answer {
+            Err(error) if runs_again(&error) => server.execute(verb).await,
+            answer => answer,
+        }
+    }
+}
+
+/// Looks up what is wanted, on a connection of the pool.
+pub(super) struct Looker(Arc<Server>);
+
+impl Looker {
+    pub(super) fn several(server: &Arc<Server>) -> impl Iterator<Item = Self> {
+        (0..LOOKERS).map(|_| Self(server.clone()))
+    }
+
+    async fn look(&self, jobs: &[Job<Wanted, Looked>]) -> Result<(Arc<Object>, Vec<Row>), Failure> {
+        let workspaces: Vec<Uuid> = jobs.iter().map(|job| job.call.workspace.0).collect();
+        let scopes: Vec<&str> = jobs.iter().map(|job| job.call.scope.as_str()).collect();
+        let keys: Vec<&str> = jobs.iter().map(|job| job.call.key.as_str()).collect();
+        let params: [&(dyn ToSql + Sync); 3] = [&workspaces, &scopes, &keys];
+        let mut attempt = 1;
+        loop {
+            let looking = async {
+                let client = self.0.client().await?;
+                let statement = client.prepare_cached(LOOK_UP_KEYS).await.map_err(unavailable)?;
+                let rows = client.query(&statement, &params).await.map_err(unavailable)?;
+                Ok::<_, Error>((Arc::new(client), rows))
+            };
+            match looking.await {
+                Ok(found) => return Ok(found),
+                Err(error) if attempt < ATTEMPTS && runs_again(&error) => attempt += 1,
+                Err(error) => return Err((Error::Unavailable, Arc::new(error))),
+            }
+        }
+    }
+}
+
+impl Worker for Looker {
+    type Call = Wanted;
+    type Answer = Looked;
+    const MOST: usize = 1024;
+
+    async fn work(&mut self, jobs: &mut Vec<Job<Wanted, Looked>>) {
+        let given = self.0.given();
+        let looked = self.look(jobs).await;
+        let sorted = looked.and_then(|(client, rows)| match placed(rows, jobs.len()) {
+            Ok((now, rows)) => Ok((client, given.unwrap_or(now), rows)),
+            Err(error) => Err((Error::Unavailable as _, Arc::new(error) as _)),
+        });
+        match sorted {
+            Ok((client, now, rows)) => {
+                for (job, row) in jobs.drain(..).zip(rows) {
+                    job.answer(|_| Ok(Looked { now, found: row.map(|row| (row, client.clone())) }));
+                }
+            }
+            Err(failure) => jobs.drain(..).for_each(|job| job.answer(|_| Err(failed(&failure)))),
+        }
+    }
+}
+
+/// The time, and the rows in the places of the keys that they were found for.
+fn placed(found: Vec<Row>, jobs: usize) -> Result<(Time, Vec<Option<Row>>)> {
+    let mut now = None;
+    let mut rows: Vec<Option<Row>> = std::iter::repeat_with(|| None).take(jobs).collect();
+    for row in found {
+        now = Some(rows::time_beside(&row)?);
+        let place =
+            column::<Option<i64>>(&row, rows::PLACE)?.and_then(|place| usize::try_from(place - 1).ok());
+        if let Some(slot) = place.and_then(|place| rows.get_mut(place)) {
+            *slot = Some(row);
+        }
+    }
+    let now = now.ok_or_else(|| Error::Unavailable("the database tells no time".into()))?;
+    Ok((now, rows))
+}

@@ -1,0 +1,312 @@
+//! Wake-ups between processes: one task tells the others by NOTIFY what happened here, one hears by LISTEN what they
+//! tell. Nothing depends on either (see [`Wakes`]): a message may be lost with a connection, and whoever has heard
+//! nothing for a while is told to look at everything.
+
+use std::collections::HashSet;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::{RecvError, TryRecvError};
+use tokio::sync::mpsc;
+use tokio_postgres::{AsyncMessage, Client, Error as PgError, NoTls, Statement};
+use uuid::Uuid;
+
+use super::rows::is_refused;
+use super::server::{PAUSE, Server};
+use super::tasks::{Stop, Tasks};
+use crate::clock::Clock;
+use crate::id::RunId;
+use crate::store::wakes::{Wake, Wakes};
+
+/// Between two messages of one process: each costs the server a transaction, and every listener a look.
+const GAP: Duration = Duration::from_millis(5);
+/// More than this many wake-ups are not told one by one: PostgreSQL takes less than 8,000 bytes in one message, and one
+/// wake-up has up to 34.
+const MOST: usize = 230;
+/// How long a store that is being closed tries to tell its last news.
+const LAST_WORD: Duration = Duration::from_secs(1);
+
+/// A name for each place where tables of Semel are: schemas of one database must not hear each other.
+const CHANNEL: &str = "SELECT 'semel_' || relnamespace FROM pg_class WHERE oid = 'semel_schema'::regclass";
+
+const NOTIFY: &str = "SELECT pg_notify($1, $2)";
+
+/// Starts both tasks. Whatever is told after this is heard by the others, and what they tell after this is heard here.
+pub(super) async fn start(
+    tasks: &Tasks,
+    server: &Arc<Server>,
+    client: &Client,
+    wakes: &Arc<Wakes>,
+) -> Result<(), PgError> {
+    let channel: String = client.query_one(CHANNEL, &[]).await?.try_get(0)?;
+    let me = server.ids.uuid();
+    let ears = Ears::open(server, &channel).await?;
+    let listener = Listener { server: server.clone(), channel: channel.clone(), me, wakes: wakes.clone() };
+    tasks.spawn(|stop| listener.listen(ears, stop));
+    if let Some(own) = wakes.own() {
+        let teller = Teller { server: server.clone(), channel, me, session: None };
+        tasks.spawn(|stop| teller.tell(own, stop));
+    }
+    Ok(())
+}
+
+/// What happened here and is still to be told, each of it once.
+#[derive(Default)]
+struct News {
+    wakes: Vec<Wake>,
+    known: HashSet<Wake>,
+}
+
+impl News {
+    fn add(&mut self, wake: Wake) {
+        if self.known.contains(&Wake::All) || !self.known.insert(wake) {
+            return;
+        }
+        self.wakes.push(wake);
+        if wake == Wake::All || self.wakes.len() > MOST {
+            // It says the rest too.
+            self.known = HashSet::from([Wake::All]);
+            self.wakes = vec![Wake::All];
+        }
+    }
+
+    /// Adds what else has happened by now.
+    fn add_waiting(&mut self, own: &mut broadcast::Receiver<Wake>) {
+        loop {
+            match own.try_recv() {
+                Ok(wake) => self.add(wake),
+                Err(TryRecvError::Lagged(_)) => self.add(Wake::All),
+                Err(TryRecvError::Empty | TryRecvError::Closed) => return,
+            }
+        }
+    }
+
+    fn take_text(&mut self, me: Uuid) -> String {
+        let Self { wakes, .. } = std::mem::take(self);
+        let mut text = me.simple().to_string();
+        for wake in wakes {
+            text.push(' ');
+            text.push_str(&word(wake));
+        }
+        text
+    }
+}
+
+fn word(wake: Wake) -> String {
+    match wake {
+        Wake::Due => "d".to_owned(),
+        Wake::Settled => "s".to_owned(),
+        Wake::All => "*".to_owned(),
+        Wake::Arrived(run) => format!("a{}", run.0.simple()),
+        Wake::Taken(run) => format!("t{}", run.0.simple()),
+        Wake::Ended(run) => format!("e{}", run.0.simple()),
+    }
+}
+
+/// The wake-up of a word. One that this version does not know may mean anything.
+fn wake_of(word: &str) -> Wake {
+    let run = |of: fn(RunId) -> Wake, id: &str| Uuid::try_parse(id).ok().map(|id| of(RunId(id)));
+    let known = match word.split_at_checked(1) {
+        Some(("d", "")) => Some(Wake::Due),
+        Some(("s", "")) => Some(Wake::Settled),
+        Some(("a", id)) => run(Wake::Arrived, id),
+        Some(("t", id)) => run(Wake::Taken, id),
+        Some(("e", id)) => run(Wake::Ended, id),
+        _ => None,
+    };
+    known.unwrap_or(Wake::All)
+}
+
+/// Tells the other processes.
+struct Teller {
+    server: Arc<Server>,
+    channel: String,
+    me: Uuid,
+    session: Option<(Client, Statement)>,
+}
+
+impl Teller {
+    async fn tell(mut self, mut own: broadcast::Receiver<Wake>, mut stop: Stop) {
+        let mut news = News::default();
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.asked() => break,
+                first = own.recv() => match first {
+                    Ok(wake) => news.add(wake),
+                    Err(RecvError::Lagged(_)) => news.add(Wake::All),
+                    Err(RecvError::Closed) => break,
+                },
+            }
+            news.add_waiting(&mut own);
+            let text = news.take_text(self.me);
+            let telling = async {
+                self.send(&text).await;
+                // Meanwhile more gathers.
+                tokio::time::sleep(GAP).await;
+            };
+            tokio::select! {
+                biased;
+                () = telling => {}
+                () = stop.asked() => break,
+            }
+        }
+        news.add_waiting(&mut own);
+        if !news.wakes.is_empty() && self.session.is_some() {
+            let text = news.take_text(self.me);
+            if let Err(late) = tokio::time::timeout(LAST_WORD, self.send(&text)).await {
+                tracing::warn!(error = %late, "the store is closed, and its last news are not told to others");
+            }
+        }
+    }
+
+    /// Sends until it is sent. A message that is sent twice does no harm.
+    async fn send(&mut self, text: &str) {
+        while let Err(error) = self.try_send(text).await {
+            if is_refused(&error) {
+                tracing::warn!(%error, "PostgreSQL refuses to tell other processes what happened");
+                return;
+            }
+            tracing::warn!(%error, "the connection that tells other processes is lost; it is opened again");
+            self.session = None;
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    async fn try_send(&mut self, text: &str) -> Result<(), PgError> {
+        let (client, statement) = match &mut self.session {
+            Some(session) => session,
+            // Without waiting for the disk: what a crash of the server takes away was only to save time.
+            none => none.insert(self.server.prepared("SET synchronous_commit = off", NOTIFY).await?),
+        };
+        client.execute(&*statement, &[&self.channel, &text]).await.map(drop)
+    }
+}
+
+/// A connection that listens, and what comes in over it.
+struct Ears {
+    heard: mpsc::UnboundedReceiver<String>,
+    /// Without it the connection ends.
+    _client: Client,
+}
+
+impl Ears {
+    async fn open(server: &Server, channel: &str) -> Result<Self, PgError> {
+        let (client, mut connection) = server.config.connect(NoTls).await?;
+        let (ear, heard) = mpsc::unbounded_channel();
+        tokio::spawn(async move {
+            while let Some(message) = poll_fn(|cx| connection.poll_message(cx)).await {
+                match message {
+                    // Nobody hears it any more: then the client is gone too, and the connection ends.
+                    Ok(AsyncMessage::Notification(said)) => drop(ear.send(said.payload().to_owned())),
+                    Ok(other) => tracing::debug!(?other, "PostgreSQL remarks"),
+                    Err(error) => {
+                        tracing::debug!(%error, "a connection to PostgreSQL has ended");
+                        return;
+                    }
+                }
+            }
+        });
+        client.batch_execute(&format!("LISTEN {channel}")).await?;
+        Ok(Self { heard, _client: client })
+    }
+
+    /// Opens it as soon as the server can be reached.
+    async fn again(server: &Server, channel: &str) -> Self {
+        loop {
+            match Self::open(server, channel).await {
+                Ok(ears) => return ears,
+                Err(error) => tracing::debug!(%error, "PostgreSQL cannot be listened to; trying again"),
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+}
+
+/// Hears what other processes tell.
+struct Listener {
+    server: Arc<Server>,
+    channel: String,
+    me: Uuid,
+    wakes: Arc<Wakes>,
+}
+
+impl Listener {
+    async fn listen(self, ears: Ears, mut stop: Stop) {
+        tokio::select! {
+            biased;
+            () = stop.asked() => {}
+            () = self.hear(ears) => {}
+        }
+    }
+
+    async fn hear(&self, mut ears: Ears) {
+        loop {
+            while let Some(text) = ears.heard.recv().await {
+                self.understand(&text);
+            }
+            tracing::warn!("the connection that hears other processes is lost; it is opened again");
+            ears = Ears::again(&self.server, &self.channel).await;
+            // Nobody knows what was said meanwhile.
+            self.wakes.pass_on(Wake::All);
+        }
+    }
+
+    fn understand(&self, text: &str) {
+        let mut words = text.split(' ');
+        if words.next() == Some(&self.me.simple().to_string()) {
+            return;
+        }
+        for word in words {
+            self.wakes.pass_on(wake_of(word));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(n: u128) -> RunId {
+        RunId(Uuid::from_u128(n))
+    }
+
+    fn understood(text: &str) -> Vec<Wake> {
+        text.split(' ').skip(1).map(wake_of).collect()
+    }
+
+    #[test]
+    fn what_is_told_is_understood_and_each_of_it_once() {
+        let wakes =
+            [Wake::Due, Wake::Settled, Wake::Arrived(run(1)), Wake::Taken(run(1)), Wake::Ended(run(2))];
+        let mut news = News::default();
+        for wake in wakes.into_iter().chain(wakes) {
+            news.add(wake);
+        }
+        let text = news.take_text(Uuid::from_u128(7));
+        assert!(text.starts_with("00000000000000000000000000000007 d s a"), "{text}");
+        assert_eq!(understood(&text), wakes);
+        assert!(news.wakes.is_empty() && news.known.is_empty(), "told");
+    }
+
+    #[test]
+    fn a_message_fits_whatever_happened() {
+        let mut news = News::default();
+        (0..MOST as u128).for_each(|n| news.add(Wake::Ended(run(n))));
+        assert_eq!(news.wakes.len(), MOST);
+        let full = News { wakes: news.wakes.clone(), known: HashSet::new() }.take_text(Uuid::from_u128(7));
+        assert!(full.len() < 8_000, "{}", full.len());
+        news.add(Wake::Due);
+        news.add(Wake::Settled);
+        assert_eq!(understood(&news.take_text(Uuid::from_u128(7))), [Wake::All]);
+    }
+
+    #[test]
+    fn what_is_not_understood_may_be_anything() {
+        for word in ["", "*", "x", "dd", "e", "e12", "ä", "z00000000000000000000000000000007"] {
+            assert_eq!(wake_of(word), Wake::All, "{word}");
+        }
+    }
+}

@@ -1,0 +1,48 @@
+-- Many new runs at once with their first entries, and the mark of it all. A run whose key or id is taken, or whose node is
+-- not alive, is left alone: those that are not in the answer are tried again one by one. The answer: the places of those
+-- that are made, from 1, and their numbers.
+-- $1 mark, $2 the time (null: the database's), $3 the nodes for which runs are claimed. Then one element per run, in the
+-- order of their keys.
+WITH clock AS MATERIALIZED (
+    SELECT coalesce($2::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS now
+),
+marked AS (
+    INSERT INTO marks (id, at, took)
+    SELECT $1::uuid, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint, true
+),
+-- Locked until the end: the sweep cannot take a node for dead while runs are given to it.
+alive AS MATERIALIZED (
+    SELECT n.id
+    FROM nodes n
+    WHERE n.id = ANY ($3::uuid[]) AND n.lease > (SELECT now FROM clock)
+    ORDER BY n.id
+    FOR KEY SHARE
+),
+asked AS MATERIALIZED (
+    SELECT *
+    FROM unnest($4::uuid[], $5::uuid[], $6::text[], $7::text[], $8::text[], $9::text[], $10::bytea[], $11::uuid[],
+        $12::bigint[], $13::bigint[], $14::bigint[], $15::smallint[], $16::bigint[], $17::bigint[], $18::uuid[],
+        $19::integer[], $20::text[])
+        WITH ORDINALITY
+        AS a (id, workspace, workflow, workflow_version, scope, key, fingerprint, lineage, keep_history, keep_key, created,
+            status, version, due, node, stalls, entries, place)
+),
+made AS (
+    INSERT INTO runs (id, workspace, workflow, workflow_version, scope, key, fingerprint, lineage, keep_history, keep_key,
+        created, status, version, due, node, stalls, holds_key, ties)
+    SELECT id, workspace, workflow, workflow_version, scope, key, fingerprint, lineage, keep_history, keep_key,
+        created, status, version, due, node, stalls, true, false
+    FROM asked
+    WHERE node IS NULL OR node IN (SELECT id FROM alive)
+    ON CONFLICT DO NOTHING
+    RETURNING num, id
+),
+placed AS MATERIALIZED (
+    SELECT a.place, m.num, a.created, a.entries
+    FROM made m JOIN asked a ON a.id = m.id
+),
+appended AS (
+    INSERT INTO ledger (run, seq, at, entries)
+    SELECT num, 0, created, entries FROM placed
+)
+SELECT array_agg(place), array_agg(num) FROM placed

@@ -1,0 +1,249 @@
+//! Plain starts: looked up together, and what is new is written together.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, Error as PgError, Row};
+use uuid::Uuid;
+
+use super::batch::{Batch, Done, Kind, Writer};
+use super::lookups::{Looker, Wanted};
+use super::queue::Queue;
+use super::server::Server;
+use crate::clock::Time;
+use crate::error::Result;
+use crate::rules::entry::{Entry, encode};
+use crate::rules::run::{NewRun, Run, State};
+use crate::rules::start::{self, Verdict};
+use crate::store::Started;
+use crate::store::tx::millis;
+use crate::store::verbs::{PeekStart, StartRun};
+
+/// The ways of a plain start.
+pub(super) struct StartQueue {
+    lookups: Queue<Looker>,
+    starts: Queue<Writer<Starts>>,
+}
+
+impl StartQueue {
+    pub(super) fn start(server: &Arc<Server>) -> Self {
+        let lookups = Queue::start(Looker::several(server));
+        Self { lookups, starts: Queue::start(Writer::several(server)) }
+    }
+
+    /// Starts a run that brings no payload along.
+    pub(super) async fn begin(&self, server: &Server, verb: StartRun) -> Result<Started> {
+        let mut looked = self.lookups.ask(Wanted::by(&verb)).await?;
+        if !looked.is_found() {
+            match self.starts.ask(NewStart::of(&verb, looked.now)).await? {
+                Done::Saved(new, num) => return Ok(new.started(num)),
+                // By now somebody has the key, or the answer is lost and it is this very start. Either can be seen.
+                Done::Left(_) => looked = self.lookups.ask(Wanted::by(&verb)).await?,
+            }
+        }
+        if looked.is_found() {
+            let peek = PeekStart(verb);
+            if let Some(started) = looked.peek(server, &peek).await? {
+                return Ok(started);
+            }
+            return server.execute(&peek.0).await;
+        }
+        server.execute(&verb).await
+    }
+
+    pub(super) async fn stop(&self) {
+        self.starts.stop().await;
+        self.lookups.stop().await;
+    }
+}
+
+/// A run as it will be, if nothing is in its way: decided by the rules at the time at which its key was not in use.
+pub(super) struct NewStart {
+    new: NewRun,
+    state: State,
+    entries: Vec<Entry>,
+    text: String,
+}
+
+impl NewStart {
+    fn of(verb: &StartRun, now: Time) -> Self {
+        let StartRun { start, fingerprint } = verb;
+        // The node is taken to be alive; if it is not, the batch leaves this start alone.
+        let (new, state, entries) = start::create(start, start.claim, *fingerprint, now);
+        let text = encode(&entries);
+        Self { new, state, entries, text }
+    }
+
+    fn started(self, num: i64) -> Started {
+        let run = Run { num, new: self.new, state: self.state, arrivals: 0, purged: false };
+        let (verdict, entries) = (Verdict::Created, self.entries);
+        Started { run, verdict, outcome: None, delivered: None, superseded: None, entries }
+    }
+}
+
+/// Plain starts under keys that are free.
+pub(super) struct Starts;
+
+impl Kind for Starts {
+    type Call = NewStart;
+    type Batch<'a> = StartBatch<'a>;
+    const MOST: usize = 1024;
+    const SQL: &'static str = include_str!("start.sql");
+    /// The statement joins nothing but what it was given with what it has made, and each may be long.
+    const SETTINGS: &'static str = "SET enable_hashjoin = on; SET enable_nestloop = off";
+}
+
+/// The starts of one statement, column by column.
+#[derive(Default)]
+pub(super) struct StartBatch<'a> {
+    calls: usize,
+    /// Where among the calls each of them stands.
+    order: Vec<usize>,
+    claimers: Vec<Uuid>,
+    ids: Vec<Uuid>,
+    workspaces: Vec<Uuid>,
+    workflows: Vec<&'a str>,
+    workflow_versions: Vec<&'a str>,
+    scopes: Vec<&'a str>,
+    keys: Vec<&'a str>,
+    fingerprints: Vec<&'a [u8]>,
+    lineages: Vec<Uuid>,
+    keep_histories: Vec<i64>,
+    keep_keys: Vec<i64>,
+    created: Vec<i64>,
+    statuses: Vec<i16>,
+    versions: Vec<i64>,
+    dues: Vec<Option<i64>>,
+    nodes: Vec<Option<Uuid>>,
+    stalls: Vec<i32>,
+    entries: Vec<&'a str>,
+}
+
+impl<'a> Batch<'a> for StartBatch<'a> {
+    type Call = NewStart;
+
+    /// In order of the keys, so that two batches wait for each other in one direction only. Of two starts with one key,
+    /// or one id, only the first: the other finds what it has made.
+    fn of(starts: &[&'a NewStart]) -> Self {
+        let key = |i: &usize| {
+            let new = &starts[*i].new;
+            (new.workspace, &new.scope, &new.key)
+        };
+        let mut order: Vec<usize> = (0..starts.len()).collect();
+        order.sort_by(|a, b| key(a).cmp(&key(b)));
+        order.dedup_by(|later, first| key(later) == key(first));
+        let mut ids = HashSet::with_capacity(order.len());
+        order.retain(|i| ids.insert(starts[*i].new.id));
+        let mut batch = Self::default();
+        for i in &order {
+            batch.add(starts[*i]);
+        }
+        batch.claimers = batch.nodes.iter().flatten().copied().collect::<HashSet<_>>().into_iter().collect();
+        Self { calls: starts.len(), order, ..batch }
+    }
+
+    fn params(&self) -> Vec<&(dyn ToSql + Sync)> {
+        vec![
+            &self.claimers,
+            &self.ids,
+            &self.workspaces,
+            &self.workflows,
+            &self.workflow_versions,
+            &self.scopes,
+            &self.keys,
+            &self.fingerprints,
+            &self.lineages,
+            &self.keep_histories,
+            &self.keep_keys,
+            &self.created,
+            &self.statuses,
+            &self.versions,
+            &self.dues,
+            &self.nodes,
+            &self.stalls,
+            &self.entries,
+        ]
+    }
+
+    fn done(&self, answer: &Row) -> Result<Vec<Option<i64>>, PgError> {
+        let places: Option<Vec<i64>> = answer.try_get(0)?;
+        let nums: Option<Vec<i64>> = answer.try_get(1)?;
+        Ok(self.made(&places.unwrap_or_default(), &nums.unwrap_or_default()))
+    }
+
+    /// None is said to be made: whoever looks for one finds it under its key, as it is by now.
+    async fn found(&self, _: &Client) -> Result<Vec<Option<i64>>, PgError> {
+        Ok(Vec::new())
+    }
+}
+
+impl<'a> StartBatch<'a> {
+    fn add(&mut self, start: &'a NewStart) {
+        let NewStart { new, state, text, .. } = start;
+        self.ids.push(new.id.0);
+        self.workspaces.push(new.workspace.0);
+        self.workflows.push(new.workflow.as_str());
+        self.workflow_versions.push(new.workflow_version.as_str());
+        self.scopes.push(new.scope.as_str());
+        self.keys.push(new.key.as_str());
+        self.fingerprints.push(&new.fingerprint.0);
+        self.lineages.push(new.lineage.0);
+        self.keep_histories.push(millis(new.retention.history));
+        self.keep_keys.push(millis(new.retention.key));
+        self.created.push(new.created.0);
+        self.statuses.push(state.status.code());
+        self.versions.push(state.version as i64);
+        self.dues.push(state.due.map(|due| due.0));
+        self.nodes.push(state.node.map(|node| node.0));
+        self.stalls.push(state.stalls as i32);
+        self.entries.push(text);
+    }
+
+    /// Which of the calls are made, and under which numbers.
+    fn made(&self, places: &[i64], nums: &[i64]) -> Vec<Option<i64>> {
+        let mut made = vec![None; self.calls];
+        for (place, num) in places.iter().zip(nums) {
+            let call = usize::try_from(place - 1).ok().and_then(|place| self.order.get(place));
+            if let Some(call) = call {
+                made[*call] = Some(*num);
+            }
+        }
+        made
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::{NodeId, RunId, WorkspaceId};
+    use crate::rules::json::Payload;
+    use crate::rules::key::Key;
+    use crate::rules::path::Name;
+    use crate::rules::start::Start;
+
+    fn new(id: u128, key: &str, claim: Option<u128>) -> NewStart {
+        let (workflow, key) = (Name::new("order").unwrap(), Key::new(key).unwrap());
+        let run = RunId(Uuid::from_u128(id));
+        let mut start = Start::new(WorkspaceId::DEFAULT, run, workflow, Payload::null(), Some(key));
+        start.claim = claim.map(|node| NodeId(Uuid::from_u128(node)));
+        let fingerprint = start.fingerprint().unwrap();
+        NewStart::of(&StartRun { start, fingerprint }, Time(5))
+    }
+
+    #[test]
+    fn a_batch_is_in_order_of_keys_and_takes_the_first_of_each_key_and_id() {
+        let starts = [
+            new(1, "m", Some(7)),
+            new(2, "z", None),
+            new(3, "m", None),
+            new(4, "a", Some(7)),
+            new(2, "q", None),
+        ];
+        let batch = StartBatch::of(&starts.each_ref());
+        assert_eq!(batch.order, [3, 0, 4], "the second m and the second run 2 are left out");
+        assert_eq!((&*batch.keys, &*batch.claimers), (&["a", "m", "q"][..], &[Uuid::from_u128(7)][..]));
+        assert_eq!(batch.made(&[3, 1], &[70, 50]), [None, None, None, Some(50), Some(70)]);
+        assert_eq!(batch.made(&[], &[]), [None; 5]);
+    }
+}
