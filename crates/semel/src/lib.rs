@@ -45,7 +45,7 @@
 //! | you want | you write | what is promised |
 //! |---|---|---|
 //! | an effect with a key | [`ctx.step("charge").run(..)`](Ctx::step) | once recorded, never run again; until then the same [key](Attempt::key) on every attempt |
-//! | an effect that must not repeat | [`.at_most_once()`](sdk::Step::at_most_once) | never twice; if a crash hides its end it is IN_DOUBT, and [somebody decides](RunHandle::happened) |
+//! | an effect that must not repeat | [`.at_most_once()`](sdk::Step::at_most_once) | never twice; if a crash hides its end it is `IN_DOUBT`, and [somebody decides](RunHandle::happened) |
 //! | … and a provider that can be asked | [`.reconcile(look_up)`](sdk::Step::reconcile) | found: adopted; absent: run again; unknown: in doubt |
 //! | rows in your own database | [`ctx.tx("debit", &pool).run(..)`](Ctx::tx) | rows and outcome in one commit: exactly once ([`tx`]) |
 //! | the same thing once for many | [`ctx.run_once("rates", ..)`](Ctx::run_once) | one execution per label: in the run, under the key, or in the workspace |

@@ -44,7 +44,7 @@ pub(crate) async fn measure(
     if extent.has("duplicates") {
         duplicates(report, name, &engine, &load, extent.time).await?;
     }
-    Ok(engine.shutdown(Duration::from_secs(5)).await?)
+    Ok(Place::close(&engine, Duration::from_secs(5)).await?)
 }
 
 async fn run_ten(engine: &Engine) -> semel::Result<(), semel::Error> {

@@ -31,7 +31,7 @@ pub(crate) async fn measure(report: &mut Report, name: &str, extent: &Extent, pl
         last.as_secs_f64() / first.as_secs_f64(),
         1.2,
     );
-    engine.shutdown(Duration::from_secs(5)).await?;
+    Place::close(&engine, Duration::from_secs(5)).await?;
     let few = rebuild(place, longest / 10).await?;
     let many = rebuild(place, longest).await?;
     // A step has two entries.
@@ -63,7 +63,7 @@ async fn rebuild(place: &Place, steps: u64) -> Anything<Duration> {
     let engine = place.engine().await?;
     engine.start(held, steps).await?;
     HELD.notified().await;
-    engine.shutdown(Duration::ZERO).await?;
+    Place::close(&engine, Duration::ZERO).await?;
     let engine = place.engine().await?;
     let begun = Instant::now();
     HELD.notified().await;
@@ -81,6 +81,6 @@ async fn rebuild(place: &Place, steps: u64) -> Anything<Duration> {
     for run in engine.store().list(query).await? {
         engine.run(run.id()).cancel("measured").await?;
     }
-    engine.shutdown(Duration::ZERO).await?;
+    Place::close(&engine, Duration::ZERO).await?;
     Ok(took)
 }

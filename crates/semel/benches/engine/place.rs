@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use semel::store::Store;
 use semel::store::postgres::{PostgresOptions, PostgresStore};
@@ -50,5 +51,11 @@ impl Place {
     /// Opens the store, and an engine with all workflows of the benchmark.
     pub(crate) async fn engine(&self) -> Result<Engine, semel::Error> {
         workflows::add_to(Engine::builder().store(self.open().await?)).open().await
+    }
+
+    /// Stops an engine, and closes its store: another may open it then.
+    pub(crate) async fn close(engine: &Engine, grace: Duration) -> Result<(), semel::Error> {
+        engine.shutdown(grace).await?;
+        engine.store().close().await
     }
 }

@@ -37,7 +37,7 @@ pub(crate) async fn measure(report: &mut Report, name: &str, extent: &Extent, pl
     report.number(&format!("{name}.resident of who put them to sleep, MiB"), resident_mib("VmRSS:"));
     naps(&engine, extent.naps).await?;
     settle(&engine).await?;
-    engine.shutdown(Duration::from_secs(5)).await?;
+    Place::close(&engine, Duration::from_secs(5)).await?;
     drop(engine);
 
     let mut child = tokio::process::Command::new(std::env::current_exe()?);
@@ -170,7 +170,7 @@ pub(crate) async fn wake(place: &Place) -> Anything<()> {
         "spread": spread.figures(), "at once": at_once.figures(),
     });
     println!("{figures}");
-    Ok(engine.shutdown(Duration::ZERO).await?)
+    Ok(Place::close(&engine, Duration::ZERO).await?)
 }
 
 /// When a run's timer was to fire, and when that was recorded.

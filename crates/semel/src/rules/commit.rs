@@ -156,6 +156,7 @@ pub(crate) struct Progress {
 
 impl Commit {
     /// The commit of a step as such; any other is given back.
+    #[expect(clippy::result_large_err, reason = "what is no progress goes on as it came; it is no error")]
     pub(crate) fn into_progress(self) -> Result<Progress, Self> {
         if !self.is_progress() {
             return Err(self);

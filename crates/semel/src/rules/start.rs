@@ -78,6 +78,11 @@ impl Start {
         }
     }
 
+    /// Whether nobody else can have asked for the same: the key is the id that was drawn for this very start.
+    pub(crate) fn is_keyless(&self) -> bool {
+        self.key.as_str() == self.run.to_string()
+    }
+
     /// Where the key is unique, as stored.
     pub(crate) fn key_scope(&self) -> Scope {
         Scope::of(self.scope, &self.workflow, &self.workflow_version)

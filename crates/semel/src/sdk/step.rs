@@ -181,7 +181,7 @@ where
                 let _active = step.ctx.cell.begin(&visit, true).await?;
                 match step::after_crash(class) {
                     AfterCrash::RunAgain => {
-                        try_once(&step, &visit, number + 1, &mut body, &mut look_up).await
+                        try_once(&step, &visit, number + 1, &mut body, &mut look_up).await;
                     }
                     AfterCrash::Ask => {
                         // That a crash came before the effect is no failure of it, and costs none of its tries.

@@ -97,6 +97,22 @@ pub(crate) trait Tx: Send {
     fn status(&mut self, id: RunId) -> impl Future<Output = Result<Option<Status>>> + Send;
     /// Replaces a run's state if its version is still the expected one.
     fn save(&mut self, num: i64, expected: u64, state: &State) -> impl Future<Output = Result<bool>> + Send;
+    /// The same, with the entries that led to it.
+    fn save_with(
+        &mut self,
+        num: i64,
+        expected: u64,
+        state: &State,
+        text: &str,
+    ) -> impl Future<Output = Result<bool>> + Send {
+        async move {
+            let saved = self.save(num, expected, state).await?;
+            if saved {
+                self.append(num, expected, text).await?;
+            }
+            Ok(saved)
+        }
+    }
     /// The one write of a step: `count` entries more, if the version is still the expected one and the run is running.
     fn advance(
         &mut self,

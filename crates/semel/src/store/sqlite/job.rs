@@ -26,7 +26,6 @@ pub(super) trait Job: Send {
 }
 
 /// What waits for the thread.
-#[expect(clippy::large_enum_variant, reason = "almost all of them are steps, and a box each would cost more")]
 pub(super) enum Work {
     /// The commit of a step.
     Step(Step),

@@ -28,6 +28,11 @@ impl Heads {
         self.0.insert(num, (version, row));
     }
 
+    /// The latest row of a run at a version, if it is remembered.
+    pub(super) fn last(&self, num: i64, version: u64) -> Option<i64> {
+        self.0.get(&num).filter(|(at, _)| *at == version).map(|(_, row)| *row)
+    }
+
     pub(super) fn forget(&mut self, num: i64) {
         self.0.remove(&num);
     }

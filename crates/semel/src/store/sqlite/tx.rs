@@ -110,6 +110,26 @@ impl SqliteTx {
         Ok(rows)
     }
 
+    /// The latest row of a run's ledger.
+    fn last_row_of(&self, num: i64) -> Result<Option<i64>> {
+        let last = self.first("SELECT last FROM heads WHERE num = ?", [num], |row| row.get(0))?;
+        Ok(last.flatten())
+    }
+
+    fn insert_row(&mut self, num: i64, prev: Option<i64>, seq: u64, text: &str) -> Result<()> {
+        self.last_row += 1;
+        let sql = "INSERT INTO ledger (num, prev, run, seq, at, entries) VALUES (?, ?, ?, ?, ?, ?)";
+        self.write(sql, params![self.last_row, prev, num, seq, self.now, text]).map(drop)
+    }
+
+    /// The part of a run's state that stands apart from the head of its ledger.
+    fn save_header(&self, num: i64, state: &State) -> Result<()> {
+        let State { status, due, node, ended, purge, holds_key, ties, .. } = state;
+        let sql = "UPDATE runs SET status = ?2, due = ?3, node = ?4, ended = ?5, purge = ?6, holds_key = ?7, ties = ?8 \
+             WHERE num = ?1";
+        self.write(sql, params![num, status, due, node, ended, purge, holds_key, ties]).map(drop)
+    }
+
     fn run_where(&self, condition: &'static str, params: impl Params) -> Result<Option<Run>> {
         self.first(&format!("SELECT {RUN} FROM {RUNS} WHERE {condition}"), params, read_run)
     }
@@ -201,15 +221,29 @@ impl Tx for SqliteTx {
     }
 
     async fn save(&mut self, num: i64, expected: u64, state: &State) -> Result<bool> {
-        let State { version, status, stalls, due, node, ended, purge, holds_key, ties } = state;
+        let State { version, status, stalls, .. } = state;
         let sql = "UPDATE heads SET version = ?3, running = ?4, stalls = ?5 WHERE num = ?1 AND version = ?2";
         if self.write(sql, params![num, expected, version, *status == Status::Running, stalls])? == 0 {
             return Ok(false);
         }
-        let sql = "UPDATE runs SET status = ?2, due = ?3, node = ?4, ended = ?5, purge = ?6, holds_key = ?7, ties = ?8 \
-             WHERE num = ?1";
-        self.write(sql, params![num, status, due, node, ended, purge, holds_key, ties])?;
-        Ok(true)
+        self.save_header(num, state).map(|()| true)
+    }
+
+    async fn save_with(&mut self, num: i64, expected: u64, state: &State, text: &str) -> Result<bool> {
+        let State { version, status, stalls, .. } = state;
+        let prev = match self.heads.last(num, expected) {
+            Some(row) => Some(row),
+            None => self.last_row_of(num)?,
+        };
+        let row = self.last_row + 1;
+        let sql = "UPDATE heads SET version = ?3, running = ?4, stalls = ?5, last = ?6, first = coalesce(first, ?6) \
+             WHERE num = ?1 AND version = ?2";
+        if self.write(sql, params![num, expected, version, *status == Status::Running, stalls, row])? == 0 {
+            return Ok(false);
+        }
+        self.heads.forget(num);
+        self.save_header(num, state)?;
+        self.insert_row(num, prev, expected, text).map(|()| true)
     }
 
     async fn advance(&mut self, num: i64, expected: u64, count: u64, text: &str) -> Result<bool> {
@@ -276,11 +310,9 @@ impl Tx for SqliteTx {
 
     async fn append(&mut self, num: i64, seq: u64, text: &str) -> Result<()> {
         self.heads.forget(num);
-        self.last_row += 1;
-        let prev =
-            self.first("SELECT last FROM heads WHERE num = ?", [num], |row| row.get::<_, Option<i64>>(0))?;
-        let sql = "INSERT INTO ledger (num, prev, run, seq, at, entries) VALUES (?, ?, ?, ?, ?, ?)";
-        self.write(sql, params![self.last_row, prev.flatten(), num, seq, self.now, text])?;
+        // The first row has none before it.
+        let prev = if seq == 0 { None } else { self.last_row_of(num)? };
+        self.insert_row(num, prev, seq, text)?;
         self.write(
             "UPDATE heads SET last = ?2, first = coalesce(first, ?2) WHERE num = ?1",
             [num, self.last_row],

@@ -46,10 +46,9 @@ impl Verb for Commit {
         // With those that this very commit has made: it may open a hook and end the run at once.
         let had_ties = run.state.ties;
         run.state = self.state(&run, version, tx);
-        if !tx.save(self.num, self.expected, &run.state).await? {
+        if !tx.save_with(self.num, self.expected, &run.state, &text).await? {
             return Err(race());
         }
-        tx.append(self.num, self.expected, &text).await?;
         if let (Some(outcome), true) = (&self.outcome, had_ties) {
             super::finish::untie(tx, &run, outcome.clone()).await?;
         }

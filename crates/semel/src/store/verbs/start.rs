@@ -216,10 +216,10 @@ impl StartRun {
 
 /// Writes a run's new state and the entries that led to it.
 pub(super) async fn append_at<T: Tx>(tx: &mut T, run: &Run, expected: u64, entries: &[Entry]) -> Result<()> {
-    if !tx.save(run.num, expected, &run.state).await? {
-        return Err(race());
+    match tx.save_with(run.num, expected, &run.state, &encode(entries)).await? {
+        true => Ok(()),
+        false => Err(race()),
     }
-    tx.append(run.num, expected, &encode(entries)).await
 }
 
 /// Inserts a run with its first entries; none if its key or its id is taken.
