@@ -19,7 +19,12 @@ pub(crate) async fn order(ctx: Ctx, id: u32) -> Result<String> {
     if let Some(owner) = approval.conflict().await? {
         return Err(fatal(format!("{} asks for this order already", owner.run_id)));
     }
-    ctx.step("ask").run(async |_| Ok(println!("please answer order:{id}"))).await?;
+    ctx.step("ask")
+        .run(async |_| {
+            println!("please answer order:{id}");
+            Ok(())
+        })
+        .await?;
     match approval.recv_for(Duration::from_hours(24)).await? {
         Some(Approval { by, yes: true }) => Ok(format!("approved by {by}")),
         Some(Approval { by, .. }) => Err(fatal(format!("refused by {by}"))),

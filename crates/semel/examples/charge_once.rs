@@ -17,7 +17,7 @@ pub(crate) struct Provider {
 }
 
 impl Provider {
-    async fn charge(&self, cents: u64, key: &str) -> Result<u64> {
+    fn charge(&self, cents: u64, key: &str) -> Result<u64> {
         let call = {
             let mut calls = self.calls.lock().expect("no panics here");
             *calls += 1;
@@ -43,7 +43,7 @@ pub(crate) async fn charge(ctx: Ctx, cents: u64) -> Result<u64> {
         .timeout(Duration::from_secs(10))
         .run(async |attempt| {
             println!("attempt {} with key {}", attempt.number(), attempt.key());
-            provider.charge(cents, attempt.key()).await
+            provider.charge(cents, attempt.key())
         })
         .await?;
     let provider = ctx.state::<Provider>();

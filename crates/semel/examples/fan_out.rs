@@ -27,7 +27,7 @@ pub(crate) async fn measure(ctx: Ctx, cities: Vec<String>) -> Result<String> {
 
     // Whoever comes first; which one it was is recorded.
     let quick = ctx.scope("quick");
-    let first = ctx.race("first", total(quick, 1), ctx.sleep("patience", Duration::from_secs(60))).await?;
+    let first = ctx.race("first", total(quick, 1), ctx.sleep("patience", Duration::from_mins(1))).await?;
     let first = matches!(first, Either::A(Ok(2)));
     Ok(format!("{} cities, {} and {}, quick {first}", cities.len(), left?, right?))
 }

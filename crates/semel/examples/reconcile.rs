@@ -21,12 +21,12 @@ impl Printer {
         self.printed.lock().expect("no panics here").len()
     }
 
-    async fn print(&self, text: &str, reference: &str) -> Result<String> {
+    fn print(&self, text: &str, reference: &str) -> Result<String> {
         self.printed.lock().expect("no panics here").push((reference.to_owned(), text.to_owned()));
         Err(Fail::uncertain("the line went dead"))
     }
 
-    async fn find(&self, reference: &str) -> Result<Option<String>> {
+    fn find(&self, reference: &str) -> Result<Option<String>> {
         if self.deaf.load(Ordering::SeqCst) {
             return Err(Fail::uncertain("the printer does not answer"));
         }
@@ -38,8 +38,8 @@ impl Printer {
 pub(crate) async fn send(ctx: Ctx, text: String) -> Result<String> {
     let printer = ctx.state::<Printer>();
     ctx.step("letter")
-        .reconcile(async |attempt| printer.find(attempt.key()).await)
-        .run(async |attempt| printer.print(&text, attempt.key()).await)
+        .reconcile(async |attempt| printer.find(attempt.key()))
+        .run(async |attempt| printer.print(&text, attempt.key()))
         .await
 }
 

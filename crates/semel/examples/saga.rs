@@ -23,8 +23,11 @@ impl Agency {
         Ok(what.to_owned())
     }
 
-    fn unbook(&self, what: &str) {
-        self.0.lock().expect("no panics here").retain(|booked| booked != what);
+    fn unbook(&self, what: &str) -> bool {
+        let mut booked = self.0.lock().expect("no panics here");
+        let before = booked.len();
+        booked.retain(|booked| booked != what);
+        booked.len() < before
     }
 }
 

@@ -72,14 +72,14 @@ async fn duplicate() -> Result<(), Failed> {
     let again = engine.start(add, (2, 3)).key("sum").await?;
     assert_eq!((again.created(), again.id()), (false, run.id()));
     assert_eq!(again.result().await?, 10);
-    assert_eq!(engine.start(add, (2, 4)).key("sum").await.unwrap_err().code(), "KEY_REUSED");
+    assert_eq!(engine.start(add, (2, 4)).key("sum").await.expect_err("it is refused").code(), "KEY_REUSED");
     assert_eq!(count.get(), 1);
     Ok(())
 }
 
 async fn stubborn(ctx: Ctx, fails: u32) -> Result<u32> {
     let count = ctx.state::<Count>();
-    let retry = Retry::fixed(Duration::from_secs(60)).max_attempts(3);
+    let retry = Retry::fixed(Duration::from_mins(1)).max_attempts(3);
     ctx.step("try")
         .retry(retry)
         .run(async |attempt| {
@@ -98,16 +98,18 @@ async fn retries() -> Result<(), Failed> {
     for tries in 1..3 {
         lab.until(async || run.status().await.is_ok_and(|status| status == Status::Waiting)).await;
         assert_eq!(count.get(), tries);
-        lab.clock.advance(Duration::from_secs(60));
+        lab.clock.advance(Duration::from_mins(1));
         lab.until(async || count.get() > tries).await;
     }
     assert_eq!(run.result().await?, 3);
     let never = engine.start(stubborn, 99).await?;
     while !never.status().await?.is_terminal() {
-        lab.clock.advance(Duration::from_secs(60));
+        lab.clock.advance(Duration::from_mins(1));
         tokio::task::yield_now().await;
     }
-    assert!(never.result().await.unwrap_err().to_string().ends_with("has failed: try: not yet"));
+    assert!(
+        never.result().await.expect_err("it is refused").to_string().ends_with("has failed: try: not yet")
+    );
     Ok(())
 }
 
@@ -152,7 +154,7 @@ async fn hook() -> Result<(), Failed> {
         lab.until(async || run.status().await.is_ok_and(|status| status == Status::Waiting)).await;
         assert_eq!(engine.hook("order:7").await?.map(|owner| owner.id()), Some(run.id()));
         let rival = engine.start(approve, "order:7".to_owned()).await?;
-        let refused = rival.result().await.unwrap_err().to_string();
+        let refused = rival.result().await.expect_err("it is refused").to_string();
         assert!(refused.contains(&format!("duplicate of {}", run.id())), "{refused}");
         engine.deliver("order:7", "yes").id("d1").await?;
         assert!(engine.deliver("order:7", "yes").id("d1").await?.absorbed);
