@@ -56,7 +56,7 @@ async fn run_ten(engine: &Engine) -> semel::Result<(), semel::Error> {
 /// Steps are counted, not runs: callers that began together end together, and an end of thousands falls into the
 /// time or not. The first part, in which they spread out, does not count.
 async fn whole_runs(engine: &Engine, callers: usize, time: Duration) -> Anything<Rate> {
-    let (spread, counted) = (time / 4, time - time / 4);
+    let (spread, counted) = (time / 4, time / 4 * 3);
     let load = under_load(callers, time, |_, mut turns| {
         let engine = engine.clone();
         async move {

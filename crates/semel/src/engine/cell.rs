@@ -327,8 +327,7 @@ impl Cell {
         (on, due): (Option<On>, Option<Time>),
         mut check: impl FnMut(&mut State, Time) -> Option<T>,
     ) -> Result<T> {
-        let live = self.lock().phase == Phase::Live;
-        if !live {
+        if self.lock().phase != Phase::Live {
             // A wait that has no recorded end was ended by the cancel, and what followed may be recorded.
             self.check_cancelled(shielded)?;
         }
@@ -346,7 +345,7 @@ impl Cell {
                 state.early.push(cx.waker().clone());
                 return Poll::Pending;
             }
-            if let Some(over) = live.then(|| check(&mut state, now)).flatten() {
+            if let Some(over) = check(&mut state, now) {
                 return Poll::Ready(Ok(over));
             }
             if let (Some((reason, _)), false) = (state.ledger.cancelling(), shielded) {

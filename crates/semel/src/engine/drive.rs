@@ -226,10 +226,6 @@ impl Driver {
         if !self.cell.signal.take_woken() {
             return;
         }
-        if self.cell.lock().ledger.run().status() != Status::Running {
-            // It is being put to rest, and takes no more entries. The next claim wakes it.
-            return;
-        }
         let overdue = |limit: Time| limit <= self.core.now();
         let state = self.cell.lock();
         if !state.may_act() || state.ledger.deadline().is_some_and(overdue) {

@@ -101,6 +101,8 @@ impl Core {
         let claims = self.store.claim(self.claim(places)).await;
         let found = claims.as_ref().map_or(0, |claims| claims.runs.len());
         self.residents.free_many(places - found);
+        // A stop may wait for these places.
+        self.left.notify_one();
         let claims = claims?;
         for claimed in claims.runs {
             self.take(claimed);
