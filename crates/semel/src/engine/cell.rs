@@ -13,7 +13,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
 use super::Core;
 use super::inbox::{Inbox, On};
@@ -81,6 +81,13 @@ impl Orders {
 struct Parked {
     asks: Option<Visit>,
     waker: Waker,
+}
+
+/// Somebody who waits until a version is durable.
+#[derive(Default)]
+struct Barrier {
+    version: Option<u64>,
+    registered: Option<Waker>,
 }
 
 /// What a hook has asked for during the replay.
@@ -243,29 +250,7 @@ impl Cell {
     pub(crate) async fn live(&self, asks: Option<&Visit>) {
         let _waits = self.watch.as_ref().zip(asks).map(|(watch, asks)| watch.waits(asks));
         let mut parked = None;
-        poll_fn(|cx| self.poll_live(cx, asks, &mut parked)).await;
-    }
-
-    fn poll_live(&self, cx: &Context<'_>, asks: Option<&Visit>, parked: &mut Option<Waker>) -> Poll<()> {
-        let mut state = self.lock();
-        if state.held > 0 {
-            return Poll::Pending;
-        }
-        if state.phase == Phase::Replaying && state.unvisited == 0 {
-            state.go_live();
-        }
-        if state.phase == Phase::Live && !state.may_act() {
-            state.early.push(cx.waker().clone());
-            return Poll::Pending;
-        }
-        if state.phase == Phase::Live {
-            return Poll::Ready(());
-        }
-        if parked.as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {
-            *parked = Some(cx.waker().clone());
-            state.parked.push(Parked { asks: asks.cloned(), waker: cx.waker().clone() });
-        }
-        Poll::Pending
+        poll_fn(|cx| self.lock().poll_live(cx, asks, &mut parked)).await;
     }
 
     /// Lets nothing new be done until the guard is dropped.
@@ -276,39 +261,27 @@ impl Cell {
 
     /// Waits until everything recorded so far is durable.
     pub(crate) async fn barrier(&self) {
-        let (mut version, mut registered) = (None, None::<Waker>);
-        poll_fn(|cx| {
-            let mut state = self.lock();
-            let version = *version.get_or_insert(state.ledger.run().state.version);
-            if state.durable >= version {
-                return Poll::Ready(());
-            }
-            if registered.as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {
-                state.barriers.push((version, cx.waker().clone()));
-                registered = Some(cx.waker().clone());
-            }
-            Poll::Pending
-        })
-        .await;
+        let mut barrier = Barrier::default();
+        poll_fn(|cx| self.lock().poll_durable(cx, &mut barrier)).await;
     }
 
     /// Waits until an effect may begin, and counts it until the guard is dropped.
     pub(crate) async fn begin(self: &Arc<Self>, asks: &Visit, shielded: bool) -> Result<Active> {
-        // Before the replay is over too: what a run that is asked to end has not begun, it did not begin then either.
-        self.check_cancelled(shielded)?;
-        self.live(Some(asks)).await;
-        self.check_cancelled(shielded)?;
-        self.barrier().await;
-        // The engine may have begun to stop meanwhile, or the run may have been asked to end.
-        self.live(Some(asks)).await;
-        self.check_cancelled(shielded)?;
-        Ok(self.active())
-    }
-
-    /// Counts as an effect that is under way.
-    pub(crate) fn active(self: &Arc<Self>) -> Active {
-        self.lock().active += 1;
-        Active(self.clone())
+        let _waits = self.watch.as_ref().map(|watch| watch.waits(asks));
+        let (mut parked, mut barrier) = (None, Barrier::default());
+        // All of it each time: while it waits for one thing, another may have changed.
+        let began = poll_fn(|cx| {
+            let mut state = self.lock();
+            // Before the replay is over too: what a run that is asked to end has not begun, it did not begin then either.
+            if let (Some((reason, _)), false) = (state.ledger.cancelling(), shielded) {
+                return Poll::Ready(Err(Fail::cancelled(reason)));
+            }
+            ready!(state.poll_live(cx, Some(asks), &mut parked));
+            ready!(state.poll_durable(cx, &mut barrier));
+            state.active += 1;
+            Poll::Ready(Ok(()))
+        });
+        began.await.map(|()| Active(self.clone()))
     }
 
     pub(crate) fn check_cancelled(&self, shielded: bool) -> Result<()> {
@@ -445,6 +418,39 @@ impl State {
     /// The code does not fit the ledger. The first reason is the one that counts.
     pub(crate) fn diverge(&mut self, why: String) {
         self.diverged.get_or_insert(why);
+    }
+
+    fn poll_live(&mut self, cx: &Context<'_>, asks: Option<&Visit>, parked: &mut Option<Waker>) -> Poll<()> {
+        if self.held > 0 {
+            return Poll::Pending;
+        }
+        if self.phase == Phase::Replaying && self.unvisited == 0 {
+            self.go_live();
+        }
+        if self.phase == Phase::Live && !self.may_act() {
+            self.early.push(cx.waker().clone());
+            return Poll::Pending;
+        }
+        if self.phase == Phase::Live {
+            return Poll::Ready(());
+        }
+        if parked.as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {
+            *parked = Some(cx.waker().clone());
+            self.parked.push(Parked { asks: asks.cloned(), waker: cx.waker().clone() });
+        }
+        Poll::Pending
+    }
+
+    fn poll_durable(&mut self, cx: &Context<'_>, barrier: &mut Barrier) -> Poll<()> {
+        let version = *barrier.version.get_or_insert(self.ledger.run().state.version);
+        if self.durable >= version {
+            return Poll::Ready(());
+        }
+        if barrier.registered.as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {
+            self.barriers.push((version, cx.waker().clone()));
+            barrier.registered = Some(cx.waker().clone());
+        }
+        Poll::Pending
     }
 
     /// Whether the workflow may do something now: the run is claimed, and its execution was not given up.

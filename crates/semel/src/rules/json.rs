@@ -44,8 +44,11 @@ impl Payload {
 
     /// The JSON of a serialisable value.
     pub fn of<T: Serialize + ?Sized>(value: &T) -> Result<Self, InvalidJson> {
-        let text = serde_json::to_string(value).map_err(|e| InvalidJson::Refused(e.to_string()))?;
-        Self::parse(&text)
+        let raw = serde_json::value::to_raw_value(value).map_err(|e| InvalidJson::Refused(e.to_string()))?;
+        if !is_simple(raw.get()) {
+            Json::parse(raw.get())?;
+        }
+        Ok(Self(raw))
     }
 
     /// `null`.
@@ -61,6 +64,17 @@ impl Payload {
     /// The text, byte for byte as it was accepted.
     pub fn text(&self) -> &str {
         self.0.get()
+    }
+}
+
+/// Whether what serde has written needs no second look: a word, a number that fits, a text without escapes. Most results
+/// of steps are one of these.
+fn is_simple(text: &str) -> bool {
+    match text.as_bytes().first() {
+        Some(b'"') => text.len() <= MAX_BYTES && !text.contains('\\'),
+        Some(b'-' | b'0'..=b'9') => text.len() <= 18,
+        Some(b't' | b'f' | b'n') => true,
+        _ => false,
     }
 }
 

@@ -39,14 +39,19 @@ pub struct Name(Arc<str>);
 impl Name {
     /// Checks a name.
     pub fn new(text: &str) -> Result<Self, InvalidPath> {
+        Self::check(text)?;
+        Ok(Self(text.into()))
+    }
+
+    fn check(text: &str) -> Result<(), InvalidPath> {
         let length = text.chars().count();
         if length == 0 || length > MAX_PART {
             return Err(InvalidPath::Length(text.to_owned(), length));
         }
-        if let Some(wrong) = text.chars().find(|c| c.is_control() || "/[]#".contains(*c)) {
-            return Err(InvalidPath::Character(text.to_owned(), wrong));
+        match text.chars().find(|c| c.is_control() || matches!(c, '/' | '[' | ']' | '#')) {
+            Some(wrong) => Err(InvalidPath::Character(text.to_owned(), wrong)),
+            None => Ok(()),
         }
-        Ok(Self(text.into()))
     }
 
     /// The text.
@@ -76,6 +81,26 @@ impl Path {
     /// The path of a name without scope or key.
     pub fn of(name: &Name) -> Self {
         Self(name.0.clone())
+    }
+
+    /// A name with an optional key inside an optional scope, made in one go.
+    pub fn build(scope: Option<&Self>, name: &str, key: Option<&str>) -> Result<Self, InvalidPath> {
+        Name::check(name)?;
+        let mut text = String::with_capacity(
+            scope.map_or(0, |scope| scope.0.len() + 1) + name.len() + key.map_or(0, |key| key.len() + 2),
+        );
+        if let Some(scope) = scope {
+            text.push_str(&scope.0);
+            text.push('/');
+        }
+        text.push_str(name);
+        if let Some(key) = key {
+            Name::check(key)?;
+            text.push('[');
+            text.push_str(key);
+            text.push(']');
+        }
+        Self::bounded(text.into())
     }
 
     /// Parses `scope/name[key]`.

@@ -310,17 +310,12 @@ impl Ctx {
     }
 
     fn path(&self, name: &str, key: Option<&str>) -> std::result::Result<Path, String> {
-        let invalid = |error: crate::rules::path::InvalidPath| error.to_string();
-        let name = Name::new(name).map_err(invalid)?;
-        let path = match &self.scope {
-            None => Path::of(&name),
-            Some(Ok(scope)) => scope.join(&name).map_err(invalid)?,
+        let scope = match &self.scope {
+            None => None,
+            Some(Ok(scope)) => Some(scope),
             Some(Err(wrong)) => return Err(wrong.to_string()),
         };
-        match key {
-            None => Ok(path),
-            Some(key) => path.keyed(&Name::new(key).map_err(invalid)?).map_err(invalid),
-        }
+        Path::build(scope, name, key).map_err(|error| error.to_string())
     }
 }
 

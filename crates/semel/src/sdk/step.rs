@@ -14,6 +14,7 @@ use super::attempt::Attempt;
 use super::ctx::{Boxed, Ctx, Doing, read};
 use super::fail::{Fail, Result};
 use crate::clock::Time;
+use crate::engine::cell::State;
 use crate::engine::panic_text;
 use crate::engine::replay::watch::Asked;
 use crate::rules::entry::{Class, Entry, FailureKind};
@@ -185,7 +186,7 @@ where
                     }
                     AfterCrash::Ask => {
                         // That a crash came before the effect is no failure of it, and costs none of its tries.
-                        if ask(&step, &visit, number, &mut look_up).await == Found::Nothing {
+                        if Box::pin(ask(&step, &visit, number, &mut look_up)).await == Found::Nothing {
                             try_once(&step, &visit, number + 1, &mut body, &mut look_up).await;
                         }
                     }
@@ -195,10 +196,8 @@ where
             At::Next(number, at) => {
                 if let Some(at) = at {
                     let wait = (None, Some(at));
-                    step.ctx
-                        .cell
-                        .wait(&visit, step.ctx.shielded, wait, |_, now| (now >= at).then_some(()))
-                        .await?;
+                    let come = |_: &mut State, now| (now >= at).then_some(());
+                    Box::pin(step.ctx.cell.wait(&visit, step.ctx.shielded, wait, come)).await?;
                 }
                 let _active = step.ctx.cell.begin(&visit, step.ctx.shielded).await?;
                 try_once(&step, &visit, number, &mut body, &mut look_up).await;
@@ -237,7 +236,8 @@ async fn try_once<'a, T, B, Fut>(
     if let (Err(fail), Class::Reconcile) = (&result, step.class)
         && !matches!(fail.kind, FailureKind::Fatal | FailureKind::Cancelled)
     {
-        if ask(step, visit, number, look_up).await == Found::Nothing {
+        // Boxed, as everything that is rare: a step's future is as large as the largest thing it may wait for.
+        if Box::pin(ask(step, visit, number, look_up)).await == Found::Nothing {
             finish(step, visit, number, None, Err(Fail::retryable(fail)));
         }
         return;

@@ -51,7 +51,11 @@ impl Verb for StartRun {
         if let Some(started) = self.repeated(tx).await? {
             return Ok(started);
         }
-        let holder = tx.holder(start.workspace, &start.key_scope(), &start.key).await?;
+        // A key that was drawn for this very start is held by nobody else; the index would say so.
+        let holder = match start.is_keyless() && start.deliver.is_none() {
+            true => None,
+            false => tx.holder(start.workspace, &start.key_scope(), &start.key).await?,
+        };
         let owner = match &start.deliver {
             Some(handover) => tx.hook(start.workspace, &handover.token).await?,
             None => None,
