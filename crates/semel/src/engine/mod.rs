@@ -170,7 +170,11 @@ impl Engine {
 
     /// Stops at once and gives nothing back, as a killed process does.
     #[cfg(feature = "testing")]
-    pub fn crash(&self) {
+    pub async fn crash(&self) {
+        let mut tasks =
+            std::mem::take(&mut *self.core().tasks.lock().unwrap_or_else(PoisonError::into_inner));
+        // What is being polled on another thread comes to the end of that poll: from here on nothing reaches the store.
+        tasks.shutdown().await;
         self.core().kill();
     }
 }

@@ -213,7 +213,7 @@ where
             let runs = read(&scene).await;
             // Whatever is still under way: it reaches nobody from here on.
             fate.die();
-            engine.crash();
+            engine.crash().await;
             ended.map(|value| (value, runs))
         });
         Life { end, writes: fate.writes(), nodes: fate.nodes() }

@@ -52,7 +52,7 @@ async fn crash_in_clean_up() -> Result<(), Failed> {
             .is_ok_and(|all| all.iter().filter(|n| n.entry.kind() == "stepCompleted").count() == 2)
     })
     .await;
-    engine.crash();
+    engine.crash().await;
     lab.clock.advance(std::time::Duration::from_hours(24 * 366));
     let engine = builder().open().await?;
     gate.0.notify_one();

@@ -91,7 +91,7 @@ async fn asleep(lab: &Lab) -> Result<semel::id::RunId, Failed> {
     let engine = engine(lab, Code::Old, &effects).await?;
     let run = engine.start(edited, ()).await?;
     lab.until(async || run.status().await.is_ok_and(|status| status == Status::Waiting)).await;
-    engine.crash();
+    engine.crash().await;
     Ok(run.id())
 }
 
@@ -108,7 +108,7 @@ async fn diverges(code: Code, named: &[&str]) -> Result<(), Failed> {
         assert!(why.contains(name), "{why}");
     }
     assert!(new.names().is_empty(), "no effect of the new code took place: {new:?}");
-    edited.crash();
+    edited.crash().await;
 
     let restored = engine(&lab, Code::Old, &old).await?;
     let run = restored.run(id);

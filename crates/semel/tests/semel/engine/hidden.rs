@@ -37,7 +37,7 @@ async fn more_crashes_than_tries() -> Result<(), Failed> {
     let run = engine.start(ship, ()).await?.id();
     for crash in 1..=4 {
         lab.until(async || count.get() == crash).await;
-        engine.crash();
+        engine.crash().await;
         lab.clock.advance(Duration::from_hours(24 * 366));
         engine = builder().open().await?;
     }

@@ -32,7 +32,7 @@ async fn between<S: Bank>() -> Result<(), Failed> {
     let engine = payer(lab.engine().store(Arc::new(cut) as Arc<dyn Store>), &bank, &first).open().await?;
     let run = engine.start(pay::<S>, 30).await?;
     lab.until(async || bank.state().await.is_ok_and(|state| state == (970, 1, 1))).await;
-    engine.crash();
+    engine.crash().await;
     take_away(&lab.store, &run).await?;
     let engine = payer(lab.engine(), &bank, &second).open().await?;
     assert_eq!(engine.run(run.id()).typed::<i64>().result().await?, 970);
