@@ -351,17 +351,18 @@ impl Cell {
     }
 
     pub(super) fn rest(&self) {
-        let mut state = self.lock();
-        state.resting = true;
-        let listeners = std::mem::take(&mut state.listeners);
-        drop(state);
-        listeners.into_iter().for_each(Waker::wake);
+        self.tell(|state| state.resting = true);
     }
 
     pub(super) fn set_over(&self, over: Over) {
-        let mut state = self.lock();
-        state.over = Some(over);
         self.stopped.store(true, Ordering::Relaxed);
+        self.tell(|state| state.over = Some(over));
+    }
+
+    /// Changes what those who wait for the end look at, and lets them look.
+    fn tell(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.lock();
+        change(&mut state);
         let listeners = std::mem::take(&mut state.listeners);
         drop(state);
         listeners.into_iter().for_each(Waker::wake);
@@ -600,7 +601,7 @@ impl State {
         let hooks_done = self.deferred.is_empty();
         self.phase == Phase::Live
             && self.active == 0
-            && self.barriers.is_empty()
+            && !self.has_barriers()
             && hooks_done
             && !self.waits.is_empty()
     }

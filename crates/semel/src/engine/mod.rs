@@ -283,6 +283,10 @@ impl Core {
             unreachable!("only registered workflows are claimed")
         };
         self.residents.enter(&cell);
+        if self.is_stopping() {
+            // The order to stop went out before this one was here.
+            cell.order(|orders| orders.stop = true);
+        }
         let execution = workflow.call(Ctx::new(cell.clone()), input);
         self.spawn(Driver::new(self.clone(), cell.clone(), execution).drive());
         cell

@@ -157,8 +157,18 @@ impl Residents {
         self.taken.load(Ordering::SeqCst) == 0 && self.lock().all.is_empty()
     }
 
+    /// Lets go of a run that rests. From here on no claim counts on it: its driver may be gone before it hears of one.
+    pub(super) fn evict(&self, run: RunId) {
+        let mut tables = self.lock();
+        let Some(num) = tables.all.get(&run).map(|cell| cell.num) else { return };
+        if let Some(cell) = tables.drop_resting(num) {
+            cell.order(|orders| orders.evicted = true);
+        }
+    }
+
     pub(super) fn lose_all(&self) {
         for cell in self.all() {
+            self.evict(cell.id);
             cell.order(|orders| orders.lost = true);
         }
     }

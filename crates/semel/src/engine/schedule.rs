@@ -190,15 +190,9 @@ impl Core {
                 }
             }
             Wake::Ended(run) => {
-                if let Some(cell) = self.residents.get(run).filter(|cell| self.residents.rests(cell)) {
-                    // It rested here and has ended elsewhere.
-                    cell.order(|orders| orders.lost = true);
-                }
+                // What rests here and has ended was ended by others.
+                self.residents.evict(run);
                 self.residents.ended(run);
-                if let Some(cell) = self.residents.get(run).filter(|cell| self.residents.rests(cell)) {
-                    // Others have ended it.
-                    cell.order(|orders| orders.evicted = true);
-                }
                 for kin in self.residents.kin(Kin::Run(run)) {
                     self.look(kin);
                 }

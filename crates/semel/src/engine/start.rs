@@ -188,9 +188,7 @@ impl Core {
         std::mem::forget(place);
         Ok((started, Some(cell)))
     }
-}
 
-impl Core {
     /// A start whose answer is lost is repeated until it is known: the run may be there, with this engine's claim on it.
     async fn start_for_certain(&self, start: Start) -> Result<Started> {
         for _ in 0..TRIES {

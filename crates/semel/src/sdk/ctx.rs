@@ -265,7 +265,7 @@ impl Ctx {
     where
         T: Serialize + DeserializeOwned,
     {
-        let at = self.internal(name, true)?;
+        let at = self.visit_any(name, None, true)?;
         self.cell.asks(&at, || Asked::Value);
         if let Some(value) = self.value_at(&at) {
             return read(&at, &value);
@@ -299,11 +299,7 @@ impl Ctx {
         self.visit_any(name, key, indexed)
     }
 
-    /// Visits a name that users cannot give.
-    pub(crate) fn internal(&self, name: &str, indexed: bool) -> Result<Visit> {
-        self.visit_any(name, None, indexed)
-    }
-
+    /// Visits a name that may be one that users cannot give.
     pub(crate) fn visit_any(&self, name: &str, key: Option<&str>, indexed: bool) -> Result<Visit> {
         let path = self.path(name, key).map_err(fatal)?;
         self.cell.visit(path, indexed)
