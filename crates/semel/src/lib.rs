@@ -83,6 +83,8 @@ pub mod clock;
 pub mod engine;
 pub mod error;
 pub mod id;
+#[cfg(feature = "remote")]
+pub mod remote;
 pub mod rules;
 pub mod sdk;
 pub mod store;

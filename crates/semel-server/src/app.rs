@@ -1,0 +1,18 @@
+//! What all routes share.
+
+use std::sync::Arc;
+
+use semel::clock::Clock;
+use semel::store::Store;
+
+use crate::access::Access;
+
+/// The server behind the routes.
+pub struct App {
+    /// Where runs are kept.
+    pub store: Arc<dyn Store>,
+    /// Where time and fresh ids come from.
+    pub clock: Arc<dyn Clock>,
+    /// Who may do what.
+    pub access: Access,
+}

@@ -1,0 +1,1 @@
+//! The order workflow that newcomers meet first, and the show around it.

@@ -1,0 +1,11 @@
+//! The binary `semel`: a REST server, remote workers, operations and the command line, on the engine of the library `semel`.
+//!
+//! - [`api`]: what travels over HTTP. [`http`]: the routes. [`access`]: who calls, and what they may do.
+//! - [`app`]: what all routes share. [`cli`]: the command line. [`demo`]: the order workflow that newcomers meet first.
+
+pub mod access;
+pub mod api;
+pub mod app;
+pub mod cli;
+pub mod demo;
+pub mod http;
