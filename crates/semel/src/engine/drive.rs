@@ -11,8 +11,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use super::Core;
-use super::cell::{Cell, Over, Phase, State};
+use super::cell::Cell;
 use super::signal::LastTurn;
+use super::state::{Over, Phase, State};
 use crate::clock::{Time, Until};
 use crate::error::{Error, Result};
 use crate::rules::commit::{Commit, Saved};
