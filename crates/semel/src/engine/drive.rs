@@ -252,6 +252,7 @@ impl Driver {
     fn end(&mut self, result: Result<Payload, Fail>) {
         self.drop_execution();
         let mut state = self.cell.lock();
+        state.judge();
         state.end_replay();
         if state.diverged.is_some() {
             return;

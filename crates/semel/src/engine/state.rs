@@ -309,7 +309,15 @@ impl State {
         }
         if self.unvisited == 0 {
             self.go_live();
-        } else if self.diverged.is_none() {
+        } else {
+            self.judge();
+        }
+    }
+
+    /// The code goes no further: whatever is recorded and was not come by, it no longer asks for. That is so in every
+    /// phase: an engine that stops must not take a run for done whose code has lost a step.
+    pub(super) fn judge(&mut self) {
+        if self.unvisited > 0 && self.diverged.is_none() {
             let missing = self.missing();
             let asked: Vec<String> = self
                 .parked
