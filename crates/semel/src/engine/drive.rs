@@ -451,7 +451,7 @@ impl Core {
         let written: Vec<Entry> =
             entries.into_iter().take(count as usize).map(|numbered| numbered.entry).collect();
         match commit.matches(&written) {
-            Some(settled) => Ok(Saved { version: expected + count, settled }),
+            Some(settled) => Ok(Saved { version: expected + count, settled, freed: false }),
             None => Err(Error::Concurrency { run, expected }),
         }
     }
