@@ -127,6 +127,9 @@ fn commit<B: Backend>(store: &B, commit: Commit) -> impl Future<Output = Result<
                 if ends {
                     tell_of_end(wakes, run, parent, saved.freed);
                 }
+                if becomes == Status::Paused {
+                    wakes.tell(Wake::Paused(run));
+                }
                 // New, or of an earlier life and restarted; or those of a cancelled run, which hear of it.
                 let child = |entry: &Entry| matches!(entry, Entry::ChildStarted { .. });
                 if becomes == Status::Cancelled || saved.settled.iter().any(child) {

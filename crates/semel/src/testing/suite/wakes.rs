@@ -19,6 +19,7 @@ promises![
     a_superseded_run_is_taken_and_ended,
     a_once_that_is_settled_or_free_again_is_told,
     a_run_that_ends_frees_its_once_and_that_is_told,
+    a_pause_by_the_driver_is_told,
     children_of_a_cancelled_run_are_due_and_that_is_told,
     what_happens_is_heard_by_a_second_instance,
     every_instance_hears_of_a_delivery_once,
@@ -144,6 +145,13 @@ async fn a_run_that_ends_frees_its_once_and_that_is_told(world: World) {
     world.cancel(cancelled).await;
     let heard = told(&mut ear);
     assert!(heard.contains(&Wake::Settled), "{heard:?}");
+}
+
+async fn a_pause_by_the_driver_is_told(world: World) {
+    let mut driver = world.driven("k").await;
+    let mut ear = world.store().wakes();
+    driver.doubt("charge").await;
+    assert_eq!(told(&mut ear), [Wake::Paused(driver.id())]);
 }
 
 async fn children_of_a_cancelled_run_are_due_and_that_is_told(world: World) {

@@ -1,11 +1,13 @@
 //! What is heard at once: the clock of these tests stands still, so nobody looks again by itself.
 
-use std::future::pending;
+use std::future::{pending, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 
 use libtest_mimic::{Failed, Trial};
 use semel::rules::status::Status;
-use semel::{Ctx, Once, Result};
+use semel::{Ctx, Fail, Once, Result};
 use tokio::sync::Notify;
 
 use super::basics::Count;
@@ -14,6 +16,7 @@ use super::{Lab, trial};
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
         trial("a_once_goes_to_the_next_as_soon_as_its_owner_has_ended", given_up),
+        trial("a_pause_by_the_driver_is_heard_by_whoever_waits_for_it", paused),
     ]
 }
 
@@ -52,5 +55,28 @@ async fn given_up() -> Result<(), Failed> {
     gate.opened.notify_one();
     owner.result().await?;
     assert_eq!(waiter.result().await?, 7, "it makes the result itself");
+    Ok(())
+}
+
+async fn doubtful(ctx: Ctx, (): ()) -> Result<()> {
+    let gate = ctx.state::<Gate>();
+    ctx.step("try")
+        .at_most_once()
+        .run(async |_| {
+            gate.opened.notified().await;
+            Err(Fail::uncertain("no answer"))
+        })
+        .await
+}
+
+async fn paused() -> Result<(), Failed> {
+    let (lab, gate) = (Lab::new(), Gate::default());
+    let engine = lab.engine().state(gate.clone()).workflow("doubtful", doubtful).open().await?;
+    let run = engine.start(doubtful, ()).await?;
+    let mut reached = pin!(run.reached(Status::Paused));
+    let first = poll_fn(|cx| Poll::Ready(reached.as_mut().poll(cx))).await;
+    assert!(first.is_pending(), "it is not paused yet");
+    gate.opened.notify_one();
+    assert_eq!(reached.await?, Status::Paused);
     Ok(())
 }
