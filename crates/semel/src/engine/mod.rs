@@ -27,7 +27,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-pub use self::builder::{Builder, IntoStore, Limits};
+pub use self::builder::{Builder, IntoStore, Limits, open_store};
 pub(crate) use self::drive::{Execution, panic_text};
 pub use self::handle::{DeliverTo, RunHandle};
 pub use self::replay::{History, Replay, Replays};
