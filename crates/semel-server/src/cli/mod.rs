@@ -1,6 +1,8 @@
 //! The command line: one file for each command.
 
 mod demo;
+mod dev;
+mod serve;
 
 use clap::{Parser, Subcommand};
 
@@ -14,6 +16,8 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Dev(dev::Dev),
+    Serve(serve::Serve),
     Demo(demo::Demo),
     #[command(hide = true)]
     DemoProvider(demo::DemoProvider),
@@ -24,10 +28,19 @@ enum Command {
 impl Cli {
     /// Does what was asked; gives the exit code.
     pub async fn run(self) -> u8 {
-        match self.command {
-            Command::Demo(demo) => demo.run().await,
-            Command::DemoProvider(provider) => provider.run().await,
-            Command::DemoEngine(engine) => engine.run().await,
+        let done = match self.command {
+            Command::Dev(dev) => dev.run().await,
+            Command::Serve(serve) => serve.run().await,
+            Command::Demo(demo) => return demo.run().await,
+            Command::DemoProvider(provider) => return provider.run().await,
+            Command::DemoEngine(engine) => return engine.run().await,
+        };
+        match done {
+            Ok(()) => 0,
+            Err(error) => {
+                eprintln!("semel: {error}");
+                1
+            }
         }
     }
 }

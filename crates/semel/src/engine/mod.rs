@@ -1,7 +1,7 @@
 //! The engine: the only place where rules, store and clock meet.
 //!
 //! `schedule` takes due runs, `drive` polls the workflow of each and commits, `cell` is what driver and workflow share,
-//! `residents` are the runs in memory. What users hold in their hands is [`Engine`], [`Begin`] and [`RunHandle`].
+//! `state` what is under its lock, `residents` are the runs in memory. What users hold in their hands is [`Engine`], [`Begin`] and [`RunHandle`].
 
 mod builder;
 pub(crate) mod cell;
@@ -11,8 +11,10 @@ pub(crate) mod inbox;
 pub mod replay;
 pub(crate) mod residents;
 mod schedule;
+mod settle;
 mod signal;
 mod start;
+pub(crate) mod state;
 mod waits;
 
 use std::any::{Any, TypeId};
@@ -25,15 +27,16 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-pub use self::builder::{Builder, IntoStore, Limits};
+pub use self::builder::{Builder, IntoStore, Limits, open_store};
 pub(crate) use self::drive::{Execution, panic_text};
 pub use self::handle::{DeliverTo, RunHandle};
 pub use self::replay::{History, Replay, Replays};
 pub use self::start::Begin;
 
-use self::cell::{Cell, Over};
+use self::cell::Cell;
 use self::drive::Driver;
 use self::residents::Residents;
+use self::state::Over;
 use crate::clock::{Clock, Time};
 use crate::error::{Error, Result};
 use crate::id::{NodeId, RunId, WorkspaceId};

@@ -66,6 +66,8 @@ pub struct Commit {
     pub(crate) run: RunId,
     /// The run that started it, which hears of its end.
     pub(crate) parent: Option<RunId>,
+    /// How long the run is remembered after its end.
+    pub(crate) retention: Retention,
     pub(crate) expected: u64,
     pub(crate) count: u64,
     pub(crate) content: Content,
@@ -142,6 +144,14 @@ impl Commit {
     pub(crate) fn is_progress(&self) -> bool {
         self.is_plain() && self.status == Status::Running && self.not_before.is_none()
     }
+
+    /// Whether it ends the run, and that changes nothing else unless the run has ties: its entries as stored.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn plain_end(&self) -> Option<&str> {
+        let Content::Ready(text) = &self.content else { return None };
+        let ends = self.is_plain() && self.status.is_terminal() && self.not_before.is_none();
+        ends.then_some(text)
+    }
 }
 
 /// The commit of a step, without all that is empty in it: what waits by the thousand is kept small.
@@ -168,10 +178,12 @@ impl Commit {
 }
 
 /// What the store says of a commit that took place.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Saved {
     /// The run's version now.
     pub version: u64,
     /// What became of the drafts, in order; empty if there were none.
     pub settled: Vec<Entry>,
+    /// Whether it ended a run that had the right to make the result of a once: others may do it now.
+    pub freed: bool,
 }

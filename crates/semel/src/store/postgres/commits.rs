@@ -37,7 +37,7 @@ impl CommitQueue {
     pub(super) async fn commit(&self, server: &Server, commit: Commit) -> Result<Saved> {
         match self.0.ask(commit).await? {
             Done::Saved(commit, _) => {
-                Ok(Saved { version: commit.expected + commit.count(), settled: Vec::new() })
+                Ok(Saved { version: commit.expected + commit.count(), ..Saved::default() })
             }
             Done::Left(commit) => server.execute(&commit).await,
         }
@@ -161,6 +161,7 @@ mod tests {
     use super::*;
     use crate::clock::Time;
     use crate::id::RunId;
+    use crate::rules::run::Retention;
     use crate::rules::status::Status;
 
     fn commit(num: i64, expected: u64, status: Status) -> Commit {
@@ -168,6 +169,7 @@ mod tests {
             num,
             run: RunId(uuid::Uuid::from_u128(num as u128)),
             parent: None,
+            retention: Retention::default(),
             expected,
             count: 2,
             content: Content::Ready(format!("[{num}]")),

@@ -16,8 +16,10 @@ mod program;
 mod random;
 mod replay;
 mod rest;
+mod spans;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod tx;
+mod wakes;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,6 +52,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         history::trials(),
         replay::trials(),
         rest::trials(),
+        spans::trials(),
+        wakes::trials(),
     ]
     .into_iter()
     .flatten()
