@@ -80,7 +80,7 @@ impl<'a> PgTx<'a> {
     }
 
     /// Writes, and gives the row that comes of it.
-    async fn write_row(&mut self, sql: &str, params: Params<'_>) -> Result<Option<Row>> {
+    pub(super) async fn write_row(&mut self, sql: &str, params: Params<'_>) -> Result<Option<Row>> {
         let row = self.row(sql, params).await?;
         self.writes += u64::from(row.is_some());
         Ok(row)
@@ -369,12 +369,7 @@ impl Tx for PgTx<'_> {
              SELECT num, watcher, visit FROM gone ORDER BY num";
         let rows = self.rows(take, &[&num]).await?;
         self.writes += rows.len() as u64;
-        let read = |row: &Row| {
-            let visit: &str = column(row, 2)?;
-            let visit = Visit::parse(visit).ok_or_else(|| corrupt(row, format!("{visit:?} is no visit")))?;
-            Ok(Watcher { num: column(row, 1)?, visit })
-        };
-        rows.iter().map(read).collect()
+        rows.iter().map(watcher_of).collect()
     }
 
     async fn call(&mut self, workspace: WorkspaceId, scope: &str, id: &CallId) -> Result<Option<PastCall>> {
@@ -465,6 +460,13 @@ impl Tx for PgTx<'_> {
     async fn forget_run(&mut self, num: i64) -> Result<()> {
         self.purge_run(num).await
     }
+}
+
+/// Reads the columns after the first.
+pub(super) fn watcher_of(row: &Row) -> Result<Watcher> {
+    let visit: &str = column(row, 2)?;
+    let visit = Visit::parse(visit).ok_or_else(|| corrupt(row, format!("{visit:?} is no visit")))?;
+    Ok(Watcher { num: column(row, 1)?, visit })
 }
 
 fn each<T>(taken: &[Taken], of: impl Fn(&Taken) -> T) -> Vec<T> {
