@@ -8,126 +8,26 @@
 //! - *Durable first.* A result is handed on as soon as it is recorded, but before the next effect begins, everything that
 //!   was recorded before is durable. So a run of n steps costs n commits, its end included.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Poll, Waker, ready};
 
 use super::Core;
-use super::inbox::{Inbox, On};
+use super::inbox::On;
 use super::replay::watch::{Asked, Place as At, Watch};
 use super::signal::Signal;
-use super::waits::Waits;
+use super::state::{Barrier, Deferred, Orders, Over, Phase, State};
 use crate::clock::Time;
 use crate::id::RunId;
-use crate::rules::entry::{Entry, Outcome};
+use crate::rules::entry::Entry;
 use crate::rules::key::{Label, Token};
 use crate::rules::ledger::{HookState, Ledger, Record};
-use crate::rules::path::{Path, Visit, Visits};
+use crate::rules::path::{Path, Visit};
 use crate::rules::status::Status;
 use crate::sdk::fail::{Fail, Result, fatal};
-use crate::store::{Arrival, Claimed};
-
-/// Where an execution stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
-    /// It is given its recorded results.
-    Replaying,
-    /// It does new things.
-    Live,
-    /// It begins nothing any more: the engine stops.
-    Stopping,
-    /// It is looked at, and does nothing new.
-    Dry,
-}
-
-/// How a run left memory.
-#[derive(Clone, Debug)]
-pub(crate) enum Over {
-    /// It has ended.
-    Ended(Outcome),
-    /// It is somebody else's, or waits in the store.
-    Gone,
-}
-
-/// What the rest of the engine wants of a driver.
-#[derive(Debug, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "orders do not exclude each other")]
-pub(crate) struct Orders {
-    /// Something has arrived in the inbox.
-    pub(super) look: bool,
-    /// The run belongs to somebody else.
-    pub(super) lost: bool,
-    /// A run that rests in memory was claimed again.
-    pub(super) claimed: Option<Box<Claimed>>,
-    /// A run that rests in memory makes room.
-    pub(super) evicted: bool,
-    /// Begin nothing more, and give the run back when what has begun is over.
-    pub(super) stop: bool,
-    /// Give the run back now.
-    pub(super) stop_now: bool,
-}
-
-impl Orders {
-    /// Something may have arrived.
-    pub(crate) fn look_now(&mut self) {
-        self.look = true;
-    }
-}
-
-/// Something that waits for the end of the replay.
-struct Parked {
-    asks: Option<Visit>,
-    waker: Waker,
-}
-
-/// Somebody who waits until a version is durable.
-#[derive(Default)]
-struct Barrier {
-    version: Option<u64>,
-    registered: Option<Waker>,
-}
-
-/// What a hook has asked for during the replay.
-enum Deferred {
-    Open(Visit, Token),
-    Close(Visit),
-}
-
-/// The part that is guarded by a lock. It is held for moments only, and never while user code runs.
-pub(crate) struct State {
-    pub(crate) ledger: Ledger,
-    pub(crate) inbox: Inbox,
-    pub(super) waits: Waits,
-    pub(crate) phase: Phase,
-    pub(super) orders: Orders,
-    /// Bodies that are being executed.
-    pub(super) active: usize,
-    /// Why the code does not fit the ledger.
-    pub(super) diverged: Option<String>,
-    /// What is polled now is given what is recorded, and does nothing new: it has lost a race.
-    held: usize,
-    /// The engine is dropping the workflow: what it drops now is not the workflow's doing.
-    pub(super) torn: bool,
-    /// How many recorded visits the execution has not come by yet.
-    unvisited: usize,
-    pub(super) visits: Visits,
-    parked: Vec<Parked>,
-    /// Those that wanted to go on while the run was not claimed.
-    early: Vec<Waker>,
-    deferred: Vec<Deferred>,
-    /// Up to which version everything is durable.
-    durable: u64,
-    barriers: Vec<(u64, Waker)>,
-    /// Labels whose body is being executed in this run, and who waits for it.
-    pub(crate) onces: HashMap<(String, Label), Vec<Waker>>,
-    over: Option<Over>,
-    /// Waits durably; whoever claims it next may be another engine.
-    resting: bool,
-    listeners: Vec<Waker>,
-}
+use crate::store::Arrival;
 
 /// One run in memory.
 pub(crate) struct Cell {
@@ -150,38 +50,10 @@ impl fmt::Debug for Cell {
 
 impl Cell {
     pub(super) fn new(core: Arc<Core>, ledger: Ledger, arrivals: Vec<Arrival>, dry: bool) -> Arc<Self> {
-        let unvisited = ledger.to_visit();
-        let phase = match (dry, unvisited) {
-            (true, _) => Phase::Dry,
-            (false, 0) => Phase::Live,
-            (false, _) => Phase::Replaying,
-        };
         let run = ledger.run();
-        let (id, num, durable) = (run.id(), run.num, run.state.version);
+        let (id, num) = (run.id(), run.num);
         let stopped = AtomicBool::new(ledger.cancelling().is_some());
-        let mut state = State {
-            ledger,
-            inbox: Inbox::default(),
-            waits: Waits::default(),
-            phase,
-            orders: Orders::default(),
-            active: 0,
-            diverged: None,
-            held: 0,
-            torn: false,
-            unvisited,
-            visits: Visits::default(),
-            parked: Vec::new(),
-            early: Vec::new(),
-            deferred: Vec::new(),
-            durable,
-            barriers: Vec::new(),
-            onces: HashMap::new(),
-            over: None,
-            resting: false,
-            listeners: Vec::new(),
-        };
-        state.take_in(arrivals);
+        let state = State::new(ledger, arrivals, dry);
         let watch = dry.then(Watch::default);
         Arc::new(Self { core, id, num, signal: Arc::default(), stopped, watch, state: Mutex::new(state) })
     }
@@ -214,16 +86,7 @@ impl Cell {
 
     /// Visits a path: its identity in this run from here on.
     pub(crate) fn visit(&self, path: Path, indexed: bool) -> Result<Visit> {
-        let state = &mut *self.lock();
-        let visit = match indexed {
-            true => state.visits.indexed(path),
-            false => state.visits.once(path).map_err(fatal)?,
-        };
-        if state.unvisited > 0 && state.ledger.record_at(&visit).is_some() && !state.ledger.is_carried(&visit)
-        {
-            state.unvisited -= 1;
-        }
-        Ok(visit)
+        self.lock().visit(path, indexed).map_err(fatal)
     }
 
     /// Tells whoever looks on what the code asks for.
@@ -406,208 +269,6 @@ impl Cell {
         }
         drop(state);
         self.signal.nudge();
-    }
-}
-
-impl State {
-    pub(crate) fn record(&mut self, entry: Entry) {
-        if let Err(refused) = self.ledger.record(entry) {
-            self.diverge(refused.to_string());
-        }
-    }
-
-    /// The code does not fit the ledger. The first reason is the one that counts.
-    pub(crate) fn diverge(&mut self, why: String) {
-        self.diverged.get_or_insert(why);
-    }
-
-    fn poll_live(&mut self, cx: &Context<'_>, asks: Option<&Visit>, parked: &mut Option<Waker>) -> Poll<()> {
-        if self.held > 0 {
-            return Poll::Pending;
-        }
-        if self.phase == Phase::Replaying && self.unvisited == 0 {
-            self.go_live();
-        }
-        if self.phase == Phase::Live && !self.may_act() {
-            self.early.push(cx.waker().clone());
-            return Poll::Pending;
-        }
-        if self.phase == Phase::Live {
-            return Poll::Ready(());
-        }
-        if parked.as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {
-            *parked = Some(cx.waker().clone());
-            self.parked.push(Parked { asks: asks.cloned(), waker: cx.waker().clone() });
-        }
-        Poll::Pending
-    }
-
-    fn poll_durable(&mut self, cx: &Context<'_>, barrier: &mut Barrier) -> Poll<()> {
-        let version = *barrier.version.get_or_insert(self.ledger.run().state.version);
-        if self.durable >= version {
-            return Poll::Ready(());
-        }
-        if barrier.registered.as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {
-            self.barriers.push((version, cx.waker().clone()));
-            barrier.registered = Some(cx.waker().clone());
-        }
-        Poll::Pending
-    }
-
-    /// Whether the workflow may do something now: the run is claimed, and its execution was not given up.
-    pub(super) fn may_act(&self) -> bool {
-        self.ledger.run().status() == Status::Running && !self.torn
-    }
-
-    fn go_live(&mut self) {
-        self.phase = Phase::Live;
-        for deferred in std::mem::take(&mut self.deferred) {
-            self.defer(deferred);
-        }
-        self.parked.drain(..).for_each(|parked| parked.waker.wake());
-    }
-
-    fn defer(&mut self, deferred: Deferred) {
-        if self.phase == Phase::Replaying && self.unvisited == 0 {
-            self.go_live();
-        }
-        if self.phase != Phase::Live {
-            self.deferred.push(deferred);
-            return;
-        }
-        let hook_state = |state: &Self, hook: &Visit| match state.ledger.record_at(hook) {
-            Some(Record::Hook { state, .. }) => Some(std::mem::discriminant(state)),
-            _ => None,
-        };
-        let done = match deferred {
-            Deferred::Open(hook, token) => self.ledger.open_hook(hook, token),
-            Deferred::Close(hook)
-                if hook_state(self, &hook) == Some(std::mem::discriminant(&HookState::Open(Vec::new()))) =>
-            {
-                self.ledger.record(Entry::HookClosed { hook })
-            }
-            // Asked for and not answered yet: closed as soon as it is open.
-            Deferred::Close(hook)
-                if hook_state(self, &hook)
-                    == Some(std::mem::discriminant(&HookState::Opening(Vec::new()))) =>
-            {
-                self.deferred.push(Deferred::Close(hook));
-                Ok(())
-            }
-            Deferred::Close(_) => Ok(()),
-        };
-        if let Err(refused) = done {
-            self.diverge(refused.to_string());
-        }
-    }
-
-    /// Everything up to this version is durable.
-    pub(super) fn saved(&mut self, version: u64, settled: &[Entry]) {
-        if let Err(refused) = self.ledger.settle(settled) {
-            self.diverge(refused.to_string());
-        }
-        self.durable = version;
-        self.barriers.retain(|(until, waker)| {
-            let waits = *until > version;
-            if !waits {
-                waker.wake_by_ref();
-            }
-            waits
-        });
-        if settled.iter().any(|entry| matches!(entry, Entry::ChildStarted { attached: true, .. })) {
-            // It may have ended long ago.
-            self.orders.look = true;
-        }
-        if !settled.is_empty() && self.ledger.run().status() == Status::Running {
-            // Hooks and children that were asked for are there now.
-            for deferred in std::mem::take(&mut self.deferred) {
-                self.defer(deferred);
-            }
-            self.waits.wake_all();
-        }
-    }
-
-    /// Takes in what has arrived, and lets those go on who wait for it.
-    pub(super) fn take_in(&mut self, arrivals: Vec<Arrival>) {
-        for on in self.inbox.take_in(arrivals) {
-            self.waits.wake_on(&on);
-        }
-        self.ledger.saw_arrivals(self.inbox.seen());
-    }
-
-    /// A run that rested in memory goes on.
-    pub(super) fn claimed(&mut self, claimed: Claimed) {
-        if let Err(refused) = self.ledger.claimed(claimed.run) {
-            self.diverge(refused.to_string());
-        }
-        self.durable = self.ledger.run().state.version;
-        self.resting = false;
-        self.early.drain(..).for_each(Waker::wake);
-        self.take_in(claimed.inbox);
-    }
-
-    /// The workflow has gone as far as it can. If it has come by everything that is recorded, it may do new things now;
-    /// if not, it never will.
-    pub(super) fn end_replay(&mut self) {
-        if self.phase != Phase::Replaying {
-            return;
-        }
-        if self.unvisited == 0 {
-            self.go_live();
-        } else if self.diverged.is_none() {
-            let missing = self.missing();
-            let asked: Vec<String> = self
-                .parked
-                .iter()
-                .filter_map(|parked| parked.asks.as_ref().map(|v| format!("`{v}`")))
-                .collect();
-            let instead = match asked.as_slice() {
-                [] => "the code ends without it".to_owned(),
-                asked => format!("the code asks for {} instead", asked.join(", ")),
-            };
-            self.diverge(format!(
-                "{} in the ledger and {instead}: was a step renamed, removed or moved?",
-                match missing.as_slice() {
-                    [one] => format!("`{one}` is"),
-                    several => format!(
-                        "{} are",
-                        several.iter().map(|v| format!("`{v}`")).collect::<Vec<_>>().join(", ")
-                    ),
-                }
-            ));
-        }
-    }
-
-    /// What is recorded and was not come by, in order of the paths.
-    pub(super) fn missing(&self) -> Vec<Visit> {
-        let missed = |visit: &&Visit| !self.visits.include(visit) && !self.ledger.is_carried(visit);
-        let mut missing: Vec<Visit> =
-            self.ledger.records().map(|(visit, _)| visit).filter(missed).cloned().collect();
-        missing.sort();
-        missing
-    }
-
-    /// Whether the workflow is about to be said to have gone as far as it can: it rests, or it stopped short of something.
-    pub(super) fn seems_done(&self) -> bool {
-        match self.phase {
-            Phase::Replaying => self.unvisited > 0,
-            _ => self.only_waits(),
-        }
-    }
-
-    /// Whether nothing goes on but durable waits.
-    pub(super) fn only_waits(&self) -> bool {
-        // A hook that is dropped before it is open is closed when it is: the run must not rest before that.
-        let hooks_done = self.deferred.is_empty();
-        self.phase == Phase::Live
-            && self.active == 0
-            && !self.has_barriers()
-            && hooks_done
-            && !self.waits.is_empty()
-    }
-
-    pub(super) fn has_barriers(&self) -> bool {
-        !self.barriers.is_empty()
     }
 }
 

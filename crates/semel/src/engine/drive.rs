@@ -11,8 +11,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use super::Core;
-use super::cell::{Cell, Over, Phase, State};
+use super::cell::Cell;
 use super::signal::LastTurn;
+use super::state::{Over, Phase, State};
 use crate::clock::{Time, Until};
 use crate::error::{Error, Result};
 use crate::rules::commit::{Commit, Saved};
@@ -251,6 +252,7 @@ impl Driver {
     fn end(&mut self, result: Result<Payload, Fail>) {
         self.drop_execution();
         let mut state = self.cell.lock();
+        state.judge();
         state.end_replay();
         if state.diverged.is_some() {
             return;
@@ -449,7 +451,7 @@ impl Core {
         let written: Vec<Entry> =
             entries.into_iter().take(count as usize).map(|numbered| numbered.entry).collect();
         match commit.matches(&written) {
-            Some(settled) => Ok(Saved { version: expected + count, settled }),
+            Some(settled) => Ok(Saved { version: expected + count, settled, freed: false }),
             None => Err(Error::Concurrency { run, expected }),
         }
     }

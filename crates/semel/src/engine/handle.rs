@@ -10,7 +10,8 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::cell::{Cell, Over};
+use super::cell::Cell;
+use super::state::Over;
 use super::{Core, Engine};
 use crate::error::{Error, Result};
 use crate::id::RunId;

@@ -1,7 +1,7 @@
 //! The engine: the only place where rules, store and clock meet.
 //!
 //! `schedule` takes due runs, `drive` polls the workflow of each and commits, `cell` is what driver and workflow share,
-//! `residents` are the runs in memory. What users hold in their hands is [`Engine`], [`Begin`] and [`RunHandle`].
+//! `state` what is under its lock, `residents` are the runs in memory. What users hold in their hands is [`Engine`], [`Begin`] and [`RunHandle`].
 
 mod builder;
 pub(crate) mod cell;
@@ -13,6 +13,7 @@ pub(crate) mod residents;
 mod schedule;
 mod signal;
 mod start;
+pub(crate) mod state;
 mod waits;
 
 use std::any::{Any, TypeId};
@@ -31,9 +32,10 @@ pub use self::handle::{DeliverTo, RunHandle};
 pub use self::replay::{History, Replay, Replays};
 pub use self::start::Begin;
 
-use self::cell::{Cell, Over};
+use self::cell::Cell;
 use self::drive::Driver;
 use self::residents::Residents;
+use self::state::Over;
 use crate::clock::{Clock, Time};
 use crate::error::{Error, Result};
 use crate::id::{NodeId, RunId, WorkspaceId};

@@ -178,6 +178,8 @@ impl Core {
         match wake {
             Wake::Due => self.due.notify_one(),
             Wake::All => self.heed_everything(),
+            // It is of no more use here, and its driver knows.
+            Wake::Paused(_) => {}
             Wake::Arrived(run) => {
                 if !self.look(run) {
                     self.due.notify_one();

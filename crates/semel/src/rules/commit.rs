@@ -168,10 +168,12 @@ impl Commit {
 }
 
 /// What the store says of a commit that took place.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Saved {
     /// The run's version now.
     pub version: u64,
     /// What became of the drafts, in order; empty if there were none.
     pub settled: Vec<Entry>,
+    /// Whether it ended a run that had the right to make the result of a once: others may do it now.
+    pub freed: bool,
 }

@@ -18,8 +18,9 @@ use super::race::Either;
 use super::step::Step;
 use super::workflow::Startable;
 use crate::clock::Time;
-use crate::engine::cell::{Cell, Phase};
+use crate::engine::cell::Cell;
 use crate::engine::replay::watch::Asked;
+use crate::engine::state::Phase;
 use crate::id::RunId;
 use crate::rules::entry::Entry;
 use crate::rules::json::Payload;
@@ -163,7 +164,7 @@ impl Ctx {
             return Ok(());
         }
         let at = self.set_timer(&timer, at).await?;
-        let fired = |state: &mut crate::engine::cell::State, now| {
+        let fired = |state: &mut crate::engine::state::State, now| {
             (now >= at).then(|| state.record(Entry::TimerFired { timer: timer.clone() }))
         };
         self.cell.wait(&timer, self.shielded, (None, Some(at)), fired).await

@@ -9,9 +9,9 @@ use sha2::{Digest, Sha256};
 
 use super::ctx::{Ctx, Doing, read};
 use super::fail::{Result, fatal};
-use crate::engine::cell::State;
 use crate::engine::inbox::On;
 use crate::engine::replay::watch::Asked;
+use crate::engine::state::State;
 use crate::id::{RunId, base32};
 use crate::rules::entry::Entry;
 use crate::rules::json::Payload;

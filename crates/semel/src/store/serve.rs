@@ -25,6 +25,7 @@ use crate::rules::once::{Ask, Once, OnceAnswer};
 use crate::rules::receipt::{Absorbed, ReceiptKind, Receipts};
 use crate::rules::run::Run;
 use crate::rules::start::{Start, Verdict};
+use crate::rules::status::Status;
 use crate::store::tx::InboxRow;
 
 /// A store, as far as it is not the same for all of them.
@@ -114,7 +115,7 @@ async fn start<B: Backend>(store: &B, start: Start) -> Result<Started> {
 fn tell_of_start(wakes: &Wakes, started: &Started) {
     if let Some(superseded) = started.superseded {
         wakes.tell(Wake::Taken(superseded));
-        wakes.tell(Wake::Ended(superseded));
+        tell_of_end(wakes, superseded, None, FREED_PERHAPS);
     }
     if let Some(delivered) = &started.delivered {
         wakes.tell(Wake::Arrived(delivered.run));
@@ -126,18 +127,23 @@ fn tell_of_start(wakes: &Wakes, started: &Started) {
 
 fn commit<B: Backend>(store: &B, commit: Commit) -> impl Future<Output = Result<Saved>> + Send {
     let (num, expected) = (commit.num, commit.expected);
-    let (run, parent, ends) = (commit.run, commit.parent, commit.outcome.is_some());
+    let (run, parent, ends, becomes) = (commit.run, commit.parent, commit.outcome.is_some(), commit.status);
     let saving = store.commit_run(commit);
     async move {
         let saved = saving.await;
         match &saved {
             Ok(saved) => {
+                let wakes = Backend::wakes(store);
                 if ends {
-                    tell_of_end(Backend::wakes(store), run, parent);
+                    tell_of_end(wakes, run, parent, saved.freed);
                 }
-                // New, or of an earlier life and restarted.
-                if saved.settled.iter().any(|entry| matches!(entry, Entry::ChildStarted { .. })) {
-                    Backend::wakes(store).tell(Wake::Due);
+                if becomes == Status::Paused {
+                    wakes.tell(Wake::Paused(run));
+                }
+                // New, or of an earlier life and restarted; or those of a cancelled run, which hear of it.
+                let child = |entry: &Entry| matches!(entry, Entry::ChildStarted { .. });
+                if becomes == Status::Cancelled || saved.settled.iter().any(child) {
+                    wakes.tell(Wake::Due);
                 }
             }
             Err(Error::Concurrency { .. }) => {
@@ -149,9 +155,16 @@ fn commit<B: Backend>(store: &B, commit: Commit) -> impl Future<Output = Result<
     }
 }
 
-/// An end is news for whoever waits for the run, and a message for its parent.
-fn tell_of_end(wakes: &Wakes, run: RunId, parent: Option<RunId>) {
+/// Of a run that somebody else than its driver has ended it is not known whether it had the right to a once. That is
+/// rare enough to be said in any case.
+const FREED_PERHAPS: bool = true;
+
+/// An end is news for whoever waits for the run, or for what it had the right to do once, and a message for its parent.
+fn tell_of_end(wakes: &Wakes, run: RunId, parent: Option<RunId>, freed: bool) {
     wakes.tell(Wake::Ended(run));
+    if freed {
+        wakes.tell(Wake::Settled);
+    }
     if let Some(parent) = parent {
         wakes.tell(Wake::Arrived(parent));
     }
@@ -184,7 +197,7 @@ async fn control<B: Backend>(store: &B, control: Control) -> Result<Controlled> 
     } else {
         Backend::wakes(store).tell(Wake::Taken(run.id()));
         if run.status().is_terminal() {
-            tell_of_end(Backend::wakes(store), run.id(), run.new.parent);
+            tell_of_end(Backend::wakes(store), run.id(), run.new.parent, FREED_PERHAPS);
         }
         // It, or its children, which hear of a cancel.
         Backend::wakes(store).tell(Wake::Due);

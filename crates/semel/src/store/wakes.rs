@@ -20,6 +20,8 @@ pub enum Wake {
     Taken(RunId),
     /// A run has ended.
     Ended(RunId),
+    /// The driver of a run has paused it: somebody has to look at it.
+    Paused(RunId),
     /// A once has its result, or is free again.
     Settled,
     /// Anything may have happened: look at everything that you wait for.

@@ -37,7 +37,7 @@ impl CommitQueue {
     pub(super) async fn commit(&self, server: &Server, commit: Commit) -> Result<Saved> {
         match self.0.ask(commit).await? {
             Done::Saved(commit, _) => {
-                Ok(Saved { version: commit.expected + commit.count(), settled: Vec::new() })
+                Ok(Saved { version: commit.expected + commit.count(), ..Saved::default() })
             }
             Done::Left(commit) => server.execute(&commit).await,
         }

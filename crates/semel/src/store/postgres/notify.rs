@@ -102,6 +102,7 @@ fn word(wake: Wake) -> String {
         Wake::Arrived(run) => format!("a{}", run.0.simple()),
         Wake::Taken(run) => format!("t{}", run.0.simple()),
         Wake::Ended(run) => format!("e{}", run.0.simple()),
+        Wake::Paused(run) => format!("p{}", run.0.simple()),
     }
 }
 
@@ -114,6 +115,7 @@ fn wake_of(word: &str) -> Wake {
         Some(("a", id)) => run(Wake::Arrived, id),
         Some(("t", id)) => run(Wake::Taken, id),
         Some(("e", id)) => run(Wake::Ended, id),
+        Some(("p", id)) => run(Wake::Paused, id),
         _ => None,
     };
     known.unwrap_or(Wake::All)
@@ -279,8 +281,14 @@ mod tests {
 
     #[test]
     fn what_is_told_is_understood_and_each_of_it_once() {
-        let wakes =
-            [Wake::Due, Wake::Settled, Wake::Arrived(run(1)), Wake::Taken(run(1)), Wake::Ended(run(2))];
+        let wakes = [
+            Wake::Due,
+            Wake::Settled,
+            Wake::Arrived(run(1)),
+            Wake::Taken(run(1)),
+            Wake::Ended(run(2)),
+            Wake::Paused(run(2)),
+        ];
         let mut news = News::default();
         for wake in wakes.into_iter().chain(wakes) {
             news.add(wake);

@@ -146,7 +146,7 @@ impl Queue {
         let Progress { run, expected, count, .. } = progress;
         let work = |reply| Work::Step(Step { progress, saved: false, reply });
         match self.send(work, Error::Unknown).await? {
-            Stepped::Saved => Ok(Saved { version: expected + count, settled: Vec::new() }),
+            Stepped::Saved => Ok(Saved { version: expected + count, ..Saved::default() }),
             Stepped::Lost => Err(Error::Concurrency { run, expected }),
             Stepped::Failed(error) => Err(*error),
         }

@@ -23,7 +23,7 @@ impl Verb for Commit {
         if let (true, Content::Ready(text)) = (self.is_progress(), &self.content) {
             // The hot path: one guarded update, one insert.
             return match tx.advance(self.num, self.expected, self.count, text).await? {
-                true => Ok(Saved { version, settled: Vec::new() }),
+                true => Ok(Saved { version, ..Saved::default() }),
                 false => Err(self.lost()),
             };
         }
@@ -49,10 +49,11 @@ impl Verb for Commit {
         if !tx.save_with(self.num, self.expected, &run.state, &text).await? {
             return Err(race());
         }
-        if let (Some(outcome), true) = (&self.outcome, had_ties) {
-            super::finish::untie(tx, &run, outcome.clone()).await?;
-        }
-        Ok(Saved { version, settled })
+        let freed = match &self.outcome {
+            Some(outcome) if had_ties => super::finish::untie(tx, &run, outcome.clone()).await?,
+            _ => false,
+        };
+        Ok(Saved { version, settled, freed })
     }
 }
 

@@ -17,12 +17,12 @@ pub(super) async fn end_run<T: Tx>(
 ) -> Result<()> {
     append_at(tx, run, expected, entries).await?;
     let outcome = entries.iter().rev().find_map(Entry::outcome);
-    untie(tx, run, outcome.expect("an ending commit has an outcome")).await
+    untie(tx, run, outcome.expect("an ending commit has an outcome")).await.map(drop)
 }
 
 /// Tokens become free, those who wait for the run get its outcome, children of a cancelled run are told, and what it
-/// had the right to do once goes to others. A run without ties has none of these.
-pub(super) async fn untie<T: Tx>(tx: &mut T, run: &Run, outcome: Outcome) -> Result<()> {
+/// had the right to do once goes to others; gives whether there was any of that. A run without ties has none of these.
+pub(super) async fn untie<T: Tx>(tx: &mut T, run: &Run, outcome: Outcome) -> Result<bool> {
     tx.delete_hooks(run.num).await?;
     for watcher in tx.take_watchers(run.num).await? {
         let message = Message::ChildEnded { child: watcher.visit, run: run.id(), outcome: outcome.clone() };
@@ -34,7 +34,9 @@ pub(super) async fn untie<T: Tx>(tx: &mut T, run: &Run, outcome: Outcome) -> Res
             tx.arrive(child.num, &Message::ParentCancelled { parent: run.id() }).await?;
         }
     }
-    for held in tx.held_once(run.id()).await? {
+    let onces = tx.held_once(run.id()).await?;
+    let freed = !onces.is_empty();
+    for held in onces {
         tx.put_once(held.workspace, &held.scope, &held.label, None).await?;
         for waiter in held.row.waiters {
             let message = Message::OnceSettled { scope: held.scope.clone(), label: held.label.clone() };
@@ -44,5 +46,5 @@ pub(super) async fn untie<T: Tx>(tx: &mut T, run: &Run, outcome: Outcome) -> Res
             }
         }
     }
-    Ok(())
+    Ok(freed)
 }

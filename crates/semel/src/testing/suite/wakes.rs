@@ -6,6 +6,7 @@ use tokio::sync::broadcast::Receiver;
 
 use super::world::{World, payload, token};
 use crate::rules::control::Action;
+use crate::rules::entry::Entry;
 use crate::rules::once::Ask;
 use crate::rules::start::{Handover, Policy, Start};
 use crate::store::Wake;
@@ -17,6 +18,9 @@ promises![
     an_operators_action_is_told_to_the_driver_it_takes_the_run_from,
     a_superseded_run_is_taken_and_ended,
     a_once_that_is_settled_or_free_again_is_told,
+    a_run_that_ends_frees_its_once_and_that_is_told,
+    a_pause_by_the_driver_is_told,
+    children_of_a_cancelled_run_are_due_and_that_is_told,
     what_happens_is_heard_by_a_second_instance,
     every_instance_hears_of_a_delivery_once,
 ];
@@ -108,7 +112,7 @@ async fn a_superseded_run_is_taken_and_ended(world: World) {
     let mut ear = world.store().wakes();
     let other = Start { policy: Policy::SUPERSEDE, input: payload("2"), ..world.request("k") };
     assert_eq!(world.begin(other).await.superseded, Some(old));
-    assert_eq!(told(&mut ear), [Wake::Taken(old), Wake::Ended(old), Wake::Due]);
+    assert_eq!(told(&mut ear), [Wake::Taken(old), Wake::Ended(old), Wake::Settled, Wake::Due]);
 }
 
 async fn a_once_that_is_settled_or_free_again_is_told(world: World) {
@@ -121,6 +125,45 @@ async fn a_once_that_is_settled_or_free_again_is_told(world: World) {
     let fence = world.grant(run, "sms").await;
     world.once(run, "sms", Ask::Settle { fence, value: payload("7"), ttl: None }).await.expect("granted");
     assert_eq!(told(&mut ear), [Wake::Settled]);
+}
+
+async fn a_run_that_ends_frees_its_once_and_that_is_told(world: World) {
+    let mut ear = world.store().wakes();
+    let mut owner = world.driven("completed").await;
+    world.grant(owner.id(), "sms").await;
+    owner.complete("1").await;
+    assert_eq!(told(&mut ear), [Wake::Ended(owner.id()), Wake::Settled]);
+    let mut settled = world.driven("settled").await;
+    let fence = world.grant(settled.id(), "sms").await;
+    let settle = Ask::Settle { fence, value: payload("7"), ttl: None };
+    world.once(settled.id(), "sms", settle).await.expect("granted");
+    drop(told(&mut ear));
+    settled.complete("1").await;
+    assert_eq!(told(&mut ear), [Wake::Ended(settled.id())], "it was told before");
+    let cancelled = world.driven("cancelled").await.id();
+    world.grant(cancelled, "letter").await;
+    world.cancel(cancelled).await;
+    let heard = told(&mut ear);
+    assert!(heard.contains(&Wake::Settled), "{heard:?}");
+}
+
+async fn a_pause_by_the_driver_is_told(world: World) {
+    let mut driver = world.driven("k").await;
+    let mut ear = world.store().wakes();
+    driver.doubt("charge").await;
+    assert_eq!(told(&mut ear), [Wake::Paused(driver.id())]);
+}
+
+async fn children_of_a_cancelled_run_are_due_and_that_is_told(world: World) {
+    let mut parent = world.driven("k").await;
+    parent.child("c", world.run_id()).await;
+    let (reason, by) = ("no longer wanted".to_owned(), "ops".to_owned());
+    let ask = Action::RequestCancel { reason: reason.clone() };
+    world.control(parent.id(), ask).await.expect("every run can be asked");
+    let mut ear = world.store().wakes();
+    parent.look().await.record(Entry::Cancelling { arrival: 1, reason: reason.clone(), by: by.clone() });
+    parent.record(Entry::Cancelled { reason, by }).save().await;
+    assert_eq!(told(&mut ear), [Wake::Ended(parent.id()), Wake::Due]);
 }
 
 async fn what_happens_is_heard_by_a_second_instance(world: World) {

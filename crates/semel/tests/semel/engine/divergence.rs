@@ -1,5 +1,9 @@
 //! Code that no longer fits the ledger: the run is paused, nothing new is done, and the old code can go on.
 
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::{Arc, Barrier};
+use std::task::Poll;
 use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
@@ -24,6 +28,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("an_end_before_what_is_recorded_diverges", async || {
             diverges(Code::Shorter, &["`second`"]).await
         }),
+        trial("an_end_before_what_is_recorded_diverges_also_while_the_engine_stops", while_stopping),
         trial("a_step_added_at_the_end_does_not_diverge", async || fits(Code::Longer, 4).await),
         trial("recorded_steps_may_change_their_order", async || fits(Code::Swapped, 3).await),
         trial("a_step_visited_twice_fails_and_says_why", duplicate_step),
@@ -115,6 +120,42 @@ async fn diverges(code: Code, named: &[&str]) -> Result<(), Failed> {
     run.resume().await?;
     run.result().await?;
     assert_eq!(old.names(), ["last"], "{}", history(&run).await?);
+    Ok(())
+}
+
+/// The code without its second step, and so slow that its engine is stopped meanwhile.
+async fn slow(ctx: Ctx, (): ()) -> Result<()> {
+    ctx.step("first").run(async |_| Ok(())).await?;
+    let pace = ctx.state::<Barrier>();
+    pace.wait();
+    pace.wait();
+    // Its driver hears of the stop between two polls.
+    let mut polled = false;
+    poll_fn(|cx| match std::mem::replace(&mut polled, true) {
+        true => Poll::Ready(()),
+        false => {
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        }
+    })
+    .await;
+    Ok(())
+}
+
+async fn while_stopping() -> Result<(), Failed> {
+    let lab = Lab::new();
+    let (id, pace) = (asleep(&lab).await?, Arc::new(Barrier::new(2)));
+    let engine = lab.engine().shared_state(pace.clone()).workflow("edited", slow).open().await?;
+    lab.clock.advance(Duration::from_hours(1));
+    pace.wait();
+    let mut stopped = pin!(engine.shutdown(Duration::from_hours(1)));
+    assert!(poll_fn(|cx| Poll::Ready(stopped.as_mut().poll(cx))).await.is_pending(), "it waits for the run");
+    pace.wait();
+    stopped.await?;
+    let run = engine.run(id);
+    let found = history(&run).await?;
+    assert!(matches!(found.pause(), Some(PauseReason::Diverged(why)) if why.contains("`second`")), "{found}");
+    assert_eq!(run.status().await?, Status::Paused);
     Ok(())
 }
 

@@ -18,6 +18,7 @@ mod replay;
 mod rest;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod tx;
+mod wakes;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,6 +51,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         history::trials(),
         replay::trials(),
         rest::trials(),
+        wakes::trials(),
     ]
     .into_iter()
     .flatten()
