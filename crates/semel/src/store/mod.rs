@@ -5,6 +5,7 @@
 //! written once (`verbs`) and decided by the [rules](crate::rules). All of them group their writes: while one batch is
 //! being made durable the next one fills up.
 
+pub mod archive;
 pub mod memory;
 #[cfg(feature = "postgres")]
 pub mod postgres;
@@ -25,6 +26,7 @@ use std::time::Duration;
 
 use tokio::sync::broadcast;
 
+pub use self::archive::Archive;
 pub use self::wakes::Wake;
 use crate::clock::Time;
 use crate::error::Result;
@@ -79,6 +81,11 @@ pub trait Store: Send + Sync + 'static {
 
     /// What happens from now on that somebody may be waiting for.
     fn wakes(&self) -> broadcast::Receiver<Wake>;
+
+    /// What it can do as a whole; none if it is not a store itself but the way to one.
+    fn archive(&self) -> Option<&dyn Archive> {
+        None
+    }
 
     /// Writes what is still to be written (receipts), and stops.
     fn close(&self) -> Answer<'_, ()>;
