@@ -2,6 +2,7 @@
 
 mod body;
 mod problem;
+mod workers;
 
 use std::sync::Arc;
 
@@ -17,6 +18,7 @@ pub const PREFIX: &str = "/api/v1";
 
 /// All routes.
 pub fn router(app: Arc<App>) -> Router {
-    let (router, _description) = utoipa_axum::router::OpenApiRouter::<Arc<App>>::new().split_for_parts();
+    let (router, _description) =
+        utoipa_axum::router::OpenApiRouter::<Arc<App>>::new().merge(workers::router()).split_for_parts();
     Router::new().nest(PREFIX, router).with_state(app)
 }

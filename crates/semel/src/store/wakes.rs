@@ -2,6 +2,7 @@
 //!
 //! They only save time. Nothing depends on them: whoever waits also looks by itself from time to time.
 
+use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast;
 
 use crate::id::RunId;
@@ -10,7 +11,8 @@ use crate::id::RunId;
 const ON_THEIR_WAY: usize = 4096;
 
 /// Something that somebody may be waiting for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Wake {
     /// A run is due, or will be sooner than was known.
     Due,
