@@ -103,7 +103,7 @@ impl Tx for PgTx<'_> {
         self.now.expect("a read that asks for the time has looked for a run, which brought it along")
     }
 
-    async fn insert_run(&mut self, new: &NewRun, state: &State) -> Result<Option<i64>> {
+    async fn insert_run(&mut self, new: &NewRun, state: &State, text: &str) -> Result<Option<i64>> {
         // Any conflict: of the key, and of an id that is there already.
         let insert = "INSERT INTO runs (id, workspace, workflow, workflow_version, scope, key, fingerprint, lineage, \
              parent, keep_history, keep_key, created, status, version, due, node, stalls, ended, purge, holds_key, ties) \
@@ -137,7 +137,10 @@ impl Tx for PgTx<'_> {
                 ],
             )
             .await?;
-        row.map(|row| column(&row, 0)).transpose()
+        let Some(row) = row else { return Ok(None) };
+        let num = column(&row, 0)?;
+        self.append(num, 0, text).await?;
+        Ok(Some(num))
     }
 
     async fn holder(&mut self, workspace: WorkspaceId, scope: &Scope, key: &Key) -> Result<Option<Run>> {
