@@ -20,6 +20,7 @@ mod start;
 mod steps;
 mod view;
 mod wait;
+mod workers;
 
 use std::sync::Arc;
 
@@ -62,6 +63,7 @@ fn routes() -> OpenApiRouter<Arc<App>> {
         .merge(resolve::router())
         .merge(hooks::router())
         .merge(keys::router())
+        .merge(workers::router())
         .merge(describe::router());
     OpenApiRouter::new().nest(PREFIX, api).merge(errors::router())
 }

@@ -25,6 +25,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast;
 
 pub use self::archive::Archive;
@@ -101,7 +102,8 @@ pub trait Store: Send + Sync + 'static {
 }
 
 /// What a start came to.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Started {
     /// The run: the new one, or the one the key stands for.
     pub run: Run,
@@ -125,7 +127,8 @@ impl Started {
 }
 
 /// What a claim found.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Claims {
     /// The runs that the node may drive now.
     pub runs: Vec<Claimed>,
@@ -134,7 +137,8 @@ pub struct Claims {
 }
 
 /// A claimed run: all that its driver needs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Claimed {
     /// Its header.
     pub run: Run,
@@ -145,7 +149,8 @@ pub struct Claimed {
 }
 
 /// An entry with its number.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Numbered {
     /// Its place in the ledger, from 1: the version it made.
     pub number: u64,
@@ -156,7 +161,8 @@ pub struct Numbered {
 }
 
 /// A message with its number.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Arrival {
     /// Its number in the run's inbox, from 1.
     pub number: u64,
@@ -209,16 +215,19 @@ pub struct Swept {
 }
 
 /// A look-up of one run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Find {
     /// The tenant.
+    #[serde(skip, default = "WorkspaceId::unsaid")]
     pub workspace: WorkspaceId,
     /// By what.
     pub by: FindBy,
 }
 
 /// By what a run is looked up.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum FindBy {
     /// Its id.
     Id(RunId),
@@ -231,9 +240,11 @@ pub enum FindBy {
 }
 
 /// A listing of runs.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Query {
     /// The tenant.
+    #[serde(skip, default = "WorkspaceId::unsaid")]
     pub workspace: WorkspaceId,
     /// Only in this state.
     pub status: Option<Status>,
