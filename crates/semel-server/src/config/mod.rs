@@ -46,9 +46,8 @@ pub struct Config {
     pub limits: Limits,
     /// Traces, if this build has them.
     pub otel: Otel,
-    /// Whether the workflow `demo-order` is offered.
-    #[serde(deserialize_with = "read::flag")]
-    pub demo: bool,
+    /// The folder of the shop of the workflow `demo-order`, which is offered if there is one.
+    pub demo: Option<PathBuf>,
 }
 
 /// How callers are known.
@@ -144,7 +143,7 @@ impl Default for Config {
             cors: Cors::default(),
             limits: Limits::default(),
             otel: Otel::default(),
-            demo: false,
+            demo: None,
         }
     }
 }

@@ -16,9 +16,7 @@ use tokio::net::TcpListener;
 use super::error::Error;
 use super::provider::{Books, Desk, Note, Temper, Wire, serve};
 use super::shop::Shop;
-use crate::access::Access;
 use crate::app::App;
-use crate::serve::Stop;
 
 /// How long an engine that is to stop lets steps come to their end.
 const GRACE: Duration = Duration::from_secs(2);
@@ -46,7 +44,7 @@ pub async fn engine(folder: &Path, provider: String, address: Option<SocketAddr>
     let shop = Shop::open(&folder.join(SHOP), wire, clock.clone()).await?;
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(SqliteOptions::new(folder.join(STORE))).await?);
     let engine = super::offer(Engine::builder().store(store.clone()), shop).open().await?;
-    let app = Arc::new(App { store: store.clone(), clock, access: Access::Open, stop: Stop::default() });
+    let app = Arc::new(App::open(store.clone(), clock));
     let listener = listen(address).await?;
     tokio::select! {
         served = axum::serve(listener, crate::http::router(app)) => served.map_err(Error::io("the engine"))?,
