@@ -40,7 +40,7 @@ impl Dev {
             store: StoreAddress::new(format!("sqlite:{}", store.display())),
             auth: Auth::None,
             log: Log { format: self.log, filter: self.log_filter },
-            demo: Some(self.folder.join("demo")),
+            demo: true,
             ..Config::default()
         };
         let _logs = logs::start(&config)?;
@@ -66,7 +66,7 @@ fn print_welcome(address: SocketAddr, folder: &Path) {
 Start a run; the second time the same run answers, because the key is the same:
 
   curl -s http://{address}/api/v1/workflow-runs -H 'content-type: application/json' \\
-    -H 'idempotency-key: order-7' -d '{{\"workflow\": \"demo-order\", \"input\": {{\"cents\": 1999}}}}'
+    -H 'idempotency-key: order-7' -d '{{\"workflow\": \"demo-order\", \"input\": {{\"order\": \"7\", \"amount\": 1999}}}}'
 
 Stop with Ctrl-C.",
         folder.display()

@@ -78,7 +78,8 @@ pub(crate) struct Note {
     pub(crate) ask: Ask,
 }
 
-/// What the provider knows.
+/// What the provider knows. Without a file it is gone with the process.
+#[derive(Default)]
 pub(crate) struct Books(Mutex<Inner>);
 
 #[derive(Default)]
@@ -116,12 +117,6 @@ impl Books {
         }
         inner.file = Some(file);
         Ok(Self(Mutex::new(inner)))
-    }
-
-    /// Books without a file.
-    #[cfg(test)]
-    pub(crate) fn in_memory() -> Self {
-        Self(Mutex::default())
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -237,7 +232,7 @@ mod tests {
 
     #[test]
     fn a_key_is_charged_once() {
-        let books = Books::in_memory();
+        let books = Books::default();
         assert_eq!(apply(&books, Kind::Charge, 2, 1), Event::Applied(1));
         assert_eq!(apply(&books, Kind::Charge, 2, 2), Event::Repeated(1));
         assert_eq!(apply(&books, Kind::Receipt, 0, 1), Event::Applied(2));
@@ -245,21 +240,21 @@ mod tests {
 
     #[test]
     fn a_call_of_a_dead_engine_that_comes_after_its_successor_is_stale() {
-        let books = Books::in_memory();
+        let books = Books::default();
         assert_eq!(apply(&books, Kind::Charge, 5, 1), Event::Applied(1));
         assert_eq!(apply(&books, Kind::Charge, 2, 1), Event::Stale);
     }
 
     #[test]
     fn letters_are_printed_as_often_as_asked_for() {
-        let books = Books::in_memory();
+        let books = Books::default();
         assert_eq!(apply(&books, Kind::Letter, 2, 1), Event::Applied(1));
         assert_eq!(apply(&books, Kind::Letter, 2, 2), Event::Applied(2), "nobody looked before");
     }
 
     #[test]
     fn a_look_up_shuts_out_what_it_has_answered_for() {
-        let books = Books::in_memory();
+        let books = Books::default();
         let found = books.find(&ask(Kind::Letter, 2, 1)).expect("the file can be written").0;
         assert_eq!(found, None);
         assert_eq!(apply(&books, Kind::Letter, 2, 1), Event::Stale, "it was on its way meanwhile");

@@ -171,7 +171,7 @@ mod tests {
     use semel::clock::SystemClock;
 
     fn desk(temper: Temper) -> Desk {
-        Desk::new(Books::in_memory(), temper, Arc::new(SystemClock::new()), |_| {})
+        Desk::new(Books::default(), temper, Arc::new(SystemClock::new()), |_| {})
     }
 
     fn ask(attempt: u32) -> Ask {

@@ -180,6 +180,8 @@ impl Caller {
                     }
                 }
                 Ok(_) => {}
+                // There was nobody to ask.
+                Err(error) if error.is_connect() => {}
                 Err(_) => self.say(Seen::CutOff { order: call.order.to_owned() }),
             }
             self.pause(PAUSE).await;

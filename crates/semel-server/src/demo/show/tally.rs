@@ -20,7 +20,7 @@ pub(super) enum Seen {
     Delivered { order: String, absorbed: bool },
     /// A delivery came after the hook was closed.
     TooLate { order: String },
-    /// A call was not answered, because the engine died or was dead.
+    /// A call was not answered, because the engine died meanwhile.
     CutOff { order: String },
     /// A run that had died with its engine five times was let go on.
     Resumed { order: String },
