@@ -10,6 +10,7 @@ mod reads;
 mod servers;
 mod starts;
 mod strict;
+mod workers;
 mod world;
 
 use std::collections::HashSet;
@@ -24,6 +25,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let mut trials = describe::trials();
     trials.extend(servers::trials());
+    trials.extend(workers::trials());
     for cases in [
         starts::cases(),
         batch::cases(),
