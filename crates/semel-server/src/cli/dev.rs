@@ -40,7 +40,7 @@ impl Dev {
             store: StoreAddress::new(format!("sqlite:{}", store.display())),
             auth: Auth::None,
             log: Log { format: self.log, filter: self.log_filter },
-            demo: Some(self.folder.join("demo")),
+            demo: true,
             ..Config::default()
         };
         let _logs = logs::start(&config)?;

@@ -46,8 +46,9 @@ pub struct Config {
     pub limits: Limits,
     /// Traces, if this build has them.
     pub otel: Otel,
-    /// The folder of the shop of the workflow `demo-order`, which is offered if there is one.
-    pub demo: Option<PathBuf>,
+    /// Whether the workflow `demo-order` is offered.
+    #[serde(deserialize_with = "read::flag")]
+    pub demo: bool,
 }
 
 /// How callers are known.
@@ -143,7 +144,7 @@ impl Default for Config {
             cors: Cors::default(),
             limits: Limits::default(),
             otel: Otel::default(),
-            demo: None,
+            demo: false,
         }
     }
 }

@@ -35,6 +35,22 @@ pub(super) fn list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Str
     })
 }
 
+/// Yes or no.
+pub(super) fn flag<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "true or false")]
+    enum Written {
+        Flag(bool),
+        Word(String),
+    }
+    match Written::deserialize(deserializer)? {
+        Written::Flag(flag) => Ok(flag),
+        Written::Word(word) => {
+            word.parse().map_err(|_| D::Error::custom(format!("{word:?} is neither true nor false")))
+        }
+    }
+}
+
 /// A length of time as people write it.
 pub(super) mod period {
     use std::time::Duration;

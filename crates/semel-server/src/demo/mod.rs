@@ -25,13 +25,14 @@ pub use self::order::{NAME, Order, Receipt, token};
 use self::provider::{Books, Desk, Temper, Wire, log};
 use self::shop::Shop;
 
-/// Offers `demo-order` in an engine, with a provider in this process. What shop and provider keep is in the folder.
-pub async fn workflows(builder: Builder, folder: &Path) -> Result<Builder> {
-    std::fs::create_dir_all(folder)?;
+/// Offers `demo-order` in an engine, with a provider in this process. What shop and provider keep is in the folder; without
+/// one it is in memory, and gone with the process.
+pub async fn workflows(builder: Builder, folder: Option<&Path>) -> Result<Builder> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let books = Books::open(&folder.join(process::PROVIDER))?;
+    let books = folder.map_or(Ok(Books::default()), |folder| Books::open(&folder.join(process::PROVIDER)))?;
+    let database = folder.map_or(":memory:".into(), |folder| folder.join(process::SHOP));
     let desk = Desk::new(books, Temper::mild(), clock.clone(), log);
-    let shop = Shop::open(&folder.join(process::SHOP), Wire::Here(Arc::new(desk)), clock).await?;
+    let shop = Shop::open(&database, Wire::Here(Arc::new(desk)), clock).await?;
     Ok(offer(builder, shop))
 }
 

@@ -41,10 +41,9 @@ impl Server {
         let store = semel::engine::open_store(config.store.expose(), None).await?;
         let clock = Arc::new(SystemClock::new());
         let mut builder = Engine::builder().store(store.clone()).clock(clock.clone());
-        if let Some(folder) = &config.demo {
-            let offered = demo::workflows(builder, folder).await;
-            builder =
-                offered.map_err(|fail| Error::Config(format!("`demo-order` cannot be offered: {fail}")))?;
+        if config.demo {
+            let offered = demo::workflows(builder, config.store.folder().as_deref()).await;
+            builder = offered.map_err(|fail| Error::Config(format!("`demo`: {fail}")))?;
         }
         let engine = builder.open().await?;
         let access = match config.auth {

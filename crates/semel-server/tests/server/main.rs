@@ -12,6 +12,7 @@ mod reads;
 mod servers;
 mod starts;
 mod strict;
+mod workers;
 mod world;
 
 use std::collections::HashSet;
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
     trials.extend(servers::trials());
     trials.extend(demo::trials());
     trials.extend(documented::trials());
+    trials.extend(workers::trials());
     for cases in [
         starts::cases(),
         batch::cases(),

@@ -78,7 +78,7 @@ pub(crate) struct Note {
     pub(crate) ask: Ask,
 }
 
-/// What the provider knows. Without a file, as in tests, it is gone with the process.
+/// What the provider knows. Without a file it is gone with the process.
 #[derive(Default)]
 pub(crate) struct Books(Mutex<Inner>);
 

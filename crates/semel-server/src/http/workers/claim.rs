@@ -76,6 +76,7 @@ async fn wait(app: &App, workers: &Arc<Workers>, workspace: WorkspaceId, call: &
     let _turn = tokio::select! {
         turn = turn.lock() => turn,
         () = app.clock.until(end) => return Ok(Claims::default()),
+        () = app.stop.ordered() => return Ok(Claims::default()),
     };
     // Before the first look: what becomes due after it is heard.
     let mut wakes = app.store.wakes();
@@ -87,6 +88,7 @@ async fn wait(app: &App, workers: &Arc<Workers>, workspace: WorkspaceId, call: &
         }
         tokio::select! {
             () = something_due(&mut wakes) => {}
+            () = app.stop.ordered() => return Ok(claims),
             () = app.clock.until(next_look(now, claims.next_due).min(end)) => {}
         }
     }
