@@ -1,5 +1,6 @@
 //! What is shown while the show goes on: a line for everything that goes wrong, or would have, and a bar on a terminal.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -53,7 +54,7 @@ impl View {
     }
 
     pub(super) fn show(&self, at: Duration, seen: &Seen, tally: &Tally) {
-        if let Some((order, colour, text)) = told(seen) {
+        if let Some((order, colour, text)) = told(seen, tally) {
             let seconds = at.as_secs_f64();
             let text = format!("{seconds:>6.2}s  {order:<9} {text}");
             self.line(&if self.colours { format!("\x1b[{colour}m{text}\x1b[0m") } else { text });
@@ -81,10 +82,14 @@ impl View {
 }
 
 /// What is said of something, and in which colour. Whatever goes as it should is not worth a line.
-fn told(seen: &Seen) -> Option<(&str, &'static str, String)> {
+fn told<'a>(seen: &'a Seen, tally: &Tally) -> Option<(&'a str, &'static str, String)> {
     Some(match seen {
-        Seen::Sent { order, copies } => {
-            (order, ABSORBED, format!("sent by {copies} callers: one run, duplicates absorbed"))
+        Seen::Sent { order, copies } => match tally.runs.get(order).map_or(0, BTreeSet::len) {
+            1 => (order, ABSORBED, format!("sent by {copies} callers: one run, duplicates absorbed")),
+            runs => (order, KILL, format!("sent by {copies} callers: {runs} RUNS")),
+        },
+        Seen::Impostor { order, code: Some(code) } => {
+            (order, ABSORBED, format!("same key, other amount: refused, {code}"))
         }
         Seen::Impostor { order, code: None } => {
             (order, KILL, "same key, other amount: NOT refused".to_owned())
@@ -97,7 +102,7 @@ fn told(seen: &Seen) -> Option<(&str, &'static str, String)> {
         Seen::Killed { kill, pid, in_flight } => (
             "",
             KILL,
-            format!("kill {kill}: SIGKILL to engine {pid}, {in_flight} calls to the provider open"),
+            format!("kill {kill}: SIGKILL to engine {pid}, {in_flight} calls open at the provider"),
         ),
         Seen::Back { pid, after } => {
             ("", PLAIN, format!("engine {pid} goes on after {} ms", after.as_millis()))
