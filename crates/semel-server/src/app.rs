@@ -6,6 +6,7 @@ use semel::clock::Clock;
 use semel::store::Store;
 
 use crate::access::Access;
+use crate::serve::Stop;
 
 /// The server behind the routes.
 pub struct App {
@@ -15,4 +16,6 @@ pub struct App {
     pub clock: Arc<dyn Clock>,
     /// Who may do what.
     pub access: Access,
+    /// The order to stop: long polls and streams wait for it too, and answer early.
+    pub stop: Stop,
 }

@@ -3,12 +3,15 @@
 use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
+use axum::http::HeaderMap;
 use axum::http::request::Parts;
 use semel::id::WorkspaceId;
+use subtle::ConstantTimeEq;
 
 use super::Access;
 use crate::api::Permission;
 use crate::app::App;
+use crate::config::Secret;
 use crate::http::Problem;
 
 /// Whoever makes a call. A route takes it as an argument and asks it for a permission first.
@@ -36,13 +39,21 @@ impl Caller {
 impl FromRequestParts<Arc<App>> for Caller {
     type Rejection = Problem;
 
-    async fn from_request_parts(_: &mut Parts, app: &Arc<App>) -> Result<Self, Problem> {
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Problem> {
         match &app.access {
-            Access::Open => Ok(Self {
+            Access::Keys { root } if !is_root(&parts.headers, root.as_ref()) => {
+                Err(Problem::auth("no valid credential"))
+            }
+            Access::Open | Access::Keys { .. } => Ok(Self {
                 workspace: WorkspaceId::DEFAULT,
                 name: "local".to_owned(),
                 permissions: vec![Permission::Admin],
             }),
         }
     }
+}
+
+fn is_root(headers: &HeaderMap, root: Option<&Secret>) -> bool {
+    let given = headers.get("authorization").and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
+    root.is_some_and(|root| given.is_some_and(|given| given.ct_eq(root.expose().as_bytes()).into()))
 }

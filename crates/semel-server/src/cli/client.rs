@@ -26,7 +26,13 @@ const CONNECT: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct Server {
     /// The server's address.
-    #[arg(long, global = true, env = "SEMEL_URL", default_value = "http://127.0.0.1:7700", value_name = "URL")]
+    #[arg(
+        long,
+        global = true,
+        env = "SEMEL_URL",
+        default_value = "http://127.0.0.1:7700",
+        value_name = "URL"
+    )]
     url: String,
     /// The token to be known by.
     #[arg(long, global = true, env = "SEMEL_TOKEN", hide_env_values = true, value_name = "TOKEN")]
@@ -68,13 +74,18 @@ pub(super) struct Answer {
 impl Answer {
     pub(super) fn read<T: DeserializeOwned>(&self) -> Done<T> {
         serde_json::from_str(&self.text).map_err(|error| {
-            let failure = Failure::new(Exit::Failed, format!("the server's answer is not understood: {error}"));
+            let failure =
+                Failure::new(Exit::Failed, format!("the server's answer is not understood: {error}"));
             failure.help("is it a Semel server, of this version? see `semel doctor`")
         })
     }
 
     /// Prints it as it came, or as a table.
-    pub(super) fn print<T: DeserializeOwned>(&self, output: Format, table: impl FnOnce(&T) -> String) -> Done {
+    pub(super) fn print<T: DeserializeOwned>(
+        &self,
+        output: Format,
+        table: impl FnOnce(&T) -> String,
+    ) -> Done {
         match output {
             Format::Table => print(&table(&self.read()?)),
             Format::Json | Format::Ndjson => print(&self.text.replace(['\n', '\r'], " ")),
@@ -99,7 +110,11 @@ impl<'a> Call<'a> {
     }
 
     /// Changes something, under an id.
-    pub(super) fn post<B: Serialize>(path: impl IntoIterator<Item = &'a str>, id: Option<&str>, body: &B) -> Self {
+    pub(super) fn post<B: Serialize>(
+        path: impl IntoIterator<Item = &'a str>,
+        id: Option<&str>,
+        body: &B,
+    ) -> Self {
         let body = Some(super::output::json(body));
         let call = Self { method: Method::POST, body, ..Self::get(path) };
         call.header("idempotency-key", quoted(&id.map_or_else(drawn, str::to_owned)))

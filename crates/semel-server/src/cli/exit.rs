@@ -16,6 +16,12 @@ pub const EXIT_CODES: [(u8, &str); 8] = [
     (7, "the run has ended, but not completed"),
 ];
 
+/// The exit codes as a part of the help.
+pub(super) fn help() -> String {
+    let codes = EXIT_CODES.map(|(code, meaning)| format!("  {code}  {meaning}")).join("\n");
+    format!("Exit codes:\n{codes}")
+}
+
 /// Why a command did not do what it should.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
@@ -95,6 +101,18 @@ impl From<semel::Error> for Failure {
             semel::Error::Open { .. } => failure.help("look at the address after --store"),
             semel::Error::Corrupt { .. } => Self { exit: Exit::Failed, ..failure },
             _ => failure,
+        }
+    }
+}
+
+impl From<crate::serve::Error> for Failure {
+    fn from(error: crate::serve::Error) -> Self {
+        use crate::serve::Error;
+        match error {
+            Error::Store(error) => error.into(),
+            Error::Config(_) => Self::new(Exit::Usage, error.to_string()),
+            Error::Listen { .. } => Self::new(Exit::Unavailable, error.to_string()),
+            _ => Self::new(Exit::Failed, error.to_string()),
         }
     }
 }

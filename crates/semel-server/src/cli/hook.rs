@@ -59,7 +59,10 @@ impl Deliver {
             facts(&[
                 ("run", delivered.run.clone()),
                 ("message", delivered.arrival.to_string()),
-                ("absorbed", if delivered.absorbed { "yes: it was delivered before" } else { "no" }.to_owned()),
+                (
+                    "absorbed",
+                    if delivered.absorbed { "yes: it was delivered before" } else { "no" }.to_owned(),
+                ),
             ])
         })
     }

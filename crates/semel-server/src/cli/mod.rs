@@ -6,6 +6,7 @@
 mod bench;
 mod client;
 mod completions;
+mod dev;
 mod doctor;
 mod exit;
 mod hook;
@@ -13,6 +14,7 @@ mod input;
 mod key;
 mod output;
 mod run;
+mod serve;
 mod start;
 mod step;
 mod store;
@@ -20,7 +22,7 @@ mod token;
 mod worker;
 mod workspace;
 
-use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 
 pub use exit::EXIT_CODES;
 
@@ -29,7 +31,7 @@ use exit::Done;
 
 /// A durable workflow engine in which every effect takes place once.
 #[derive(Debug, Parser)]
-#[command(name = "semel", version, propagate_version = true)]
+#[command(name = "semel", version, after_help = exit::help())]
 pub struct Cli {
     #[command(flatten)]
     server: Server,
@@ -39,6 +41,8 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Dev(dev::Dev),
+    Serve(serve::Serve),
     Start(start::Start),
     #[command(subcommand)]
     Run(run::Run),
@@ -62,18 +66,6 @@ enum Command {
 }
 
 impl Cli {
-    /// Reads the arguments of this process; help and mistakes end it.
-    pub fn of_process() -> Self {
-        let matches = Self::described().get_matches();
-        Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
-    }
-
-    /// The command line with its exit codes in the help.
-    fn described() -> clap::Command {
-        let codes = EXIT_CODES.map(|(code, meaning)| format!("  {code}  {meaning}")).join("\n");
-        Self::command().after_help(format!("Exit codes:\n{codes}"))
-    }
-
     /// Does what was asked; gives the exit code.
     pub async fn run(self) -> u8 {
         match self.execute().await {
@@ -88,6 +80,8 @@ impl Cli {
     async fn execute(self) -> Done {
         let server = &self.server;
         match self.command {
+            Command::Dev(dev) => Ok(dev.run().await?),
+            Command::Serve(serve) => Ok(serve.run().await?),
             Command::Start(start) => start.execute(server).await,
             Command::Run(run) => run.execute(server).await,
             Command::Hook(hook) => hook.execute(server).await,
@@ -106,6 +100,8 @@ impl Cli {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory as _;
+
     use super::*;
 
     fn each(command: &clap::Command, path: &str, found: &mut Vec<(String, String)>) {
@@ -118,13 +114,13 @@ mod tests {
 
     #[test]
     fn the_command_line_is_sound() {
-        Cli::described().debug_assert();
+        Cli::command().debug_assert();
     }
 
     #[test]
     fn every_command_has_a_help_with_an_example() {
         let mut found = Vec::new();
-        each(&Cli::described(), "", &mut found);
+        each(&Cli::command(), "", &mut found);
         assert!(found.len() > 30, "{}", found.len());
         for (path, help) in found.iter().skip(1) {
             assert!(help.lines().next().is_some_and(|line| line.len() > 10), "{path}: {help}");

@@ -81,7 +81,10 @@ impl Rows {
         if self.rows == 0 {
             return self.empty.to_owned();
         }
-        let lines = self.table.lines().map(|line| line.trim_end().strip_prefix(' ').map(str::to_owned).unwrap_or(line));
+        let lines = self
+            .table
+            .lines()
+            .map(|line| line.trim_end().strip_prefix(' ').map(str::to_owned).unwrap_or(line));
         paint(&lines.collect::<Vec<_>>().join("\n"), is_colourful())
     }
 

@@ -89,7 +89,8 @@ impl Start {
             history: self.keep_history.map(Period),
             key: self.keep_key.map(Period),
         });
-        let scope = self.scope.map(|scope| serde_json::from_value(scope.into()).expect("clap has checked it"));
+        let scope =
+            self.scope.map(|scope| serde_json::from_value(scope.into()).expect("clap has checked it"));
         Ok(StartRun {
             workflow: self.workflow,
             workflow_version: self.workflow_version,
@@ -175,9 +176,8 @@ pub(super) fn not_completed(run: &RunView) -> Failure {
     };
     let failure = Failure::new(Exit::NotCompleted, format!("{} is {}{why}", run.id, run.status));
     match run.status {
-        Status::Failed | Status::TimedOut => {
-            failure.help(format!("see `semel run show {0}`; `semel run retry {0}` goes on where it failed", run.id))
-        }
+        Status::Failed | Status::TimedOut => failure
+            .help(format!("see `semel run show {0}`; `semel run retry {0}` goes on where it failed", run.id)),
         _ => failure,
     }
 }

@@ -51,7 +51,11 @@ impl std::fmt::Debug for Place {
 impl Place {
     /// Whether it is a file or a database.
     pub(super) fn kind(&self) -> &'static str {
-        if self.address.starts_with("postgres") && self.address.contains("://") { "PostgreSQL" } else { "SQLite" }
+        if self.address.starts_with("postgres") && self.address.contains("://") {
+            "PostgreSQL"
+        } else {
+            "SQLite"
+        }
     }
 
     /// The file of a SQLite store.
@@ -74,10 +78,31 @@ impl Place {
         match self.file() {
             Some(path) if !std::path::Path::new(path).exists() && path != "memory:" => {
                 let failure = Failure::new(Exit::NotFound, format!("there is no file {path}"));
-                Err(failure.help("look at the address after --store; `semel store migrate` makes a new store"))
+                Err(failure
+                    .help("look at the address after --store; `semel store migrate` makes a new store"))
             }
             _ => self.open().await,
         }
+    }
+}
+
+/// Which store, if any: for commands that can do without.
+#[derive(clap::Args)]
+pub(super) struct MaybePlace {
+    /// Also a store: `sqlite:semel.db`, a path, or `postgres://…`.
+    #[arg(long = "store", value_name = "ADDRESS")]
+    address: Option<String>,
+}
+
+impl std::fmt::Debug for MaybePlace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.given().fmt(f)
+    }
+}
+
+impl MaybePlace {
+    pub(super) fn given(&self) -> Option<Place> {
+        self.address.clone().map(|address| Place { address })
     }
 }
 

@@ -38,7 +38,10 @@ pub(super) struct Create {
 
 /// List the tokens of a workspace, without their secrets.
 #[derive(Debug, clap::Args)]
-#[command(visible_alias = "list", after_help = "Examples:\n  semel token ls\n  semel token ls --workspace shop")]
+#[command(
+    visible_alias = "list",
+    after_help = "Examples:\n  semel token ls\n  semel token ls --workspace shop"
+)]
 pub(super) struct Ls {
     /// Of which workspace, by name or id; only root may choose.
     #[arg(long)]
@@ -74,7 +77,11 @@ impl Create {
             false => note("this call made the token before; its secret is not shown again"),
         }
         answer.print(server.output, |created: &ApiKeyCreated| {
-            format!("{}\n{}", key(&created.key), facts(&[("token", created.token.clone().unwrap_or_default())]))
+            format!(
+                "{}\n{}",
+                key(&created.key),
+                facts(&[("token", created.token.clone().unwrap_or_default())])
+            )
         })
     }
 }

@@ -23,7 +23,8 @@ impl Worker {
         let Self::Ls(Ls {}) = self;
         let answer = Client::new(server)?.call(&Call::get(["workers"])).await?;
         answer.print(server.output, |list: &WorkerList| {
-            let mut rows = Rows::new(["NODE", "NAME", "SERVES", "SEEN"], "no worker has been heard of lately");
+            let mut rows =
+                Rows::new(["NODE", "NAME", "SERVES", "SEEN"], "no worker has been heard of lately");
             for worker in &list.workers {
                 let serves = plain(&worker.serves.join(", "));
                 rows.add([worker.node.clone(), plain(&worker.name), serves, when(&worker.seen_at)]);

@@ -16,7 +16,9 @@ pub(super) enum Workspace {
 
 /// Make a workspace: a tenant with runs, keys and tokens of its own.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  semel workspace create shop\n  semel workspace create shop --rate-limit 500")]
+#[command(
+    after_help = "Examples:\n  semel workspace create shop\n  semel workspace create shop --rate-limit 500"
+)]
 pub(super) struct Create {
     /// Its name, unique among workspaces.
     name: String,

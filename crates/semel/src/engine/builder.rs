@@ -236,8 +236,9 @@ impl Builder {
     }
 }
 
-/// Opens a store by its address.
-pub(crate) async fn open_store(address: &str, clock: Option<Arc<dyn Clock>>) -> Result<Arc<dyn Store>> {
+/// Opens a store by its address: a path, `sqlite:path`, `postgres://…` or `memory:`. Without a clock it has its own: the
+/// machine's, or the database's.
+pub async fn open_store(address: &str, clock: Option<Arc<dyn Clock>>) -> Result<Arc<dyn Store>> {
     if address == "memory:" {
         let clock = clock.unwrap_or_else(|| Arc::new(SystemClock::new()));
         return Ok(Arc::new(MemoryStore::new(clock)));

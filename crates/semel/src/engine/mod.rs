@@ -11,6 +11,7 @@ pub(crate) mod inbox;
 pub mod replay;
 pub(crate) mod residents;
 mod schedule;
+mod settle;
 mod signal;
 mod start;
 pub(crate) mod state;
@@ -26,7 +27,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-pub use self::builder::{Builder, IntoStore, Limits};
+pub use self::builder::{Builder, IntoStore, Limits, open_store};
 pub(crate) use self::drive::{Execution, panic_text};
 pub use self::handle::{DeliverTo, RunHandle};
 pub use self::replay::{History, Replay, Replays};

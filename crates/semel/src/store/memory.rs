@@ -147,7 +147,7 @@ impl Tx for MemoryTx<'_> {
         self.now
     }
 
-    async fn insert_run(&mut self, new: &NewRun, state: &State) -> Result<Option<i64>> {
+    async fn insert_run(&mut self, new: &NewRun, state: &State, text: &str) -> Result<Option<i64>> {
         let run = Run { num: 0, new: new.clone(), state: state.clone(), arrivals: 0, purged: false };
         if self.tables.keys.contains_key(&Tables::key(&run)) || self.tables.ids.contains_key(&new.id) {
             return Ok(None);
@@ -160,6 +160,7 @@ impl Tx for MemoryTx<'_> {
         let bare = State { due: None, node: None, purge: None, holds_key: false, ..state.clone() };
         tables.runs.insert(num, Run { num, state: bare, ..run });
         tables.update(num, |run| run.state = state.clone());
+        self.append(num, 0, text).await?;
         Ok(Some(num))
     }
 

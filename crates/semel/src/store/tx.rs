@@ -80,9 +80,13 @@ pub(crate) trait Tx: ArchiveRows {
     /// The store's time, the same throughout the transaction.
     fn now(&self) -> Time;
 
-    /// Inserts a run and gives it a number; none if its key is held by another, or its id is taken.
-    fn insert_run(&mut self, new: &NewRun, state: &State)
-    -> impl Future<Output = Result<Option<i64>>> + Send;
+    /// Inserts a run with its first entries and gives it a number; none if its key is held by another, or its id is taken.
+    fn insert_run(
+        &mut self,
+        new: &NewRun,
+        state: &State,
+        text: &str,
+    ) -> impl Future<Output = Result<Option<i64>>> + Send;
     /// The run that holds a key, locked.
     fn holder(
         &mut self,

@@ -10,10 +10,13 @@ use crate::cli::output::{Format, Rows, json, note, plain, print, status, when};
 
 /// List runs, the newest first.
 #[derive(Debug, clap::Args)]
-#[command(visible_alias = "list", after_help = "Examples:
+#[command(
+    visible_alias = "list",
+    after_help = "Examples:
   semel run ls
   semel run ls --status FAILED --workflow demo-order
-  semel run ls --all -o ndjson | jq -r .id")]
+  semel run ls --all -o ndjson | jq -r .id"
+)]
 pub(super) struct Ls {
     /// Only in this state: PENDING, RUNNING, WAITING, PAUSED, COMPLETED, FAILED, CANCELLED, TIMED_OUT.
     #[arg(long, value_parser = status_name)]
@@ -72,7 +75,9 @@ impl Ls {
         }
         match server.output {
             Format::Table => table(&runs, next.as_deref()),
-            Format::Json => print(&line(&serde_json::value::to_raw_value(&Listed { runs, next }).expect("JSON"))),
+            Format::Json => {
+                print(&line(&serde_json::value::to_raw_value(&Listed { runs, next }).expect("JSON")))
+            }
             Format::Ndjson => Ok(()),
         }
     }
@@ -105,7 +110,17 @@ fn table(runs: &[Box<RawValue>], next: Option<&str>) -> Done {
     let mut rows = Rows::new(["RUN", "STATUS", "WORKFLOW", "KEY", "CREATED", "ENDED"], "no runs");
     for run in runs {
         let read = serde_json::from_str::<RunView>(run.get());
-        let Ok(run) = read else { rows.add([plain(run.get()), String::new(), String::new(), String::new(), String::new(), String::new()]); continue };
+        let Ok(run) = read else {
+            rows.add([
+                plain(run.get()),
+                String::new(),
+                String::new(),
+                String::new(),
+                String::new(),
+                String::new(),
+            ]);
+            continue;
+        };
         rows.add([
             run.id.clone(),
             status(&run.status.to_string()),

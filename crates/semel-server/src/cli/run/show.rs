@@ -84,7 +84,8 @@ fn head(detail: &RunDetail) -> String {
     let json = |value: &Option<Value>| value.as_ref().map(|value| plain(value.get())).unwrap_or_default();
     let held = if run.holds_key { "" } else { " (it no longer points at this run)" };
     let lineage = if run.lineage == run.id { String::new() } else { run.lineage.clone() };
-    let inbox = if detail.unconsumed == 0 { String::new() } else { format!("{} messages", detail.unconsumed) };
+    let inbox =
+        if detail.unconsumed == 0 { String::new() } else { format!("{} messages", detail.unconsumed) };
     facts(&[
         ("run", run.id.clone()),
         ("status", status(&run.status.to_string())),
@@ -104,12 +105,16 @@ fn head(detail: &RunDetail) -> String {
         ("cancelled for", some(&run.cancel_reason)),
         ("open hooks", plain(&detail.hooks.join(", "))),
         ("inbox", inbox),
-        ("history", if run.purged { "forgotten; only the key is remembered".to_owned() } else { String::new() }),
+        (
+            "history",
+            if run.purged { "forgotten; only the key is remembered".to_owned() } else { String::new() },
+        ),
     ])
 }
 
 fn steps(steps: &[StepView]) -> String {
-    let mut rows = Rows::new(["STEP", "STATUS", "CLASS", "ATTEMPTS", "ENDED", "EFFECT KEY", "RESULT"], "no steps yet");
+    let mut rows =
+        Rows::new(["STEP", "STATUS", "CLASS", "ATTEMPTS", "ENDED", "EFFECT KEY", "RESULT"], "no steps yet");
     for step in steps {
         let path = if step.tick == 1 { step.path.clone() } else { format!("{}#{}", step.path, step.tick) };
         let result = match (&step.value, &step.error, &step.reason) {
@@ -165,7 +170,9 @@ mod tests {
     fn a_run_is_shown_with_steps_attempts_and_duplicates() {
         let answer = Answer { text: DETAIL.to_owned(), replayed: false, date: None };
         let text = shown(&detail(&answer).unwrap());
-        for part in ["COMPLETED", "9007199254740993", "[1.50]", "charge#2", "IN_DOUBT", "at-most-once", "e1x", "41"] {
+        for part in
+            ["COMPLETED", "9007199254740993", "[1.50]", "charge#2", "IN_DOUBT", "at-most-once", "e1x", "41"]
+        {
             assert!(text.contains(part), "{part} is missing in\n{text}");
         }
         assert!(!text.contains('\u{1b}') && !text.contains('\u{2063}'), "no colours off a terminal: {text}");

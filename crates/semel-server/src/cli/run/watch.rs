@@ -43,7 +43,10 @@ impl Watch {
             fruitless = if last > before { 0 } else { fruitless + 1 };
             if fruitless == TRIES {
                 let why = broken.unwrap_or_else(|| "it ends again and again".to_owned());
-                return Err(Failure::new(Exit::Unavailable, format!("the stream of events broke off: {why}")));
+                return Err(Failure::new(
+                    Exit::Unavailable,
+                    format!("the stream of events broke off: {why}"),
+                ));
             }
             client.pause(Duration::from_millis(100) * fruitless.max(1)).await;
         }
@@ -85,7 +88,13 @@ fn show(data: &str, last: &mut u64, output: Format) -> Done {
 }
 
 fn line(entry: &EntryView) -> String {
-    format!("{:>6}  {}  {:<14}  {}", entry.number, plain(&entry.at), plain(&entry.kind), plain(entry.entry.get()))
+    format!(
+        "{:>6}  {}  {:<14}  {}",
+        entry.number,
+        plain(&entry.at),
+        plain(&entry.kind),
+        plain(entry.entry.get())
+    )
 }
 
 /// The data of server-sent events, from pieces that end anywhere.
@@ -119,7 +128,8 @@ mod tests {
 
     #[test]
     fn events_are_read_whatever_their_pieces() {
-        let stream = "id: 1\ndata: {\"a\":\"é\"}\n\n: still there\n\nid: 2\r\ndata: one\r\ndata: two\r\n\r\ndata: cut";
+        let stream =
+            "id: 1\ndata: {\"a\":\"é\"}\n\n: still there\n\nid: 2\r\ndata: one\r\ndata: two\r\n\r\ndata: cut";
         for size in 1..stream.len() {
             let mut events = Events::default();
             let found: Vec<_> = stream.as_bytes().chunks(size).flat_map(|piece| events.feed(piece)).collect();

@@ -42,7 +42,9 @@ impl Import {
         let open = self.place.open().await?;
         if !self.go_on && !is_empty(&open).await? {
             let failure = Failure::new(Exit::Refused, "the store is not empty");
-            return Err(failure.help("import into a new one; --continue goes on with an import that broke off"));
+            return Err(
+                failure.help("import into a new one; --continue goes on with an import that broke off")
+            );
         }
         let imported = fill(&open, &path, lines).await?;
         open.close().await?;
@@ -95,7 +97,9 @@ fn check(path: &Path) -> Done<u64> {
         bar.inc(1);
         if let Some(finding) = checker.check(&line).first() {
             let message = format!("{}, line {}: {finding}", path.display(), file.number);
-            return Err(Failure::new(Exit::Refused, message).help("nothing was imported; export the store again"));
+            return Err(
+                Failure::new(Exit::Refused, message).help("nothing was imported; export the store again")
+            );
         }
     }
     bar.finish_and_clear();

@@ -235,10 +235,7 @@ mod tests {
         assert_eq!(found(|_| {}), Vec::<String>::new());
         assert_eq!(found(|run| run.version = 2), ["it has version 2 and 1 entries"]);
         assert_eq!(found(|run| run.due = None), ["it is PENDING, and nobody will ever claim it"]);
-        assert_eq!(
-            found(|run| run.status = Status::Waiting),
-            ["it is WAITING, and its ledger says PENDING"]
-        );
+        assert_eq!(found(|run| run.status = Status::Waiting), ["it is WAITING, and its ledger says PENDING"]);
         assert_eq!(found(|run| run.commits[0].seq = 3), ["0 entries, then a commit after 3"]);
         assert_eq!(
             found(|run| run.key = Key::new("other").unwrap()),

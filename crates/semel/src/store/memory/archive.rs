@@ -23,12 +23,14 @@ impl ArchiveRows for MemoryTx<'_> {
 
     async fn calls_of(&mut self, num: i64) -> Result<Vec<CallLine>> {
         let of = self.tables.calls.iter().filter(|(_, (run, _))| *run == num);
-        let line = |((_, scope, id), (_, call)): (&(_, String, _), &(_, crate::rules::deliver::PastCall))| CallLine {
-            scope: scope.clone(),
-            id: Clone::clone(id),
-            run: call.run,
-            fingerprint: call.fingerprint,
-            result: call.result,
+        let line = |((_, scope, id), (_, call)): (&(_, String, _), &(_, crate::rules::deliver::PastCall))| {
+            CallLine {
+                scope: scope.clone(),
+                id: Clone::clone(id),
+                run: call.run,
+                fingerprint: call.fingerprint,
+                result: call.result,
+            }
         };
         let mut calls: Vec<CallLine> = of.map(line).collect();
         calls.sort_by(|a, b| (&a.scope, &a.id).cmp(&(&b.scope, &b.id)));

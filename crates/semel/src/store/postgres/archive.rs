@@ -50,7 +50,8 @@ impl ArchiveRows for PgTx<'_> {
     }
 
     async fn calls_of(&mut self, num: i64) -> Result<Vec<CallLine>> {
-        let past = "SELECT run, scope, id, owner, fingerprint, result FROM calls WHERE run = $1 ORDER BY scope, id";
+        let past =
+            "SELECT run, scope, id, owner, fingerprint, result FROM calls WHERE run = $1 ORDER BY scope, id";
         let of = |row: &Row| {
             Ok(CallLine {
                 scope: column(row, 1)?,
@@ -91,7 +92,7 @@ impl ArchiveRows for PgTx<'_> {
     }
 
     async fn restore_run(&mut self, run: &Run) -> Result<Option<i64>> {
-        let Some(num) = self.insert_run(&run.new, &run.state).await? else { return Ok(None) };
+        let Some(num) = self.insert_header(&run.new, &run.state).await? else { return Ok(None) };
         let update = "UPDATE runs SET arrivals = $2, purged = $3 WHERE num = $1";
         self.write(update, &[&num, &(run.arrivals as i64), &run.purged]).await?;
         Ok(Some(num))

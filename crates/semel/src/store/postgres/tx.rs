@@ -86,24 +86,8 @@ impl<'a> PgTx<'a> {
         Ok(row)
     }
 
-    async fn look_up(&mut self, lookup: &Lookup, params: Params<'_>) -> Result<Option<Run>> {
-        if self.locks {
-            return self.row(lookup.locked, params).await?.as_ref().map(rows::run_of).transpose();
-        }
-        let row = self.row(lookup.read, params).await?.expect("the time, even if there is no run");
-        self.now.get_or_insert(rows::time_beside(&row)?);
-        let Some(num) = column(&row, 0)? else { return Ok(None) };
-        self.tail = Some((num, rows::tail_beside(&row, num)?));
-        rows::run_of(&row).map(Some)
-    }
-}
-
-impl Tx for PgTx<'_> {
-    fn now(&self) -> Time {
-        self.now.expect("a read that asks for the time has looked for a run, which brought it along")
-    }
-
-    async fn insert_run(&mut self, new: &NewRun, state: &State) -> Result<Option<i64>> {
+    /// Inserts a run without its entries; its number, if nothing is in its way.
+    pub(super) async fn insert_header(&mut self, new: &NewRun, state: &State) -> Result<Option<i64>> {
         // Any conflict: of the key, and of an id that is there already.
         let insert = "INSERT INTO runs (id, workspace, workflow, workflow_version, scope, key, fingerprint, lineage, \
              parent, keep_history, keep_key, created, status, version, due, node, stalls, ended, purge, holds_key, ties) \
@@ -138,6 +122,29 @@ impl Tx for PgTx<'_> {
             )
             .await?;
         row.map(|row| column(&row, 0)).transpose()
+    }
+
+    async fn look_up(&mut self, lookup: &Lookup, params: Params<'_>) -> Result<Option<Run>> {
+        if self.locks {
+            return self.row(lookup.locked, params).await?.as_ref().map(rows::run_of).transpose();
+        }
+        let row = self.row(lookup.read, params).await?.expect("the time, even if there is no run");
+        self.now.get_or_insert(rows::time_beside(&row)?);
+        let Some(num) = column(&row, 0)? else { return Ok(None) };
+        self.tail = Some((num, rows::tail_beside(&row, num)?));
+        rows::run_of(&row).map(Some)
+    }
+}
+
+impl Tx for PgTx<'_> {
+    fn now(&self) -> Time {
+        self.now.expect("a read that asks for the time has looked for a run, which brought it along")
+    }
+
+    async fn insert_run(&mut self, new: &NewRun, state: &State, text: &str) -> Result<Option<i64>> {
+        let Some(num) = self.insert_header(new, state).await? else { return Ok(None) };
+        self.append(num, 0, text).await?;
+        Ok(Some(num))
     }
 
     async fn holder(&mut self, workspace: WorkspaceId, scope: &Scope, key: &Key) -> Result<Option<Run>> {

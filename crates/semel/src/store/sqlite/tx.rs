@@ -111,12 +111,12 @@ impl SqliteTx {
     }
 
     /// The latest row of a run's ledger.
-    fn last_row_of(&self, num: i64) -> Result<Option<i64>> {
+    pub(super) fn last_row_of(&self, num: i64) -> Result<Option<i64>> {
         let last = self.first("SELECT last FROM heads WHERE num = ?", [num], |row| row.get(0))?;
         Ok(last.flatten())
     }
 
-    fn insert_row(
+    pub(super) fn insert_row(
         &mut self,
         num: i64,
         prev: Option<i64>,
@@ -129,13 +129,34 @@ impl SqliteTx {
         self.write(sql, params![self.last_row, prev, num, seq, at, text]).map(drop)
     }
 
-    pub(super) fn append_row(&mut self, num: i64, seq: u64, at: Time, text: &str) -> Result<()> {
-        self.heads.forget(num);
-        // The first row has none before it.
-        let prev = if seq == 0 { None } else { self.last_row_of(num)? };
-        self.insert_row(num, prev, seq, at, text)?;
-        let sql = "UPDATE heads SET last = ?2, first = coalesce(first, ?2) WHERE num = ?1";
-        self.write(sql, [num, self.last_row]).map(drop)
+    /// Inserts the part of a run that stands apart from the head of its ledger; its number, if nothing is in its way.
+    pub(super) fn insert_header(&self, new: &NewRun, state: &State) -> Result<Option<i64>> {
+        let sql = "INSERT INTO runs (status, arrivals, due, node, ended, purge, holds_key, ties, purged, \
+             id, workspace, workflow, workflow_version, scope, key, fingerprint, lineage, parent, keep_history, keep_key, \
+             created) VALUES (?,0,?,?,?,?,?,?,0,?,?,?,?,?,?,?,?,?,?,?,?) \
+             ON CONFLICT DO NOTHING";
+        let params = params![
+            state.status,
+            state.due,
+            state.node,
+            state.ended,
+            state.purge,
+            state.holds_key,
+            state.ties,
+            new.id,
+            new.workspace,
+            new.workflow.as_str(),
+            new.workflow_version.as_str(),
+            new.scope.as_str(),
+            new.key.as_str(),
+            new.fingerprint.0,
+            new.lineage,
+            new.parent,
+            millis(new.retention.history),
+            millis(new.retention.key),
+            new.created,
+        ];
+        Ok((self.write(sql, params)? == 1).then(|| self.conn.last_insert_rowid()))
     }
 
     /// The part of a run's state that stands apart from the head of its ledger.
@@ -184,38 +205,14 @@ impl Tx for SqliteTx {
         self.now
     }
 
-    async fn insert_run(&mut self, new: &NewRun, state: &State) -> Result<Option<i64>> {
-        let sql = "INSERT INTO runs (status, arrivals, due, node, ended, purge, holds_key, ties, purged, \
-             id, workspace, workflow, workflow_version, scope, key, fingerprint, lineage, parent, keep_history, keep_key, \
-             created) VALUES (?,0,?,?,?,?,?,?,0,?,?,?,?,?,?,?,?,?,?,?,?) \
-             ON CONFLICT DO NOTHING";
-        let params = params![
-            state.status,
-            state.due,
-            state.node,
-            state.ended,
-            state.purge,
-            state.holds_key,
-            state.ties,
-            new.id,
-            new.workspace,
-            new.workflow.as_str(),
-            new.workflow_version.as_str(),
-            new.scope.as_str(),
-            new.key.as_str(),
-            new.fingerprint.0,
-            new.lineage,
-            new.parent,
-            millis(new.retention.history),
-            millis(new.retention.key),
-            new.created,
-        ];
-        if self.write(sql, params)? == 0 {
-            return Ok(None);
-        }
-        let num = self.conn.last_insert_rowid();
-        let sql = "INSERT INTO heads (num, version, running, stalls) VALUES (?, ?, ?, ?)";
-        self.write(sql, params![num, state.version, state.status == Status::Running, state.stalls])?;
+    async fn insert_run(&mut self, new: &NewRun, state: &State, text: &str) -> Result<Option<i64>> {
+        let Some(num) = self.insert_header(new, state)? else { return Ok(None) };
+        self.insert_row(num, None, 0, self.now, text)?;
+        let sql =
+            "INSERT INTO heads (num, version, last, first, running, stalls) VALUES (?1, ?2, ?3, ?3, ?4, ?5)";
+        let running = state.status == Status::Running;
+        self.write(sql, params![num, state.version, self.last_row, running, state.stalls])?;
+        self.heads.remember(num, state.version, self.last_row);
         Ok(Some(num))
     }
 
@@ -252,7 +249,7 @@ impl Tx for SqliteTx {
             None => self.last_row_of(num)?,
         };
         let row = self.last_row + 1;
-        let sql = "UPDATE heads SET version = ?3, running = ?4, stalls = ?5, last = ?6, first = coalesce(first, ?6) \
+        let sql = "UPDATE heads SET version = ?3, running = ?4, stalls = ?5, last = ?6 \
              WHERE num = ?1 AND version = ?2";
         if self.write(sql, params![num, expected, version, *status == Status::Running, stalls, row])? == 0 {
             return Ok(false);
@@ -263,7 +260,7 @@ impl Tx for SqliteTx {
     }
 
     async fn advance(&mut self, num: i64, expected: u64, count: u64, text: &str) -> Result<bool> {
-        let entries = Entries { num, expected, count, at: self.now, text };
+        let entries = Entries { num, expected, count, at: self.now, text, end: None };
         let row = self.last_row + 1;
         let mut steps = Steps::prepare(&self.conn)?;
         let advanced = steps.advance(&mut self.heads, row, &entries)?;
@@ -325,7 +322,10 @@ impl Tx for SqliteTx {
     }
 
     async fn append(&mut self, num: i64, seq: u64, text: &str) -> Result<()> {
-        self.append_row(num, seq, self.now, text)
+        self.heads.forget(num);
+        let prev = self.last_row_of(num)?;
+        self.insert_row(num, prev, seq, self.now, text)?;
+        self.write("UPDATE heads SET last = ?2 WHERE num = ?1", [num, self.last_row]).map(drop)
     }
 
     async fn ledgers(&mut self, nums: &[i64], from: u64) -> Result<Vec<LedgerRow>> {

@@ -58,8 +58,7 @@ impl ExportPage {
             for watcher in tx.watchers_of(run.num).await? {
                 // One that is forgotten needs no answer.
                 if let Some(waiting) = tx.run_at(watcher.num).await? {
-                    let line =
-                        WatcherLine { run: waiting.id(), visit: watcher.visit, waits_for: run.id() };
+                    let line = WatcherLine { run: waiting.id(), visit: watcher.visit, waits_for: run.id() };
                     lines.push(Line::Watcher(line));
                 }
             }
@@ -95,8 +94,7 @@ impl Verb for ExportPage {
 pub(super) async fn line_of<T: Tx>(tx: &mut T, run: &Run) -> Result<RunLine> {
     let mut line = RunLine::bare(run);
     let commits = tx.ledgers(&[run.num], 0).await?.into_iter();
-    line.commits =
-        commits.map(|row| CommitLine { seq: row.seq, at: row.at, entries: row.text }).collect();
+    line.commits = commits.map(|row| CommitLine { seq: row.seq, at: row.at, entries: row.text }).collect();
     let inbox = tx.inboxes(&[run.num]).await?.into_iter();
     line.inbox =
         inbox.map(|row| MessageLine { arrival: row.arrival, at: row.at, message: row.text }).collect();

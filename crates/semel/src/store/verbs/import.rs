@@ -111,7 +111,8 @@ impl Batch {
         match tx.once(*workspace, scope, label).await? {
             None => Ok(false),
             Some(row) => {
-                let held = HeldOnce { workspace: *workspace, scope: scope.clone(), label: label.clone(), row };
+                let held =
+                    HeldOnce { workspace: *workspace, scope: scope.clone(), label: label.clone(), row };
                 if once_line(held) == *line { Ok(true) } else { Err(differs(&format!("once {label}"))) }
             }
         }
@@ -126,9 +127,7 @@ async fn write<T: Tx>(tx: &mut T, line: &Line) -> Result<()> {
             let num = tx.run(line.run).await?.ok_or_else(race)?.num;
             tx.insert_watcher(waits_for.num, &Watcher { num, visit: line.visit.clone() }).await
         }
-        Line::Once(line) => {
-            tx.put_once(line.workspace, &line.scope, &line.label, Some(&row_of(line)?)).await
-        }
+        Line::Once(line) => tx.put_once(line.workspace, &line.scope, &line.label, Some(&row_of(line)?)).await,
     }
 }
 

@@ -1,0 +1,84 @@
+use super::*;
+
+fn load(file: &str, environment: &[(&str, &str)], flags: &[(&'static str, &str)]) -> Result<Config, Error> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("semel.toml");
+    std::fs::write(&path, file).unwrap();
+    let environment = environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    Config::load(Some(&path), environment, flags.iter().map(|(key, value)| (*key, (*value).to_owned())))
+}
+
+fn refusal(file: &str, environment: &[(&str, &str)]) -> String {
+    load(file, environment, &[]).expect_err("it must be refused").to_string()
+}
+
+#[test]
+fn flags_beat_the_environment_and_the_environment_beats_the_file() {
+    let file = "listen = '127.0.0.1:1'\nstore = 'memory:'\n[limits]\nrate = 1\nconnections = 7\n";
+    let environment = [("SEMEL_LISTEN", "127.0.0.1:2"), ("SEMEL_LIMITS_RATE", "2"), ("HOME", "/")];
+    let config = load(file, &environment, &[("listen", "127.0.0.1:3")]).unwrap();
+    assert_eq!(config.listen.port(), 3);
+    assert_eq!((config.limits.rate, config.limits.connections), (2, 7));
+    assert_eq!(config.store.expose(), "memory:");
+    assert_eq!(config.limits.drain, Duration::from_secs(20));
+}
+
+#[test]
+fn every_key_has_a_variable_that_is_understood() {
+    let sample = |key: &str| match key {
+        "listen" => "127.0.0.1:80",
+        "auth" => "keys",
+        "root-token" => "0123456789abcdef",
+        "log.format" => "json",
+        "limits.connections" | "limits.rate" => "5",
+        "limits.header-timeout" | "limits.request-timeout" | "limits.drain" => "5s",
+        "demo" => "true",
+        _ => "text",
+    };
+    let environment: Vec<_> = KEYS.iter().map(|(key, variable)| (*variable, sample(key))).collect();
+    let config = load("", &environment, &[]).unwrap();
+    assert_eq!(config.cors.origins, ["text"]);
+    assert!(config.demo && config.tls.is_some() && config.root_token.is_some());
+}
+
+#[test]
+fn what_is_not_known_is_refused_by_name() {
+    assert!(refusal("lisen = 'x'", &[]).contains("lisen"));
+    assert!(refusal("[limits]\nrat = 1", &[]).contains("rat"));
+    assert!(refusal("", &[("SEMEL_LISEN", "x")]).contains("SEMEL_LISEN"));
+    assert!(load("", &[("SEMEL_URL", "x"), ("SEMEL_SERVICE_HOST", "x")], &[]).is_ok());
+}
+
+#[test]
+fn a_wrong_value_is_refused_with_its_key() {
+    for (file, key) in [
+        ("listen = 'nowhere'", "listen"),
+        ("[limits]\nrate = 'many'", "rate"),
+        ("[limits]\ndrain = 'long'", "drain"),
+        ("[tls]\ncert = 'c.pem'", "key"),
+        ("auth = 'maybe'", "auth"),
+        ("[limits]\nconnections = 0", "limits.connections"),
+        ("root-token = 'short'", "root-token"),
+    ] {
+        let said = refusal(file, &[]);
+        assert!(said.contains(key), "{file:?} was refused by {said:?}");
+    }
+    let said = refusal("", &[("SEMEL_LIMITS_DRAIN", "long")]);
+    assert!(said.contains("drain") && said.contains("long"), "{said:?}");
+}
+
+#[test]
+fn a_public_address_without_auth_is_refused_with_what_to_do() {
+    let said = refusal("listen = '0.0.0.0:7700'\nauth = 'none'", &[]);
+    assert!(said.contains("SEMEL_ROOT_TOKEN") && said.contains("127.0.0.1"), "{said}");
+    assert!(load("auth = 'none'", &[], &[]).is_ok());
+    assert!(load("listen = '0.0.0.0:7700'", &[], &[]).is_ok());
+}
+
+#[test]
+fn a_shown_configuration_hides_its_secrets_and_can_be_read() {
+    let file = "store = 'postgres://me:canary@host/db'\nroot-token = 'canary-canary-canary'";
+    let shown = load(file, &[], &[]).unwrap().shown();
+    assert!(!shown.contains("canary"), "{shown}");
+    assert!(load(&shown, &[], &[("root-token", "0123456789abcdef")]).is_ok(), "{shown}");
+}
