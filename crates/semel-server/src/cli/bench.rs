@@ -11,7 +11,7 @@ use super::client::{Client, Server};
 use super::exit::Done;
 use super::output::{Format, Rows, json as text, note, print};
 use super::store::MaybePlace;
-use load::{Load, OnServer, OnStore};
+use load::{OnServer, OnStore};
 
 /// Measure starts, duplicates and cancels, for a few seconds.
 ///

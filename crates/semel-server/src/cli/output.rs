@@ -66,7 +66,7 @@ impl Rows {
     /// A table with these columns, and what is said if it has no rows.
     pub(super) fn new<const N: usize>(columns: [&str; N], empty: &'static str) -> Self {
         let mut table = Table::new();
-        table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+        table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
         table.set_header(columns);
         Self { table, empty, rows: 0 }
     }

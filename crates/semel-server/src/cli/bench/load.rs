@@ -111,11 +111,12 @@ pub(super) async fn play<L: Load>(load: Arc<L>, runs: u64, callers: u64) -> Done
     let started =
         phase("starts", &load, &keys, callers, async |load: &L, key: &String| load.start(key).await);
     let (starts, found) = started.await?;
+    let found = Arc::new(found);
     let duplicates = phase("duplicates", &load, &keys, callers, async |load: &L, key: &String| {
         load.start(key).await.map(|(run, new)| (run, !new))
     });
     let duplicates = duplicates.await;
-    let cancels = phase("cancels", &load, &Arc::new(found), callers, async |load: &L, run: &String| {
+    let cancels = phase("cancels", &load, &found, callers, async |load: &L, run: &String| {
         Ok((String::new(), load.cancel(run).await?))
     });
     let (cancels, _) = cancels.await?;
