@@ -81,7 +81,7 @@ impl Start {
     fn request(self, key: &str) -> Done<StartRun> {
         let deliver = match (self.deliver_token, self.deliver_payload) {
             (Some(token), Some(payload)) => {
-                Some(DeliverWithStart { token, payload: super::input::parse(&payload)? })
+                Some(DeliverWithStart { token, payload: super::input::parse(&payload)?, id: None })
             }
             _ => None,
         };

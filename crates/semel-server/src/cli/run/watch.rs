@@ -10,8 +10,10 @@ use crate::cli::exit::{Done, Exit, Failure};
 use crate::cli::output::{Format, plain, print};
 use crate::cli::start::not_completed;
 
-/// How often in a row a stream may break off without a single entry.
-const TRIES: u32 = 8;
+/// How often in a row the server may be away, or a stream may end without a single entry.
+const TRIES: u32 = 10;
+/// Before the second try; longer by this much for each one after it.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Follow a run until it ends.
 ///
@@ -32,28 +34,37 @@ pub(super) struct Watch {
 impl Watch {
     pub(super) async fn execute(self, server: &Server) -> Done {
         let client = Client::new(server)?;
+        // Whether the run is there at all is told at once.
         let (mut last, mut fruitless) = (self.after, 0);
+        self.ended(&client, u64::MAX).await?;
         loop {
             let before = last;
-            let broken = self.follow(&client, &mut last, server.output).await?;
-            let run: RunView = client.call(&Call::get(["workflow-runs", &self.run])).await?.read()?;
-            if run.status.is_terminal() && (last >= run.version || run.purged) {
-                return if run.status == Status::Completed { Ok(()) } else { Err(not_completed(&run)) };
+            let followed = self.follow(&client, &mut last, server.output).await;
+            let ended = match followed {
+                Ok(()) => self.ended(&client, last).await,
+                Err(failure) => Err(failure),
+            };
+            match ended {
+                Ok(Some(run)) if run.status == Status::Completed => return Ok(()),
+                Ok(Some(run)) => return Err(not_completed(&run)),
+                Ok(None) => {}
+                // A server that restarts is away for a while.
+                Err(failure) if failure.exit == Exit::Unavailable && fruitless < TRIES => {}
+                Err(failure) => return Err(failure),
             }
             fruitless = if last > before { 0 } else { fruitless + 1 };
-            if fruitless == TRIES {
-                let why = broken.unwrap_or_else(|| "it ends again and again".to_owned());
-                return Err(Failure::new(
-                    Exit::Unavailable,
-                    format!("the stream of events broke off: {why}"),
-                ));
-            }
-            client.pause(Duration::from_millis(100) * fruitless.max(1)).await;
+            client.pause(PAUSE * fruitless.max(1)).await;
         }
     }
 
-    /// Reads one stream to its end; gives what broke it off.
-    async fn follow(&self, client: &Client, last: &mut u64, output: Format) -> Done<Option<String>> {
+    /// The run, if it has ended and nothing of it comes after this entry.
+    async fn ended(&self, client: &Client, last: u64) -> Done<Option<RunView>> {
+        let run: RunView = client.call(&Call::get(["workflow-runs", &self.run])).await?.read()?;
+        Ok(Some(run).filter(|run| run.status.is_terminal() && (last >= run.version || run.purged)))
+    }
+
+    /// Reads one stream to its end, which may be that of the connection.
+    async fn follow(&self, client: &Client, last: &mut u64, output: Format) -> Done {
         let call = Call::get(["workflow-runs", &self.run, "events"])
             .header("accept", "text/event-stream".to_owned())
             .header("last-event-id", last.to_string());
@@ -66,8 +77,7 @@ impl Watch {
                         show(&data, last, output)?;
                     }
                 }
-                Ok(None) => return Ok(None),
-                Err(error) => return Ok(Some(error.to_string())),
+                Ok(None) | Err(_) => return Ok(()),
             }
         }
     }

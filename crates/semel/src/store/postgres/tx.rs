@@ -86,7 +86,18 @@ impl<'a> PgTx<'a> {
         Ok(row)
     }
 
-    /// Inserts a run without its entries; its number, if nothing is in its way.
+    async fn look_up(&mut self, lookup: &Lookup, params: Params<'_>) -> Result<Option<Run>> {
+        if self.locks {
+            return self.row(lookup.locked, params).await?.as_ref().map(rows::run_of).transpose();
+        }
+        let row = self.row(lookup.read, params).await?.expect("the time, even if there is no run");
+        self.now.get_or_insert(rows::time_beside(&row)?);
+        let Some(num) = column(&row, 0)? else { return Ok(None) };
+        self.tail = Some((num, rows::tail_beside(&row, num)?));
+        rows::run_of(&row).map(Some)
+    }
+
+    /// Inserts a run without its ledger; none if its key is held by another, or its id is taken.
     pub(super) async fn insert_header(&mut self, new: &NewRun, state: &State) -> Result<Option<i64>> {
         // Any conflict: of the key, and of an id that is there already.
         let insert = "INSERT INTO runs (id, workspace, workflow, workflow_version, scope, key, fingerprint, lineage, \
@@ -122,17 +133,6 @@ impl<'a> PgTx<'a> {
             )
             .await?;
         row.map(|row| column(&row, 0)).transpose()
-    }
-
-    async fn look_up(&mut self, lookup: &Lookup, params: Params<'_>) -> Result<Option<Run>> {
-        if self.locks {
-            return self.row(lookup.locked, params).await?.as_ref().map(rows::run_of).transpose();
-        }
-        let row = self.row(lookup.read, params).await?.expect("the time, even if there is no run");
-        self.now.get_or_insert(rows::time_beside(&row)?);
-        let Some(num) = column(&row, 0)? else { return Ok(None) };
-        self.tail = Some((num, rows::tail_beside(&row, num)?));
-        rows::run_of(&row).map(Some)
     }
 }
 

@@ -11,7 +11,6 @@ use crate::rules::archive::CallLine;
 use crate::rules::key::{CallId, Fingerprint, Label, Token};
 use crate::rules::path::Visit;
 use crate::rules::run::Run;
-use crate::rules::status::Status;
 use crate::store::archive::{ArchiveRows, OnceAt};
 use crate::store::tx::{HeldOnce, Watcher};
 
@@ -70,21 +69,14 @@ impl ArchiveRows for SqliteTx {
     }
 
     async fn restore_run(&mut self, run: &Run) -> Result<Option<i64>> {
-        let Some(num) = self.insert_header(&run.new, &run.state)? else { return Ok(None) };
-        let Run { state, .. } = run;
-        let sql = "INSERT INTO heads (num, version, running, stalls) VALUES (?, ?, ?, ?)";
-        self.write(sql, params![num, state.version, state.status == Status::Running, state.stalls])?;
+        let Some(num) = self.insert_bare(&run.new, &run.state)? else { return Ok(None) };
         let sql = "UPDATE runs SET arrivals = ?2, purged = ?3 WHERE num = ?1";
         self.write(sql, params![num, run.arrivals, run.purged])?;
         Ok(Some(num))
     }
 
     async fn restore_commit(&mut self, num: i64, seq: u64, at: Time, text: &str) -> Result<()> {
-        // The first row has none before it.
-        let prev = if seq == 0 { None } else { self.last_row_of(num)? };
-        self.insert_row(num, prev, seq, at, text)?;
-        let sql = "UPDATE heads SET last = ?2, first = coalesce(first, ?2) WHERE num = ?1";
-        self.write(sql, [num, self.last_row]).map(drop)
+        self.append_row(num, seq, at, text)
     }
 
     async fn restore_message(&mut self, num: i64, arrival: u64, at: Time, text: &str) -> Result<()> {

@@ -111,26 +111,28 @@ impl SqliteTx {
     }
 
     /// The latest row of a run's ledger.
-    pub(super) fn last_row_of(&self, num: i64) -> Result<Option<i64>> {
+    fn last_row_of(&self, num: i64) -> Result<Option<i64>> {
         let last = self.first("SELECT last FROM heads WHERE num = ?", [num], |row| row.get(0))?;
         Ok(last.flatten())
     }
 
-    pub(super) fn insert_row(
-        &mut self,
-        num: i64,
-        prev: Option<i64>,
-        seq: u64,
-        at: Time,
-        text: &str,
-    ) -> Result<()> {
+    fn insert_row(&mut self, num: i64, prev: Option<i64>, seq: u64, at: Time, text: &str) -> Result<()> {
         self.last_row += 1;
         let sql = "INSERT INTO ledger (num, prev, run, seq, at, entries) VALUES (?, ?, ?, ?, ?, ?)";
         self.write(sql, params![self.last_row, prev, num, seq, at, text]).map(drop)
     }
 
-    /// Inserts the part of a run that stands apart from the head of its ledger; its number, if nothing is in its way.
-    pub(super) fn insert_header(&self, new: &NewRun, state: &State) -> Result<Option<i64>> {
+    pub(super) fn append_row(&mut self, num: i64, seq: u64, at: Time, text: &str) -> Result<()> {
+        self.heads.forget(num);
+        // The first row has none before it.
+        let prev = if seq == 0 { None } else { self.last_row_of(num)? };
+        self.insert_row(num, prev, seq, at, text)?;
+        let sql = "UPDATE heads SET last = ?2, first = coalesce(first, ?2) WHERE num = ?1";
+        self.write(sql, [num, self.last_row]).map(drop)
+    }
+
+    /// Inserts a run without the head of its ledger; none if its key is held by another, or its id is taken.
+    fn insert_header(&self, new: &NewRun, state: &State) -> Result<Option<i64>> {
         let sql = "INSERT INTO runs (status, arrivals, due, node, ended, purge, holds_key, ties, purged, \
              id, workspace, workflow, workflow_version, scope, key, fingerprint, lineage, parent, keep_history, keep_key, \
              created) VALUES (?,0,?,?,?,?,?,?,0,?,?,?,?,?,?,?,?,?,?,?,?) \
@@ -156,7 +158,22 @@ impl SqliteTx {
             millis(new.retention.key),
             new.created,
         ];
-        Ok((self.write(sql, params)? == 1).then(|| self.conn.last_insert_rowid()))
+        Ok((self.write(sql, params)? > 0).then(|| self.conn.last_insert_rowid()))
+    }
+
+    /// Inserts the head of a new run's ledger, whose first and last row, if it has any, is this.
+    fn insert_head(&self, num: i64, state: &State, row: Option<i64>) -> Result<()> {
+        let sql =
+            "INSERT INTO heads (num, version, last, first, running, stalls) VALUES (?1, ?2, ?3, ?3, ?4, ?5)";
+        let running = state.status == Status::Running;
+        self.write(sql, params![num, state.version, row, running, state.stalls]).map(drop)
+    }
+
+    /// Inserts a run whose ledger comes after it.
+    pub(super) fn insert_bare(&self, new: &NewRun, state: &State) -> Result<Option<i64>> {
+        let Some(num) = self.insert_header(new, state)? else { return Ok(None) };
+        self.insert_head(num, state, None)?;
+        Ok(Some(num))
     }
 
     /// The part of a run's state that stands apart from the head of its ledger.
@@ -208,10 +225,7 @@ impl Tx for SqliteTx {
     async fn insert_run(&mut self, new: &NewRun, state: &State, text: &str) -> Result<Option<i64>> {
         let Some(num) = self.insert_header(new, state)? else { return Ok(None) };
         self.insert_row(num, None, 0, self.now, text)?;
-        let sql =
-            "INSERT INTO heads (num, version, last, first, running, stalls) VALUES (?1, ?2, ?3, ?3, ?4, ?5)";
-        let running = state.status == Status::Running;
-        self.write(sql, params![num, state.version, self.last_row, running, state.stalls])?;
+        self.insert_head(num, state, Some(self.last_row))?;
         self.heads.remember(num, state.version, self.last_row);
         Ok(Some(num))
     }
@@ -322,10 +336,7 @@ impl Tx for SqliteTx {
     }
 
     async fn append(&mut self, num: i64, seq: u64, text: &str) -> Result<()> {
-        self.heads.forget(num);
-        let prev = self.last_row_of(num)?;
-        self.insert_row(num, prev, seq, self.now, text)?;
-        self.write("UPDATE heads SET last = ?2 WHERE num = ?1", [num, self.last_row]).map(drop)
+        self.append_row(num, seq, self.now, text)
     }
 
     async fn ledgers(&mut self, nums: &[i64], from: u64) -> Result<Vec<LedgerRow>> {
