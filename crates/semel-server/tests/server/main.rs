@@ -1,6 +1,7 @@
 //! The server's only integration-test program: one named test per store and case.
 
 mod batch;
+mod cli;
 mod control;
 mod describe;
 mod events;
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
     let mut trials = describe::trials();
     trials.extend(servers::trials());
     trials.extend(workers::trials());
+    trials.extend(cli::trials());
     for cases in [
         starts::cases(),
         batch::cases(),
