@@ -5,6 +5,7 @@
 //! written once (`verbs`) and decided by the [rules](crate::rules). All of them group their writes: while one batch is
 //! being made durable the next one fills up.
 
+pub mod archive;
 pub mod memory;
 #[cfg(feature = "postgres")]
 pub mod postgres;
@@ -15,6 +16,7 @@ pub mod sqlite;
 pub(crate) mod tx;
 pub(crate) mod verbs;
 mod wakes;
+mod watch;
 
 #[cfg(feature = "testing")]
 pub mod faulty;
@@ -26,7 +28,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast;
 
+pub use self::archive::Archive;
 pub use self::wakes::Wake;
+pub use self::watch::Watch;
 use crate::clock::Time;
 use crate::error::Result;
 use crate::id::{NodeId, RunId, WorkspaceId};
@@ -35,7 +39,7 @@ use crate::rules::commit::{Commit, Saved};
 use crate::rules::control::{Control, Controlled};
 use crate::rules::deliver::{Deliver, Delivered};
 use crate::rules::entry::{Entry, Message, Outcome};
-use crate::rules::key::{Key, Scope, Token};
+use crate::rules::key::{CallId, Key, Scope, Token};
 use crate::rules::once::{Once, OnceAnswer};
 use crate::rules::path::Name;
 use crate::rules::receipt::{ReceiptKind, Receipts};
@@ -80,6 +84,18 @@ pub trait Store: Send + Sync + 'static {
 
     /// What happens from now on that somebody may be waiting for.
     fn wakes(&self) -> broadcast::Receiver<Wake>;
+
+    /// What it can do as a whole; none if it is not a store itself but the way to one.
+    fn archive(&self) -> Option<&dyn Archive> {
+        None
+    }
+
+    /// An eye on one run: told of every entry that this process writes, and of what other processes do about the run as a
+    /// whole. A store may tell nothing.
+    fn watch(&self, run: RunId) -> Watch {
+        let _ = run;
+        Watch::blind()
+    }
 
     /// Writes what is still to be written (receipts), and stops.
     fn close(&self) -> Answer<'_, ()>;
@@ -219,6 +235,8 @@ pub enum FindBy {
     Key(Scope, Key),
     /// A token it owns.
     Token(Token),
+    /// The id of an operator action that was done about it.
+    Call(CallId),
 }
 
 /// A listing of runs.

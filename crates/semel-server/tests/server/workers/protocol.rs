@@ -198,8 +198,12 @@ async fn a_ledger_in_memory_is_not_sent_again() -> Done {
         let held = held.map(|holds| Arc::new(Holds(holds)) as Arc<dyn Held>);
         Claim { held, ..Claim::new(node, vec![(OURS, Here::name("order"))], 1) }
     };
-    let rest = |expected: u64| format!(r#"{{"run":"{run}","expected":{expected},"entries":[{{"waiting":{{"due":1}}}}]}}"#);
-    for (turn, (held, sent)) in [(Some(true), false), (Some(false), true), (None, true)].into_iter().enumerate() {
+    let rest = |expected: u64| {
+        format!(r#"{{"run":"{run}","expected":{expected},"entries":[{{"waiting":{{"due":1}}}}]}}"#)
+    };
+    for (turn, (held, sent)) in
+        [(Some(true), false), (Some(false), true), (None, true)].into_iter().enumerate()
+    {
         let expected = 2 + 2 * turn as u64;
         let (_, answer) = here.call("/commit", commits(&[rest(expected)])).await;
         assert_eq!(answer["answers"][0]["ok"]["version"], expected + 1, "{answer}");

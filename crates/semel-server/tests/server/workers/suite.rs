@@ -36,7 +36,10 @@ const NOT_HERE: &[(&str, &str)] = &[
     ("a_repeated_commit_is_recorded_once", REPEATED),
     ("a_fired_timer_is_refused_before_its_time", REPEATED),
     // `workers::a_ledger_in_memory_is_not_sent_again`
-    ("a_ledger_that_the_node_holds_is_not_read_again", "the server knows by itself what a worker put to rest"),
+    (
+        "a_ledger_that_the_node_holds_is_not_read_again",
+        "the server knows by itself what a worker put to rest",
+    ),
     ("two_instances_are_one_store", "a node that another client has drawn is shown as the server's"),
 ];
 const REPEATED: &str = "it ends with a commit that is repeated, which a server answers as saved";

@@ -17,6 +17,7 @@ macro_rules! promises {
     };
 }
 
+mod archive;
 mod claim;
 mod commit;
 mod concurrency;
@@ -105,6 +106,7 @@ pub fn cases() -> Vec<Case> {
         reopen::cases(),
         repeat::cases(),
         concurrency::cases(),
+        archive::cases(),
     ];
     all.concat()
 }
