@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
@@ -118,6 +118,21 @@ impl Scope {
         })
     }
 
+    /// Reads a scope as runs show it: `*` (the workspace), `w/order`, `v/order/1`, `child`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let named = |names: &str, count| {
+            let names: Vec<_> = names.split('/').collect();
+            names.len() == count && names.iter().all(|name| Name::new(*name).is_ok())
+        };
+        let proper = match text.split_once('/') {
+            None => text == "*" || text == "child",
+            Some(("w", workflow)) => named(workflow, 1),
+            Some(("v", version)) => named(version, 2),
+            Some(_) => false,
+        };
+        proper.then(|| Self(text.to_owned()))
+    }
+
     /// The scope of children, whose keys are effect keys.
     pub fn children() -> Self {
         Self("child".to_owned())
@@ -186,6 +201,25 @@ pub struct Fingerprint(pub [u8; 32]);
 impl fmt::Debug for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl Serialize for Fingerprint {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{self:?}"))
+    }
+}
+
+impl<'de> Deserialize<'de> for Fingerprint {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let pairs = text.as_bytes().chunks(2).map(|pair| {
+            let pair = std::str::from_utf8(pair).ok()?;
+            u8::from_str_radix(pair, 16).ok().filter(|_| pair.len() == 2 && !pair.starts_with('+'))
+        });
+        let bytes: Option<Vec<u8>> = pairs.collect();
+        let bytes = bytes.and_then(|bytes| bytes.try_into().ok());
+        bytes.map(Self).ok_or_else(|| de::Error::custom("a fingerprint is 64 hexadecimal digits"))
     }
 }
 
@@ -285,6 +319,19 @@ mod tests {
             Scope::of(KeyScope::WorkflowVersion, &name("a"), &name("bc")),
             Scope::of(KeyScope::WorkflowVersion, &name("ab"), &name("c"))
         );
+    }
+
+    #[test]
+    fn a_scope_is_read_as_it_is_shown() {
+        let name = Name::new("a").unwrap();
+        for scope in [KeyScope::Workspace, KeyScope::Workflow, KeyScope::WorkflowVersion] {
+            let scope = Scope::of(scope, &name, &name);
+            assert_eq!(Scope::parse(scope.as_str()), Some(scope));
+        }
+        assert_eq!(Scope::parse("child"), Some(Scope::children()));
+        for bad in ["", "workspace", "w", "w/", "w/a/b", "v/a", "v/a/", "v/a/b/c", "x/a", "w/a#2"] {
+            assert_eq!(Scope::parse(bad), None, "{bad}");
+        }
     }
 
     #[test]

@@ -14,9 +14,11 @@ use crate::id::{NodeId, RunId, WorkspaceId};
 use std::time::Duration;
 
 /// A request to start a run. [`Start::new`] fills in the defaults; set the public fields to change them.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Start {
     /// The tenant.
+    #[serde(skip, default = "WorkspaceId::unsaid")]
     pub workspace: WorkspaceId,
     /// The id the run gets if it is created. A repeated request with the same id finds the run it created.
     pub run: RunId,
@@ -47,7 +49,8 @@ pub struct Start {
 }
 
 /// The delivery that comes with a start.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Handover {
     /// To whom.
     pub token: Token,
@@ -112,7 +115,7 @@ pub enum Action {
 
 /// One row of the matrix: what to do, by the state of the existing run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Row {
     /// Pending, running, waiting, paused.
     pub open: Action,
@@ -144,7 +147,7 @@ impl Row {
 
 /// The matrix: state of the existing run × same or other payload → what to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Policy {
     /// If the same is asked for again.
     pub same: Row,

@@ -4,6 +4,7 @@ use std::future::Future;
 
 use tokio::sync::broadcast;
 
+use super::archive::{Archive, Each, export_pages};
 use super::receipts::{COLLECT, ReceiptBuffer};
 use super::tx::{LedgerRow, Verb};
 use super::verbs::{
@@ -11,6 +12,7 @@ use super::verbs::{
     message_of,
 };
 use super::wakes::{Wake, Wakes};
+use super::watch::Watch;
 use super::{Answer, Arrival, Claimed, Claims, Find, Lease, Numbered, Query, Started, Store, Sweep, Swept};
 use crate::clock::{Clock, Time};
 use crate::error::{Error, Result};
@@ -52,6 +54,15 @@ pub(crate) trait Backend: Clone + Send + Sync + 'static {
         }
     }
 
+    /// Hands over everything; a backend with several processes shows one moment.
+    fn export_all(
+        &self,
+        workspace: Option<WorkspaceId>,
+        each: Each<'_>,
+    ) -> impl Future<Output = Result<()>> + Send {
+        export_pages(self, workspace, each)
+    }
+
     /// Stops.
     fn stop(&self) -> impl Future<Output = Result<()>> + Send;
 
@@ -79,7 +90,7 @@ fn absorb<B: Backend>(store: &B, num: i64, kind: ReceiptKind, detail: String) {
     }
 }
 
-async fn flush<B: Backend>(store: &B) -> Result<()> {
+pub(super) async fn flush<B: Backend>(store: &B) -> Result<()> {
     let _turn = store.buffer().writing().await;
     let receipts = store.buffer().take();
     if receipts.is_empty() {
@@ -111,6 +122,9 @@ fn tell_of_start(wakes: &Wakes, started: &Started) {
     if let Some(delivered) = &started.delivered {
         wakes.tell(Wake::Arrived(delivered.run));
     }
+    if started.verdict == Verdict::Restarted {
+        wakes.moved(started.run.id());
+    }
     if (started.created() || started.verdict == Verdict::Restarted) && started.run.state.due.is_some() {
         wakes.tell(Wake::Due);
     }
@@ -127,6 +141,8 @@ fn commit<B: Backend>(store: &B, commit: Commit) -> impl Future<Output = Result<
                 let wakes = Backend::wakes(store);
                 if ends {
                     tell_of_end(wakes, run, parent, saved.freed);
+                } else {
+                    wakes.moved(run);
                 }
                 if becomes == Status::Paused {
                     wakes.tell(Wake::Paused(run));
@@ -217,6 +233,7 @@ async fn claim<B: Backend>(store: &B, claim: Claim) -> Result<Claims> {
     let ClaimRows { runs: rows, next_due } = store.execute(claim).await?;
     let mut runs = Vec::with_capacity(rows.len());
     for rows in rows {
+        Backend::wakes(store).moved(rows.run.id());
         let entries = match &rows.ledger {
             None => None,
             Some(ledger) => {
@@ -314,6 +331,14 @@ impl<B: Backend> Store for B {
 
     fn wakes(&self) -> broadcast::Receiver<Wake> {
         Backend::wakes(self).listen()
+    }
+
+    fn archive(&self) -> Option<&dyn Archive> {
+        Some(self)
+    }
+
+    fn watch(&self, run: RunId) -> Watch {
+        Backend::wakes(self).watch(run)
     }
 
     fn close(&self) -> Answer<'_, ()> {

@@ -260,9 +260,7 @@ fn run(tx: &mut SqliteTx, batch: &mut [Work]) -> Result<bool> {
             }
             Work::Commit(job) => {
                 let VerbJob { verb, answer, .. } = &mut **job;
-                // A run without ties holds no once.
-                let version = verb.expected + verb.count;
-                let saved = Saved { version, settled: Vec::new(), freed: false };
+                let saved = Saved { version: verb.expected + verb.count, ..Saved::default() };
                 let ended = Entries::of_end(verb, tx.now).map(&mut advance).transpose()? == Some(true);
                 *answer = ended.then_some(Ok(saved));
             }
