@@ -84,18 +84,20 @@ impl Asked {
                 Err(error) => Err(error),
             },
         };
-        if let Ok((saved, Some((ledger, rests)))) = saved
-            && !ledger.run().status().is_terminal()
-        {
-            workers.folds.changed(&ledger, rests);
-            workers.known.learn_children(&saved.settled, workspace);
-            *fold = Some(ledger);
-            return Ok(saved);
+        match saved {
+            Ok((saved, Some((ledger, rests)))) if !ledger.run().status().is_terminal() => {
+                workers.folds.changed(&ledger, rests);
+                workers.known.learn_children(&saved.settled, workspace);
+                *fold = Some(ledger);
+                Ok(saved)
+            }
+            ended => {
+                if fold.is_none() {
+                    workers.folds.drop_run(run);
+                }
+                ended.map(|(saved, _)| saved)
+            }
         }
-        if fold.is_none() {
-            workers.folds.drop_run(run);
-        }
-        saved.map(|(saved, _)| saved)
     }
 
     /// Commits after the entries that the worker has seen. If there are more, then either this very commit is among them,
