@@ -11,8 +11,8 @@ use crate::demo::{Error, process};
 /// What comes after the show.
 const NEXT: &str = "\
 Try next:
-  semel demo --seed 2 --kills 30        another show; `--keep` keeps its files
-  semel dev                             a server for your machine, with the same workflow
+  semel demo --seed 2 --kills 30   another show; `--keep` keeps its files
+  semel dev                        a server on your machine, with this workflow
 and then, twice, in another terminal:
   curl -s http://127.0.0.1:7700/api/v1/workflow-runs -H 'prefer: wait=10' \\
     -H 'content-type: application/json' -H 'idempotency-key: order-7' \\
