@@ -1,6 +1,7 @@
 //! The server's only integration-test program: one named test per store and case.
 
 mod batch;
+mod cli;
 mod control;
 mod demo;
 mod describe;
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
     trials.extend(demo::trials());
     trials.extend(documented::trials());
     trials.extend(workers::trials());
+    trials.extend(cli::trials());
     for cases in [
         starts::cases(),
         batch::cases(),
