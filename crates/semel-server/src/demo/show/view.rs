@@ -42,8 +42,8 @@ impl View {
     pub(super) fn welcome(&self, plan: &Plan, url: &str) {
         let Plan { orders, kills, seed, .. } = plan;
         self.line(&format!(
-            "{orders} orders, each sent by several callers. A payment provider that loses answers.\n\
-             An engine that is killed {kills} times (kill -9). Every effect must take place once.\n\
+            "{orders} orders, each sent by several callers; a provider that loses answers;\n\
+             an engine that is killed {kills} times (kill -9). Every effect must happen once.\n\
              Seed {seed}. The engine listens on {url}/api/v1.\n"
         ));
         if let Some(bar) = &self.bar {
@@ -99,11 +99,9 @@ fn told<'a>(seen: &'a Seen, tally: &Tally) -> Option<(&'a str, &'static str, Str
         }
         Seen::CutOff { order } => (order, LOST, "a caller gets no answer, and asks again".to_owned()),
         Seen::Resumed { order } => (order, PLAIN, "stopped after five crashes, resumed".to_owned()),
-        Seen::Killed { kill, pid, in_flight } => (
-            "",
-            KILL,
-            format!("kill {kill}: SIGKILL to engine {pid}, {in_flight} calls open at the provider"),
-        ),
+        Seen::Killed { kill, pid, in_flight } => {
+            ("", KILL, format!("kill {kill}: SIGKILL to engine {pid}, {in_flight} calls open"))
+        }
         Seen::Back { pid, after } => {
             ("", PLAIN, format!("engine {pid} goes on after {} ms", after.as_millis()))
         }
