@@ -6,6 +6,7 @@ mod describe;
 mod events;
 mod hooks;
 mod keys;
+mod queues;
 mod reads;
 mod servers;
 mod starts;
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         control::cases(),
         hooks::cases(),
         keys::cases(),
+        queues::cases(),
         strict::cases(),
     ] {
         trials.extend(cases.into_iter().flat_map(world::on_every_store));
