@@ -35,8 +35,8 @@ pub(super) fn router() -> OpenApiRouter<Arc<App>> {
     tag = "runs",
     params(super::describe::IdempotencyKey),
     request_body(content = StartBatch, example = json!({"runs": [
-        {"workflow": "demo-order", "input": {"cents": 1999}, "idempotencyKey": "order-7"},
-        {"workflow": "demo-order", "input": {"cents": 500}, "idempotencyKey": "order-8"},
+        {"workflow": "demo-order", "input": {"order": "7", "amount": 1999}, "idempotencyKey": "order-7"},
+        {"workflow": "demo-order", "input": {"order": "8", "amount": 500}, "idempotencyKey": "order-8"},
     ]})),
     responses(
         (status = 200, description = "One answer for each", body = BatchAnswer, headers(
@@ -75,8 +75,7 @@ async fn one(
     match try_one(app, caller, header, place, asked).await {
         Ok(answer) => answer,
         Err(problem) => {
-            let result =
-                BatchResult { status: problem.status(), start: None, problem: Some(problem.view()) };
+            let result = BatchResult { status: problem.status(), start: None, problem: Some(problem.view()) };
             (result, false)
         }
     }
