@@ -9,6 +9,7 @@ mod documented;
 mod events;
 mod hooks;
 mod keys;
+mod queues;
 mod reads;
 mod servers;
 mod starts;
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
         control::cases(),
         hooks::cases(),
         keys::cases(),
+        queues::cases(),
         strict::cases(),
     ] {
         trials.extend(cases.into_iter().flat_map(world::on_every_store));
