@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 
 pub use record::{HookState, Record};
 
-use super::commit::{ChildStart, Commit, Content, Draft};
+use super::commit::{ChildStart, Commit, Content, Draft, Tally};
 use super::entry::{Class, Created, Entry, Lines, Outcome, PauseReason};
 use super::json::Payload;
 use super::key::{EffectKey, Fingerprint, Key, Label, Token};
@@ -106,6 +106,7 @@ struct Pending {
     not_before: Option<Time>,
     consumed: Vec<u64>,
     closed: Vec<Token>,
+    tally: Tally,
 }
 
 impl Ledger {
@@ -243,6 +244,7 @@ impl Ledger {
         }
         self.apply(&entry)?;
         self.pending.lines.push(&entry);
+        self.pending.tally.count(&entry);
         self.pending.count += 1;
         Ok(())
     }
@@ -299,7 +301,7 @@ impl Ledger {
         if self.pending.count == 0 {
             return None;
         }
-        let Pending { mut drafts, lines, count, due, not_before, consumed, closed } =
+        let Pending { mut drafts, lines, count, due, not_before, consumed, closed, tally } =
             std::mem::take(&mut self.pending);
         let content = if drafts.is_empty() {
             Content::Ready(lines.finish())
@@ -321,6 +323,7 @@ impl Ledger {
             consumed,
             closed,
             outcome: self.outcome.clone(),
+            tally,
         })
     }
 
