@@ -49,7 +49,11 @@ pub struct StartRun {
 
 /// What to do if a key is in use.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    expecting = "`onConflict` is the name of a policy, or `same` and `other`, each with an action for `open`, `completed`, \
+                 `failed`, `cancelled` and `timedOut`"
+)]
 pub enum OnConflict {
     /// By name.
     Preset(String),
@@ -79,6 +83,9 @@ pub struct DeliverWithStart {
     /// What.
     #[schema(value_type = serde_json::Value)]
     pub payload: Value,
+    /// The id under which it may be repeated. If not given, the same payload with the same key of the start is absorbed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
 }
 
 /// What a start came to.

@@ -16,8 +16,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
         let bytes = read(request, MAX_BYTES).await?;
-        let text = std::str::from_utf8(&bytes)
-            .map_err(|_| Problem::validation("the body is not UTF-8; send JSON as UTF-8"))?;
+        let text = utf8(&bytes)?;
         let text = if text.trim().is_empty() { "{}" } else { text };
         Json::parse(text).map_err(|refused| Problem::from(semel::Error::from(refused)))?;
         let value = serde_json::from_str(text).map_err(|refused| {
@@ -32,4 +31,9 @@ pub(super) async fn read(request: Request, most: usize) -> Result<Bytes, Problem
     to_bytes(request.into_body(), most).await.map_err(|_| {
         Problem::too_large(format!("the body is longer than {most} bytes, or was cut off; send less"))
     })
+}
+
+/// A body as text.
+pub(super) fn utf8(bytes: &Bytes) -> Result<&str, Problem> {
+    std::str::from_utf8(bytes).map_err(|_| Problem::validation("the body is not UTF-8; send JSON as UTF-8"))
 }

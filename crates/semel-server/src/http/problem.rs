@@ -69,6 +69,11 @@ impl Problem {
         Self::new("KEY_REUSED", detail)
     }
 
+    /// The route has no such method.
+    pub fn method_not_allowed(detail: impl Into<String>) -> Self {
+        Self::new("METHOD_NOT_ALLOWED", detail)
+    }
+
     /// Too large.
     pub fn too_large(detail: impl Into<String>) -> Self {
         Self::new("PAYLOAD_TOO_LARGE", detail)
@@ -103,7 +108,7 @@ impl Problem {
     pub fn view(&self) -> ProblemView {
         let (status, title) = self.known();
         ProblemView {
-            kind: format!("https://semel.dev/errors/{}", self.code),
+            kind: format!("/errors/{}", self.code),
             title: title.to_owned(),
             status,
             detail: self.detail.clone(),

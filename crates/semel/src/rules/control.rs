@@ -98,6 +98,8 @@ pub struct Controlled {
     pub run: Run,
     /// Whether this call changed it. A cancel that came too late did not: the run's status says who won.
     pub changed: bool,
+    /// Whether the call had been made before under its id, and this is its answer once more.
+    pub repeated: bool,
 }
 
 /// Decides an action that needs nothing but the header: the entry to append and the state after it, or nothing if it is

@@ -114,6 +114,21 @@ impl Scope {
         })
     }
 
+    /// Reads a scope as runs show it: `*` (the workspace), `w/order`, `v/order/1`, `child`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let named = |names: &str, count| {
+            let names: Vec<_> = names.split('/').collect();
+            names.len() == count && names.iter().all(|name| Name::new(*name).is_ok())
+        };
+        let proper = match text.split_once('/') {
+            None => text == "*" || text == "child",
+            Some(("w", workflow)) => named(workflow, 1),
+            Some(("v", version)) => named(version, 2),
+            Some(_) => false,
+        };
+        proper.then(|| Self(text.to_owned()))
+    }
+
     /// The scope of children, whose keys are effect keys.
     pub fn children() -> Self {
         Self("child".to_owned())
@@ -281,6 +296,19 @@ mod tests {
             Scope::of(KeyScope::WorkflowVersion, &name("a"), &name("bc")),
             Scope::of(KeyScope::WorkflowVersion, &name("ab"), &name("c"))
         );
+    }
+
+    #[test]
+    fn a_scope_is_read_as_it_is_shown() {
+        let name = Name::new("a").unwrap();
+        for scope in [KeyScope::Workspace, KeyScope::Workflow, KeyScope::WorkflowVersion] {
+            let scope = Scope::of(scope, &name, &name);
+            assert_eq!(Scope::parse(scope.as_str()), Some(scope));
+        }
+        assert_eq!(Scope::parse("child"), Some(Scope::children()));
+        for bad in ["", "workspace", "w", "w/", "w/a/b", "v/a", "v/a/", "v/a/b/c", "x/a", "w/a#2"] {
+            assert_eq!(Scope::parse(bad), None, "{bad}");
+        }
     }
 
     #[test]

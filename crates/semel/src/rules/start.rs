@@ -112,7 +112,7 @@ pub enum Action {
 
 /// One row of the matrix: what to do, by the state of the existing run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Row {
     /// Pending, running, waiting, paused.
     pub open: Action,
@@ -144,7 +144,7 @@ impl Row {
 
 /// The matrix: state of the existing run × same or other payload → what to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Policy {
     /// If the same is asked for again.
     pub same: Row,

@@ -15,6 +15,7 @@ pub mod sqlite;
 pub(crate) mod tx;
 pub(crate) mod verbs;
 mod wakes;
+mod watch;
 
 #[cfg(feature = "testing")]
 pub mod faulty;
@@ -26,6 +27,7 @@ use std::time::Duration;
 use tokio::sync::broadcast;
 
 pub use self::wakes::Wake;
+pub use self::watch::Watch;
 use crate::clock::Time;
 use crate::error::Result;
 use crate::id::{NodeId, RunId, WorkspaceId};
@@ -34,7 +36,7 @@ use crate::rules::commit::{Commit, Saved};
 use crate::rules::control::{Control, Controlled};
 use crate::rules::deliver::{Deliver, Delivered};
 use crate::rules::entry::{Entry, Message, Outcome};
-use crate::rules::key::{Key, Scope, Token};
+use crate::rules::key::{CallId, Key, Scope, Token};
 use crate::rules::once::{Once, OnceAnswer};
 use crate::rules::path::Name;
 use crate::rules::receipt::{ReceiptKind, Receipts};
@@ -85,6 +87,13 @@ pub trait Store: Send + Sync + 'static {
 
     /// What happens from now on that somebody may be waiting for.
     fn wakes(&self) -> broadcast::Receiver<Wake>;
+
+    /// An eye on one run: told of every entry that this process writes, and of what other processes do about the run as a
+    /// whole. A store may tell nothing.
+    fn watch(&self, run: RunId) -> Watch {
+        let _ = run;
+        Watch::blind()
+    }
 
     /// Writes what is still to be written (receipts), and stops.
     fn close(&self) -> Answer<'_, ()>;
@@ -216,6 +225,8 @@ pub enum FindBy {
     Key(Scope, Key),
     /// A token it owns.
     Token(Token),
+    /// The id of an operator action that was done about it.
+    Call(CallId),
 }
 
 /// A listing of runs.

@@ -11,6 +11,7 @@ use super::verbs::{
     message_of,
 };
 use super::wakes::{Wake, Wakes};
+use super::watch::Watch;
 use super::{Answer, Arrival, Claimed, Claims, Find, Lease, Numbered, Query, Started, Store, Sweep, Swept};
 use crate::clock::{Clock, Time};
 use crate::error::{Error, Result};
@@ -110,6 +111,9 @@ fn tell_of_start(wakes: &Wakes, started: &Started) {
     if let Some(delivered) = &started.delivered {
         wakes.tell(Wake::Arrived(delivered.run));
     }
+    if started.verdict == Verdict::Restarted {
+        wakes.moved(started.run.id());
+    }
     if (started.created() || started.verdict == Verdict::Restarted) && started.run.state.due.is_some() {
         wakes.tell(Wake::Due);
     }
@@ -126,6 +130,8 @@ fn commit<B: Backend>(store: &B, commit: Commit) -> impl Future<Output = Result<
                 let wakes = Backend::wakes(store);
                 if ends {
                     tell_of_end(wakes, run, parent, saved.freed);
+                } else {
+                    wakes.moved(run);
                 }
                 if becomes == Status::Paused {
                     wakes.tell(Wake::Paused(run));
@@ -216,6 +222,7 @@ async fn claim<B: Backend>(store: &B, claim: Claim) -> Result<Claims> {
     let ClaimRows { runs: rows, next_due } = store.execute(claim).await?;
     let mut runs = Vec::with_capacity(rows.len());
     for rows in rows {
+        Backend::wakes(store).moved(rows.run.id());
         let entries = match &rows.ledger {
             None => None,
             Some(ledger) => {
@@ -305,6 +312,10 @@ impl<B: Backend> Store for B {
 
     fn wakes(&self) -> broadcast::Receiver<Wake> {
         Backend::wakes(self).listen()
+    }
+
+    fn watch(&self, run: RunId) -> Watch {
+        Backend::wakes(self).watch(run)
     }
 
     fn close(&self) -> Answer<'_, ()> {

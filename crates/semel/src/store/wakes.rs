@@ -2,8 +2,11 @@
 //!
 //! They only save time. Nothing depends on them: whoever waits also looks by itself from time to time.
 
+use std::sync::Arc;
+
 use tokio::sync::broadcast;
 
+use super::watch::{Watch, Watched};
 use crate::id::RunId;
 
 /// So many may be on their way to a listener; one that has missed some looks at everything.
@@ -34,11 +37,13 @@ pub(crate) struct Wakes {
     listeners: broadcast::Sender<Wake>,
     /// What happened in this process alone, for whoever tells the others.
     own: Option<broadcast::Sender<Wake>>,
+    /// Those who wait for one run.
+    watched: Arc<Watched>,
 }
 
 impl Default for Wakes {
     fn default() -> Self {
-        Self { listeners: broadcast::Sender::new(ON_THEIR_WAY), own: None }
+        Self { listeners: broadcast::Sender::new(ON_THEIR_WAY), own: None, watched: Arc::default() }
     }
 }
 
@@ -51,6 +56,7 @@ impl Wakes {
 
     /// Tells what happened in this process. Where nobody listens, nobody waits.
     pub(crate) fn tell(&self, wake: Wake) {
+        self.watched.tell(wake);
         drop(self.listeners.send(wake));
         if let Some(own) = &self.own {
             drop(own.send(wake));
@@ -60,7 +66,17 @@ impl Wakes {
     /// Tells what happened in another process. It is nothing to be told to others.
     #[cfg(feature = "postgres")]
     pub(crate) fn pass_on(&self, wake: Wake) {
+        self.watched.tell(wake);
         drop(self.listeners.send(wake));
+    }
+
+    /// A run has more entries. That is news for those alone who watch it: it happens too often to be told to everybody.
+    pub(crate) fn moved(&self, run: RunId) {
+        self.watched.moved(run);
+    }
+
+    pub(crate) fn watch(&self, run: RunId) -> Watch {
+        Watched::watch(&self.watched, run)
     }
 
     pub(crate) fn listen(&self) -> broadcast::Receiver<Wake> {

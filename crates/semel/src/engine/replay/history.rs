@@ -16,7 +16,7 @@ use crate::rules::ledger::Ledger;
 use crate::rules::path::{Name, Visit};
 use crate::rules::run::{NewRun, Retention, Run, State};
 use crate::rules::status::Status;
-use crate::store::{Find, FindBy, Numbered};
+use crate::store::{Find, FindBy, Numbered, Store};
 
 /// The format that is written. Others are refused by name.
 const FORMAT: &str = "semel/history/1";
@@ -85,6 +85,31 @@ impl History {
             return Err(invalid(format!("its format is {format:?}, and this Semel reads {FORMAT:?}")));
         }
         serde_json::from_str(text).map_err(|e| invalid(e.to_string()))
+    }
+
+    /// A run with its whole ledger, out of a store.
+    pub async fn of(store: &dyn Store, workspace: WorkspaceId, run: RunId) -> Result<Self> {
+        let header = header_of(store, workspace, run).await?.ok_or(Error::RunNotFound(run))?;
+        if header.purged {
+            return Err(Error::Validation(format!(
+                "the history of {run} has been forgotten: its retention is over"
+            )));
+        }
+        let entries = store.ledger(workspace, run, 1).await?;
+        let children = children_of(store, workspace, &entries).await?;
+        Ok(Self {
+            format: FORMAT.to_owned(),
+            run,
+            workspace: header.new.workspace,
+            workflow: header.new.workflow,
+            status: header.state.status,
+            created: header.new.created,
+            entries: entries
+                .into_iter()
+                .map(|n| Line { number: n.number, at: n.at, entry: n.entry })
+                .collect(),
+            children,
+        })
     }
 
     /// As one JSON document.
@@ -182,45 +207,29 @@ impl Engine {
     /// # }
     /// ```
     pub async fn export(&self, run: RunId) -> Result<History> {
-        let header = self.header_of(run).await?.ok_or(Error::RunNotFound(run))?;
-        if header.purged {
-            return Err(Error::Validation(format!(
-                "the history of {run} has been forgotten: its retention is over"
-            )));
-        }
-        let entries = self.store().ledger(self.workspace(), run, 1).await?;
-        let children = self.children_of(&entries).await?;
-        Ok(History {
-            format: FORMAT.to_owned(),
-            run,
-            workspace: header.new.workspace,
-            workflow: header.new.workflow,
-            status: header.state.status,
-            created: header.new.created,
-            entries: entries
-                .into_iter()
-                .map(|n| Line { number: n.number, at: n.at, entry: n.entry })
-                .collect(),
-            children,
-        })
+        History::of(&**self.store(), self.workspace(), run).await
     }
+}
 
-    async fn header_of(&self, run: RunId) -> Result<Option<Run>> {
-        let find = Find { workspace: self.workspace(), by: FindBy::Id(run) };
-        Ok(self.store().find(find).await?.map(|(run, _)| run))
-    }
+async fn header_of(store: &dyn Store, workspace: WorkspaceId, run: RunId) -> Result<Option<Run>> {
+    let find = Find { workspace, by: FindBy::Id(run) };
+    Ok(store.find(find).await?.map(|(run, _)| run))
+}
 
-    /// What the children of a ledger were asked for. It stands with them only; of those that are forgotten nobody knows.
-    async fn children_of(&self, entries: &[Numbered]) -> Result<BTreeMap<String, AskedChild>> {
-        let mut children = BTreeMap::new();
-        for Numbered { entry, .. } in entries {
-            if let Entry::ChildStarted { child, run, .. } = entry
-                && let Some(header) = self.header_of(*run).await?
-            {
-                let asked = AskedChild::new(header.new.workflow, header.new.fingerprint);
-                children.insert(child.to_string(), asked);
-            }
+/// What the children of a ledger were asked for. It stands with them only; of those that are forgotten nobody knows.
+async fn children_of(
+    store: &dyn Store,
+    workspace: WorkspaceId,
+    entries: &[Numbered],
+) -> Result<BTreeMap<String, AskedChild>> {
+    let mut children = BTreeMap::new();
+    for Numbered { entry, .. } in entries {
+        if let Entry::ChildStarted { child, run, .. } = entry
+            && let Some(header) = header_of(store, workspace, *run).await?
+        {
+            let asked = AskedChild::new(header.new.workflow, header.new.fingerprint);
+            children.insert(child.to_string(), asked);
         }
-        Ok(children)
     }
+    Ok(children)
 }

@@ -50,7 +50,7 @@ impl Control {
         } else {
             tx.run(past.run).await?.ok_or(Error::RunNotFound(past.run))?
         };
-        Ok(Some(Controlled { run: now, changed: false }))
+        Ok(Some(Controlled { run: now, changed: false, repeated: true }))
     }
 
     async fn remember<T: Tx>(&self, tx: &mut T, controlled: &Controlled) -> Result<()> {
@@ -65,7 +65,7 @@ impl Control {
 
     async fn act<T: Tx>(&self, tx: &mut T, mut run: Run, action: &Action) -> Result<Controlled> {
         let Some((mut entry, state)) = control::decide(&run, action, &self.by, tx.now())? else {
-            return Ok(Controlled { run, changed: false });
+            return Ok(Controlled { run, changed: false, repeated: false });
         };
         if let Entry::Restarted { deadline, .. } = &mut entry {
             *deadline = deadline_from_now(tx, &run).await?;
@@ -78,7 +78,7 @@ impl Control {
         } else {
             append_at(tx, &run, expected, &[entry]).await?;
         }
-        Ok(Controlled { run, changed: true })
+        Ok(Controlled { run, changed: true, repeated: false })
     }
 
     /// Puts the wish into the inbox. The run is not taken away from its driver: it is the driver's to see it through.
@@ -86,7 +86,7 @@ impl Control {
         let message = Message::CancelRequested { reason: reason.to_owned(), by: self.by.clone() };
         let arrived = tx.arrive(run.num, &message).await?;
         run.arrivals = arrived.unwrap_or(run.arrivals);
-        Ok(Controlled { run, changed: arrived.is_some() })
+        Ok(Controlled { run, changed: arrived.is_some(), repeated: false })
     }
 
     async fn resolve<T: Tx>(
@@ -115,7 +115,7 @@ impl Control {
             run.state = control::noted(&run, 1, tx.now());
         }
         append_at(tx, &run, expected, &entries).await?;
-        Ok(Controlled { run, changed: true })
+        Ok(Controlled { run, changed: true, repeated: false })
     }
 
     async fn fork<T: Tx>(&self, tx: &mut T, run: Run, fork: &Fork) -> Result<Controlled> {
@@ -151,7 +151,7 @@ impl Control {
             return Err(Error::DuplicateRun { owner: owner.id(), status: owner.status() });
         }
         let run = super::start::insert(tx, new, state, &entries).await?.ok_or_else(race)?;
-        Ok(Controlled { run, changed: true })
+        Ok(Controlled { run, changed: true, repeated: false })
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use crate::error::{Error, Result};
 use crate::id::{RunId, WorkspaceId};
+use crate::rules::control::Control;
 use crate::rules::entry::{Entry, Message, Outcome, decode};
 use crate::rules::receipt::{ReceiptKind, Receipts};
 use crate::rules::run::Run;
@@ -58,6 +59,10 @@ impl Verb for Find {
                 holder.filter(|run| !run.key_expired(tx.now()))
             }
             FindBy::Token(token) => tx.hook(self.workspace, token).await?,
+            FindBy::Call(id) => match tx.call(self.workspace, Control::CALL_SCOPE, id).await? {
+                Some(past) => tx.run(past.run).await?,
+                None => None,
+            },
         };
         let Some(run) = run else { return Ok(None) };
         let outcome = outcome_of(tx, &run).await?;

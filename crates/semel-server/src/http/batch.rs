@@ -1,0 +1,100 @@
+//! `POST /workflow-runs/batch`.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use futures_util::future::join_all;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::answer::Answer;
+use super::asked::CallKey;
+use super::describe::{Always, Oversize};
+use super::start::{absorbed, derived, start_of, start_view};
+use super::{Body, Problem};
+use crate::access::Caller;
+use crate::api::{BatchAnswer, BatchResult, Permission, StartBatch, StartRun};
+use crate::app::App;
+
+/// Most starts of one call: as many as share one durable write with ease, and an answer that stays below 2 MiB.
+pub const MAX_BATCH: usize = 1_000;
+
+pub(super) fn router() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::new().routes(routes!(start_batch))
+}
+
+/// Start many runs
+///
+/// Each start is decided by itself and has its own answer, in the same order. All of them share durable writes. A start
+/// without a key gets one that is derived from the header `Idempotency-Key` and its place, if there is that header; so
+/// the whole batch may be repeated.
+#[utoipa::path(
+    post,
+    path = "/workflow-runs/batch",
+    operation_id = "startRuns",
+    tag = "runs",
+    params(super::describe::IdempotencyKey),
+    request_body(content = StartBatch, example = json!({"runs": [
+        {"workflow": "demo-order", "input": {"cents": 1999}, "idempotencyKey": "order-7"},
+        {"workflow": "demo-order", "input": {"cents": 500}, "idempotencyKey": "order-8"},
+    ]})),
+    responses(
+        (status = 200, description = "One answer for each", body = BatchAnswer, headers(
+            ("Idempotent-Replayed" = String, description = "`true`: all of these were asked before"),
+        )),
+        Always,
+        Oversize,
+    ),
+)]
+async fn start_batch(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    key: CallKey,
+    Body(batch): Body<StartBatch>,
+) -> Result<Answer<BatchAnswer>, Problem> {
+    caller.may(Permission::Start)?;
+    if batch.runs.len() > MAX_BATCH {
+        let count = batch.runs.len();
+        return Err(Problem::validation(format!("{count} starts in one batch; send at most {MAX_BATCH}")));
+    }
+    let starts = batch.runs.into_iter().enumerate();
+    let results = join_all(starts.map(|(place, asked)| one(&app, &caller, &key, place, asked))).await;
+    let replayed = !results.is_empty() && results.iter().all(|(_, absorbed)| *absorbed);
+    let results = results.into_iter().map(|(result, _)| result).collect();
+    Ok(Answer::ok(BatchAnswer { results }).replayed(replayed))
+}
+
+/// The answer to one start, and whether it came to nothing new.
+async fn one(
+    app: &App,
+    caller: &Caller,
+    header: &CallKey,
+    place: usize,
+    asked: StartRun,
+) -> (BatchResult, bool) {
+    match try_one(app, caller, header, place, asked).await {
+        Ok(answer) => answer,
+        Err(problem) => {
+            let result =
+                BatchResult { status: problem.status(), start: None, problem: Some(problem.view()) };
+            (result, false)
+        }
+    }
+}
+
+async fn try_one(
+    app: &App,
+    caller: &Caller,
+    header: &CallKey,
+    place: usize,
+    asked: StartRun,
+) -> Result<(BatchResult, bool), Problem> {
+    let key = match (&asked.idempotency_key, header.text()) {
+        (Some(key), _) => Some(key.clone()),
+        (None, Some(header)) => Some(derived(&["batch", header, &place.to_string()])?),
+        (None, None) => None,
+    };
+    let started = app.store.start(start_of(app, caller, asked, key)?).await?;
+    let status = if started.created() { 201 } else { 200 };
+    Ok((BatchResult { status, start: Some(start_view(&started)), problem: None }, absorbed(&started)))
+}

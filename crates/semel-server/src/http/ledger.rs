@@ -1,0 +1,79 @@
+//! `GET /workflow-runs/{id}/ledger`.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use serde::Deserialize;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::Problem;
+use super::answer::Answer;
+use super::asked::{Asked, At, limit_of};
+use super::describe::{Always, OfRun};
+use super::runs::run_id;
+use super::view::entry_view;
+use crate::access::Caller;
+use crate::api::{EntryView, LedgerView, Permission};
+use crate::app::App;
+
+/// Entries of one page, if nothing is said.
+const PAGE: usize = 200;
+/// Most entries of one page.
+const MAX_PAGE: usize = 1_000;
+/// Most bytes of one page, unless one entry is longer: values may have 2 MiB each, and a page of those would not fit anywhere.
+const MAX_PAGE_BYTES: usize = 8 * 1024 * 1024;
+
+pub(super) fn router() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::new().routes(routes!(ledger))
+}
+
+/// Which page.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct LedgerPage {
+    /// The number of the first entry that is wanted.
+    #[param(minimum = 1)]
+    from: Option<u64>,
+    /// At most this many.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<usize>,
+}
+
+/// Read a ledger
+///
+/// The numbered entries of a run: everything that happened, in order.
+#[utoipa::path(
+    get,
+    path = "/workflow-runs/{id}/ledger",
+    operation_id = "readLedger",
+    tag = "runs",
+    params(super::describe::RunParam, LedgerPage),
+    responses((status = 200, description = "A page of entries", body = LedgerView), Always, OfRun),
+)]
+async fn ledger(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    At(id): At<String>,
+    Asked(asked): Asked<LedgerPage>,
+) -> Result<Answer<LedgerView>, Problem> {
+    caller.may(Permission::Read)?;
+    let (run, limit) = (run_id(&id)?, limit_of(asked.limit, PAGE, MAX_PAGE)?);
+    let from = asked.from.unwrap_or(1);
+    if from == 0 || i64::try_from(from).is_err() {
+        return Err(Problem::validation("`from` is the number of an entry; the first is 1"));
+    }
+    let lines = app.store.ledger(caller.workspace, run, from).await?;
+    let (mut entries, mut bytes): (Vec<EntryView>, usize) = (Vec::new(), 0);
+    for line in &lines {
+        let entry = entry_view(line);
+        bytes += entry.entry.get().len();
+        if entries.len() == limit || (bytes > MAX_PAGE_BYTES && !entries.is_empty()) {
+            break;
+        }
+        entries.push(entry);
+    }
+    let next = lines.get(entries.len()).map(|line| line.number);
+    Ok(Answer::ok(LedgerView { run: run.to_string(), entries, next }))
+}

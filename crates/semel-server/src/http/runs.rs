@@ -1,0 +1,180 @@
+//! `GET /workflow-runs` and `GET /workflow-runs/{id}`.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use jiff::Timestamp;
+use semel::clock::Time;
+use semel::id::RunId;
+use semel::rules::key::{Key, Scope};
+use semel::rules::run::Run;
+use semel::rules::status::Status;
+use semel::store::{Find, FindBy, Query};
+use serde::Deserialize;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::Problem;
+use super::answer::Answer;
+use super::asked::{Asked, At, limit_of, wait_of};
+use super::describe::{Always, OfRun};
+use super::keys::scope_of;
+use super::start::name;
+use super::steps::detail;
+use super::view::run_view;
+use super::wait::{found, until};
+use crate::access::Caller;
+use crate::api::{Permission, RunDetail, RunList};
+use crate::app::App;
+
+/// Runs of one page, if nothing is said.
+const PAGE: usize = 50;
+/// Most runs of one page: their headers stay far below one body's 2 MiB.
+const MAX_PAGE: usize = 500;
+
+pub(super) fn router() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::new().routes(routes!(list)).routes(routes!(get))
+}
+
+/// What is listed.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct ListRuns {
+    /// Only in this state.
+    #[param(value_type = Option<super::describe::StatusName>)]
+    status: Option<Status>,
+    /// Only of this workflow.
+    #[param(min_length = 1, max_length = 200)]
+    workflow: Option<String>,
+    /// Only the run that holds this key.
+    #[param(min_length = 1, max_length = 255)]
+    key: Option<String>,
+    /// Where that key is unique, as runs show it: `*` (default), `w/order`, `v/order/1`, `child`.
+    scope: Option<String>,
+    /// Only created at this time or later: RFC 3339.
+    #[param(format = DateTime)]
+    since: Option<String>,
+    /// The `next` of the page before.
+    cursor: Option<String>,
+    /// At most this many.
+    #[param(minimum = 1, maximum = 500)]
+    limit: Option<usize>,
+}
+
+/// List runs
+///
+/// The newest first, without results.
+#[utoipa::path(
+    get,
+    path = "/workflow-runs",
+    operation_id = "listRuns",
+    tag = "runs",
+    params(ListRuns),
+    responses((status = 200, description = "A page of runs", body = RunList), Always),
+)]
+async fn list(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Asked(asked): Asked<ListRuns>,
+) -> Result<Answer<RunList>, Problem> {
+    caller.may(Permission::Read)?;
+    let limit = limit_of(asked.limit, PAGE, MAX_PAGE)?;
+    let query = Query {
+        workspace: caller.workspace,
+        status: asked.status,
+        workflow: asked.workflow.as_deref().map(name).transpose()?,
+        since: asked.since.as_deref().map(since_of).transpose()?,
+        before: None,
+        // One more than is shown tells whether there is a next page.
+        limit: limit + 1,
+    };
+    let scope = scope_of(asked.scope.as_deref())?;
+    let cursor = asked.cursor.as_deref();
+    let mut runs = match asked.key {
+        Some(key) => under_key(&app, &query, scope, key).await?,
+        None => app.store.list(Query { before: before(&app, &caller, cursor).await?, ..query }).await?,
+    };
+    let more = runs.len() > limit;
+    runs.truncate(limit);
+    let next = runs.last().filter(|_| more).map(|run| run.id().to_string());
+    Ok(Answer::ok(RunList { runs: runs.iter().map(|run| run_view(run, None)).collect(), next }))
+}
+
+/// The run that holds a key, if it is one of those that are asked for.
+async fn under_key(app: &App, query: &Query, scope: Scope, key: String) -> Result<Vec<Run>, Problem> {
+    let key = Key::new(key).map_err(semel::Error::from)?;
+    let find = Find { workspace: query.workspace, by: FindBy::Key(scope, key) };
+    let holder = app.store.find(find).await?.map(|(run, _)| run);
+    let asked_for = |run: &Run| {
+        query.status.is_none_or(|status| status == run.status())
+            && query.workflow.as_ref().is_none_or(|workflow| *workflow == run.new.workflow)
+            && query.since.is_none_or(|since| since <= run.new.created)
+    };
+    Ok(holder.into_iter().filter(asked_for).collect())
+}
+
+/// The store's number of the last run of the page before. A cursor is that run's id: numbers are shared by all
+/// workspaces and would tell how many runs there are.
+async fn before(app: &App, caller: &Caller, cursor: Option<&str>) -> Result<Option<i64>, Problem> {
+    let Some(cursor) = cursor else { return Ok(None) };
+    let run: RunId = cursor.parse().map_err(semel::Error::from)?;
+    let find = Find { workspace: caller.workspace, by: FindBy::Id(run) };
+    match app.store.find(find).await? {
+        Some((run, _)) => Ok(Some(run.num)),
+        None => Err(Problem::validation("there is no page after this `cursor` any more; begin again without it")),
+    }
+}
+
+fn since_of(text: &str) -> Result<Time, Problem> {
+    let at: Result<Timestamp, _> = text.parse();
+    at.map(|at| Time(at.as_millisecond())).map_err(|_| {
+        Problem::validation(format!("`since` is a time like 2026-01-31T12:00:00Z, and not {text:?}"))
+    })
+}
+
+/// How long to wait for what.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct WaitForRun {
+    /// Wait up to this many seconds, for the run's end or for a version beyond `version`.
+    #[param(value_type = Option<u64>, maximum = 60)]
+    wait: Option<String>,
+    /// The version that is known already; with `wait`, the answer comes as soon as there is a later one.
+    version: Option<u64>,
+}
+
+/// Get a run
+///
+/// With its input, result, steps, open hooks, and the duplicates that were absorbed.
+#[utoipa::path(
+    get,
+    path = "/workflow-runs/{id}",
+    operation_id = "getRun",
+    tag = "runs",
+    params(super::describe::RunParam, WaitForRun),
+    responses((status = 200, description = "The run", body = RunDetail), Always, OfRun),
+)]
+async fn get(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    At(id): At<String>,
+    Asked(asked): Asked<WaitForRun>,
+) -> Result<Answer<RunDetail>, Problem> {
+    caller.may(Permission::Read)?;
+    let id = run_id(&id)?;
+    let (run, outcome) = match wait_of(asked.wait.as_deref())? {
+        None => found(&app, caller.workspace, id).await?,
+        Some(wait) => {
+            let enough = |run: &Run| asked.version.is_some_and(|seen| run.state.version > seen);
+            until(&app, caller.workspace, id, wait, enough).await?
+        }
+    };
+    Ok(Answer::ok(detail(&app, &run, outcome.as_ref()).await?))
+}
+
+/// The run of a path.
+pub(super) fn run_id(text: &str) -> Result<RunId, Problem> {
+    text.parse().map_err(|refused| semel::Error::from(refused).into())
+}

@@ -1,0 +1,92 @@
+//! Runs and entries of the store as they travel.
+
+use semel::rules::entry::{Failure, Outcome, PauseReason};
+use semel::rules::receipt::{ReceiptKind, Receipts};
+use semel::rules::run::Run;
+use semel::store::Numbered;
+
+use crate::api::{AbsorbedView, DeliverAnswer, DuplicatesView, EntryView, FailureView, RunView, time, value};
+
+/// A run, and how it ended.
+pub(super) fn run_view(run: &Run, outcome: Option<&Outcome>) -> RunView {
+    let (new, state) = (&run.new, &run.state);
+    RunView {
+        id: new.id.to_string(),
+        workflow: new.workflow.to_string(),
+        workflow_version: new.workflow_version.to_string(),
+        status: state.status,
+        version: state.version,
+        key: new.key.to_string(),
+        scope: new.scope.as_str().to_owned(),
+        holds_key: state.holds_key,
+        lineage: new.lineage.to_string(),
+        parent: new.parent.map(|parent| parent.to_string()),
+        node: state.node.map(|node| node.to_string()),
+        created_at: time(new.created),
+        due_at: state.due.map(time),
+        ended_at: state.ended.map(time),
+        result: match outcome {
+            Some(Outcome::Completed(result)) => Some(value(result)),
+            _ => None,
+        },
+        error: match outcome {
+            Some(Outcome::Failed(failure)) => Some(failure_view(failure)),
+            _ => None,
+        },
+        cancel_reason: match outcome {
+            Some(Outcome::Cancelled(reason)) => Some(reason.clone()),
+            _ => None,
+        },
+        purged: run.purged,
+    }
+}
+
+/// How something went wrong.
+pub(super) fn failure_view(failure: &Failure) -> FailureView {
+    FailureView { kind: failure.kind, message: failure.message.clone() }
+}
+
+/// Why a run is paused, in words.
+pub(super) fn pause_words(reason: &PauseReason) -> String {
+    match reason {
+        PauseReason::Operator { by } => format!("paused by {by}; resume it"),
+        PauseReason::InDoubt => "a step is in doubt; say what became of it".to_owned(),
+        PauseReason::Poisoned => "its claims ended in crashes without progress; find out why, then resume it".to_owned(),
+        PauseReason::Diverged(why) => format!("the code no longer fits its ledger: {why}"),
+    }
+}
+
+/// One line of a ledger.
+pub(super) fn entry_view(line: &Numbered) -> EntryView {
+    EntryView {
+        number: line.number,
+        at: time(line.at),
+        kind: line.entry.kind().to_owned(),
+        entry: serde_json::value::to_raw_value(&line.entry).expect("entries are plain data with text keys"),
+    }
+}
+
+/// What was absorbed.
+pub(super) fn duplicates_view(receipts: Vec<(ReceiptKind, Receipts)>) -> Vec<DuplicatesView> {
+    let view = |(kind, all): (ReceiptKind, Receipts)| DuplicatesView {
+        kind,
+        count: all.count,
+        first_at: time(all.first),
+        last_at: time(all.last),
+        recent: all
+            .recent
+            .into_iter()
+            .map(|one| AbsorbedView { at: time(one.at), detail: one.detail })
+            .collect(),
+    };
+    receipts.into_iter().map(view).collect()
+}
+
+/// What became of a delivery.
+pub(super) fn delivered_view(delivered: &semel::rules::deliver::Delivered) -> DeliverAnswer {
+    DeliverAnswer {
+        run: delivered.run.to_string(),
+        arrival: delivered.arrival,
+        absorbed: delivered.absorbed,
+    }
+}

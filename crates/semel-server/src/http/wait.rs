@@ -1,0 +1,48 @@
+//! Waiting for a run: to change, or to end.
+
+use std::time::Duration;
+
+use semel::id::{RunId, WorkspaceId};
+use semel::rules::entry::Outcome;
+use semel::rules::run::Run;
+use semel::store::{Find, FindBy};
+
+use super::Problem;
+use crate::app::App;
+
+/// How often whoever waits looks by itself: another server's progress is told to nobody here.
+pub(super) const LOOK: Duration = Duration::from_secs(1);
+
+/// A run of the caller's workspace, and how it ended.
+pub(super) async fn found(
+    app: &App,
+    workspace: WorkspaceId,
+    run: RunId,
+) -> Result<(Run, Option<Outcome>), Problem> {
+    let find = Find { workspace, by: FindBy::Id(run) };
+    let found = app.store.find(find).await?;
+    found.ok_or_else(|| semel::Error::RunNotFound(run).into())
+}
+
+/// The run as soon as it is far enough or has ended, or as it is when the time is over.
+pub(super) async fn until(
+    app: &App,
+    workspace: WorkspaceId,
+    run: RunId,
+    wait: Duration,
+    enough: impl Fn(&Run) -> bool,
+) -> Result<(Run, Option<Outcome>), Problem> {
+    let mut watch = app.store.watch(run);
+    let end = app.clock.now().after(wait);
+    loop {
+        let (header, outcome) = found(app, workspace, run).await?;
+        if enough(&header) || header.status().is_terminal() || app.clock.now() >= end {
+            return Ok((header, outcome));
+        }
+        let look = app.clock.now().after(LOOK).min(end);
+        tokio::select! {
+            () = watch.changed() => {}
+            () = app.clock.until(look) => {}
+        }
+    }
+}

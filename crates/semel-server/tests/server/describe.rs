@@ -1,0 +1,109 @@
+//! The description is the truth: every route is in it, every code has its page.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use libtest_mimic::{Failed, Trial};
+use semel::clock::SystemClock;
+use semel::store::memory::MemoryStore;
+use semel_server::access::Access;
+use semel_server::app::App;
+use semel_server::http::{CODES, PAGES, document, router};
+use serde_json::Value;
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        Trial::test("describe::every_route_is_described_and_the_reverse", routes),
+        Trial::test("describe::every_operation_has_what_readers_need", operations),
+        Trial::test("describe::every_reference_leads_somewhere", references),
+        Trial::test("describe::every_code_has_its_page_and_the_reverse", pages),
+    ]
+}
+
+fn described() -> Value {
+    serde_json::to_value(document()).expect("plain data")
+}
+
+fn routes() -> Result<(), Failed> {
+    let clock = Arc::new(SystemClock::new());
+    let store = Arc::new(MemoryStore::new(clock.clone()));
+    let router = router(Arc::new(App { store, clock, access: Access::Open }));
+    // The router has no list of its routes, but shows them.
+    let shown = format!("{router:?}");
+    let served: BTreeSet<_> =
+        shown.split('"').filter(|text| text.starts_with('/') && !text.contains("__private")).collect();
+    let document = described();
+    let paths = document["paths"].as_object().expect("a map");
+    let described: BTreeSet<_> = paths.keys().map(String::as_str).collect();
+    assert!(served.len() > 10, "{shown}");
+    assert_eq!(served.difference(&described).collect::<Vec<_>>(), Vec::<&&str>::new(), "not described");
+    assert_eq!(described.difference(&served).collect::<Vec<_>>(), Vec::<&&str>::new(), "not served");
+    Ok(())
+}
+
+fn operations() -> Result<(), Failed> {
+    let document = described();
+    assert_eq!(document["openapi"], "3.1.0");
+    let mut ids = BTreeSet::new();
+    for (path, item) in document["paths"].as_object().expect("a map") {
+        for (method, operation) in item.as_object().expect("a map") {
+            let place = format!("{method} {path}");
+            let id = operation["operationId"].as_str().unwrap_or_default().to_owned();
+            assert!(!id.is_empty() && ids.insert(id), "{place}: an id of its own");
+            assert!(operation["summary"].is_string(), "{place}: a summary");
+            let tag = &operation["tags"][0];
+            let tags = document["tags"].as_array().expect("a list");
+            assert!(tags.iter().any(|known| known["name"] == *tag), "{place}: a known tag");
+            let open = operation["security"] == serde_json::json!([{}]);
+            let statuses = operation["responses"].as_object().expect("a map");
+            assert!(open || statuses.contains_key("401"), "{place}: what happens without a credential");
+            if method == "post" && operation["requestBody"].is_object() {
+                assert!(statuses.contains_key("413"), "{place}: a body may be too large");
+                let example = &operation["requestBody"]["content"]["application/json"]["example"];
+                assert!(!example.is_null(), "{place}: an example");
+            }
+        }
+    }
+    Ok(())
+}
+
+fn references() -> Result<(), Failed> {
+    fn walk<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
+        match value {
+            Value::Object(members) => {
+                found.extend(members.get("$ref").and_then(Value::as_str));
+                members.values().for_each(|value| walk(value, found));
+            }
+            Value::Array(items) => items.iter().for_each(|value| walk(value, found)),
+            _ => {}
+        }
+    }
+    let (document, mut found) = (described(), Vec::new());
+    walk(&document, &mut found);
+    assert!(found.len() > 20);
+    for reference in found {
+        let pointer = reference.strip_prefix('#').ok_or(format!("{reference} leads out of the document"))?;
+        assert!(document.pointer(pointer).is_some(), "{reference} leads nowhere");
+    }
+    Ok(())
+}
+
+fn pages() -> Result<(), Failed> {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/errors");
+    let mut files = BTreeSet::new();
+    for file in std::fs::read_dir(folder)? {
+        files.insert(file?.file_name().to_string_lossy().replace(".md", ""));
+    }
+    let codes: BTreeSet<_> = CODES.iter().map(|(code, ..)| (*code).to_owned()).collect();
+    let served: BTreeSet<_> = PAGES.iter().map(|(code, _)| (*code).to_owned()).collect();
+    assert_eq!(files, codes, "docs/errors");
+    assert_eq!(served, codes, "what is in the binary");
+    for (code, status, title) in CODES {
+        let (_, page) = PAGES.iter().find(|(known, _)| *known == code).expect("compared above");
+        assert!(page.starts_with(&format!("# {code}\n\n{title} (HTTP {status}).")), "{code}");
+        for part in ["## When", "## What to do", "## Example", &format!("\"type\": \"/errors/{code}\"")] {
+            assert!(page.contains(part), "{code}: {part}");
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,53 @@
+//! The server's only integration-test program: one named test per store and case.
+
+mod batch;
+mod control;
+mod describe;
+mod events;
+mod hooks;
+mod keys;
+mod reads;
+mod servers;
+mod starts;
+mod strict;
+mod world;
+
+use std::collections::HashSet;
+use std::process::{Command, ExitCode};
+
+use libtest_mimic::{Arguments, Trial};
+
+fn main() -> ExitCode {
+    if std::env::var_os("SEMEL_TEST_POSTGRES").is_none() {
+        return again_with_postgres();
+    }
+    let arguments = Arguments::from_args();
+    let mut trials = describe::trials();
+    trials.extend(servers::trials());
+    for cases in [
+        starts::cases(),
+        batch::cases(),
+        reads::cases(),
+        events::cases(),
+        control::cases(),
+        hooks::cases(),
+        keys::cases(),
+        strict::cases(),
+    ] {
+        trials.extend(cases.into_iter().flat_map(world::on_every_store));
+    }
+    let names: HashSet<_> = trials.iter().map(Trial::name).collect();
+    assert_eq!(names.len(), trials.len(), "every test has a name of its own");
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+/// Plain `cargo test` has no PostgreSQL: the script starts one and runs this program again.
+fn again_with_postgres() -> ExitCode {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/with-postgres");
+    let this = std::env::current_exe().expect("a program knows where it is");
+    let ended = Command::new(script).arg(this).args(std::env::args_os().skip(1)).status();
+    match ended.expect("the script can be run").code() {
+        Some(0) => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    }
+}

@@ -1,0 +1,218 @@
+//! Lists, runs, ledgers and histories.
+
+use futures_util::future::join;
+use semel::History;
+use semel::clock::{Clock as _, SystemClock};
+use semel::id::{RunId, WorkspaceId};
+use semel::rules::json::Payload;
+use semel::rules::key::Key;
+use semel::rules::path::Name;
+use semel::rules::start::Start;
+use serde_json::json;
+
+use crate::world::{World, cases};
+
+cases![
+    runs_are_listed_the_newest_first_page_by_page,
+    lists_are_filtered,
+    a_run_is_shown_with_its_steps,
+    a_failing_step_shows_its_attempts,
+    a_run_is_waited_for_beyond_a_version,
+    a_ledger_is_read_page_by_page,
+    a_history_is_what_a_replay_needs,
+    another_workspaces_run_is_as_good_as_unknown,
+    what_is_not_understood_is_refused,
+];
+
+async fn runs_are_listed_the_newest_first_page_by_page(world: World) {
+    let mut started = Vec::new();
+    for n in 0..5 {
+        started.push(world.client.start("order", &format!("k{n}"), "1").await);
+    }
+    started.reverse();
+    let (mut seen, mut cursor, mut pages) = (Vec::new(), String::new(), 0);
+    loop {
+        let page = world.client.get(&format!("/workflow-runs?limit=2{cursor}")).await.ok();
+        let runs = page["runs"].as_array().expect("a list");
+        seen.extend(runs.iter().map(|run| run["id"].as_str().expect("an id").to_owned()));
+        pages += 1;
+        match page["next"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => break,
+        }
+    }
+    assert_eq!((seen, pages), (started, 3));
+}
+
+async fn lists_are_filtered(world: World) {
+    let order = world.client.start("order", "a", "1").await;
+    let refund = world.client.start("refund", "b", "1").await;
+    world.client.post(&format!("/workflow-runs/{refund}/cancel"), "").await.ok();
+    let listed = async |query: &str| {
+        let page = world.client.get(&format!("/workflow-runs?{query}")).await.ok();
+        let runs = page["runs"].as_array().expect("a list").clone();
+        runs.iter().map(|run| run["id"].as_str().expect("an id").to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(listed("workflow=order").await, [order.as_str()]);
+    assert_eq!(listed("status=CANCELLED").await, [refund.as_str()]);
+    assert_eq!(listed("status=CANCELLED&workflow=order").await, Vec::<String>::new());
+    assert_eq!(listed("key=a").await, [order.as_str()]);
+    assert_eq!(listed("key=a&status=FAILED").await, Vec::<String>::new());
+    assert_eq!(listed("key=a&scope=w%2Forder").await, Vec::<String>::new());
+    assert_eq!(listed("since=2020-01-01T00:00:00Z").await.len(), 2);
+    assert_eq!(listed("since=2999-01-01T00:00:00%2B02:00").await.len(), 0);
+    assert_eq!(listed("key=a&since=2999-01-01T00:00:00Z").await.len(), 0);
+}
+
+async fn a_run_is_shown_with_its_steps(world: World) {
+    let _engine = world.doubling().await;
+    let run = world.client.start("double", "k", "21").await;
+    let detail = world.client.ended(&run).await;
+    assert_eq!((&detail["status"], &detail["result"], &detail["input"]), (&json!("COMPLETED"), &json!(42), &json!(21)));
+    let steps = detail["steps"].as_array().expect("a list");
+    let paths: Vec<_> = steps.iter().map(|step| step["path"].as_str()).collect();
+    assert_eq!(paths, [Some("double"), Some("check")]);
+    for step in steps {
+        assert_eq!((&step["status"], &step["value"], &step["attempts"]), (&json!("COMPLETED"), &json!(42), &json!(1)));
+        assert!(step["effectKey"].as_str().is_some_and(|key| key.starts_with("e1") && key.len() == 34));
+        assert!(step["endedAt"].is_string() && step["class"] == "keyed");
+    }
+    assert_eq!((&detail["hooks"], &detail["unconsumed"], &detail["duplicates"]), (&json!([]), &json!(0), &json!([])));
+}
+
+async fn a_failing_step_shows_its_attempts(world: World) {
+    async fn fails(ctx: semel::Ctx, _: ()) -> semel::Result<()> {
+        ctx.step("pay").run(async |_| Err::<(), _>(semel::fatal("no money"))).await
+    }
+    let _engine = world.engine(|builder| builder.workflow("fails", fails)).await;
+    let run = world.client.start("fails", "k", "null").await;
+    let detail = world.client.ended(&run).await;
+    assert_eq!((&detail["status"], &detail["error"]["message"]), (&json!("FAILED"), &json!("no money")));
+    let step = &detail["steps"][0];
+    assert_eq!((&step["status"], &step["error"]["kind"]), (&json!("FAILED"), &json!("fatal")));
+    let paused = world.client.post(&format!("/workflow-runs/{run}/pause"), "").await;
+    paused.problem(409, "RUN_FINISHED");
+}
+
+async fn a_run_is_waited_for_beyond_a_version(world: World) {
+    let run = world.client.start("order", "k", "1").await;
+    let path = format!("/workflow-runs/{run}");
+    let (waits, pauses) = (format!("{path}?wait=60&version=1"), format!("{path}/pause"));
+    let (detail, paused) = join(world.client.get(&waits), world.client.post(&pauses, "")).await;
+    assert_eq!(paused.ok()["changed"], true);
+    let detail = detail.ok();
+    assert_eq!((&detail["status"], &detail["version"]), (&json!("PAUSED"), &json!(2)));
+    assert_eq!(detail["pauseReason"], "paused by local; resume it");
+    let now = world.client.get(&format!("{path}?wait=0&version=7")).await.ok();
+    assert_eq!(now["version"], 2, "what is not to be waited for is shown as it is");
+    let (ended, _) = join(
+        world.client.get(&format!("{path}?wait=60")),
+        world.client.post(&format!("{path}/cancel"), r#"{"reason": "enough"}"#),
+    )
+    .await;
+    assert_eq!(ended.ok()["cancelReason"], "enough");
+}
+
+async fn a_ledger_is_read_page_by_page(world: World) {
+    let _engine = world.doubling().await;
+    let run = world.client.start("double", "k", "21").await;
+    let version = world.client.ended(&run).await["version"].as_u64().expect("a version");
+    let (mut from, mut kinds) = (1, Vec::new());
+    loop {
+        let page = world.client.get(&format!("/workflow-runs/{run}/ledger?from={from}&limit=2")).await.ok();
+        for entry in page["entries"].as_array().expect("a list") {
+            assert_eq!(entry["number"], json!(kinds.len() + 1));
+            let kind = entry["kind"].as_str().expect("a kind").to_owned();
+            assert!(entry["entry"][&kind].is_object(), "{entry}");
+            kinds.push(kind);
+        }
+        match page["next"].as_u64() {
+            Some(next) => from = next,
+            None => break,
+        }
+    }
+    assert_eq!(kinds.len() as u64, version);
+    assert_eq!((kinds[0].as_str(), kinds[kinds.len() - 1].as_str()), ("created", "completed"));
+    let beyond = world.client.get(&format!("/workflow-runs/{run}/ledger?from=1000")).await.ok();
+    assert_eq!((&beyond["entries"], &beyond["next"]), (&json!([]), &json!(null)));
+}
+
+async fn a_history_is_what_a_replay_needs(world: World) {
+    let engine = world.doubling().await;
+    let run = world.client.start("double", "k", "21").await;
+    world.client.ended(&run).await;
+    let reply = world.client.post(&format!("/workflow-runs/{run}/replay"), "").await;
+    assert_eq!(reply.status, 200);
+    let history = History::from_json(&reply.text).expect("a history");
+    assert!(engine.replay_history(&history).await.expect("it fits").is_identical());
+}
+
+async fn another_workspaces_run_is_as_good_as_unknown(world: World) {
+    let clock = SystemClock::new();
+    let id = RunId(clock.uuid());
+    let (name, key) = (Name::new("order").unwrap(), Key::new("theirs").unwrap());
+    let start = Start::new(WorkspaceId(clock.uuid()), id, name, Payload::null(), Some(key));
+    world.store.start(start).await.expect("a free key");
+    let unknown = RunId(clock.uuid());
+    for (method, rest, body) in [
+        ("GET", "", ""),
+        ("GET", "?wait=60", ""),
+        ("GET", "/ledger", ""),
+        ("GET", "/events", ""),
+        ("POST", "/cancel", ""),
+        ("POST", "/pause", ""),
+        ("POST", "/resume", ""),
+        ("POST", "/retry", ""),
+        ("POST", "/restart", ""),
+        ("POST", "/fork", ""),
+        ("POST", "/replay", ""),
+        ("POST", "/steps/pay/resolve", r#"{"resolution": "happened"}"#),
+    ] {
+        let mut answers = Vec::new();
+        for run in [id, unknown] {
+            let path = format!("/workflow-runs/{run}{rest}");
+            let reply = match method {
+                "GET" => world.client.get(&path).await,
+                _ => world.client.post(&path, body).await,
+            };
+            reply.problem(404, "NOT_FOUND");
+            answers.push(reply.text.replace(&run.to_string(), "run"));
+        }
+        assert_eq!(answers[0], answers[1], "{method} {rest}");
+    }
+    assert_eq!(world.client.get("/workflow-runs").await.ok()["runs"], json!([]));
+    world.client.get(&format!("/workflow-runs?cursor={id}")).await.problem(400, "VALIDATION_ERROR");
+    world.client.get("/keys/theirs").await.problem(404, "NOT_FOUND");
+    world.client.post("/keys/theirs/release", "").await.problem(404, "NOT_FOUND");
+    world.client.start("order", "theirs", "1").await;
+}
+
+async fn what_is_not_understood_is_refused(world: World) {
+    let run = world.client.start("order", "k", "1").await;
+    for wrong in [
+        "/workflow-runs?limit=0",
+        "/workflow-runs?limit=501",
+        "/workflow-runs?limit=many",
+        "/workflow-runs?status=DONE",
+        "/workflow-runs?since=yesterday",
+        "/workflow-runs?cursor=17",
+        "/workflow-runs?colour=red",
+        "/workflow-runs?limit=1&limit=2",
+        "/workflow-runs?workflow=a%2Fb",
+        "/workflow-runs?scope=everywhere",
+        "/workflow-runs/17",
+        "/workflow-runs/%FF",
+        "/workflow-runs/RUN?wait=61",
+        "/workflow-runs/RUN?wait=-1",
+        "/workflow-runs/RUN?wait=1&version=x",
+        "/workflow-runs/RUN/ledger?from=0",
+        "/workflow-runs/RUN/ledger?from=18446744073709551615",
+        "/workflow-runs/RUN/ledger?limit=1001",
+        "/workflow-runs/RUN/events?after=x",
+        "/keys/k?scope=w",
+        "/keys/%20",
+    ] {
+        let path = wrong.replace("RUN", &run);
+        world.client.get(&path).await.problem(400, "VALIDATION_ERROR");
+    }
+}
