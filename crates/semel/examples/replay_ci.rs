@@ -10,7 +10,7 @@ use semel::error::Result;
 use semel::{Ctx, Engine, Error, Replay};
 
 /// The code that made the histories.
-async fn order(ctx: Ctx, cents: u64) -> semel::Result<String> {
+pub(crate) async fn order(ctx: Ctx, cents: u64) -> semel::Result<String> {
     let charge: u64 = ctx.step("charge").run(async |_| Ok(cents)).await?;
     ctx.step("letter").at_most_once().run(async |_| Ok(())).await?;
     Ok(format!("charged {charge}"))

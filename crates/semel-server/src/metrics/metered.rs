@@ -19,7 +19,7 @@ use semel::rules::run::Run;
 use semel::rules::start::{Start, Verdict};
 use semel::rules::status::Status;
 use semel::store::{
-    Answer, Arrival, Claims, Find, Lease, Numbered, Query, Started, Store, Sweep, Swept, Wake,
+    Answer, Arrival, Claims, Find, Lease, Numbered, Query, Started, Store, Sweep, Swept, Wake, Watch,
 };
 use tokio::sync::broadcast;
 
@@ -268,6 +268,10 @@ impl Store for Metered {
 
     fn wakes(&self) -> broadcast::Receiver<Wake> {
         self.store.wakes()
+    }
+
+    fn watch(&self, run: RunId) -> Watch {
+        self.store.watch(run)
     }
 
     fn close(&self) -> Answer<'_, ()> {

@@ -10,14 +10,16 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use tracing::Span;
+
 use super::Core;
 use super::cell::Cell;
+use super::settle::PAUSE;
 use super::signal::LastTurn;
 use super::state::{Over, Phase, State};
 use crate::clock::{Time, Until};
 use crate::error::{Error, Result};
 use crate::rules::commit::{Commit, Saved};
-use crate::rules::control::{Action, Control};
 use crate::rules::entry::{Entry, FailureKind, PauseReason};
 use crate::rules::json::Payload;
 use crate::rules::status::Status;
@@ -26,8 +28,6 @@ use crate::store::Arrival;
 
 /// A wait that is over so soon is not worth two writes.
 const NOT_WORTH_A_REST: Duration = Duration::from_millis(20);
-/// Between two attempts to reach a store that cannot answer.
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// A workflow under way.
 pub(crate) type Execution = Pin<Box<dyn Future<Output = Result<Payload, Fail>> + Send>>;
@@ -55,6 +55,8 @@ pub(super) struct Driver {
     core: Arc<Core>,
     waker: Waker,
     execution: Option<Execution>,
+    /// What user code says is said of this run.
+    span: Span,
     flight: Option<Flight>,
     reading: Option<Asked<Vec<Arrival>>>,
     alarm: Option<(Time, Until)>,
@@ -67,6 +69,7 @@ impl Driver {
         let waker = Waker::from(cell.signal.clone());
         cell.signal.woken();
         Self {
+            span: span_of(&cell),
             cell,
             core,
             waker,
@@ -90,12 +93,15 @@ impl Driver {
             match poll_fn(|cx| self.poll_turn(cx)).await {
                 Turn::Over(over) => break over,
                 Turn::Rests(version) => {
+                    // It may rest for months, and there may be many: whoever listens need not keep them all.
+                    self.span = Span::none();
                     self.core.rests(&self.cell, version, self.weight());
                     if let Some(over) = poll_fn(|cx| self.poll_rest(cx)).await {
                         self.drop_execution();
                         self.core.forget(&self.cell, over);
                         return;
                     }
+                    self.span = span_of(&self.cell);
                 }
             }
         };
@@ -236,8 +242,10 @@ impl Driver {
         drop(state);
         let Some(execution) = &mut self.execution else { return };
         self.last_turn = None;
+        let in_span = self.span.enter();
         let polled =
             catch_unwind(AssertUnwindSafe(|| execution.as_mut().poll(&mut Context::from_waker(&self.waker))));
+        drop(in_span);
         match polled {
             Ok(Poll::Pending) => {}
             Ok(Poll::Ready(result)) => self.end(result),
@@ -387,6 +395,7 @@ impl Driver {
     fn drop_execution(&mut self) {
         if let Some(execution) = self.execution.take() {
             self.cell.lock().torn = true;
+            let _in_span = self.span.enter();
             if catch_unwind(AssertUnwindSafe(|| drop(execution))).is_err() {
                 tracing::error!(run = %self.cell.id, "a workflow panicked while it was dropped");
             }
@@ -394,67 +403,11 @@ impl Driver {
     }
 }
 
-impl Core {
-    /// Answers a commit that met an error: when it can be said for certain.
-    async fn settle(&self, cell: &Cell, commit: Commit, error: Error) -> Result<Saved> {
-        match error {
-            Error::TooEarly { until, now } => {
-                // The store's clock is behind what was thought of it.
-                self.set_store_time(now);
-                self.clock.until(self.local(until)).await;
-                self.store.commit(commit).await
-            }
-            Error::Unavailable(error) => {
-                tracing::warn!(%error, run = %cell.id, "a commit has to wait for the store");
-                self.clock.until(self.clock.now().after(PAUSE)).await;
-                self.store.commit(commit).await
-            }
-            Error::Unknown(error) => {
-                tracing::warn!(%error, run = %cell.id, "it is unknown whether a commit took place; looking");
-                self.look_up(commit).await
-            }
-            error => {
-                tracing::error!(%error, run = %cell.id, "a commit was refused; the run is paused");
-                let control = Control {
-                    workspace: self.workspace,
-                    run: cell.id,
-                    action: Action::Pause,
-                    by: format!("engine: {error}"),
-                    id: None,
-                    expected: Some(commit.expected()),
-                };
-                match self.store.control(control).await {
-                    Ok(_) | Err(Error::Concurrency { .. }) => {
-                        Err(Error::Concurrency { run: cell.id, expected: commit.expected() })
-                    }
-                    // Not even that: the same again, until the store has an answer.
-                    Err(error) => Err(Error::Unavailable(Box::new(error))),
-                }
-            }
-        }
-    }
-
-    /// Finds out whether a commit took place: nobody else writes what it says at its place.
-    async fn look_up(&self, commit: Commit) -> Result<Saved> {
-        let (run, expected, count) = (commit.run(), commit.expected(), commit.count());
-        let entries = match self.store.ledger(self.workspace, run, expected + 1).await {
-            Ok(entries) => entries,
-            Err(error) => return Err(Error::Unknown(Box::new(error))),
-        };
-        if entries.is_empty() {
-            return match self.store.commit(commit).await {
-                // The lost one may have come through after all.
-                Err(lost @ Error::Concurrency { .. }) => Err(Error::Unknown(Box::new(lost))),
-                answer => answer,
-            };
-        }
-        let written: Vec<Entry> =
-            entries.into_iter().take(count as usize).map(|numbered| numbered.entry).collect();
-        match commit.matches(&written) {
-            Some(settled) => Ok(Saved { version: expected + count, settled, freed: false }),
-            None => Err(Error::Concurrency { run, expected }),
-        }
-    }
+/// The span in which a run's code is polled. It costs next to nothing if nobody listens: its fields are not even looked at.
+fn span_of(cell: &Cell) -> Span {
+    // The name is taken out of the lock: a subscriber is user code.
+    let workflow = || cell.lock().ledger.created().workflow.clone();
+    tracing::info_span!("run", run = %cell.id, workflow = %workflow())
 }
 
 /// What a panic said.

@@ -11,6 +11,7 @@ pub(crate) mod inbox;
 pub mod replay;
 pub(crate) mod residents;
 mod schedule;
+mod settle;
 mod signal;
 mod start;
 pub(crate) mod state;

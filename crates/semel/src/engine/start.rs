@@ -8,6 +8,7 @@ use serde::Serialize;
 use tokio::sync::oneshot;
 
 use super::cell::Cell;
+use super::settle::PAUSE;
 use super::{Core, Engine, RunHandle};
 use crate::error::{Error, Result};
 use crate::id::RunId;
@@ -21,9 +22,8 @@ use crate::rules::start::{Handover, Policy, Start};
 use crate::store::{Arrival, Started};
 use std::sync::Arc;
 
-/// How often a start is repeated whose answer was lost, and the time between.
+/// How often a start is repeated whose answer was lost.
 const TRIES: usize = 50;
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// A start that has not taken place yet. It does when it is awaited.
 #[must_use = "a start takes place when it is awaited"]

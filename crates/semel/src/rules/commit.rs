@@ -66,6 +66,8 @@ pub struct Commit {
     pub(crate) run: RunId,
     /// The run that started it, which hears of its end.
     pub(crate) parent: Option<RunId>,
+    /// How long the run is remembered after its end.
+    pub(crate) retention: Retention,
     pub(crate) expected: u64,
     pub(crate) count: u64,
     pub(crate) content: Content,
@@ -174,6 +176,14 @@ impl Commit {
     /// Whether the run just goes on: the one commit per step that everything is built to make cheap.
     pub(crate) fn is_progress(&self) -> bool {
         self.is_plain() && self.status == Status::Running && self.not_before.is_none()
+    }
+
+    /// Whether it ends the run, and that changes nothing else unless the run has ties: its entries as stored.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn plain_end(&self) -> Option<&str> {
+        let Content::Ready(text) = &self.content else { return None };
+        let ends = self.is_plain() && self.status.is_terminal() && self.not_before.is_none();
+        ends.then_some(text)
     }
 }
 

@@ -313,6 +313,7 @@ impl Ledger {
             num: self.run.num,
             run: self.run.id(),
             parent: self.run.new.parent,
+            retention: self.run.new.retention,
             expected: self.run.state.version - count,
             count,
             content,

@@ -19,6 +19,13 @@ pub struct Retention {
     pub key: Duration,
 }
 
+impl Retention {
+    /// When a run that has just ended first has something to forget.
+    pub(crate) fn first_purge(self, ended: Time) -> Time {
+        ended.after(self.history)
+    }
+}
+
 impl Default for Retention {
     /// 90 days for both.
     fn default() -> Self {
@@ -120,7 +127,7 @@ impl Run {
     /// When the sweep next has something to forget: first the history, then the key.
     pub fn next_purge(&self, ended: Time) -> Time {
         let Retention { history, key } = self.new.retention;
-        ended.after(if self.purged { history.max(key) } else { history })
+        if self.purged { ended.after(history.max(key)) } else { self.new.retention.first_purge(ended) }
     }
 }
 

@@ -161,6 +161,7 @@ mod tests {
     use super::*;
     use crate::clock::Time;
     use crate::id::RunId;
+    use crate::rules::run::Retention;
     use crate::rules::status::Status;
 
     fn commit(num: i64, expected: u64, status: Status) -> Commit {
@@ -168,6 +169,7 @@ mod tests {
             num,
             run: RunId(uuid::Uuid::from_u128(num as u128)),
             parent: None,
+            retention: Retention::default(),
             expected,
             count: 2,
             content: Content::Ready(format!("[{num}]")),

@@ -12,6 +12,7 @@ mod notify;
 mod once;
 mod queue;
 mod receipts;
+mod records;
 mod rows;
 mod server;
 mod starts;

@@ -15,10 +15,11 @@ use crate::error::Result;
 use crate::id::{NodeId, RunId, WorkspaceId};
 use crate::rules::deliver::PastCall;
 use crate::rules::entry::Message;
-use crate::rules::key::{CallId, Key, Label, Scope, Token};
+use crate::rules::key::{CallId, Key, Label, RecordId, Scope, Token};
 use crate::rules::once::OnceRow;
 use crate::rules::path::{Name, Visit};
 use crate::rules::receipt::{ReceiptKind, Receipts};
+use crate::rules::record::{Look, Record};
 use crate::rules::run::{NewRun, Run, State};
 use crate::rules::status::Status;
 use crate::store::Query;
@@ -30,7 +31,7 @@ pub(super) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
 pub(super) struct PgTx<'a> {
     client: &'a Object,
     /// None until a read has looked for a run, which brings the time along.
-    now: Option<Time>,
+    pub(super) now: Option<Time>,
     locks: bool,
     writes: u64,
     /// The end of the ledger that came with the run that was looked up.
@@ -103,7 +104,7 @@ impl Tx for PgTx<'_> {
         self.now.expect("a read that asks for the time has looked for a run, which brought it along")
     }
 
-    async fn insert_run(&mut self, new: &NewRun, state: &State) -> Result<Option<i64>> {
+    async fn insert_run(&mut self, new: &NewRun, state: &State, text: &str) -> Result<Option<i64>> {
         // Any conflict: of the key, and of an id that is there already.
         let insert = "INSERT INTO runs (id, workspace, workflow, workflow_version, scope, key, fingerprint, lineage, \
              parent, keep_history, keep_key, created, status, version, due, node, stalls, ended, purge, holds_key, ties) \
@@ -137,7 +138,10 @@ impl Tx for PgTx<'_> {
                 ],
             )
             .await?;
-        row.map(|row| column(&row, 0)).transpose()
+        let Some(row) = row else { return Ok(None) };
+        let num = column(&row, 0)?;
+        self.append(num, 0, text).await?;
+        Ok(Some(num))
     }
 
     async fn holder(&mut self, workspace: WorkspaceId, scope: &Scope, key: &Key) -> Result<Option<Run>> {
@@ -423,6 +427,22 @@ impl Tx for PgTx<'_> {
     async fn delete_expired_once(&mut self, limit: usize) -> Result<usize> {
         self.sweep_marks().await?;
         self.sweep_once(limit).await
+    }
+
+    async fn record(&mut self, kind: &Name, id: &RecordId) -> Result<Option<Record>> {
+        self.lock_record(kind, id).await
+    }
+
+    async fn put_record(&mut self, record: &Record, replaces: Option<u64>) -> Result<bool> {
+        self.write_record(record, replaces).await
+    }
+
+    async fn records(&mut self, look: &Look) -> Result<Vec<Record>> {
+        self.read_records(look).await
+    }
+
+    async fn delete_expired_records(&mut self, limit: usize) -> Result<usize> {
+        self.sweep_records(limit).await
     }
 
     async fn add_receipts(&mut self, num: i64, kind: ReceiptKind, receipts: &Receipts) -> Result<()> {

@@ -7,7 +7,7 @@ use tokio::sync::{oneshot, watch};
 
 use super::tx::SqliteTx;
 use crate::error::{Error, Result, Source};
-use crate::rules::commit::{Progress, Saved};
+use crate::rules::commit::{Commit, Progress, Saved};
 use crate::store::tx::{Verb, now_or_never};
 
 /// How many jobs one transaction takes at most: enough to share an fsync among all of a large process's runs, few enough
@@ -29,6 +29,8 @@ pub(super) trait Job: Send {
 pub(super) enum Work {
     /// The commit of a step.
     Step(Step),
+    /// Any other commit: if it ends a run without ties, it is as short as a step's.
+    Commit(Box<VerbJob<Commit>>),
     /// Anything else.
     Verb(Box<dyn Job>),
 }
@@ -52,6 +54,7 @@ impl Work {
     pub(super) fn answer(self) {
         match self {
             Self::Verb(job) => job.answer(),
+            Self::Commit(job) => job.answer(),
             Self::Step(Step { saved, reply, .. }) => {
                 drop(reply.send(if saved { Stepped::Saved } else { Stepped::Lost }));
             }
@@ -62,6 +65,7 @@ impl Work {
     pub(super) fn fail(self, error: Error) {
         match self {
             Self::Verb(job) => job.fail(error),
+            Self::Commit(job) => job.fail(error),
             Self::Step(step) => drop(step.reply.send(Stepped::Failed(Box::new(error)))),
         }
     }
@@ -76,9 +80,10 @@ impl Drop for Answers {
     }
 }
 
-struct VerbJob<V: Verb> {
-    verb: V,
-    answer: Option<Result<V::Answer>>,
+/// A verb, what came of it, and where that goes.
+pub(super) struct VerbJob<V: Verb> {
+    pub(super) verb: V,
+    pub(super) answer: Option<Result<V::Answer>>,
     reply: oneshot::Sender<Result<V::Answer>>,
 }
 
@@ -139,6 +144,12 @@ impl Queue {
     pub(super) async fn ask<V: Verb>(&self, verb: V) -> Result<V::Answer> {
         let lost = if V::READS { Error::Unavailable } else { Error::Unknown };
         self.send(|reply| Work::Verb(Box::new(VerbJob { verb, answer: None, reply })), lost).await?
+    }
+
+    /// Sends a commit that is not a step's and waits for its answer.
+    pub(super) async fn commit(&self, commit: Commit) -> Result<Saved> {
+        let work = |reply| Work::Commit(Box::new(VerbJob { verb: commit, answer: None, reply }));
+        self.send(work, Error::Unknown).await?
     }
 
     /// Sends the commit of a step and waits for its answer.

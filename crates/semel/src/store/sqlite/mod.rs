@@ -9,6 +9,7 @@ mod checkpoint;
 mod job;
 mod open;
 mod reader;
+mod records;
 mod steps;
 mod tx;
 mod values;
@@ -112,7 +113,7 @@ impl Backend for SqliteStore {
     fn commit_run(&self, commit: Commit) -> impl Future<Output = Result<Saved>> + Send {
         let writes = &self.0.writes;
         // Told apart here and not inside: a future has room for all that it may have to carry, in each of its layers.
-        let asked = commit.into_progress().map_err(|commit| Box::pin(writes.ask(commit)));
+        let asked = commit.into_progress().map_err(|commit| Box::pin(writes.commit(commit)));
         async move {
             match asked {
                 Ok(progress) => writes.step(progress).await,

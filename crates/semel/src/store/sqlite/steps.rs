@@ -1,4 +1,4 @@
-//! The commits of steps: prepared statements, held for a whole batch.
+//! The commits of steps, and of ends that change nothing elsewhere: prepared statements, held for a whole batch.
 //!
 //! This is the one thing that happens hundreds of thousands of times a second, so it goes around the verb that does the
 //! same ([`Commit`]'s, through [`Tx::advance`](crate::store::tx::Tx::advance)) and does nothing else.
@@ -11,6 +11,8 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 use super::tx::failed;
 use crate::clock::Time;
 use crate::error::Result;
+use crate::rules::commit::{Commit, Progress};
+use crate::rules::status::Status;
 
 /// How many heads are remembered: some megabytes, more than a process drives at once.
 const REMEMBERED: usize = 100_000;
@@ -21,7 +23,7 @@ const REMEMBERED: usize = 100_000;
 pub(super) struct Heads(HashMap<i64, (u64, i64)>);
 
 impl Heads {
-    fn remember(&mut self, num: i64, version: u64, row: i64) {
+    pub(super) fn remember(&mut self, num: i64, version: u64, row: i64) {
         if self.0.len() >= REMEMBERED {
             self.0.clear();
         }
@@ -42,13 +44,36 @@ impl Heads {
     }
 }
 
-/// Entries of a step, to be appended.
+/// Entries of a step, or of a run's end, to be appended.
 pub(super) struct Entries<'a> {
     pub(super) num: i64,
     pub(super) expected: u64,
     pub(super) count: u64,
     pub(super) at: Time,
     pub(super) text: &'a str,
+    /// How the run ends with them, if it does.
+    pub(super) end: Option<End>,
+}
+
+impl<'a> Entries<'a> {
+    pub(super) fn of_step(progress: &'a Progress, at: Time) -> Self {
+        let Progress { num, expected, count, ref text, .. } = *progress;
+        Self { num, expected, count, at, text, end: None }
+    }
+
+    /// Of a commit that ends its run and does nothing else.
+    pub(super) fn of_end(commit: &'a Commit, at: Time) -> Option<Self> {
+        let Commit { num, expected, count, status, retention, .. } = *commit;
+        let end = Some(End { status, purge: retention.first_purge(at) });
+        commit.plain_end().map(|text| Self { num, expected, count, at, text, end })
+    }
+}
+
+/// The end of a run.
+#[derive(Clone, Copy)]
+pub(super) struct End {
+    pub(super) status: Status,
+    pub(super) purge: Time,
 }
 
 /// The statements. None of them touches an index, and none is to be taken back half-way: SQLite then keeps no copy of the
@@ -56,6 +81,7 @@ pub(super) struct Entries<'a> {
 pub(super) struct Steps<'c, 'a> {
     last: CachedStatement<'c>,
     update: CachedStatement<'c>,
+    end: CachedStatement<'c>,
     insert: CachedStatement<'c>,
     insert_rows: CachedStatement<'c>,
     /// Rows of the ledger whose heads have been moved on, and that are still to be written.
@@ -91,7 +117,14 @@ impl<'c, 'a> Steps<'c, 'a> {
         Ok(Self {
             last: statement("SELECT last FROM heads WHERE num = ? AND version = ?")?,
             update: statement(
-                "UPDATE heads SET version = ?3, last = ?4, stalls = 0 WHERE num = ?1 AND version = ?2 AND running",
+                "UPDATE heads SET version = ?3, last = ?4, running = ?5, stalls = 0 \
+                 WHERE num = ?1 AND version = ?2 AND running",
+            )?,
+            // All that `rules::finish::ended` changes in a run without ties. The guard is that of the head, which follows.
+            end: statement(
+                "UPDATE runs SET status = ?3, due = NULL, node = NULL, ended = ?4, purge = ?5 \
+                 WHERE num = ?1 AND NOT ties AND NOT purged \
+                 AND EXISTS (SELECT 1 FROM heads WHERE num = ?1 AND version = ?2 AND running)",
             )?,
             insert: statement(&INSERT)?,
             insert_rows: statement(&INSERT_ROWS)?,
@@ -119,10 +152,10 @@ impl<'c, 'a> Steps<'c, 'a> {
         self.insert_rows.raw_execute().map(drop).map_err(failed)
     }
 
-    /// Appends entries as ledger row `row` if the run is running and at the expected version. Whether it did; the row is
-    /// written at [`finish`](Self::finish) at the latest.
+    /// Appends entries as ledger row `row` if the run is running and at the expected version, and has no ties if it ends.
+    /// Whether it did; the row is written at [`finish`](Self::finish) at the latest.
     pub(super) fn advance(&mut self, heads: &mut Heads, row: i64, entries: &Entries<'a>) -> Result<bool> {
-        let Entries { num, expected, count, at, text } = *entries;
+        let Entries { num, expected, count, at, text, end } = *entries;
         let prev = match heads.0.get(&num) {
             Some((version, row)) if *version == expected => Some(*row),
             _ => self
@@ -132,12 +165,20 @@ impl<'c, 'a> Steps<'c, 'a> {
                 .map_err(failed)?
                 .flatten(),
         };
+        if let Some(End { status, purge }) = end
+            && self.end.execute(params![num, expected, status, at, purge]).map_err(failed)? == 0
+        {
+            return Ok(false);
+        }
         let version = expected + count;
-        if self.update.execute(params![num, expected, version, row]).map_err(failed)? == 0 {
+        if self.update.execute(params![num, expected, version, row, end.is_none()]).map_err(failed)? == 0 {
             return Ok(false);
         }
         self.append(NewRow { row, prev, num, seq: expected, at, text })?;
-        heads.remember(num, version, row);
+        match end {
+            None => heads.remember(num, version, row),
+            Some(_) => heads.forget(num),
+        }
         Ok(true)
     }
 }

@@ -13,10 +13,11 @@ use crate::id::{NodeId, RunId, WorkspaceId};
 use crate::rules::deliver::PastCall;
 use crate::rules::entry::Message;
 use crate::rules::json::Payload;
-use crate::rules::key::{CallId, Fingerprint, Key, Label, Scope, Token};
+use crate::rules::key::{CallId, Fingerprint, Key, Label, RecordId, Scope, Token};
 use crate::rules::once::OnceRow;
 use crate::rules::path::{Name, Visit};
 use crate::rules::receipt::{ReceiptKind, Receipts};
+use crate::rules::record::{Look, Record};
 use crate::rules::run::{NewRun, Retention, Run, State};
 use crate::rules::status::Status;
 use crate::store::Query;
@@ -67,13 +68,13 @@ impl SqliteTx {
     }
 
     /// Runs a statement that changes something; how many rows it changed.
-    fn write(&self, sql: &str, params: impl Params) -> Result<usize> {
+    pub(super) fn write(&self, sql: &str, params: impl Params) -> Result<usize> {
         let changed = self.statement(sql)?.execute(params).map_err(failed)?;
         self.writes.set(self.writes.get() + changed);
         Ok(changed)
     }
 
-    fn first<R>(
+    pub(super) fn first<R>(
         &self,
         sql: &str,
         params: impl Params,
@@ -82,7 +83,7 @@ impl SqliteTx {
         self.statement(sql)?.query_row(params, read).optional().map_err(failed)
     }
 
-    fn all<R>(
+    pub(super) fn all<R>(
         &self,
         sql: &str,
         params: impl Params,
@@ -168,7 +169,7 @@ impl Tx for SqliteTx {
         self.now
     }
 
-    async fn insert_run(&mut self, new: &NewRun, state: &State) -> Result<Option<i64>> {
+    async fn insert_run(&mut self, new: &NewRun, state: &State, text: &str) -> Result<Option<i64>> {
         let sql = "INSERT INTO runs (status, arrivals, due, node, ended, purge, holds_key, ties, purged, \
              id, workspace, workflow, workflow_version, scope, key, fingerprint, lineage, parent, keep_history, keep_key, \
              created) VALUES (?,0,?,?,?,?,?,?,0,?,?,?,?,?,?,?,?,?,?,?,?) \
@@ -198,8 +199,12 @@ impl Tx for SqliteTx {
             return Ok(None);
         }
         let num = self.conn.last_insert_rowid();
-        let sql = "INSERT INTO heads (num, version, running, stalls) VALUES (?, ?, ?, ?)";
-        self.write(sql, params![num, state.version, state.status == Status::Running, state.stalls])?;
+        self.insert_row(num, None, 0, text)?;
+        let sql =
+            "INSERT INTO heads (num, version, last, first, running, stalls) VALUES (?1, ?2, ?3, ?3, ?4, ?5)";
+        let running = state.status == Status::Running;
+        self.write(sql, params![num, state.version, self.last_row, running, state.stalls])?;
+        self.heads.remember(num, state.version, self.last_row);
         Ok(Some(num))
     }
 
@@ -236,7 +241,7 @@ impl Tx for SqliteTx {
             None => self.last_row_of(num)?,
         };
         let row = self.last_row + 1;
-        let sql = "UPDATE heads SET version = ?3, running = ?4, stalls = ?5, last = ?6, first = coalesce(first, ?6) \
+        let sql = "UPDATE heads SET version = ?3, running = ?4, stalls = ?5, last = ?6 \
              WHERE num = ?1 AND version = ?2";
         if self.write(sql, params![num, expected, version, *status == Status::Running, stalls, row])? == 0 {
             return Ok(false);
@@ -247,7 +252,7 @@ impl Tx for SqliteTx {
     }
 
     async fn advance(&mut self, num: i64, expected: u64, count: u64, text: &str) -> Result<bool> {
-        let entries = Entries { num, expected, count, at: self.now, text };
+        let entries = Entries { num, expected, count, at: self.now, text, end: None };
         let row = self.last_row + 1;
         let mut steps = Steps::prepare(&self.conn)?;
         let advanced = steps.advance(&mut self.heads, row, &entries)?;
@@ -310,14 +315,9 @@ impl Tx for SqliteTx {
 
     async fn append(&mut self, num: i64, seq: u64, text: &str) -> Result<()> {
         self.heads.forget(num);
-        // The first row has none before it.
-        let prev = if seq == 0 { None } else { self.last_row_of(num)? };
+        let prev = self.last_row_of(num)?;
         self.insert_row(num, prev, seq, text)?;
-        self.write(
-            "UPDATE heads SET last = ?2, first = coalesce(first, ?2) WHERE num = ?1",
-            [num, self.last_row],
-        )
-        .map(drop)
+        self.write("UPDATE heads SET last = ?2 WHERE num = ?1", [num, self.last_row]).map(drop)
     }
 
     async fn ledgers(&mut self, nums: &[i64], from: u64) -> Result<Vec<LedgerRow>> {
@@ -487,6 +487,22 @@ impl Tx for SqliteTx {
     async fn delete_expired_once(&mut self, limit: usize) -> Result<usize> {
         let sql = "DELETE FROM once WHERE rowid IN (SELECT rowid FROM once WHERE expires <= ? LIMIT ?)";
         self.write(sql, params![self.now, limit as i64])
+    }
+
+    async fn record(&mut self, kind: &Name, id: &RecordId) -> Result<Option<Record>> {
+        self.read_record(kind, id)
+    }
+
+    async fn put_record(&mut self, record: &Record, replaces: Option<u64>) -> Result<bool> {
+        self.write_record(record, replaces)
+    }
+
+    async fn records(&mut self, look: &Look) -> Result<Vec<Record>> {
+        self.read_records(look)
+    }
+
+    async fn delete_expired_records(&mut self, limit: usize) -> Result<usize> {
+        self.sweep_records(limit)
     }
 
     async fn add_receipts(&mut self, num: i64, kind: ReceiptKind, receipts: &Receipts) -> Result<()> {

@@ -7,13 +7,13 @@ use uuid::Uuid;
 
 use super::SqliteOptions;
 use super::checkpoint::{self, Checkpoints};
-use super::job::{Answers, Jobs, Queue, Step, Work, queue};
+use super::job::{Answers, Job as _, Jobs, Queue, Step, VerbJob, Work, queue};
 use super::open::File;
 use super::steps::{Entries, Steps};
 use super::tx::{SqliteTx, failed};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
-use crate::rules::commit::Progress;
+use crate::rules::commit::Saved;
 use crate::store::BATCH_CALLS;
 
 /// How often a batch whose COMMIT certainly did not take place is tried before its callers are told.
@@ -248,20 +248,37 @@ impl Writer {
     }
 }
 
-/// Runs all that waits: the steps first, with statements that they share, then the rest. All were asked at the same time,
-/// so any order is right. False if the transaction must not be committed.
+/// Runs all that waits: the steps and ends first, with statements that they share, then the rest. All were asked at the
+/// same time, so any order is right. False if the transaction must not be committed.
 fn run(tx: &mut SqliteTx, batch: &mut [Work]) -> Result<bool> {
     let mut steps = Steps::prepare(&tx.conn)?;
+    let mut advance = |entries| -> Result<bool> {
+        let advanced = steps.advance(&mut tx.heads, tx.last_row + 1, &entries)?;
+        tx.last_row += i64::from(advanced);
+        tx.writes.set(tx.writes.get() + usize::from(advanced));
+        Ok(advanced)
+    };
     for work in &mut *batch {
-        let Work::Step(Step { progress, saved, .. }) = work else { continue };
-        let Progress { num, expected, count, ref text, .. } = *progress;
-        let entries = Entries { num, expected, count, at: tx.now, text };
-        *saved = steps.advance(&mut tx.heads, tx.last_row + 1, &entries)?;
-        tx.last_row += i64::from(*saved);
-        tx.writes.set(tx.writes.get() + usize::from(*saved));
+        match work {
+            Work::Step(Step { progress, saved, .. }) => {
+                *saved = advance(Entries::of_step(progress, tx.now))?;
+            }
+            Work::Commit(job) => {
+                let VerbJob { verb, answer, .. } = &mut **job;
+                let saved = Saved { version: verb.expected + verb.count, settled: Vec::new() };
+                let ended = Entries::of_end(verb, tx.now).map(&mut advance).transpose()? == Some(true);
+                *answer = ended.then_some(Ok(saved));
+            }
+            Work::Verb(_) => {}
+        }
     }
     steps.finish()?;
-    Ok(batch.iter_mut().all(|work| if let Work::Verb(job) = work { job.run(tx) } else { true }))
+    Ok(batch.iter_mut().all(|work| match work {
+        Work::Verb(job) => job.run(tx),
+        // What the statements did not take: the verb does, or says why not.
+        Work::Commit(job) if job.answer.is_none() => job.run(tx),
+        Work::Commit(_) | Work::Step(_) => true,
+    }))
 }
 
 /// Makes durable what is visible. After a failed fsync the kernel may take the log's pages for clean although they never

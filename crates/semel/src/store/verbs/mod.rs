@@ -8,6 +8,7 @@ mod finish;
 mod lease;
 mod once;
 mod read;
+mod record;
 mod start;
 mod sweep;
 

@@ -233,8 +233,7 @@ pub(super) async fn insert<T: Tx>(
     state: State,
     entries: &[Entry],
 ) -> Result<Option<Run>> {
-    let Some(num) = tx.insert_run(&new, &state).await? else { return Ok(None) };
-    tx.append(num, 0, &encode(entries)).await?;
+    let Some(num) = tx.insert_run(&new, &state, &encode(entries)).await? else { return Ok(None) };
     Ok(Some(Run { num, new, state, arrivals: 0, purged: false }))
 }
 

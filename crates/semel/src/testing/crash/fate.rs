@@ -1,7 +1,7 @@
 //! The life of one engine, and its end: what it has written, and whether it is dead by now.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
@@ -22,6 +22,17 @@ pub(crate) struct Fate {
     calls: AtomicU64,
     writes: Mutex<Vec<&'static str>>,
     nodes: Mutex<Vec<NodeId>>,
+    /// What waits for somebody outside.
+    outside: AtomicUsize,
+}
+
+/// Something waits for somebody outside, in real time, until this is dropped.
+pub(crate) struct Outside(Arc<Fate>);
+
+impl Drop for Outside {
+    fn drop(&mut self) {
+        self.0.outside.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -40,6 +51,7 @@ impl Fate {
             calls: AtomicU64::new(0),
             writes: Mutex::default(),
             nodes: Mutex::default(),
+            outside: AtomicUsize::new(0),
         }
     }
 
@@ -77,6 +89,16 @@ impl Fate {
 
     pub(super) fn calls(&self) -> u64 {
         self.calls.load(Ordering::SeqCst)
+    }
+
+    /// Something begins to wait for somebody outside.
+    pub(crate) fn outside(self: &Arc<Self>) -> Outside {
+        self.outside.fetch_add(1, Ordering::SeqCst);
+        Outside(self.clone())
+    }
+
+    pub(super) fn is_outside(&self) -> bool {
+        self.outside.load(Ordering::SeqCst) > 0
     }
 
     /// What it has written: the names of the calls, in their order.

@@ -72,7 +72,8 @@ type Runs = Vec<(Run, History)>;
 /// assert!(plays > 10);
 /// ```
 ///
-/// The bodies of steps must not wait for the real world: time passes as soon as nothing moves in the store.
+/// The bodies of steps must not wait for the real world: time passes as soon as nothing moves in the store. Those of
+/// transactional steps may, for their database: the clock stands still meanwhile.
 pub struct Crasher<W, T> {
     world: Box<dyn Fn() -> W>,
     build: Build<W>,

@@ -3,12 +3,18 @@
 use super::driver::{Driver, failure};
 use super::world::{World, code, payload, token, visit};
 use crate::id::RunId;
+use crate::rules::control::Action;
 use crate::rules::entry::{Entry, Message, Outcome};
+use crate::rules::run::Retention;
 use crate::rules::start::Start;
 use crate::rules::status::Status;
+use std::time::Duration;
 
 promises![
     an_ended_run_is_nobodys_and_never_due,
+    an_end_is_the_same_with_ties_and_without,
+    an_end_that_comes_too_late_changes_nothing,
+    an_end_that_comes_before_the_next_claim_counts,
     the_way_it_ended_can_be_looked_up,
     a_token_is_free_when_its_owner_ends,
     a_token_opened_by_the_last_commit_is_free_after_it,
@@ -42,6 +48,68 @@ async fn an_ended_run_is_nobodys_and_never_due(world: World) {
         assert_eq!((state.ended, state.holds_key, state.ties), (Some(world.now()), true, false), "{status}");
         assert_eq!(state.purge, Some(world.now().after(driver.ledger.run().new.retention.history)));
     }
+}
+
+/// A store may have a short way for runs without ties.
+async fn an_end_is_the_same_with_ties_and_without(world: World) {
+    let cancelled = Entry::Cancelled { reason: "enough".to_owned(), by: "itself".to_owned() };
+    let ends = [
+        Entry::Completed { value: payload("7") },
+        Entry::Failed { error: failure() },
+        Entry::TimedOut { limit: world.now() },
+        cancelled,
+    ];
+    for (n, entry) in ends.into_iter().enumerate() {
+        for history in [Duration::ZERO, Duration::from_hours(1), Duration::MAX] {
+            let start = |ties: &str| {
+                let key = format!("{n} {history:?} {ties}");
+                Start { retention: Retention { history, key: Duration::MAX }, ..world.request(&key) }
+            };
+            let (mut free, mut tied) = (world.drive(start("free")).await, world.drive(start("tied")).await);
+            free.step("a").await.expect("the run is ours");
+            tied.open("t").await;
+            tied.close("t").await;
+            world.pass(1);
+            let mut left = Vec::new();
+            for driver in [&mut free, &mut tied] {
+                let wish = Action::RequestCancel { reason: "not seen in time".to_owned() };
+                world.control(driver.id(), wish).await.expect("it is open");
+                driver.record(entry.clone()).save().await;
+                let run = world.run(driver.id()).await;
+                let kinds = world.kinds(driver.id()).await;
+                let inbox = world.inbox(driver.id()).await.len();
+                left.push((run.state, run.arrivals, kinds.last().copied(), inbox));
+            }
+            assert_eq!(left[0], left[1], "{entry:?}, remembered for {history:?}");
+        }
+    }
+}
+
+async fn an_end_that_comes_too_late_changes_nothing(world: World) {
+    let mut driver = world.driven("k").await;
+    let mut zombie = driver.clone();
+    driver.step("a").await.expect("the run is ours");
+    let (before, entries) = (world.run(driver.id()).await, world.entries(driver.id()).await);
+    zombie.record(Entry::Completed { value: payload("1") });
+    assert_eq!(code(zombie.commit().await), "CONCURRENCY_ERROR");
+    assert_eq!((world.run(driver.id()).await, world.entries(driver.id()).await), (before, entries));
+    let mut late = driver.clone();
+    driver.complete("2").await;
+    let ended = world.run(driver.id()).await;
+    late.record(Entry::Failed { error: failure() });
+    assert_eq!(code(late.commit().await), "CONCURRENCY_ERROR", "of two ends the first counts");
+    assert_eq!(world.run(driver.id()).await, ended);
+}
+
+/// Its node was given up for dead and the run is due for everybody, but nobody has taken it yet.
+async fn an_end_that_comes_before_the_next_claim_counts(world: World) {
+    let mut driver = world.driven("k").await;
+    world.crash().await;
+    assert!(world.run(driver.id()).await.state.due.is_some());
+    driver.complete("1").await;
+    let state = world.run(driver.id()).await.state;
+    assert_eq!((state.status, state.due, state.node), (Status::Completed, None, None));
+    assert!(world.claim_all().await.is_empty());
 }
 
 async fn the_way_it_ended_can_be_looked_up(world: World) {

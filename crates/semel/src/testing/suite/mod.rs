@@ -30,6 +30,7 @@ mod lease;
 mod once;
 mod policy;
 mod read;
+mod record;
 mod reopen;
 mod repeat;
 mod restart;
@@ -97,6 +98,7 @@ pub fn cases() -> Vec<Case> {
         fork::cases(),
         once::cases(),
         lease::cases(),
+        record::cases(),
         sweep::cases(),
         finish::cases(),
         wakes::cases(),

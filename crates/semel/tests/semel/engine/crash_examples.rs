@@ -7,7 +7,10 @@ use semel::rules::entry::{Outcome, Resolution};
 use semel::rules::json::Payload;
 use semel::rules::status::Status;
 use semel::testing::{Crasher, Scene};
+use semel::tx::SqliteDb;
 use semel::{Engine, Error};
+use tempfile::TempDir;
+use tokio::runtime::Builder as Runtime;
 
 macro_rules! examples {
     ($($name:ident $file:literal),* $(,)?) => {
@@ -27,8 +30,10 @@ examples![
     fan_out "../../../examples/fan_out.rs",
     hello "../../../examples/hello.rs",
     reconcile "../../../examples/reconcile.rs",
+    replay_ci "../../../examples/replay_ci.rs",
     saga "../../../examples/saga.rs",
     several_engines "../../../examples/several_engines.rs",
+    transactional "../../../examples/transactional.rs",
 ];
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -48,6 +53,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("children", has_children),
         trial("saga", cleans_up),
         trial("several_engines", works),
+        trial("replay_ci", orders),
+        trial("transactional", pays),
     ]
 }
 
@@ -185,4 +192,53 @@ fn works() {
         },
     );
     crasher.every_boundary(|ended| assert_eq!(ended.value, 30));
+}
+
+/// The code whose histories are replayed. The replay itself writes nothing, and so has no boundary of its own.
+fn orders() {
+    let crasher = Crasher::new(
+        || (),
+        |(), engine| engine.workflow("order", replay_ci::order),
+        async |scene: Scene<()>| {
+            let run = scene.engine().start(replay_ci::order, 700).key("k").await?;
+            // The letter is written at most once, so a crash may leave it in doubt.
+            scene.settled(&run, |_, _| Resolution::Happened(Payload::null())).await
+        },
+    );
+    crasher.every_boundary(|ended| assert_eq!(ended.value, "charged 700"));
+}
+
+/// A bank in a folder that is there as long as somebody knows the bank.
+#[derive(Clone, Debug)]
+struct Bank(SqliteDb, #[expect(dead_code, reason = "kept for its drop")] Arc<TempDir>);
+
+impl Bank {
+    fn fresh() -> Self {
+        let folder = TempDir::new().expect("a folder for the file");
+        let bank = now(transactional::account(folder.path()));
+        Self(bank, Arc::new(folder))
+    }
+}
+
+fn now<T>(future: impl Future<Output = semel::Result<T>>) -> T {
+    let runtime = Runtime::new_current_thread().enable_all().build().expect("a runtime can be made");
+    runtime.block_on(future).expect("the bank works")
+}
+
+fn pays() {
+    let crasher = Crasher::new(
+        Bank::fresh,
+        |bank, engine| {
+            let engine = engine.state(bank.0.clone()).state(transactional::Dies(false));
+            engine.workflow("pay", transactional::pay)
+        },
+        async |scene: Scene<Bank>| {
+            scene.engine().start(transactional::pay, 30).key("order-7").await?.result().await
+        },
+    );
+    let plays = crasher.every_boundary(|ended| {
+        assert_eq!(ended.value, 970);
+        assert_eq!(now(transactional::balance(&ended.world.0)), 970, "debited once");
+    });
+    assert!(plays >= 4, "before and after the start, before and after the commit");
 }

@@ -16,6 +16,7 @@ mod program;
 mod random;
 mod replay;
 mod rest;
+mod spans;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod tx;
 mod wakes;
@@ -51,6 +52,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         history::trials(),
         replay::trials(),
         rest::trials(),
+        spans::trials(),
         wakes::trials(),
     ]
     .into_iter()

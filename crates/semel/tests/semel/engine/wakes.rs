@@ -34,7 +34,7 @@ async fn gives_up(ctx: Ctx, (): ()) -> Result<()> {
         pending::<Result<u32>>().await
     };
     tokio::select! {
-        made = ctx.run_once("table", make).scope(Once::Workspace).into_future() => made.map(drop),
+        result = ctx.run_once("table", make).scope(Once::Workspace).into_future() => result.map(drop),
         () = gate.opened.notified() => Ok(()),
     }
 }

@@ -1,0 +1,126 @@
+//! Users' own `tracing` events, in steps and in workflow code, are tied to the run they belong to.
+
+use std::fmt::{Debug, Write};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use libtest_mimic::{Failed, Trial};
+use semel::rules::status::Status;
+use semel::{Ctx, Result};
+use tokio::runtime::Builder as Runtime;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
+
+use super::Lab;
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![Trial::test("engine::events_of_user_code_are_in_the_span_of_their_run", || {
+        // One thread, so that this test's subscriber hears all of its engine and nothing of other tests.
+        let runtime = Runtime::new_current_thread().enable_all().build()?;
+        let heard = Heard::default();
+        let _listening = tracing::subscriber::set_default(heard.clone());
+        runtime.block_on(events(heard))
+    })]
+}
+
+#[derive(Debug, Default)]
+struct Notes {
+    /// Each span as its name and fields.
+    spans: Vec<String>,
+    entered: Vec<u64>,
+    /// What was said, and in which span.
+    events: Vec<(String, String)>,
+}
+
+/// A subscriber that notes events of this file.
+#[derive(Clone, Debug, Default)]
+struct Heard(Arc<Mutex<Notes>>);
+
+struct Text(String);
+
+impl Visit for Text {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        write!(self.0, " {field}={value:?}").expect("a string takes all");
+    }
+}
+
+impl Subscriber for Heard {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, span: &Attributes<'_>) -> Id {
+        let mut text = Text(span.metadata().name().to_owned());
+        span.record(&mut text);
+        let mut notes = self.0.lock().expect("it works");
+        notes.spans.push(text.0);
+        Id::from_u64(notes.spans.len() as u64)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        if event.metadata().target() != module_path!() {
+            return;
+        }
+        let mut text = Text(String::new());
+        event.record(&mut text);
+        let mut notes = self.0.lock().expect("it works");
+        let span = notes.entered.last().map(|id| notes.spans[*id as usize - 1].clone());
+        notes.events.push((text.0, span.unwrap_or_default()));
+    }
+
+    fn enter(&self, span: &Id) {
+        self.0.lock().expect("it works").entered.push(span.into_u64());
+    }
+
+    fn exit(&self, span: &Id) {
+        assert_eq!(self.0.lock().expect("it works").entered.pop(), Some(span.into_u64()), "one in the other");
+    }
+}
+
+async fn talks(ctx: Ctx, name: String) -> Result<()> {
+    ctx.step("pay")
+        .run(async |_| {
+            tokio::task::yield_now().await;
+            tracing::info!("{name} pays");
+            Ok(())
+        })
+        .await?;
+    ctx.sleep("nap", Duration::from_hours(1)).await?;
+    tracing::info!("{name} wakes");
+    Ok(())
+}
+
+async fn events(heard: Heard) -> Result<(), Failed> {
+    let lab = Lab::new();
+    let engine = lab.engine().workflow("talks", talks).open().await?;
+    let mut runs = Vec::new();
+    for name in ["one", "two"] {
+        runs.push((name, engine.start(talks, name.to_owned()).await?));
+    }
+    for (_, run) in &runs {
+        lab.until(async || run.status().await.is_ok_and(|status| status == Status::Waiting)).await;
+    }
+    lab.clock.advance(Duration::from_hours(1));
+    for (_, run) in &runs {
+        run.result().await?;
+    }
+    tracing::info!("the end");
+    let notes = heard.0.lock().expect("it works");
+    let expected = |name: &str, does: &str, id: &dyn Debug| {
+        let said = (format!(" message={name} {does}"), format!("run run={id:?} workflow=talks"));
+        assert!(notes.events.contains(&said), "{said:?} is not among {:#?}", notes.events);
+    };
+    for (name, run) in &runs {
+        for does in ["pays", "wakes"] {
+            expected(name, does, &run.id());
+        }
+    }
+    assert_eq!(notes.events.last(), Some(&(" message=the end".to_owned(), String::new())), "of no run");
+    assert_eq!(notes.events.len(), 5);
+    Ok(())
+}
