@@ -70,7 +70,9 @@ impl Caller {
         }
         let wanted = format!("{permission:?}").to_lowercase();
         Err(Problem::forbidden(if self.root {
-            format!("the root token makes workspaces and API keys only; make a key with `{wanted}` and use that")
+            format!(
+                "the root token makes workspaces and API keys only; make a key with `{wanted}` and use that"
+            )
         } else {
             format!("this API key lacks the permission `{wanted}`; use one that has it")
         }))

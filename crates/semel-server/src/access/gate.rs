@@ -19,12 +19,16 @@ pub async fn gate(State(app): State<Arc<App>>, mut request: Request, next: Next)
     if !path.strip_prefix(PREFIX).is_some_and(|rest| rest.starts_with('/') && rest != "/openapi.json") {
         return next.run(request).await;
     }
+    if app.stop.is_ordered() {
+        return Problem::unavailable("this server is stopping; repeat the call, another one takes it").into_response();
+    }
     let caller = match app.access.caller(&app, request.headers()).await {
         Ok(caller) => caller,
         Err(problem) => return refuse(problem, None),
     };
     if let Err(wait) = app.access.admit(&caller, app.clock.now()) {
-        let problem = Problem::rate_limited("this workspace makes too many calls; slow down, and repeat the call");
+        let problem =
+            Problem::rate_limited("this workspace makes too many calls; slow down, and repeat the call");
         return refuse(problem, Some(wait));
     }
     request.extensions_mut().insert(caller.clone());

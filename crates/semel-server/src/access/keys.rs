@@ -157,8 +157,7 @@ impl ApiKey {
     }
 
     fn asks_the_same(&self, other: &Self) -> bool {
-        (&self.name, self.workspace, &self.permissions)
-            == (&other.name, other.workspace, &other.permissions)
+        (&self.name, self.workspace, &self.permissions) == (&other.name, other.workspace, &other.permissions)
     }
 }
 

@@ -89,7 +89,13 @@ mod tests {
         assert_eq!(read, id);
         assert!(hash.is(&Hash::of(secret).text()) && !hash.is(&Hash::of("other").text()) && !hash.is(""));
         assert!(!format!("{hash:?}{token:?}").contains(secret));
-        for wrong in ["", "semel_", "semel_x_y", "other_00000000000000000000000007_s", "semel_00000000000000000000000007"] {
+        for wrong in [
+            "",
+            "semel_",
+            "semel_x_y",
+            "other_00000000000000000000000007_s",
+            "semel_00000000000000000000000007",
+        ] {
             assert!(parse(wrong).is_none(), "{wrong}");
         }
     }

@@ -62,7 +62,8 @@ pub(crate) async fn list(app: &App) -> Result<Vec<Workspace>, Problem> {
 
 /// A workspace by its name or its id.
 pub(crate) async fn find(app: &App, name_or_id: &str) -> Result<Workspace, Problem> {
-    let missing = || Problem::not_found(format!("there is no workspace `{name_or_id}`; GET /workspaces lists all"));
+    let missing =
+        || Problem::not_found(format!("there is no workspace `{name_or_id}`; GET /workspaces lists all"));
     let Ok(id) = name_or_id.parse::<WorkspaceId>() else {
         let found = records::find::<Workspace>(&*app.store, name_or_id).await?;
         return found.map(|kept| kept.body).ok_or_else(missing);

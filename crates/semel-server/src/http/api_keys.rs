@@ -138,14 +138,18 @@ pub(super) async fn workspace_of(
     // Whether there is another workspace of that name is nobody's business.
     match found {
         Ok(workspace) if workspace.id == caller.workspace => Ok(workspace),
-        _ => Err(Problem::forbidden("an API key belongs to one workspace; leave `workspace` out, or ask root")),
+        _ => {
+            Err(Problem::forbidden("an API key belongs to one workspace; leave `workspace` out, or ask root"))
+        }
     }
 }
 
 fn check(asked: &CreateApiKey) -> Result<(), Problem> {
     let name = asked.name.trim();
     if name.is_empty() || name.chars().count() > LONGEST_NAME || name.chars().any(char::is_control) {
-        return Err(Problem::validation(format!("`name` has 1 to {LONGEST_NAME} characters, none of them a control")));
+        return Err(Problem::validation(format!(
+            "`name` has 1 to {LONGEST_NAME} characters, none of them a control"
+        )));
     }
     if asked.permissions.is_empty() {
         return Err(Problem::validation("`permissions` is empty: give some of start, read, worker, admin"));

@@ -12,8 +12,8 @@ use super::answer::Answer;
 use super::api_keys::workspace_of;
 use super::asked::{Asked, limit_of};
 use super::describe::{Always, OfRun};
-use crate::access::audit::{self, Act};
 use crate::access::Caller;
+use crate::access::audit::{self, Act};
 use crate::api::{AuditList, AuditView, time};
 use crate::app::App;
 

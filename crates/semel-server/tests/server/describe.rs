@@ -27,7 +27,12 @@ fn described() -> Value {
 fn routes() -> Result<(), Failed> {
     let clock = Arc::new(SystemClock::new());
     let store = Arc::new(MemoryStore::new(clock.clone()));
-    let router = router(Arc::new(App { store, clock, access: Access::Open, stop: semel_server::serve::Stop::default() }));
+    let router = router(Arc::new(App {
+        store,
+        clock,
+        access: Access::Open,
+        stop: semel_server::serve::Stop::default(),
+    }));
     // The router has no list of its routes, but shows them.
     let shown = format!("{router:?}");
     let served: BTreeSet<_> =

@@ -1,12 +1,17 @@
 //! The server's only integration-test program: one named test per store and case.
 
+mod access;
 mod batch;
 mod control;
 mod describe;
 mod events;
 mod hooks;
 mod keys;
+mod operate;
+mod process;
 mod reads;
+mod secure;
+mod served;
 mod servers;
 mod starts;
 mod strict;
@@ -24,6 +29,10 @@ fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let mut trials = describe::trials();
     trials.extend(servers::trials());
+    trials.extend(access::trials());
+    trials.extend(operate::trials());
+    trials.extend(process::trials());
+    trials.extend(secure::trials());
     for cases in [
         starts::cases(),
         batch::cases(),
