@@ -120,6 +120,11 @@ id!(
 impl WorkspaceId {
     /// The workspace of an embedded engine that has only one.
     pub const DEFAULT: Self = Self(Uuid::nil());
+
+    /// What stands for the tenant in a request that came over a wire: there it is never said, but known by the credential.
+    pub(crate) fn unsaid() -> Self {
+        Self::DEFAULT
+    }
 }
 
 #[cfg(test)]

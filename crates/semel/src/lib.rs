@@ -76,6 +76,7 @@
 //! - `postgres`: the store for several processes.
 //! - `sqlx`, or one of `sqlx-postgres` and `sqlx-sqlite`: transactional steps ([`tx`]) on pools of sqlx 0.9. A program
 //!   links one SQLite: sqlx 0.9 and Semel agree on that of rusqlite 0.39.
+//! - `remote`: the store of a server elsewhere ([`remote`]): workflows in another process than their runs.
 //! - `testing`: for tests of your workflows: a clock that stands still, effects that count, a crash at every boundary; and the
 //!   suite that every store passes.
 

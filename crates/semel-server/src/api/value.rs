@@ -19,8 +19,8 @@ pub fn value(payload: &Payload) -> Value {
 /// A point in time, as RFC 3339 in UTC with milliseconds.
 pub fn time(at: Time) -> String {
     // A timer may be set for the far end of time, which has no date.
-    let at = at.0.clamp(Timestamp::MIN.as_millisecond(), Timestamp::MAX.as_millisecond());
-    let at = Timestamp::from_millisecond(at).expect("clamped to what has a date");
+    let far = if at.0 < 0 { Timestamp::MIN } else { Timestamp::MAX };
+    let at = Timestamp::from_millisecond(at.0).unwrap_or(far);
     format!("{at:.3}")
 }
 

@@ -22,6 +22,7 @@ mod start;
 mod steps;
 mod view;
 mod wait;
+mod workers;
 mod workspaces;
 
 use std::sync::Arc;
@@ -65,6 +66,7 @@ fn routes() -> OpenApiRouter<Arc<App>> {
         .merge(resolve::router())
         .merge(hooks::router())
         .merge(keys::router())
+        .merge(workers::router())
         .merge(workspaces::router())
         .merge(api_keys::router())
         .merge(audit::router())

@@ -42,7 +42,7 @@ pub(super) fn router() -> OpenApiRouter<Arc<App>> {
 #[into_params(parameter_in = Query)]
 struct ListRuns {
     /// Only in this state.
-    #[param(value_type = Option<super::describe::StatusName>)]
+    #[param(inline, value_type = Option<super::describe::StatusName>)]
     status: Option<Status>,
     /// Only of this workflow.
     #[param(min_length = 1, max_length = 200)]

@@ -96,9 +96,9 @@ async fn a_failing_step_shows_its_attempts(world: World) {
     let _engine = world.engine(|builder| builder.workflow("fails", fails)).await;
     let run = world.client.start("fails", "k", "null").await;
     let detail = world.client.ended(&run).await;
-    assert_eq!((&detail["status"], &detail["error"]["message"]), (&json!("FAILED"), &json!("no money")));
+    assert_eq!((&detail["status"], &detail["error"]["message"]), (&json!("FAILED"), &json!("pay: no money")));
     let step = &detail["steps"][0];
-    assert_eq!((&step["status"], &step["error"]["kind"]), (&json!("FAILED"), &json!("fatal")));
+    assert_eq!((&step["status"], &step["error"]["message"]), (&json!("FAILED"), &json!("no money")));
     let paused = world.client.post(&format!("/workflow-runs/{run}/pause"), "").await;
     paused.problem(409, "RUN_FINISHED");
 }

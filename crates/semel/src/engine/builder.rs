@@ -120,7 +120,8 @@ impl fmt::Debug for Builder {
 }
 
 impl Builder {
-    /// Where runs are kept: a path (`semel.db`, also `sqlite:semel.db`), `postgres://…`, `memory:`, or an open store.
+    /// Where runs are kept: a path (`semel.db`, also `sqlite:semel.db`), `postgres://…`, `http://…`
+    /// of a server, `memory:`, or an open store.
     pub fn store(mut self, store: impl Into<IntoStore>) -> Self {
         self.store = Some(store.into());
         self
@@ -246,8 +247,11 @@ pub async fn open_store(address: &str, clock: Option<Arc<dyn Clock>>) -> Result<
     if address.starts_with("postgres://") || address.starts_with("postgresql://") {
         return open_postgres(address, clock).await;
     }
+    if address.starts_with("http://") || address.starts_with("https://") {
+        return open_remote(address).await;
+    }
     if let Some((scheme, _)) = address.split_once("://") {
-        let known = "a path, `sqlite:path`, `postgres://…` or `memory:`";
+        let known = "a path, `sqlite:path`, `postgres://…`, `http://…` or `memory:`";
         return Err(Error::Validation(format!("{scheme}:// is no store that Semel knows; give {known}")));
     }
     open_sqlite(address.strip_prefix("sqlite:").unwrap_or(address), clock).await
@@ -266,6 +270,17 @@ async fn open_postgres(url: &str, clock: Option<Arc<dyn Clock>>) -> Result<Arc<d
 #[cfg(not(feature = "postgres"))]
 async fn open_postgres(_: &str, _: Option<Arc<dyn Clock>>) -> Result<Arc<dyn Store>> {
     Err(Error::Validation("this build has no PostgreSQL store: add the feature `postgres`".to_owned()))
+}
+
+#[cfg(feature = "remote")]
+async fn open_remote(url: &str) -> Result<Arc<dyn Store>> {
+    use crate::remote::{Options, Remote};
+    Ok(Arc::new(Remote::open(Options::new(url)).await?))
+}
+
+#[cfg(not(feature = "remote"))]
+async fn open_remote(_: &str) -> Result<Arc<dyn Store>> {
+    Err(Error::Validation("this build has no client of a server: add the feature `remote`".to_owned()))
 }
 
 #[cfg(feature = "sqlite")]

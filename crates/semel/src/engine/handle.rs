@@ -301,12 +301,15 @@ impl Core {
             Some((_, None)) => {}
         }
         let here = self.residents.get(id).filter(|cell| !self.residents.rests(cell));
-        if here.is_none() {
-            tokio::select! {
-                () = told => {}
-                // It may have come into this engine's memory, or its end may have been told to nobody.
-                () = self.clock.until(self.clock.now().after(LOOK)) => {}
-            }
+        if here.is_some() {
+            // It is coming or going. Its driver needs a turn to do so, and may be on this very thread.
+            tokio::task::yield_now().await;
+            return Ok(None);
+        }
+        tokio::select! {
+            () = told => {}
+            // It may have come into this engine's memory, or its end may have been told to nobody.
+            () = self.clock.until(self.clock.now().after(LOOK)) => {}
         }
         Ok(None)
     }

@@ -231,11 +231,8 @@ impl Core {
         let run = claimed.run.id();
         match claimed.entries {
             None => {
-                let header = claimed.run.clone();
                 if let Err(claimed) = self.residents.wake(Box::new(claimed)) {
-                    // It made room a moment ago: what it had in memory has to be read again.
-                    let (core, inbox) = (self.clone(), claimed.inbox);
-                    self.spawn(async move { core.read_and_drive(header, inbox).await });
+                    self.rebuild(*claimed);
                 }
             }
             Some(entries) => match Ledger::read(claimed.run, entries) {
@@ -248,6 +245,12 @@ impl Core {
                 }
             },
         }
+    }
+
+    /// Drives a claimed run that made room a moment ago: what it had in memory has to be read again.
+    fn rebuild(self: &Arc<Self>, claimed: Claimed) {
+        let core = self.clone();
+        self.spawn(async move { core.read_and_drive(claimed.run, claimed.inbox).await });
     }
 
     async fn read_and_drive(self: Arc<Self>, run: crate::rules::run::Run, inbox: Vec<Arrival>) {
@@ -303,10 +306,15 @@ impl Core {
     }
 
     /// A resting run has left memory.
-    fn forget(&self, cell: &Arc<Cell>, over: Over) {
+    fn forget(self: &Arc<Self>, cell: &Arc<Cell>, over: Over) {
         self.residents.leave(cell);
+        // From here on it is handed no claim. One that came after it had decided to leave goes to another driver.
+        let late = cell.lock().orders.claimed.take();
         cell.set_over(over);
         self.left.notify_one();
+        if let Some(claimed) = late {
+            self.rebuild(*claimed);
+        }
     }
 
     /// A driven run has left memory.

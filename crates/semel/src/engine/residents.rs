@@ -248,3 +248,6 @@ impl Drop for Related {
         }
     }
 }
+
+#[cfg(all(test, feature = "testing"))]
+mod tests;

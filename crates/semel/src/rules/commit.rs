@@ -4,6 +4,8 @@
 //! came before. The store's guard on the version then says whether that is still all that came before. So a store
 //! never judges entries, and yet no invalid one gets in.
 
+use serde::{Deserialize, Serialize};
+
 use super::entry::{Entry, Lines, Outcome, decode};
 use super::json::Payload;
 use super::key::{Fingerprint, Key, Token};
@@ -137,7 +139,7 @@ impl Commit {
     }
 
     /// Whether these entries are what this commit writes; if so, what became of its drafts.
-    pub(crate) fn matches(&self, written: &[Entry]) -> Option<Vec<Entry>> {
+    pub fn matches(&self, written: &[Entry]) -> Option<Vec<Entry>> {
         let (mut rest, mut settled) = (written, Vec::new());
         let same = |text: &str, rest: &mut &[Entry]| {
             let entries = decode(text).ok()?;
@@ -211,12 +213,15 @@ impl Commit {
 }
 
 /// What the store says of a commit that took place.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Saved {
     /// The run's version now.
     pub version: u64,
     /// What became of the drafts, in order; empty if there were none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub settled: Vec<Entry>,
     /// Whether it ended a run that had the right to make the result of a once: others may do it now.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub freed: bool,
 }

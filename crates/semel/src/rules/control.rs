@@ -3,6 +3,8 @@
 //! Each appends to the ledger, and so takes the run away from whoever drives it. Each may be repeated: what is already
 //! so is absorbed.
 
+use serde::{Deserialize, Serialize};
+
 use super::entry::{Entry, PauseReason, Resolution, RestartFrom};
 use super::key::{CallId, Fingerprint, Key};
 use super::ledger::{Lineage, Refused};
@@ -14,9 +16,11 @@ use crate::error::Error;
 use crate::id::{RunId, WorkspaceId};
 
 /// An operator action on a run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Control {
     /// The tenant.
+    #[serde(skip, default = "WorkspaceId::unsaid")]
     pub workspace: WorkspaceId,
     /// The run.
     pub run: RunId,
@@ -31,7 +35,8 @@ pub struct Control {
 }
 
 /// What an operator can do.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Action {
     /// End it now.
     Cancel {
@@ -63,7 +68,8 @@ pub enum Action {
 }
 
 /// How to fork.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Fork {
     /// The id of the new run.
     pub run: RunId,
@@ -92,7 +98,8 @@ impl Control {
 }
 
 /// What a control came to.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Controlled {
     /// The run (with a fork: the new one) as it is now.
     pub run: Run,
@@ -167,7 +174,7 @@ fn refused(run: &Run, entry: &Entry) -> Error {
     if status.is_terminal() {
         return Error::RunFinished { run: run.id(), status };
     }
-    Error::Refused { run: run.id(), source: Refused::Status { from: status, entry: entry.kind() } }
+    Error::Refused { run: run.id(), source: Refused::Status { from: status, entry: entry.kind().into() } }
 }
 
 #[cfg(test)]

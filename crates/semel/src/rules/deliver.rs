@@ -1,5 +1,7 @@
 //! Deliveries: a payload for a token, accepted once per delivery id.
 
+use serde::{Deserialize, Serialize};
+
 use super::json::Payload;
 use super::key::{CallId, Fingerprint, Token};
 use super::start::{Handover, Start};
@@ -7,9 +9,11 @@ use crate::error::Error;
 use crate::id::{NodeId, RunId, WorkspaceId};
 
 /// A payload for the owner of a token.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Deliver {
     /// The tenant.
+    #[serde(skip, default = "WorkspaceId::unsaid")]
     pub workspace: WorkspaceId,
     /// To whom.
     pub token: Token,
@@ -39,7 +43,8 @@ impl Deliver {
 }
 
 /// What became of a delivery.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Delivered {
     /// The owner of the token.
     pub run: RunId,

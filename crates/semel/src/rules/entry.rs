@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::json::Payload;
+use super::json::{InvalidJson, Payload};
 use super::key::{Key, Label, Scope, Token};
 use super::path::{Name, Visit};
 use super::run::Parent;
@@ -275,6 +275,21 @@ impl Entry {
                 | Self::HookReceived { payload: value, .. } => value.text().len(),
                 _ => 0,
             }
+    }
+
+    /// Refuses values that could not be kept exactly: for entries that come from outside.
+    pub fn check(&self) -> Result<(), InvalidJson> {
+        match self {
+            Self::Created(created) => created.input.check(),
+            Self::StepCompleted { value, .. }
+            | Self::Once { value, .. }
+            | Self::Recorded { value, .. }
+            | Self::Completed { value }
+            | Self::HookReceived { payload: value, .. }
+            | Self::StepResolved { resolution: Resolution::Happened(value), .. }
+            | Self::ChildFinished { outcome: Outcome::Completed(value), .. } => value.check(),
+            _ => Ok(()),
+        }
     }
 
     /// The name of its kind, as written.

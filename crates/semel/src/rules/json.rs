@@ -3,7 +3,9 @@
 //! A [`Payload`] keeps its text, so every digit survives. A [`Json`] tree exists only to compare: it is what
 //! fingerprints are taken of, and what tells two inputs apart by pointer.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fmt::{self, Write as _};
 
 use serde::de::{self, DeserializeOwned, DeserializeSeed, MapAccess, SeqAccess, Visitor};
@@ -18,7 +20,8 @@ pub const MAX_DEPTH: usize = 64;
 const MAX_POINTERS: usize = 20;
 
 /// Why a value was refused.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum InvalidJson {
     /// More than [`MAX_BYTES`].
     #[error("the value has {0} bytes; at most {MAX_BYTES} are accepted")]
@@ -36,7 +39,7 @@ pub struct Payload(Box<RawValue>);
 impl Payload {
     /// Accepts a JSON text if it can be kept exactly.
     pub fn parse(text: &str) -> Result<Self, InvalidJson> {
-        Json::parse(text)?;
+        check(text)?;
         let raw =
             RawValue::from_string(text.trim().to_owned()).map_err(|e| InvalidJson::Refused(e.to_string()))?;
         Ok(Self(raw))
@@ -45,10 +48,18 @@ impl Payload {
     /// The JSON of a serialisable value.
     pub fn of<T: Serialize + ?Sized>(value: &T) -> Result<Self, InvalidJson> {
         let raw = serde_json::value::to_raw_value(value).map_err(|e| InvalidJson::Refused(e.to_string()))?;
-        if !is_simple(raw.get()) {
-            Json::parse(raw.get())?;
+        let payload = Self(raw);
+        payload.check()?;
+        Ok(payload)
+    }
+
+    /// Refuses what could not be kept exactly. A payload that was read as a part of something larger is not checked yet:
+    /// what comes from a store was checked before, what comes from outside has to be.
+    pub fn check(&self) -> Result<(), InvalidJson> {
+        match is_simple(self.text()) {
+            true => Ok(()),
+            false => check(self.text()),
         }
-        Ok(Self(raw))
     }
 
     /// `null`.
@@ -67,12 +78,14 @@ impl Payload {
     }
 }
 
-/// Whether what serde has written needs no second look: a word, a number that fits, a text without escapes. Most results
-/// of steps are one of these.
+/// Whether what is JSON needs no second look: a word, a plain number that fits, a text without escapes. Most results of
+/// steps are one of these.
 fn is_simple(text: &str) -> bool {
     match text.as_bytes().first() {
         Some(b'"') => text.len() <= MAX_BYTES && !text.contains('\\'),
-        Some(b'-' | b'0'..=b'9') => text.len() <= 18,
+        Some(b'-' | b'0'..=b'9') => {
+            text.len() <= 18 && text.bytes().skip(1).all(|byte| byte.is_ascii_digit())
+        }
         Some(b't' | b'f' | b'n') => true,
         _ => false,
     }
@@ -253,6 +266,16 @@ fn diff(a: &Json, b: &Json, at: &mut String, found: &mut Vec<String>) {
     }
 }
 
+/// Refuses what could not be kept exactly, without building anything.
+pub fn check(text: &str) -> Result<(), InvalidJson> {
+    if text.len() > MAX_BYTES {
+        return Err(InvalidJson::TooLarge(text.len()));
+    }
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    let checked = Sound { depth: 0 }.deserialize(&mut deserializer).and_then(|()| deserializer.end());
+    checked.map_err(|e| InvalidJson::Refused(e.to_string()))
+}
+
 /// Builds a [`Json`], knowing how deep it is.
 struct Node {
     depth: usize,
@@ -266,18 +289,20 @@ impl<'de> DeserializeSeed<'de> for Node {
     }
 }
 
-impl Node {
-    fn deeper<E: de::Error>(&self) -> Result<Self, E> {
-        if self.depth == MAX_DEPTH {
-            return Err(E::custom(format!("nested deeper than {MAX_DEPTH}")));
-        }
-        Ok(Self { depth: self.depth + 1 })
+fn deeper<E: de::Error>(depth: usize) -> Result<usize, E> {
+    match depth {
+        MAX_DEPTH => Err(E::custom(format!("nested deeper than {MAX_DEPTH}"))),
+        _ => Ok(depth + 1),
     }
 }
 
-fn checked<E: de::Error>(text: &str) -> Result<String, E> {
+fn without_nul<E: de::Error>(text: &str) -> Result<(), E> {
     // PostgreSQL text, C strings and many readers end at NUL: the value would not arrive as it was sent.
-    if text.contains('\0') { Err(E::custom("\\u0000 in a string")) } else { Ok(text.to_owned()) }
+    if text.contains('\0') { Err(E::custom("\\u0000 in a string")) } else { Ok(()) }
+}
+
+fn twice<E: de::Error>(name: &str) -> E {
+    E::custom(format!("the member {name:?} stands twice"))
 }
 
 impl<'de> Visitor<'de> for Node {
@@ -314,12 +339,12 @@ impl<'de> Visitor<'de> for Node {
     }
 
     fn visit_str<E: de::Error>(self, value: &str) -> Result<Json, E> {
-        checked(value).map(Json::Text)
+        without_nul(value).map(|()| Json::Text(value.to_owned()))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Json, A::Error> {
         let mut items = Vec::new();
-        while let Some(item) = seq.next_element_seed(self.deeper()?)? {
+        while let Some(item) = seq.next_element_seed(Self { depth: deeper(self.depth)? })? {
             items.push(item);
         }
         Ok(Json::List(items))
@@ -328,13 +353,83 @@ impl<'de> Visitor<'de> for Node {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Json, A::Error> {
         let mut members = BTreeMap::new();
         while let Some(name) = map.next_key::<String>()? {
-            let name = checked(&name)?;
-            let value = map.next_value_seed(self.deeper()?)?;
-            if members.insert(name.clone(), value).is_some() {
-                return Err(de::Error::custom(format!("the member {name:?} stands twice")));
+            without_nul(&name)?;
+            let value = map.next_value_seed(Self { depth: deeper(self.depth)? })?;
+            match members.entry(name) {
+                Entry::Occupied(there) => return Err(twice(there.key())),
+                Entry::Vacant(free) => drop(free.insert(value)),
             }
         }
         Ok(Json::Object(members))
+    }
+}
+
+/// Refuses what [`Node`] refuses, and builds nothing: for values that are kept as text.
+struct Sound {
+    depth: usize,
+}
+
+/// The name of a member, borrowed unless it is written with escapes.
+#[derive(Deserialize, PartialEq, Eq, PartialOrd, Ord)]
+struct MemberName<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl<'de> DeserializeSeed<'de> for Sound {
+    type Value = ();
+
+    fn deserialize<D: de::Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Sound {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_str<E: de::Error>(self, value: &str) -> Result<(), E> {
+        without_nul(value)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
+        while seq.next_element_seed(Self { depth: deeper(self.depth)? })?.is_some() {}
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let mut names: Vec<MemberName<'de>> = Vec::new();
+        while let Some(name) = map.next_key::<MemberName<'de>>()? {
+            without_nul(&name.0)?;
+            map.next_value_seed(Self { depth: deeper(self.depth)? })?;
+            names.push(name);
+        }
+        // Sorted once at the end: a hostile object of many members costs no more than its length and a little.
+        names.sort_unstable();
+        match names.windows(2).find(|pair| pair[0] == pair[1]) {
+            Some(pair) => Err(twice(&pair[0].0)),
+            None => Ok(()),
+        }
     }
 }
 
@@ -384,7 +479,12 @@ mod tests {
             (deep(MAX_DEPTH + 1), "deeper than 64"),
             (deep(100_000), "deeper than 64"),
         ] {
-            let error = Payload::parse(&text).unwrap_err().to_string();
+            let error = Payload::parse(&text).unwrap_err();
+            assert_eq!(Json::parse(&text), Err(error.clone()), "with a tree and without");
+            if let Ok(read) = serde_json::from_str::<Payload>(&text) {
+                assert_eq!(read.check(), Err(error.clone()), "as a part of something larger");
+            }
+            let error = error.to_string();
             assert!(error.contains(why), "{error} should say {why}");
         }
         assert_eq!(Payload::parse(&" ".repeat(MAX_BYTES + 1)), Err(InvalidJson::TooLarge(MAX_BYTES + 1)));

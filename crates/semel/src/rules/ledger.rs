@@ -7,9 +7,11 @@ mod record;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 pub use record::{HookState, Record};
+use serde::{Deserialize, Serialize};
 
 use super::commit::{ChildStart, Commit, Content, Draft, Tally};
 use super::entry::{Class, Created, Entry, Lines, Outcome, PauseReason};
@@ -23,7 +25,8 @@ use crate::clock::Time;
 use crate::id::RunId;
 
 /// Whether a fork's effects are those of the run it was forked from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Lineage {
     /// The same effect keys: what the run has done, the fork does not do again.
     #[default]
@@ -33,7 +36,8 @@ pub enum Lineage {
 }
 
 /// An entry that does not fit what came before.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Refused {
     /// The run's state does not allow it.
     #[error("a run that is {from} does not take {entry}")]
@@ -41,7 +45,7 @@ pub enum Refused {
         /// The run's state.
         from: Status,
         /// The kind of entry.
-        entry: &'static str,
+        entry: Cow<'static, str>,
     },
     /// The state of what stands at that path does not allow it.
     #[error("{entry} does not fit {visit}: it is {found}")]
@@ -49,9 +53,9 @@ pub enum Refused {
         /// Where.
         visit: Visit,
         /// The kind of entry.
-        entry: &'static str,
+        entry: Cow<'static, str>,
         /// What is there.
-        found: &'static str,
+        found: Cow<'static, str>,
     },
     /// `Created` stands elsewhere than first, or is missing.
     #[error("a ledger begins with `created`, once")]
@@ -64,7 +68,7 @@ pub enum Refused {
     InDoubt(Visit),
     /// The entry is written by the store, together with what it stands for.
     #[error("{0} is written by the store only")]
-    Stores(&'static str),
+    Stores(Cow<'static, str>),
 }
 
 /// A run's header and the fold of its ledger, with the entries that are not committed yet.
@@ -208,7 +212,7 @@ impl Ledger {
 
     /// Takes in a claim that the store has written, so that what is in memory can go on.
     pub fn claimed(&mut self, run: Run) -> Result<(), Refused> {
-        let node = run.state.node.ok_or(Refused::Status { from: run.status(), entry: "claimed" })?;
+        let node = run.state.node.ok_or(Refused::Status { from: run.status(), entry: "claimed".into() })?;
         self.apply(&Entry::Claimed { node })?;
         let version = self.run.state.version;
         self.run = run;
@@ -240,7 +244,7 @@ impl Ledger {
     #[expect(clippy::needless_pass_by_value, reason = "an entry is handed over; nobody needs it afterwards")]
     pub fn record(&mut self, entry: Entry) -> Result<(), Refused> {
         if entry.is_the_stores() {
-            return Err(Refused::Stores(entry.kind()));
+            return Err(Refused::Stores(entry.kind().into()));
         }
         self.apply(&entry)?;
         self.pending.lines.push(&entry);
@@ -376,19 +380,22 @@ impl Ledger {
             Status::Pending if self.created().forked_from.is_some() && self.run.state.node.is_none() => {
                 Ok(())
             }
-            from => Err(Refused::Status { from, entry }),
+            from => Err(Refused::Status { from, entry: entry.into() }),
         }
     }
 
     fn vacant(&self, visit: &Visit, entry: &'static str) -> Result<(), Refused> {
         match self.records.get(visit) {
             None => Ok(()),
-            found => Err(Refused::Visit { visit: visit.clone(), entry, found: Record::describe(found) }),
+            found => {
+                let (entry, found) = (entry.into(), Record::describe(found).into());
+                Err(Refused::Visit { visit: visit.clone(), entry, found })
+            }
         }
     }
 
     fn unfit(&self, entry: &'static str) -> Refused {
-        Refused::Status { from: self.run.status(), entry }
+        Refused::Status { from: self.run.status(), entry: entry.into() }
     }
 
     fn become_(&mut self, status: Status, entry: &'static str) -> Result<(), Refused> {
@@ -503,8 +510,8 @@ impl Ledger {
             self.running(kind)?;
         }
         let Some(next) = Record::next(found, entry) else {
-            let found = Record::describe(found);
-            return Err(Refused::Visit { visit: visit.clone(), entry: kind, found });
+            let (entry, found) = (kind.into(), Record::describe(found).into());
+            return Err(Refused::Visit { visit: visit.clone(), entry, found });
         };
         match entry {
             Entry::StepStarted { class, .. } if *class != Class::Keyed => {

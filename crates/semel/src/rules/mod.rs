@@ -2,8 +2,10 @@
 //!
 //! Here stand the identities ([`key`], [`path`], [`json`]), the vocabulary ([`entry`], [`run`], [`status`]) and one file
 //! for each decision: [`start`], [`claim`], [`commit`], [`step`], [`fence`], [`deliver`], [`control`], [`once`], [`retry`],
-//! [`finish`], [`receipt`], [`record`]. What a run's entries say together is [`ledger`]. How decisions are kept is the store's business.
+//! [`finish`], [`receipt`], [`record`]. What a run's entries say together is [`ledger`],
+//! and what a store holds, apart from any store, [`archive`]. How decisions are kept is the store's business.
 
+pub mod archive;
 pub mod claim;
 pub mod commit;
 pub mod control;

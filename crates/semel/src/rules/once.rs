@@ -35,9 +35,11 @@ impl OnceScope {
 }
 
 /// A call about a once.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Once {
     /// The tenant.
+    #[serde(skip, default = "WorkspaceId::unsaid")]
     pub workspace: WorkspaceId,
     /// Where the label is unique.
     pub scope: OnceScope,
@@ -50,7 +52,8 @@ pub struct Once {
 }
 
 /// What a run asks about a once.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Ask {
     /// The result, or the right to make it.
     Claim,
@@ -86,7 +89,8 @@ pub struct OnceRow {
 }
 
 /// The answer to a call about a once.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum OnceAnswer {
     /// Run the body; settle with this fence.
     Mine(u64),

@@ -44,7 +44,8 @@ pub struct Parent {
 }
 
 /// What is fixed when a run is created.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct NewRun {
     /// Its id.
     pub id: RunId,
@@ -71,7 +72,8 @@ pub struct NewRun {
 }
 
 /// What changes in a run's header while it lives.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct State {
     /// Its state.
     pub status: Status,
@@ -94,7 +96,8 @@ pub struct State {
 }
 
 /// A run without its ledger.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Run {
     /// The store's own short address of it.
     pub num: i64,

@@ -14,9 +14,11 @@ use crate::id::{NodeId, RunId, WorkspaceId};
 use std::time::Duration;
 
 /// A request to start a run. [`Start::new`] fills in the defaults; set the public fields to change them.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Start {
     /// The tenant.
+    #[serde(skip, default = "WorkspaceId::unsaid")]
     pub workspace: WorkspaceId,
     /// The id the run gets if it is created. A repeated request with the same id finds the run it created.
     pub run: RunId,
@@ -47,7 +49,8 @@ pub struct Start {
 }
 
 /// The delivery that comes with a start.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Handover {
     /// To whom.
     pub token: Token,

@@ -2,6 +2,7 @@
 
 mod attempt;
 mod child;
+pub(crate) mod contain;
 pub(crate) mod ctx;
 pub(crate) mod fail;
 mod hook;

@@ -8,9 +8,9 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::contain::contained;
 use super::ctx::{Boxed, Ctx, read};
 use super::fail::{Fail, Result, fatal};
-use super::step::contained;
 use crate::engine::inbox::On;
 use crate::engine::residents::Kin;
 use crate::engine::state::Orders;

@@ -1,20 +1,18 @@
 //! Steps: an effect, tried until it has an outcome, and what to do when a crash hides whether it took place.
 
 use std::fmt;
-use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
-use std::task::Poll;
 use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::attempt::Attempt;
+use super::contain::{contained, panicked, watched};
 use super::ctx::{Boxed, Ctx, Doing, read};
 use super::fail::{Fail, Result};
 use crate::clock::Time;
-use crate::engine::panic_text;
 use crate::engine::replay::watch::Asked;
 use crate::engine::state::State;
 use crate::rules::entry::{Class, Entry, FailureKind};
@@ -166,41 +164,49 @@ pub(crate) fn look(ctx: &Ctx, visit: &Visit) -> At {
     }
 }
 
-async fn perform<'a, T, B, Fut>(step: Step, mut body: B, mut look_up: Option<LookUp<'a, T>>) -> Result<T>
+/// A block, not an `async fn`: that would keep room for its arguments twice. Up to a kilobyte the allocator has steps'
+/// futures at hand; what is larger it has to look for.
+fn perform<'a, T, B, Fut>(
+    step: Step,
+    mut body: B,
+    mut look_up: Option<LookUp<'a, T>>,
+) -> impl Future<Output = Result<T>> + Send + 'a
 where
     T: Serialize + DeserializeOwned + Send + 'a,
     B: FnMut(Attempt) -> Fut + Send + 'a,
     Fut: Future<Output = Result<T>> + Send + 'a,
 {
-    let visit = step.visit()?;
-    step.ctx.cell.asks(&visit, || Asked::Step);
-    loop {
-        match look(&step.ctx, &visit) {
-            At::Settled(settled) => return settled.and_then(|value| read(&visit, &value)),
-            At::Stuck => std::future::pending().await,
-            At::Hidden(number, class) => {
-                let _active = step.ctx.cell.begin(&visit, true).await?;
-                match step::after_crash(class) {
-                    AfterCrash::RunAgain => {
-                        try_once(&step, &visit, number + 1, &mut body, &mut look_up).await;
-                    }
-                    AfterCrash::Ask => {
-                        // That a crash came before the effect is no failure of it, and costs none of its tries.
-                        if Box::pin(ask(&step, &visit, number, &mut look_up)).await == Found::Nothing {
+    async move {
+        let visit = step.visit()?;
+        step.ctx.cell.asks(&visit, || Asked::Step);
+        loop {
+            match look(&step.ctx, &visit) {
+                At::Settled(settled) => return settled.and_then(|value| read(&visit, &value)),
+                At::Stuck => std::future::pending().await,
+                At::Hidden(number, class) => {
+                    let _active = step.ctx.cell.begin(&visit, true).await?;
+                    match step::after_crash(class) {
+                        AfterCrash::RunAgain => {
                             try_once(&step, &visit, number + 1, &mut body, &mut look_up).await;
                         }
+                        AfterCrash::Ask => {
+                            // That a crash came before the effect is no failure of it, and costs none of its tries.
+                            if Box::pin(ask(&step, &visit, number, &mut look_up)).await == Found::Nothing {
+                                try_once(&step, &visit, number + 1, &mut body, &mut look_up).await;
+                            }
+                        }
+                        AfterCrash::Doubt => doubt(&step, &visit, "its end was hidden by a crash"),
                     }
-                    AfterCrash::Doubt => doubt(&step, &visit, "its end was hidden by a crash"),
                 }
-            }
-            At::Next(number, at) => {
-                if let Some(at) = at {
-                    let wait = (None, Some(at));
-                    let come = |_: &mut State, now| (now >= at).then_some(());
-                    Box::pin(step.ctx.cell.wait(&visit, step.ctx.shielded, wait, come)).await?;
+                At::Next(number, at) => {
+                    if let Some(at) = at {
+                        let wait = (None, Some(at));
+                        let come = |_: &mut State, now| (now >= at).then_some(());
+                        Box::pin(step.ctx.cell.wait(&visit, step.ctx.shielded, wait, come)).await?;
+                    }
+                    let _active = step.ctx.cell.begin(&visit, step.ctx.shielded).await?;
+                    try_once(&step, &visit, number, &mut body, &mut look_up).await;
                 }
-                let _active = step.ctx.cell.begin(&visit, step.ctx.shielded).await?;
-                try_once(&step, &visit, number, &mut body, &mut look_up).await;
             }
         }
     }
@@ -219,17 +225,19 @@ async fn try_once<'a, T, B, Fut>(
     Fut: Future<Output = Result<T>> + Send + 'a,
 {
     let cell = &step.ctx.cell;
-    let started = Entry::StepStarted { step: visit.clone(), attempt: number, class: step.class };
-    let mut first = Some(started);
+    let started = || Entry::StepStarted { step: visit.clone(), attempt: number, class: step.class };
     if step.class != Class::Keyed {
         // The intent is durable before the effect begins.
-        cell.record(first.take().expect("just made"));
+        cell.record(started());
         cell.barrier().await;
     }
     let attempt = Attempt::new(cell.clone(), visit.clone(), number);
     #[cfg(feature = "testing")]
     probed(&step.ctx, visit, crate::testing::Moment::Entered).await;
-    let result = contained(&step.ctx, step.timeout, async { body(attempt).await }).await;
+    let result = match catch_unwind(AssertUnwindSafe(|| body(attempt))) {
+        Ok(trying) => watched(&step.ctx, step.timeout, pin!(trying)).await,
+        Err(panic) => Err(panicked(&*panic)),
+    };
     #[cfg(feature = "testing")]
     probed(&step.ctx, visit, crate::testing::Moment::Returned).await;
     let result = result.and_then(|value| Payload::of(&value).map_err(super::fail::fatal));
@@ -242,7 +250,7 @@ async fn try_once<'a, T, B, Fut>(
         }
         return;
     }
-    finish(step, visit, number, first, result);
+    finish(step, visit, number, (step.class == Class::Keyed).then(started), result);
 }
 
 /// A test may let the engine die here.
@@ -327,33 +335,4 @@ async fn ask<T: Serialize>(
         }
     }
     Found::Something
-}
-
-/// Runs user code: a panic or too long a time is its failure, and nobody else's.
-pub(crate) async fn contained<T>(
-    ctx: &Ctx,
-    timeout: Option<Duration>,
-    body: impl Future<Output = Result<T>>,
-) -> Result<T> {
-    let mut body = pin!(body);
-    let clock = &ctx.cell.core.clock;
-    let mut limit = timeout.map(|timeout| clock.until(clock.now().after(timeout)));
-    poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| body.as_mut().poll(cx))) {
-        Ok(Poll::Ready(result)) => Poll::Ready(result),
-        Err(panic) => {
-            let said = panic_text(&*panic);
-            Poll::Ready(Err(Fail::new(FailureKind::Panic, format_args!("it panicked: {said}"))))
-        }
-        Ok(Poll::Pending) => match limit.as_mut().map(|limit| limit.as_mut().poll(cx)) {
-            Some(Poll::Ready(())) => {
-                let after = timeout.unwrap_or_default();
-                Poll::Ready(Err(Fail::new(
-                    FailureKind::Timeout,
-                    format_args!("it took longer than {after:?}"),
-                )))
-            }
-            _ => Poll::Pending,
-        },
-    })
-    .await
 }

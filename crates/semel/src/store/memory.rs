@@ -1,5 +1,7 @@
 //! The memory store: the reference, and the store of tests and simulations. Nothing survives the process.
 
+mod archive;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -5,6 +5,7 @@
 //! written once (`verbs`) and decided by the [rules](crate::rules). All of them group their writes: while one batch is
 //! being made durable the next one fills up.
 
+pub mod archive;
 pub mod memory;
 #[cfg(feature = "postgres")]
 pub mod postgres;
@@ -24,8 +25,10 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast;
 
+pub use self::archive::Archive;
 pub use self::wakes::Wake;
 pub use self::watch::Watch;
 use crate::clock::Time;
@@ -93,6 +96,11 @@ pub trait Store: Send + Sync + 'static {
     /// What happens from now on that somebody may be waiting for.
     fn wakes(&self) -> broadcast::Receiver<Wake>;
 
+    /// What it can do as a whole; none if it is not a store itself but the way to one.
+    fn archive(&self) -> Option<&dyn Archive> {
+        None
+    }
+
     /// An eye on one run: told of every entry that this process writes, and of what other processes do about the run as a
     /// whole. A store may tell nothing.
     fn watch(&self, run: RunId) -> Watch {
@@ -105,7 +113,8 @@ pub trait Store: Send + Sync + 'static {
 }
 
 /// What a start came to.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Started {
     /// The run: the new one, or the one the key stands for.
     pub run: Run,
@@ -129,7 +138,8 @@ impl Started {
 }
 
 /// What a claim found.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Claims {
     /// The runs that the node may drive now.
     pub runs: Vec<Claimed>,
@@ -138,7 +148,8 @@ pub struct Claims {
 }
 
 /// A claimed run: all that its driver needs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Claimed {
     /// Its header.
     pub run: Run,
@@ -149,7 +160,8 @@ pub struct Claimed {
 }
 
 /// An entry with its number.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Numbered {
     /// Its place in the ledger, from 1: the version it made.
     pub number: u64,
@@ -160,7 +172,8 @@ pub struct Numbered {
 }
 
 /// A message with its number.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Arrival {
     /// Its number in the run's inbox, from 1.
     pub number: u64,
@@ -215,16 +228,19 @@ pub struct Swept {
 }
 
 /// A look-up of one run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Find {
     /// The tenant.
+    #[serde(skip, default = "WorkspaceId::unsaid")]
     pub workspace: WorkspaceId,
     /// By what.
     pub by: FindBy,
 }
 
 /// By what a run is looked up.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum FindBy {
     /// Its id.
     Id(RunId),
@@ -237,9 +253,11 @@ pub enum FindBy {
 }
 
 /// A listing of runs.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Query {
     /// The tenant.
+    #[serde(skip, default = "WorkspaceId::unsaid")]
     pub workspace: WorkspaceId,
     /// Only in this state.
     pub status: Option<Status>,

@@ -4,6 +4,7 @@ use std::future::Future;
 
 use tokio::sync::broadcast;
 
+use super::archive::{Archive, Each, export_pages};
 use super::receipts::{COLLECT, ReceiptBuffer};
 use super::tx::{LedgerRow, Verb};
 use super::verbs::{
@@ -53,6 +54,15 @@ pub(crate) trait Backend: Clone + Send + Sync + 'static {
         }
     }
 
+    /// Hands over everything; a backend with several processes shows one moment.
+    fn export_all(
+        &self,
+        workspace: Option<WorkspaceId>,
+        each: Each<'_>,
+    ) -> impl Future<Output = Result<()>> + Send {
+        export_pages(self, workspace, each)
+    }
+
     /// Stops.
     fn stop(&self) -> impl Future<Output = Result<()>> + Send;
 
@@ -80,7 +90,7 @@ fn absorb<B: Backend>(store: &B, num: i64, kind: ReceiptKind, detail: String) {
     }
 }
 
-async fn flush<B: Backend>(store: &B) -> Result<()> {
+pub(super) async fn flush<B: Backend>(store: &B) -> Result<()> {
     let _turn = store.buffer().writing().await;
     let receipts = store.buffer().take();
     if receipts.is_empty() {
@@ -321,6 +331,10 @@ impl<B: Backend> Store for B {
 
     fn wakes(&self) -> broadcast::Receiver<Wake> {
         Backend::wakes(self).listen()
+    }
+
+    fn archive(&self) -> Option<&dyn Archive> {
+        Some(self)
     }
 
     fn watch(&self, run: RunId) -> Watch {

@@ -19,6 +19,7 @@ use crate::rules::run::{NewRun, Run, State};
 use crate::rules::status::Status;
 
 use super::Query;
+use super::archive::ArchiveRows;
 
 /// The entries of one commit, as stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,7 +77,7 @@ pub(crate) fn race() -> Error {
 }
 
 /// One transaction over the rows.
-pub(crate) trait Tx: Send {
+pub(crate) trait Tx: ArchiveRows {
     /// The store's time, the same throughout the transaction.
     fn now(&self) -> Time;
 

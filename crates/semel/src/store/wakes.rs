@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast;
 
 use super::watch::{Watch, Watched};
@@ -13,7 +14,8 @@ use crate::id::RunId;
 const ON_THEIR_WAY: usize = 4096;
 
 /// Something that somebody may be waiting for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Wake {
     /// A run is due, or will be sooner than was known.
     Due,

@@ -26,9 +26,10 @@ use crate::rules::json::Payload;
 use crate::rules::path::Visit;
 use crate::rules::step::{AfterCrash, after_crash};
 use crate::sdk::attempt::Attempt;
+use crate::sdk::contain::contained;
 use crate::sdk::ctx::read;
 use crate::sdk::fail::{Fail, Result, fatal};
-use crate::sdk::step::{At, Step, contained, doubt, finish, look};
+use crate::sdk::step::{At, Step, doubt, finish, look};
 use crate::store::{Find, FindBy};
 
 /// Between two questions to a database that cannot be reached.

@@ -4,6 +4,7 @@
 //! processes must not do at once is decided by row locks and unique indexes alone. The answer to a COMMIT that is lost is
 //! looked up, never assumed.
 
+mod archive;
 mod batch;
 mod commits;
 mod lookups;
@@ -32,6 +33,7 @@ use self::server::Server;
 use self::starts::StartQueue;
 use self::tasks::Tasks;
 use super::Started;
+use super::archive::Each;
 use super::receipts::ReceiptBuffer;
 use super::serve::Backend;
 use super::tx::Verb;
@@ -39,6 +41,7 @@ use super::verbs::StartRun;
 use super::wakes::Wakes;
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, Result};
+use crate::id::WorkspaceId;
 use crate::rules::commit::{Commit, Saved};
 
 /// How to open a store in PostgreSQL. [`PostgresOptions::new`] fills in the defaults; set the public fields to change
@@ -149,6 +152,10 @@ impl Backend for PostgresStore {
         } else {
             self.execute(start).await
         }
+    }
+
+    async fn export_all(&self, workspace: Option<WorkspaceId>, each: Each<'_>) -> Result<()> {
+        archive::export(&self.0.server, workspace, each).await
     }
 
     async fn stop(&self) -> Result<()> {

@@ -95,7 +95,7 @@ impl PgTx<'_> {
     }
 }
 
-fn once_of(row: &Row) -> Result<OnceRow> {
+pub(super) fn once_of(row: &Row) -> Result<OnceRow> {
     let value: Option<&str> = column(row, 2)?;
     let waiters: Vec<Uuid> = column(row, 4)?;
     Ok(OnceRow {

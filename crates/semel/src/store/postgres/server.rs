@@ -60,7 +60,7 @@ impl Server {
     }
 
     async fn write<V: Verb>(&self, verb: &V) -> Result<V::Answer> {
-        let mut session = Session { client: Some(self.client().await?), open: true };
+        let mut session = self.session().await?;
         let client = session.client();
         let mut tx = PgTx::writing(client, self.begin(client).await?);
         let answer = verb.run(&mut tx).await;
@@ -82,6 +82,11 @@ impl Server {
             }
         }
         answer
+    }
+
+    /// A connection on which a transaction is about to begin.
+    pub(super) async fn session(&self) -> Result<Session> {
+        Ok(Session { client: Some(self.client().await?), open: true })
     }
 
     pub(super) async fn client(&self) -> Result<Object> {
@@ -182,13 +187,13 @@ async fn ask(client: &Client, mark: Uuid) -> Result<bool, tokio_postgres::Error>
 
 /// A connection from the pool that may have a transaction open. It goes back only when that is certainly over: a
 /// caller that goes away in the middle must not leave its locks to the next one.
-struct Session {
+pub(super) struct Session {
     client: Option<Object>,
-    open: bool,
+    pub(super) open: bool,
 }
 
 impl Session {
-    fn client(&self) -> &Object {
+    pub(super) fn client(&self) -> &Object {
         self.client.as_ref().expect("taken out on drop only")
     }
 }

@@ -81,7 +81,7 @@ impl<'a> PgTx<'a> {
     }
 
     /// Writes, and gives the row that comes of it.
-    async fn write_row(&mut self, sql: &str, params: Params<'_>) -> Result<Option<Row>> {
+    pub(super) async fn write_row(&mut self, sql: &str, params: Params<'_>) -> Result<Option<Row>> {
         let row = self.row(sql, params).await?;
         self.writes += u64::from(row.is_some());
         Ok(row)
@@ -97,14 +97,9 @@ impl<'a> PgTx<'a> {
         self.tail = Some((num, rows::tail_beside(&row, num)?));
         rows::run_of(&row).map(Some)
     }
-}
 
-impl Tx for PgTx<'_> {
-    fn now(&self) -> Time {
-        self.now.expect("a read that asks for the time has looked for a run, which brought it along")
-    }
-
-    async fn insert_run(&mut self, new: &NewRun, state: &State, text: &str) -> Result<Option<i64>> {
+    /// Inserts a run without its ledger; none if its key is held by another, or its id is taken.
+    pub(super) async fn insert_header(&mut self, new: &NewRun, state: &State) -> Result<Option<i64>> {
         // Any conflict: of the key, and of an id that is there already.
         let insert = "INSERT INTO runs (id, workspace, workflow, workflow_version, scope, key, fingerprint, lineage, \
              parent, keep_history, keep_key, created, status, version, due, node, stalls, ended, purge, holds_key, ties) \
@@ -138,8 +133,17 @@ impl Tx for PgTx<'_> {
                 ],
             )
             .await?;
-        let Some(row) = row else { return Ok(None) };
-        let num = column(&row, 0)?;
+        row.map(|row| column(&row, 0)).transpose()
+    }
+}
+
+impl Tx for PgTx<'_> {
+    fn now(&self) -> Time {
+        self.now.expect("a read that asks for the time has looked for a run, which brought it along")
+    }
+
+    async fn insert_run(&mut self, new: &NewRun, state: &State, text: &str) -> Result<Option<i64>> {
+        let Some(num) = self.insert_header(new, state).await? else { return Ok(None) };
         self.append(num, 0, text).await?;
         Ok(Some(num))
     }
@@ -373,12 +377,7 @@ impl Tx for PgTx<'_> {
              SELECT num, watcher, visit FROM gone ORDER BY num";
         let rows = self.rows(take, &[&num]).await?;
         self.writes += rows.len() as u64;
-        let read = |row: &Row| {
-            let visit: &str = column(row, 2)?;
-            let visit = Visit::parse(visit).ok_or_else(|| corrupt(row, format!("{visit:?} is no visit")))?;
-            Ok(Watcher { num: column(row, 1)?, visit })
-        };
-        rows.iter().map(read).collect()
+        rows.iter().map(watcher_of).collect()
     }
 
     async fn call(&mut self, workspace: WorkspaceId, scope: &str, id: &CallId) -> Result<Option<PastCall>> {
@@ -485,6 +484,13 @@ impl Tx for PgTx<'_> {
     async fn forget_run(&mut self, num: i64) -> Result<()> {
         self.purge_run(num).await
     }
+}
+
+/// Reads the columns after the first.
+pub(super) fn watcher_of(row: &Row) -> Result<Watcher> {
+    let visit: &str = column(row, 2)?;
+    let visit = Visit::parse(visit).ok_or_else(|| corrupt(row, format!("{visit:?} is no visit")))?;
+    Ok(Watcher { num: column(row, 1)?, visit })
 }
 
 fn each<T>(taken: &[Taken], of: impl Fn(&Taken) -> T) -> Vec<T> {

@@ -5,6 +5,7 @@
 //! other threads with connections of their own and wait for no write (`reader`). Checkpoints run beside the writer
 //! (`checkpoint`).
 
+mod archive;
 mod checkpoint;
 mod job;
 mod open;

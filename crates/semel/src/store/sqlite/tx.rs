@@ -24,10 +24,10 @@ use crate::store::Query;
 use crate::store::tx::{HeldOnce, InboxRow, LedgerRow, Tx, Watcher, duration, message_text, millis};
 
 /// A run with the head of its ledger.
-const RUNS: &str = "runs JOIN heads USING (num)";
+pub(super) const RUNS: &str = "runs JOIN heads USING (num)";
 
 /// Its columns, in the order in which [`read_run`] reads them.
-const RUN: &str = "num, version, status, stalls, arrivals, due, node, ended, purge, holds_key, ties, purged, id, workspace, \
+pub(super) const RUN: &str = "num, version, status, stalls, arrivals, due, node, ended, purge, holds_key, ties, purged, id, workspace, \
      workflow, workflow_version, scope, key, fingerprint, lineage, parent, keep_history, keep_key, created";
 
 /// A transaction: the writer's, or a reader's.
@@ -117,10 +117,64 @@ impl SqliteTx {
         Ok(last.flatten())
     }
 
-    fn insert_row(&mut self, num: i64, prev: Option<i64>, seq: u64, text: &str) -> Result<()> {
+    fn insert_row(&mut self, num: i64, prev: Option<i64>, seq: u64, at: Time, text: &str) -> Result<()> {
         self.last_row += 1;
         let sql = "INSERT INTO ledger (num, prev, run, seq, at, entries) VALUES (?, ?, ?, ?, ?, ?)";
-        self.write(sql, params![self.last_row, prev, num, seq, self.now, text]).map(drop)
+        self.write(sql, params![self.last_row, prev, num, seq, at, text]).map(drop)
+    }
+
+    pub(super) fn append_row(&mut self, num: i64, seq: u64, at: Time, text: &str) -> Result<()> {
+        self.heads.forget(num);
+        // The first row has none before it.
+        let prev = if seq == 0 { None } else { self.last_row_of(num)? };
+        self.insert_row(num, prev, seq, at, text)?;
+        let sql = "UPDATE heads SET last = ?2, first = coalesce(first, ?2) WHERE num = ?1";
+        self.write(sql, [num, self.last_row]).map(drop)
+    }
+
+    /// Inserts a run without the head of its ledger; none if its key is held by another, or its id is taken.
+    fn insert_header(&self, new: &NewRun, state: &State) -> Result<Option<i64>> {
+        let sql = "INSERT INTO runs (status, arrivals, due, node, ended, purge, holds_key, ties, purged, \
+             id, workspace, workflow, workflow_version, scope, key, fingerprint, lineage, parent, keep_history, keep_key, \
+             created) VALUES (?,0,?,?,?,?,?,?,0,?,?,?,?,?,?,?,?,?,?,?,?) \
+             ON CONFLICT DO NOTHING";
+        let params = params![
+            state.status,
+            state.due,
+            state.node,
+            state.ended,
+            state.purge,
+            state.holds_key,
+            state.ties,
+            new.id,
+            new.workspace,
+            new.workflow.as_str(),
+            new.workflow_version.as_str(),
+            new.scope.as_str(),
+            new.key.as_str(),
+            new.fingerprint.0,
+            new.lineage,
+            new.parent,
+            millis(new.retention.history),
+            millis(new.retention.key),
+            new.created,
+        ];
+        Ok((self.write(sql, params)? > 0).then(|| self.conn.last_insert_rowid()))
+    }
+
+    /// Inserts the head of a new run's ledger, whose first and last row, if it has any, is this.
+    fn insert_head(&self, num: i64, state: &State, row: Option<i64>) -> Result<()> {
+        let sql =
+            "INSERT INTO heads (num, version, last, first, running, stalls) VALUES (?1, ?2, ?3, ?3, ?4, ?5)";
+        let running = state.status == Status::Running;
+        self.write(sql, params![num, state.version, row, running, state.stalls]).map(drop)
+    }
+
+    /// Inserts a run whose ledger comes after it.
+    pub(super) fn insert_bare(&self, new: &NewRun, state: &State) -> Result<Option<i64>> {
+        let Some(num) = self.insert_header(new, state)? else { return Ok(None) };
+        self.insert_head(num, state, None)?;
+        Ok(Some(num))
     }
 
     /// The part of a run's state that stands apart from the head of its ledger.
@@ -136,7 +190,7 @@ impl SqliteTx {
     }
 }
 
-fn read_run(row: &Row<'_>) -> rusqlite::Result<Run> {
+pub(super) fn read_run(row: &Row<'_>) -> rusqlite::Result<Run> {
     let state = State {
         version: row.get(1)?,
         status: row.get(2)?,
@@ -170,40 +224,9 @@ impl Tx for SqliteTx {
     }
 
     async fn insert_run(&mut self, new: &NewRun, state: &State, text: &str) -> Result<Option<i64>> {
-        let sql = "INSERT INTO runs (status, arrivals, due, node, ended, purge, holds_key, ties, purged, \
-             id, workspace, workflow, workflow_version, scope, key, fingerprint, lineage, parent, keep_history, keep_key, \
-             created) VALUES (?,0,?,?,?,?,?,?,0,?,?,?,?,?,?,?,?,?,?,?,?) \
-             ON CONFLICT DO NOTHING";
-        let params = params![
-            state.status,
-            state.due,
-            state.node,
-            state.ended,
-            state.purge,
-            state.holds_key,
-            state.ties,
-            new.id,
-            new.workspace,
-            new.workflow.as_str(),
-            new.workflow_version.as_str(),
-            new.scope.as_str(),
-            new.key.as_str(),
-            new.fingerprint.0,
-            new.lineage,
-            new.parent,
-            millis(new.retention.history),
-            millis(new.retention.key),
-            new.created,
-        ];
-        if self.write(sql, params)? == 0 {
-            return Ok(None);
-        }
-        let num = self.conn.last_insert_rowid();
-        self.insert_row(num, None, 0, text)?;
-        let sql =
-            "INSERT INTO heads (num, version, last, first, running, stalls) VALUES (?1, ?2, ?3, ?3, ?4, ?5)";
-        let running = state.status == Status::Running;
-        self.write(sql, params![num, state.version, self.last_row, running, state.stalls])?;
+        let Some(num) = self.insert_header(new, state)? else { return Ok(None) };
+        self.insert_row(num, None, 0, self.now, text)?;
+        self.insert_head(num, state, Some(self.last_row))?;
         self.heads.remember(num, state.version, self.last_row);
         Ok(Some(num))
     }
@@ -248,7 +271,7 @@ impl Tx for SqliteTx {
         }
         self.heads.forget(num);
         self.save_header(num, state)?;
-        self.insert_row(num, prev, expected, text).map(|()| true)
+        self.insert_row(num, prev, expected, self.now, text).map(|()| true)
     }
 
     async fn advance(&mut self, num: i64, expected: u64, count: u64, text: &str) -> Result<bool> {
@@ -314,10 +337,7 @@ impl Tx for SqliteTx {
     }
 
     async fn append(&mut self, num: i64, seq: u64, text: &str) -> Result<()> {
-        self.heads.forget(num);
-        let prev = self.last_row_of(num)?;
-        self.insert_row(num, prev, seq, text)?;
-        self.write("UPDATE heads SET last = ?2 WHERE num = ?1", [num, self.last_row]).map(drop)
+        self.append_row(num, seq, self.now, text)
     }
 
     async fn ledgers(&mut self, nums: &[i64], from: u64) -> Result<Vec<LedgerRow>> {
@@ -582,7 +602,7 @@ fn read_ledger(row: &Row<'_>) -> rusqlite::Result<LedgerRow> {
     Ok(LedgerRow { num: row.get(1)?, seq: row.get(2)?, at: Time(row.get(3)?), text: row.get(4)? })
 }
 
-fn read_once(row: &Row<'_>) -> rusqlite::Result<OnceRow> {
+pub(super) fn read_once(row: &Row<'_>) -> rusqlite::Result<OnceRow> {
     Ok(OnceRow {
         owner: RunId(row.get::<_, Id>(0)?.0),
         fence: row.get(1)?,

@@ -7,7 +7,7 @@ use crate::clock::Time;
 use crate::error::{Error, Result};
 use crate::id::{NodeId, RunId, WorkspaceId};
 use crate::rules::json::Payload;
-use crate::rules::key::{Key, Label, RecordId};
+use crate::rules::key::{CallId, Key, Label, RecordId, Token};
 use crate::rules::path::{Name, Visit};
 use crate::rules::status::Status;
 
@@ -47,6 +47,18 @@ impl Stored for Label {
 }
 
 impl Stored for RecordId {
+    fn stored(text: &str) -> Result<Self> {
+        Ok(Self::new(text)?)
+    }
+}
+
+impl Stored for Token {
+    fn stored(text: &str) -> Result<Self> {
+        Ok(Self::new(text)?)
+    }
+}
+
+impl Stored for CallId {
     fn stored(text: &str) -> Result<Self> {
         Ok(Self::new(text)?)
     }

@@ -265,7 +265,7 @@ fn run(tx: &mut SqliteTx, batch: &mut [Work]) -> Result<bool> {
             }
             Work::Commit(job) => {
                 let VerbJob { verb, answer, .. } = &mut **job;
-                let saved = Saved { version: verb.expected + verb.count, settled: Vec::new() };
+                let saved = Saved { version: verb.expected + verb.count, ..Saved::default() };
                 let ended = Entries::of_end(verb, tx.now).map(&mut advance).transpose()? == Some(true);
                 *answer = ended.then_some(Ok(saved));
             }

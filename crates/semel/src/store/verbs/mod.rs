@@ -4,7 +4,9 @@ mod claim;
 mod commit;
 mod control;
 mod deliver;
+mod export;
 mod finish;
+mod import;
 mod lease;
 mod once;
 mod read;
@@ -13,5 +15,7 @@ mod start;
 mod sweep;
 
 pub(crate) use claim::ClaimRows;
+pub(crate) use export::{ExportPage, Sound};
+pub(crate) use import::Import;
 pub(crate) use read::{FlushReceipts, ReadInbox, ReadLedger, ReadReceipts, entries_of, message_of};
 pub(crate) use start::{PeekStart, StartRun};

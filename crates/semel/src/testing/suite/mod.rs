@@ -17,6 +17,7 @@ macro_rules! promises {
     };
 }
 
+mod archive;
 mod claim;
 mod commit;
 mod concurrency;
@@ -107,6 +108,7 @@ pub fn cases() -> Vec<Case> {
         reopen::cases(),
         repeat::cases(),
         concurrency::cases(),
+        archive::cases(),
     ];
     all.concat()
 }

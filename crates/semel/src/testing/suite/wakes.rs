@@ -9,7 +9,7 @@ use crate::rules::control::Action;
 use crate::rules::entry::Entry;
 use crate::rules::once::Ask;
 use crate::rules::start::{Handover, Policy, Start};
-use crate::store::Wake;
+use crate::store::{Wake, Watch};
 
 promises![
     a_run_that_becomes_due_is_told,
@@ -23,6 +23,8 @@ promises![
     children_of_a_cancelled_run_are_due_and_that_is_told,
     what_happens_is_heard_by_a_second_instance,
     every_instance_hears_of_a_delivery_once,
+    who_watches_a_run_hears_of_its_entries_and_of_no_other_run,
+    an_end_in_a_second_instance_is_heard_by_who_watches,
 ];
 
 /// Listens until it hears this; all that it has heard.
@@ -203,4 +205,39 @@ async fn every_instance_hears_of_a_delivery_once(world: World) {
     let heard = until(&mut there, Wake::Arrived(two.id())).await;
     assert_eq!(heard, [Wake::Arrived(two.id())]);
     second.close().await.expect("a store can be closed");
+}
+
+/// Whether the run was told of since the last time; it is by now, because this process tells before it answers.
+async fn moved(watch: &mut Watch) -> bool {
+    tokio::select! {
+        biased;
+        () = watch.changed() => true,
+        () = std::future::ready(()) => false,
+    }
+}
+
+async fn who_watches_a_run_hears_of_its_entries_and_of_no_other_run(world: World) {
+    let run = world.start("k").await.run;
+    let mut watch = world.store().watch(run.id());
+    world.driven("other").await;
+    assert!(!moved(&mut watch).await, "another run");
+    world.start("k").await;
+    assert!(!moved(&mut watch).await, "a duplicate writes nothing");
+    let mut driver = world.claim_one().await;
+    assert!(moved(&mut watch).await, "a claim");
+    driver.step("a").await.expect("it is its driver's");
+    driver.step("b").await.expect("it is its driver's");
+    assert!(moved(&mut watch).await, "progress, heard of once");
+    assert!(!moved(&mut watch).await, "and not again");
+    world.control(run.id(), Action::Cancel { reason: String::new() }).await.expect("it is open");
+    assert!(moved(&mut watch).await, "its end");
+}
+
+async fn an_end_in_a_second_instance_is_heard_by_who_watches(world: World) {
+    let Some(second) = world.second().await else { return };
+    let run = world.start("k").await.run;
+    let mut watch = second.watch(run.id());
+    world.control(run.id(), Action::Cancel { reason: String::new() }).await.expect("it is open");
+    let heard = tokio::time::timeout(Duration::from_secs(30), watch.changed()).await;
+    assert!(heard.is_ok(), "the end is not heard");
 }

@@ -44,6 +44,11 @@ impl World {
     pub async fn new(stores: &dyn Stores) -> Result<Self> {
         let clock = Arc::new(ManualClock::new(Time(1_700_000_000_000), 0));
         let home = stores.fresh(clock.clone()).await?;
+        Self::at(home, clock).await
+    }
+
+    /// On data of any kind.
+    pub(super) async fn at(home: Box<dyn Home>, clock: Arc<ManualClock>) -> Result<Self> {
         let store = Some(home.open().await?);
         Ok(Self { home, store, clock })
     }

@@ -1,7 +1,10 @@
 //! Who drives a run, and what becomes of those who no longer do.
 
-use std::sync::Arc;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Barrier};
+use std::task::Poll;
 use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
@@ -23,6 +26,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("a_graceful_stop_lets_bodies_end_and_gives_runs_back", graceful),
         trial("a_stop_without_patience_gives_runs_back_too", impatient),
         trial("a_stop_while_runs_are_claimed_ends", stop_while_claiming),
+        trial("a_run_that_is_claimed_while_the_engine_stops_begins_nothing", claimed_while_stopping),
         trial("resting_runs_make_room_and_are_rebuilt", evicted),
         trial("more_runs_than_places_wait_in_the_store", few_places),
         trial("two_engines_share_the_work", two_engines),
@@ -155,6 +159,44 @@ async fn stop_while_claiming() -> Result<(), Failed> {
             next.run(run).result().await?;
         }
         assert_eq!(count.get(), 20);
+    }
+    Ok(())
+}
+
+/// The claim is on its way when the stop is ordered, so the run is here only after everybody was told.
+async fn claimed_while_stopping() -> Result<(), Failed> {
+    for forgetful in [false, true] {
+        let (lab, count) = (Lab::new(), Count::default());
+        let (armed, pace) = (Arc::new(AtomicBool::new(false)), Arc::new(Barrier::new(2)));
+        let (holds, halt) = (armed.clone(), pace.clone());
+        let plan = move |call: &'static str| {
+            if call == "claim" && holds.swap(false, Ordering::SeqCst) {
+                halt.wait();
+                halt.wait();
+            }
+            None
+        };
+        let store: Arc<dyn Store> = Arc::new(Faulty::new(lab.store.clone(), plan));
+        let builder = if forgetful { lab.forgetful() } else { lab.engine() };
+        let engine = builder.store(store).state(count.clone()).workflow("nap", nap).open().await?;
+        let run = engine.start(nap, 60).await?.id();
+        let asleep = |status| status == Status::Waiting;
+        lab.until(async || engine.run(run).status().await.is_ok_and(asleep)).await;
+        armed.store(true, Ordering::SeqCst);
+        lab.clock.advance(Duration::from_mins(1));
+        pace.wait();
+        let mut stopped = pin!(engine.shutdown(Duration::from_hours(1)));
+        assert!(
+            poll_fn(|cx| Poll::Ready(stopped.as_mut().poll(cx))).await.is_pending(),
+            "a claim is on its way"
+        );
+        pace.wait();
+        stopped.await?;
+        let header = engine.run(run).header().await?;
+        assert_eq!((header.status(), header.state.node, header.state.stalls), (Status::Waiting, None, 0));
+        let next = lab.engine().state(count.clone()).workflow("nap", nap).open().await?;
+        assert_eq!(next.run(run).typed::<u32>().result().await?, 1);
+        assert_eq!(count.get(), 1);
     }
     Ok(())
 }

@@ -1,0 +1,185 @@
+//! Commit: entries of many runs in one call, each checked by the fold of its run, one answer each.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::State;
+use futures_util::future::join_all;
+use semel::error::{Error, Result};
+use semel::id::{NodeId, RunId, WorkspaceId};
+use semel::remote::wire::{self, Answers, CommitCall, CommitItem, PlacedDraft};
+use semel::rules::commit::{Commit, Saved};
+use semel::rules::entry::Entry;
+use semel::rules::ledger::Ledger;
+use semel::rules::status::Status;
+use semel::store::{Find, FindBy, Numbered};
+use serde_json::value::RawValue;
+
+use super::answer::{Refusal, Text, Told};
+use super::{Shared, Workers};
+use crate::access::Caller;
+use crate::api::Permission;
+use crate::app::App;
+use crate::http::Problem;
+
+/// Append entries to many runs: each at the version that its driver has seen, each with its own answer.
+#[utoipa::path(
+    post, path = "/workers/commit", tag = "workers",
+    request_body = Object,
+    responses((status = 200, body = Object, description = "One answer for each commit"))
+)]
+pub(super) async fn commit(
+    State(app): State<Arc<App>>,
+    Extension(workers): Shared,
+    caller: Caller,
+    text: Text,
+) -> Result<Told<Answers<Saved>>, Refusal> {
+    caller.may(Permission::Worker)?;
+    let call: CommitCall<&RawValue> = text.parse()?;
+    if call.commits.len() > wire::MOST {
+        return Err(Problem::validation(format!("at most {} commits in one call", wire::MOST)).into());
+    }
+    let asked: Vec<Asked> = call.commits.into_iter().map(Asked::of).collect();
+    // Apart from the connection: what was asked is done, whether or not somebody is left to hear it.
+    let done = tokio::spawn(async move {
+        let (app, workers) = (&*app, &*workers);
+        join_all(asked.into_iter().map(|asked| asked.save(app, workers, caller.workspace))).await
+    });
+    let answers = done.await.map_err(|_| Problem::unavailable("the server is stopping; try again"))?;
+    Ok(Told(Answers { answers: answers.into_iter().map(Into::into).collect() }))
+}
+
+/// A commit as a worker asks for it.
+struct Asked {
+    run: RunId,
+    expected: u64,
+    seen: u64,
+    entries: Result<Vec<Entry>>,
+    drafts: Vec<PlacedDraft>,
+}
+
+impl Asked {
+    fn of(item: CommitItem<&RawValue>) -> Self {
+        let CommitItem { run, expected, seen, entries, drafts } = item;
+        let entries = match wire::has_nul(entries.get()) {
+            true => Err(Error::Validation("\\u0000 in an entry; leave it out".to_owned())),
+            false => wire::entries(entries).map_err(Error::from),
+        };
+        Self { run, expected, seen, entries, drafts }
+    }
+
+    async fn save(self, app: &App, workers: &Workers, workspace: WorkspaceId) -> Result<Saved> {
+        let (run, expected) = (self.run, self.expected);
+        let place = workers.folds.place(run);
+        let mut fold = place.lock().await;
+        if fold.as_ref().is_some_and(|ledger| ledger.run().new.workspace != workspace) {
+            return Err(Error::RunNotFound(run));
+        }
+        // Taken out while it may be ahead of the store: whatever ends this early leaves none behind.
+        let saved = match fold.take().filter(|ledger| ledger.run().state.version >= expected) {
+            Some(ledger) => Ok(ledger),
+            None => read(app, workspace, run, u64::MAX).await.map(|(ledger, _)| ledger),
+        };
+        let saved = match saved {
+            Ok(ledger) if ledger.run().state.version == expected => {
+                self.save_on(app, workspace, ledger).await
+            }
+            Ok(_) => self.save_late(app, workspace).await.map(|saved| (saved, None)),
+            Err(error) => Err(error),
+        };
+        match saved {
+            Ok((saved, Some((ledger, rests)))) if !ledger.run().status().is_terminal() => {
+                workers.folds.changed(&ledger, rests);
+                workers.known.learn_children(&saved.settled, workspace);
+                *fold = Some(ledger);
+                Ok(saved)
+            }
+            other => {
+                workers.folds.drop_run(run);
+                other.map(|(saved, _)| saved)
+            }
+        }
+    }
+
+    /// Commits what fits at the end of the ledger, as far as we know.
+    async fn save_on(
+        self,
+        app: &App,
+        workspace: WorkspaceId,
+        mut ledger: Ledger,
+    ) -> Result<(Saved, Option<(Ledger, Option<NodeId>)>)> {
+        let (run, driver) = (self.run, ledger.run().state.node);
+        let commit = self.record(&mut ledger)?;
+        match app.store.commit(commit.clone()).await {
+            Ok(saved) => {
+                ledger.settle(&saved.settled).map_err(|source| Error::Refused { run, source })?;
+                let rests = driver.filter(|_| ledger.run().status() == Status::Waiting);
+                Ok((saved, Some((ledger, rests))))
+            }
+            Err(lost @ Error::Concurrency { .. }) => {
+                let after = app.store.ledger(workspace, run, commit.expected() + 1).await?;
+                repeated(&commit, after).map(|saved| (saved, None)).ok_or(lost)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The ledger is longer than the worker knows. Either this very commit is in it, because its answer was lost; or the
+    /// worker has lost the run, and the store refuses it and counts it.
+    async fn save_late(self, app: &App, workspace: WorkspaceId) -> Result<Saved> {
+        let (run, expected) = (self.run, self.expected);
+        let (mut ledger, after) = read(app, workspace, run, expected).await?;
+        if ledger.run().state.version != expected {
+            return Err(Error::Concurrency { run, expected });
+        }
+        let commit = self.record(&mut ledger)?;
+        match repeated(&commit, after) {
+            Some(saved) => Ok(saved),
+            None => app.store.commit(commit).await,
+        }
+    }
+
+    /// Has the entries checked, and makes a commit of them.
+    fn record(self, ledger: &mut Ledger) -> Result<Commit> {
+        let (run, entries) = (self.run, self.entries?);
+        let refused = |source| Error::Refused { run, source };
+        let places = self.drafts.iter().map(|placed| placed.after);
+        if !places.clone().is_sorted() || places.max().is_some_and(|last| last > entries.len() as u64) {
+            return Err(Error::Validation("drafts stand in order, among the entries".to_owned()));
+        }
+        let mut drafts = self.drafts.into_iter().peekable();
+        let mut entries = entries.into_iter();
+        for before in 0.. {
+            while let Some(placed) = drafts.next_if(|placed| placed.after == before) {
+                placed.draft.check()?;
+                placed.draft.record(ledger).map_err(refused)?;
+            }
+            let Some(entry) = entries.next() else { break };
+            ledger.record(entry).map_err(refused)?;
+        }
+        ledger.saw_arrivals(self.seen);
+        ledger.commit().ok_or_else(|| Error::Validation("a commit appends at least one entry".to_owned()))
+    }
+}
+
+/// The fold of a run's first entries, and the entries after them.
+async fn read(app: &App, workspace: WorkspaceId, run: RunId, first: u64) -> Result<(Ledger, Vec<Numbered>)> {
+    let found = app.store.find(Find { workspace, by: FindBy::Id(run) }).await?;
+    let (mut header, _) = found.ok_or(Error::RunNotFound(run))?;
+    // What has arrived is told by whoever has seen it: a driver that waits must not miss what only we know of.
+    header.arrivals = 0;
+    let mut lines = app.store.ledger(workspace, run, 1).await?;
+    let after = lines.split_off(lines.len().min(usize::try_from(first).unwrap_or(usize::MAX)));
+    let entries = lines.into_iter().map(|line| line.entry);
+    let ledger = Ledger::read(header, entries).map_err(|source| Error::Refused { run, source })?;
+    Ok((ledger, after))
+}
+
+/// Whether a commit is in the ledger already, given what stands at its place and after it.
+fn repeated(commit: &Commit, after: Vec<Numbered>) -> Option<Saved> {
+    let count = commit.count();
+    let written: Vec<Entry> =
+        after.into_iter().take(usize::try_from(count).ok()?).map(|line| line.entry).collect();
+    let settled = commit.matches(&written)?;
+    Some(Saved { version: commit.expected() + count, settled, ..Saved::default() })
+}

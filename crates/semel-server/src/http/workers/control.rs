@@ -1,0 +1,57 @@
+//! Control and once, as an engine elsewhere does.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use semel::rules::control::{Action, Control, Controlled};
+use semel::rules::entry::Resolution;
+use semel::rules::once::{Ask, Once, OnceAnswer, OnceScope};
+
+use super::answer::{Call, Refusal, Told};
+use super::look::check_scope;
+use crate::access::Caller;
+use crate::api::Permission;
+use crate::app::App;
+
+/// Cancel, pause, resume, restart or fork a run; free its key; resolve a doubt.
+#[utoipa::path(
+    post, path = "/workers/control", tag = "workers",
+    request_body = Object,
+    responses((status = 200, body = Object, description = "The run as it is now"))
+)]
+pub(super) async fn control(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Call(control): Call<Control>,
+) -> Result<Told<Controlled>, Refusal> {
+    // A driver may pause its run by a commit as well: an engine does it this way if its commit is refused.
+    caller.may(match control.action {
+        Action::Pause => Permission::Worker,
+        _ => Permission::Admin,
+    })?;
+    if let Action::Resolve { resolution: Resolution::Happened(value), .. } = &control.action {
+        value.check().map_err(semel::Error::from)?;
+    }
+    Ok(Told(app.store.control(Control { workspace: caller.workspace, ..control }).await?))
+}
+
+/// Claim, settle or release a once beyond one run.
+#[utoipa::path(
+    post, path = "/workers/once", tag = "workers",
+    request_body = Object,
+    responses((status = 200, body = Object, description = "The result, or the right to make it"))
+)]
+pub(super) async fn once(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Call(once): Call<Once>,
+) -> Result<Told<OnceAnswer>, Refusal> {
+    caller.may(Permission::Worker)?;
+    if let OnceScope::Key(scope, _) = &once.scope {
+        check_scope(scope)?;
+    }
+    if let Ask::Settle { value, .. } = &once.ask {
+        value.check().map_err(semel::Error::from)?;
+    }
+    Ok(Told(app.store.once(Once { workspace: caller.workspace, ..once }).await?))
+}

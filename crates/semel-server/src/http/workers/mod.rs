@@ -1,0 +1,62 @@
+//! Remote workers: the verbs of the store over HTTP, for engines and programs elsewhere.
+//!
+//! What travels is [`semel::remote::wire`]. A worker is not trusted: what it appends is checked by a ledger that is kept
+//! here ([`folds`]), its nodes are its workspace's own ([`node`]), its values are checked like all others. Commits and starts
+//! of one call go to the store together, and so share a durable write.
+
+mod answer;
+mod claim;
+mod commit;
+mod control;
+mod folds;
+mod known;
+mod look;
+mod node;
+mod roster;
+mod start;
+mod turns;
+mod wakes;
+
+use std::sync::Arc;
+
+use axum::Extension;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use self::folds::Folds;
+use self::known::Known;
+use self::roster::Roster;
+use self::turns::Turns;
+use crate::app::App;
+
+/// What the routes of workers share. Nothing of it is the truth: all of it can be found in the store again.
+#[derive(Default)]
+struct Workers {
+    folds: Folds,
+    known: Known,
+    roster: Roster,
+    turns: Turns,
+}
+
+/// An argument of every route here.
+type Shared = Extension<Arc<Workers>>;
+
+pub(super) fn router() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::new()
+        .routes(routes!(roster::register, roster::list))
+        .routes(routes!(roster::heartbeat))
+        .routes(routes!(roster::release))
+        .routes(routes!(claim::claim))
+        .routes(routes!(commit::commit))
+        .routes(routes!(start::start))
+        .routes(routes!(start::deliver))
+        .routes(routes!(control::control))
+        .routes(routes!(control::once))
+        .routes(routes!(look::find))
+        .routes(routes!(look::list))
+        .routes(routes!(look::ledger))
+        .routes(routes!(look::inbox))
+        .routes(routes!(look::receipts))
+        .routes(routes!(wakes::wakes))
+        .layer(Extension(Arc::new(Workers::default())))
+}

@@ -1,0 +1,172 @@
+//! Wakes: what happens, told to workers line by line. They only save time: whoever waits also looks by itself.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Extension;
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use futures_util::stream;
+use semel::clock::Time;
+use semel::id::WorkspaceId;
+use semel::store::Wake;
+use tokio::sync::OwnedMutexGuard;
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::{RecvError, TryRecvError};
+
+use super::answer::Refusal;
+use super::{Shared, Workers};
+use crate::access::Caller;
+use crate::api::Permission;
+use crate::app::App;
+
+/// So often something is said, so that both ends know that the other one lives.
+const SILENCE: Duration = Duration::from_secs(15);
+/// Whoever's turn it was not hears so much later that something is due: whoever's turn it was may have no room.
+const LATER: Duration = Duration::from_millis(100);
+/// At most so many wakes in one line.
+const AT_ONCE: usize = 512;
+
+/// Hear what happens: one JSON list of wakes per line, an empty line at least every fifteen seconds.
+#[utoipa::path(
+    get, path = "/workers/wakes", tag = "workers",
+    responses((status = 200, content_type = "application/x-ndjson", body = String, description = "Lines, without end"))
+)]
+pub(super) async fn wakes(
+    State(app): State<Arc<App>>,
+    Extension(workers): Shared,
+    caller: Caller,
+) -> Result<Response, Refusal> {
+    caller.may(Permission::Worker)?;
+    let ear = Ear {
+        wakes: app.store.wakes(),
+        turn: Turn::of(&workers),
+        app,
+        workers,
+        workspace: caller.workspace,
+        late: None,
+        began: false,
+    };
+    let lines = stream::unfold(ear, |mut ear| async {
+        let line = ear.line().await?;
+        Some((Ok::<_, std::convert::Infallible>(line), ear))
+    });
+    let headers = [(header::CONTENT_TYPE, "application/x-ndjson"), (header::CACHE_CONTROL, "no-store")];
+    Ok((headers, Body::from_stream(lines)).into_response())
+}
+
+/// Whose turn it is to hear first that something is due.
+enum Turn {
+    Mine(OwnedMutexGuard<()>),
+    Waits(Pin<Box<dyn Future<Output = OwnedMutexGuard<()>> + Send>>),
+}
+
+impl Turn {
+    /// At the end of the line.
+    fn of(workers: &Workers) -> Self {
+        Self::Waits(Box::pin(workers.turns.listeners.clone().lock_owned()))
+    }
+
+    /// Is over when the turn has come; never if it has.
+    async fn comes(&mut self) {
+        match self {
+            Self::Mine(_) => std::future::pending().await,
+            Self::Waits(turn) => {
+                let guard = turn.await;
+                *self = Self::Mine(guard);
+            }
+        }
+    }
+}
+
+/// One listening worker.
+struct Ear {
+    app: Arc<App>,
+    workers: Arc<Workers>,
+    workspace: WorkspaceId,
+    wakes: Receiver<Wake>,
+    turn: Turn,
+    /// When it is told what others heard before.
+    late: Option<Time>,
+    began: bool,
+}
+
+impl Ear {
+    /// The next line; none when the store has closed.
+    async fn line(&mut self) -> Option<Bytes> {
+        if !std::mem::replace(&mut self.began, true) {
+            // The listener knows by this that nothing is missed from here on.
+            return Some(Bytes::from_static(b"\n"));
+        }
+        let silence = self.app.clock.now().after(SILENCE);
+        loop {
+            let late = self.late;
+            let wait = late.map_or(silence, |late| late.min(silence));
+            let heard = tokio::select! {
+                biased;
+                () = self.turn.comes() => continue,
+                heard = self.wakes.recv() => heard,
+                () = self.app.clock.until(wait) => {
+                    let due = self.late.take().is_some();
+                    return Some(if due { line(&[Wake::Due]) } else { Bytes::from_static(b"\n") });
+                }
+            };
+            let told = self.gather(heard).await?;
+            if !told.is_empty() {
+                return Some(line(&told));
+            }
+        }
+    }
+
+    /// All that was told by now, as far as it is for this listener.
+    async fn gather(&mut self, first: Result<Wake, RecvError>) -> Option<Vec<Wake>> {
+        let (mut told, mut next) = (Vec::new(), first);
+        let mut due = false;
+        loop {
+            match next {
+                Err(RecvError::Closed) if told.is_empty() => return None,
+                Err(RecvError::Closed) => break,
+                Err(RecvError::Lagged(_)) => told.push(Wake::All),
+                Ok(Wake::Due) => due = true,
+                Ok(wake @ (Wake::All | Wake::Settled)) => told.push(wake),
+                Ok(wake @ (Wake::Arrived(run) | Wake::Taken(run) | Wake::Paused(run) | Wake::Ended(run))) => {
+                    if self.workers.known.is_of(&self.app, run, self.workspace).await {
+                        told.push(wake);
+                    }
+                }
+            }
+            if told.len() >= AT_ONCE {
+                break;
+            }
+            next = match self.wakes.try_recv() {
+                Ok(wake) => Ok(wake),
+                Err(TryRecvError::Empty | TryRecvError::Closed) => break,
+                Err(TryRecvError::Lagged(missed)) => Err(RecvError::Lagged(missed)),
+            };
+        }
+        if due {
+            self.hear_due(&mut told);
+        }
+        Some(told)
+    }
+
+    fn hear_due(&mut self, told: &mut Vec<Wake>) {
+        match self.turn {
+            Turn::Mine(_) => {
+                told.push(Wake::Due);
+                self.late = None;
+                self.turn = Turn::of(&self.workers);
+            }
+            Turn::Waits(_) => drop(self.late.get_or_insert(self.app.clock.now().after(LATER))),
+        }
+    }
+}
+
+fn line(wakes: &[Wake]) -> Bytes {
+    let mut line = serde_json::to_vec(wakes).expect("wakes are plain data");
+    line.push(b'\n');
+    line.into()
+}

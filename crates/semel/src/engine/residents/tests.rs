@@ -1,0 +1,106 @@
+//! A run that leaves memory in the very moment in which it is claimed again. One thread, and nothing is awaited in between:
+//! the scheduler has no turn.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use super::*;
+use crate::clock::Time;
+use crate::engine::{Core, Limits};
+use crate::rules::status::Status;
+use crate::testing::ManualClock;
+use crate::{Ctx, Engine, Result, RunHandle};
+
+/// What happens when the workflow is dropped: its driver has decided to leave, and has not left yet.
+#[derive(Default)]
+struct Meanwhile(Mutex<Option<Box<dyn FnOnce() + Send>>>);
+
+struct Dropped(Arc<Meanwhile>);
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        let happens = self.0.0.lock().expect("it works").take();
+        if let Some(happens) = happens {
+            happens();
+        }
+    }
+}
+
+async fn nap(ctx: Ctx, (): ()) -> Result<u32> {
+    let _dropped = Dropped(ctx.state());
+    ctx.sleep("nap", Duration::from_hours(1)).await?;
+    Ok(7)
+}
+
+/// A run that rests and is due, and the claim of it that this engine has just been given.
+async fn claimed(meanwhile: &Arc<Meanwhile>) -> (Engine, RunHandle<u32>, Arc<Cell>, Claimed) {
+    let clock = Arc::new(ManualClock::new(Time(1_000_000), 0));
+    let limits = Limits { lease: Duration::from_hours(24), ..Limits::default() };
+    let builder = Engine::builder().store("memory:").clock(clock.clone()).limits(limits);
+    let builder = builder.shared_state(meanwhile.clone()).workflow("nap", nap);
+    let engine = builder.open().await.expect("the engine opens");
+    let run = engine.start(nap, ()).await.expect("it works");
+    let core = engine.core();
+    let cell = core.residents.get(run.id()).expect("it was started here");
+    while !core.residents.rests(&cell) {
+        tokio::task::yield_now().await;
+    }
+    clock.advance(Duration::from_hours(1));
+    assert_eq!(core.residents.reserve(1), 1, "there is room");
+    let mut claims = core.store.claim(core.claim(1)).await.expect("it works");
+    let claimed = claims.runs.pop().expect("it is due");
+    assert!(claimed.entries.is_none(), "its ledger is here");
+    (engine, run, cell, claimed)
+}
+
+async fn ends(run: &RunHandle<u32>) {
+    let ended = tokio::time::timeout(Duration::from_secs(30), run.result()).await;
+    assert_eq!(ended.expect("somebody drives it").expect("it ends well"), 7);
+    assert_eq!(run.status().await.expect("it works"), Status::Completed);
+}
+
+fn taken(core: &Core) -> usize {
+    core.residents.taken.load(Ordering::SeqCst)
+}
+
+#[tokio::test]
+async fn a_claim_after_an_eviction_is_given_back() {
+    let (engine, run, cell, claimed) = claimed(&Arc::default()).await;
+    let core = engine.core();
+    core.residents.evict(run.id());
+    assert!(!core.residents.holds(cell.num, claimed.run.state.version - 1), "nobody counts on it");
+    let claimed = core.residents.wake(Box::new(claimed)).expect_err("its driver is leaving");
+    core.take(*claimed);
+    ends(&run).await;
+    assert_eq!(taken(core), 0, "and its place is free");
+}
+
+#[tokio::test]
+async fn a_claim_before_an_eviction_is_driven() {
+    let (engine, run, _, claimed) = claimed(&Arc::default()).await;
+    let core = engine.core();
+    core.take(claimed);
+    core.residents.evict(run.id());
+    ends(&run).await;
+    assert_eq!(taken(core), 0);
+}
+
+#[tokio::test]
+async fn a_claim_that_meets_a_leaving_driver_is_not_lost() {
+    // What rests leaves for others to have room, because it is lost, or because the engine stops.
+    let ways: [fn(&Core, &Arc<Cell>); 3] = [
+        |core, cell| core.residents.evict(cell.id),
+        |_, cell| cell.order(|orders| orders.lost = true),
+        |_, cell| cell.order(|orders| orders.stop = true),
+    ];
+    for leave in ways {
+        let meanwhile = Arc::new(Meanwhile::default());
+        let (engine, run, cell, claimed) = claimed(&meanwhile).await;
+        let core = engine.core().clone();
+        let late = core.clone();
+        *meanwhile.0.lock().expect("it works") = Some(Box::new(move || late.take(claimed)));
+        leave(&core, &cell);
+        ends(&run).await;
+        assert_eq!(taken(&core), 0);
+    }
+}

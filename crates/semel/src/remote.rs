@@ -1,1 +1,0 @@
-//! The store of a server elsewhere: an engine in another process than the server.

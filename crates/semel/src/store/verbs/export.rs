@@ -1,0 +1,135 @@
+//! What a store holds, as lines of an archive.
+
+use crate::error::Result;
+use crate::id::WorkspaceId;
+use crate::rules::archive::{CommitLine, Line, MessageLine, OnceLine, RunLine, WatcherLine};
+use crate::rules::json::Payload;
+use crate::rules::run::Run;
+use crate::store::archive::OnceAt;
+use crate::store::tx::{HeldOnce, Tx, Verb};
+
+/// How many rows one page reads: some megabytes of ordinary runs.
+const PAGE: usize = 200;
+
+/// One page: its lines, and the page after it.
+#[derive(Clone, Debug)]
+pub(crate) struct ExportPage {
+    workspace: Option<WorkspaceId>,
+    after: After,
+}
+
+/// Where a page begins.
+#[derive(Clone, Debug)]
+enum After {
+    Run(i64),
+    /// The watchers of runs come when all runs have come.
+    WatchersOf(i64),
+    Once(Option<OnceAt>),
+}
+
+impl ExportPage {
+    pub(crate) fn first(workspace: Option<WorkspaceId>) -> Self {
+        Self { workspace, after: After::Run(i64::MIN) }
+    }
+
+    fn then(&self, after: After) -> Option<Self> {
+        Some(Self { workspace: self.workspace, after })
+    }
+
+    fn wants(&self, workspace: WorkspaceId) -> bool {
+        self.workspace.is_none_or(|wanted| wanted == workspace)
+    }
+
+    async fn runs<T: Tx>(&self, tx: &mut T, after: i64) -> Result<(Vec<Line>, Option<Self>)> {
+        let runs = tx.runs_after(after, PAGE).await?;
+        let mut lines = Vec::new();
+        for run in runs.iter().filter(|run| self.wants(run.new.workspace)) {
+            lines.push(Line::Run(Box::new(line_of(tx, run).await?)));
+        }
+        let next = runs.last().map_or(After::WatchersOf(i64::MIN), |run| After::Run(run.num));
+        Ok((lines, self.then(next)))
+    }
+
+    async fn watchers<T: Tx>(&self, tx: &mut T, after: i64) -> Result<(Vec<Line>, Option<Self>)> {
+        let runs = tx.runs_after(after, PAGE).await?;
+        let mut lines = Vec::new();
+        let open = |run: &&Run| self.wants(run.new.workspace) && !run.status().is_terminal();
+        for run in runs.iter().filter(open) {
+            for watcher in tx.watchers_of(run.num).await? {
+                // One that is forgotten needs no answer.
+                if let Some(waiting) = tx.run_at(watcher.num).await? {
+                    let line = WatcherLine { run: waiting.id(), visit: watcher.visit, waits_for: run.id() };
+                    lines.push(Line::Watcher(line));
+                }
+            }
+        }
+        let next = runs.last().map_or(After::Once(None), |run| After::WatchersOf(run.num));
+        Ok((lines, self.then(next)))
+    }
+
+    async fn once<T: Tx>(&self, tx: &mut T, after: Option<&OnceAt>) -> Result<(Vec<Line>, Option<Self>)> {
+        let rows = tx.once_after(after, PAGE).await?;
+        let next = rows.last().map(|row| (row.workspace, row.scope.clone(), row.label.clone()));
+        let wanted = rows.into_iter().filter(|row| self.wants(row.workspace));
+        let lines = wanted.map(|row| Line::Once(once_line(row))).collect();
+        Ok((lines, next.and_then(|at| self.then(After::Once(Some(at))))))
+    }
+}
+
+impl Verb for ExportPage {
+    type Answer = (Vec<Line>, Option<Self>);
+    const READS: bool = true;
+    const SCANS: bool = true;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Answer> {
+        match &self.after {
+            After::Run(after) => self.runs(tx, *after).await,
+            After::WatchersOf(after) => self.watchers(tx, *after).await,
+            After::Once(after) => self.once(tx, after.as_ref()).await,
+        }
+    }
+}
+
+/// A run with all that belongs to it.
+pub(super) async fn line_of<T: Tx>(tx: &mut T, run: &Run) -> Result<RunLine> {
+    let mut line = RunLine::bare(run);
+    let commits = tx.ledgers(&[run.num], 0).await?.into_iter();
+    line.commits = commits.map(|row| CommitLine { seq: row.seq, at: row.at, entries: row.text }).collect();
+    let inbox = tx.inboxes(&[run.num]).await?.into_iter();
+    line.inbox =
+        inbox.map(|row| MessageLine { arrival: row.arrival, at: row.at, message: row.text }).collect();
+    line.receipts = tx.receipts(run.num).await?;
+    line.tokens = tx.tokens_of(run.num).await?;
+    line.calls = tx.calls_of(run.num).await?;
+    if run.state.node.is_some() {
+        line.leave_driver();
+    }
+    Ok(line)
+}
+
+pub(super) fn once_line(held: HeldOnce) -> OnceLine {
+    let HeldOnce { workspace, scope, label, row } = held;
+    OnceLine {
+        workspace,
+        scope,
+        label,
+        owner: row.owner,
+        fence: row.fence,
+        value: row.value.as_ref().map(|value: &Payload| value.text().to_owned()),
+        expires: row.expires,
+        waiters: row.waiters,
+    }
+}
+
+/// What is wrong below the rows.
+pub(crate) struct Sound;
+
+impl Verb for Sound {
+    type Answer = Vec<String>;
+    const READS: bool = true;
+    const SCANS: bool = true;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<String>> {
+        tx.sound().await
+    }
+}

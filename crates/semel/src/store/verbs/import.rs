@@ -1,0 +1,174 @@
+//! Lines of an archive become rows again. All of a call is looked at before the first row is written.
+
+use std::collections::HashSet;
+
+use super::export::{line_of, once_line};
+use crate::error::{Error, Result};
+use crate::id::RunId;
+use crate::rules::archive::{Line, OnceLine, RunLine, WatcherLine};
+use crate::rules::json::Payload;
+use crate::rules::once::OnceRow;
+use crate::store::archive::Imported;
+use crate::store::tx::{HeldOnce, Tx, Verb, Watcher, race};
+
+/// Puts lines into the store, all or none.
+pub(crate) struct Import(pub(crate) Vec<Line>);
+
+impl Verb for Import {
+    type Answer = Imported;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Imported> {
+        if let Some(node) = tx.live_node().await? {
+            let what = format!("{node} is at work on this store; stop its server, and import then");
+            return Err(Error::Validation(what));
+        }
+        let mut batch = Batch::default();
+        let mut new = Vec::new();
+        for line in &self.0 {
+            if !batch.is_there(tx, line).await? {
+                new.push(line);
+            }
+        }
+        for line in &new {
+            write(tx, line).await?;
+        }
+        Ok(Imported { made: new.len(), absorbed: self.0.len() - new.len() })
+    }
+}
+
+/// What the lines so far take: two lines of one call must not want the same.
+#[derive(Default)]
+struct Batch {
+    ids: HashSet<RunId>,
+    taken: HashSet<String>,
+}
+
+impl Batch {
+    /// Whether a line is in the store already. Refused if it is there otherwise, or if something is in its way.
+    async fn is_there<T: Tx>(&mut self, tx: &mut T, line: &Line) -> Result<bool> {
+        match line {
+            Line::Run(run) => self.run(tx, run).await,
+            Line::Watcher(watcher) => self.watcher(tx, watcher).await,
+            Line::Once(once) => self.once(tx, once).await,
+        }
+    }
+
+    /// Notes something that only one can have.
+    fn take(&mut self, what: String) -> Result<()> {
+        match self.taken.insert(what.clone()) {
+            true => Ok(()),
+            false => Err(in_the_way(&format!("the archive has {what} twice"))),
+        }
+    }
+
+    async fn run<T: Tx>(&mut self, tx: &mut T, line: &RunLine) -> Result<bool> {
+        if let Some(found) = tx.run(line.id).await? {
+            let same = line_of(tx, &found).await? == *line;
+            return if same { Ok(true) } else { Err(differs(&line.id.to_string())) };
+        }
+        self.take(line.id.to_string())?;
+        self.ids.insert(line.id);
+        let workspace = line.workspace;
+        if line.holds_key {
+            self.take(format!("the key {:?} of {workspace} in {:?}", line.key, line.scope))?;
+            if let Some(holder) = tx.holder(workspace, &line.scope, &line.key).await? {
+                return Err(Error::DuplicateRun { owner: holder.id(), status: holder.status() });
+            }
+        }
+        for token in &line.tokens {
+            self.take(format!("the token {token:?} of {workspace}"))?;
+            if let Some(owner) = tx.hook_owner(workspace, token).await? {
+                return Err(in_the_way(&format!("{owner} owns the token {token}")));
+            }
+        }
+        for call in &line.calls {
+            self.take(format!("the call {:?} of {workspace} on {:?}", call.id, call.scope))?;
+            if tx.call(workspace, &call.scope, &call.id).await?.is_some() {
+                return Err(in_the_way(&format!("the call id {} is taken", call.id)));
+            }
+        }
+        Ok(false)
+    }
+
+    async fn watcher<T: Tx>(&mut self, tx: &mut T, line: &WatcherLine) -> Result<bool> {
+        let mut nums = [None; 2];
+        for (num, id) in nums.iter_mut().zip([line.waits_for, line.run]) {
+            *num = tx.run(id).await?.map(|run| run.num);
+            if num.is_none() && !self.ids.contains(&id) {
+                return Err(in_the_way(&format!("{id} is in neither the archive nor the store")));
+            }
+        }
+        let [Some(num), Some(watcher)] = nums else { return Ok(false) };
+        let there = tx.watchers_of(num).await?;
+        Ok(there.iter().any(|found| found.num == watcher && found.visit == line.visit))
+    }
+
+    async fn once<T: Tx>(&mut self, tx: &mut T, line: &OnceLine) -> Result<bool> {
+        row_of(line)?;
+        let OnceLine { workspace, scope, label, .. } = line;
+        self.take(format!("once {label:?} of {workspace} in {scope:?}"))?;
+        // What is not there is locked by the look: nobody else puts it there meanwhile.
+        match tx.once(*workspace, scope, label).await? {
+            None => Ok(false),
+            Some(row) => {
+                let held =
+                    HeldOnce { workspace: *workspace, scope: scope.clone(), label: label.clone(), row };
+                if once_line(held) == *line { Ok(true) } else { Err(differs(&format!("once {label}"))) }
+            }
+        }
+    }
+}
+
+async fn write<T: Tx>(tx: &mut T, line: &Line) -> Result<()> {
+    match line {
+        Line::Run(run) => write_run(tx, run).await,
+        Line::Watcher(line) => {
+            let waits_for = tx.run(line.waits_for).await?.ok_or_else(race)?;
+            let num = tx.run(line.run).await?.ok_or_else(race)?.num;
+            tx.insert_watcher(waits_for.num, &Watcher { num, visit: line.visit.clone() }).await
+        }
+        Line::Once(line) => tx.put_once(line.workspace, &line.scope, &line.label, Some(&row_of(line)?)).await,
+    }
+}
+
+async fn write_run<T: Tx>(tx: &mut T, line: &RunLine) -> Result<()> {
+    let num = tx.restore_run(&line.run(0)).await?.ok_or_else(race)?;
+    for commit in &line.commits {
+        tx.restore_commit(num, commit.seq, commit.at, &commit.entries).await?;
+    }
+    for message in &line.inbox {
+        tx.restore_message(num, message.arrival, message.at, &message.message).await?;
+    }
+    for (kind, receipts) in &line.receipts {
+        tx.add_receipts(num, *kind, receipts).await?;
+    }
+    for token in &line.tokens {
+        if !tx.insert_hook(line.workspace, token, num).await? {
+            return Err(race());
+        }
+    }
+    for call in &line.calls {
+        if !tx.insert_call(line.workspace, &call.scope, &call.id, num, &call.call()).await? {
+            return Err(race());
+        }
+    }
+    Ok(())
+}
+
+fn row_of(line: &OnceLine) -> Result<OnceRow> {
+    Ok(OnceRow {
+        owner: line.owner,
+        fence: line.fence,
+        value: line.value.as_deref().map(Payload::parse).transpose()?,
+        expires: line.expires,
+        waiters: line.waiters.clone(),
+    })
+}
+
+fn differs(what: &str) -> Error {
+    in_the_way(&format!("{what} is in the store, and is another than in the archive"))
+}
+
+fn in_the_way(what: &str) -> Error {
+    Error::Validation(format!("{what}; import into an empty store"))
+}
