@@ -29,11 +29,11 @@ impl PgTx<'_> {
                      VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING";
                 self.write(insert, &[&kind, &id, &version, &body, &at, &expires]).await?
             }
-            Some(replaced) => {
+            Some(seen) => {
                 let update = "UPDATE records SET version = $3, body = $4, at = $5, expires = $6 \
                      WHERE kind = $1 AND id = $2 AND version = $7";
-                let replaced = replaced as i64;
-                self.write(update, &[&kind, &id, &version, &body, &at, &expires, &replaced]).await?
+                let seen = seen as i64;
+                self.write(update, &[&kind, &id, &version, &body, &at, &expires, &seen]).await?
             }
         };
         Ok(written == 1)

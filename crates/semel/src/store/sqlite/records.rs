@@ -26,10 +26,10 @@ impl SqliteTx {
                      ON CONFLICT DO NOTHING";
                 self.write(sql, params![kind, id, version, body, at, expires])?
             }
-            Some(replaced) => {
+            Some(seen) => {
                 let sql = "UPDATE records SET version = ?3, body = ?4, at = ?5, expires = ?6 \
                      WHERE kind = ?1 AND id = ?2 AND version = ?7";
-                self.write(sql, params![kind, id, version, body, at, expires, replaced])?
+                self.write(sql, params![kind, id, version, body, at, expires, seen])?
             }
         };
         Ok(written == 1)

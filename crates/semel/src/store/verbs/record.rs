@@ -11,10 +11,9 @@ impl Verb for Keep {
         let existing = tx.record(&self.kind, &self.id).await?;
         let found = existing.as_ref().map(|record| record.version);
         match record::decide(self, existing, tx.now())? {
-            KeepStep::Repeated(record) => Ok(record),
             // What is not there cannot be locked: somebody may have put it there since.
             KeepStep::Write(record) if !tx.put_record(&record, found).await? => Err(race()),
-            KeepStep::Write(record) => Ok(record),
+            KeepStep::Write(record) | KeepStep::Repeated(record) => Ok(record),
         }
     }
 }
