@@ -20,7 +20,8 @@ pub async fn gate(State(app): State<Arc<App>>, mut request: Request, next: Next)
         return next.run(request).await;
     }
     if app.stop.is_ordered() {
-        return Problem::unavailable("this server is stopping; repeat the call, another one takes it").into_response();
+        return Problem::unavailable("this server is stopping; repeat the call, another one takes it")
+            .into_response();
     }
     let caller = match app.access.caller(&app, request.headers()).await {
         Ok(caller) => caller,

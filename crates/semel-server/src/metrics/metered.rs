@@ -19,7 +19,7 @@ use semel::rules::run::Run;
 use semel::rules::start::{Start, Verdict};
 use semel::rules::status::Status;
 use semel::store::{
-    Answer, Arrival, Claims, Find, Lease, Numbered, Query, Started, Store, Sweep, Swept, Wake, Watch,
+    Answer, Archive, Arrival, Claims, Find, Lease, Numbered, Query, Started, Store, Sweep, Swept, Wake, Watch,
 };
 use tokio::sync::broadcast;
 
@@ -268,6 +268,10 @@ impl Store for Metered {
 
     fn wakes(&self) -> broadcast::Receiver<Wake> {
         self.store.wakes()
+    }
+
+    fn archive(&self) -> Option<&dyn Archive> {
+        self.store.archive()
     }
 
     fn watch(&self, run: RunId) -> Watch {

@@ -108,7 +108,10 @@ impl Listener {
     }
 
     /// The next connection, as soon as there is room for it.
-    async fn next(&self, room: &Arc<Semaphore>) -> (io::Result<(TcpStream, SocketAddr)>, OwnedSemaphorePermit) {
+    async fn next(
+        &self,
+        room: &Arc<Semaphore>,
+    ) -> (io::Result<(TcpStream, SocketAddr)>, OwnedSemaphorePermit) {
         let permit = room.clone().acquire_owned().await.expect("it is never closed");
         (self.socket.accept().await, permit)
     }

@@ -119,7 +119,10 @@ async fn a_key_may_do_what_it_was_made_for() {
     admin.post("/workflow-runs", &start).await.ok();
     admin.post(&format!("/workflow-runs/{run}/cancel"), &json!({})).await.ok();
     admin.post("/api-keys", &json!({"name": "x", "permissions": []})).await.problem(400, "VALIDATION_ERROR");
-    admin.post("/api-keys", &json!({"name": " ", "permissions": ["read"]})).await.problem(400, "VALIDATION_ERROR");
+    admin
+        .post("/api-keys", &json!({"name": " ", "permissions": ["read"]}))
+        .await
+        .problem(400, "VALIDATION_ERROR");
 }
 
 async fn root_makes_workspaces_and_keys_and_nothing_else() {
@@ -151,7 +154,7 @@ async fn what_belongs_to_another_workspace_answers_like_what_does_not_exist() {
     let served = Served::open(&keyed()).await;
     let root = served.caller(ROOT);
     let [(_, acme), (foreign_key, bolt)] = two(&root).await;
-    let started = bolt.post("/workflow-runs", &json!({"workflow": "w", "idempotencyKey": "k"})).await;
+    let started = bolt.post("/workflow-runs", &json!({"workflow": "w", "idempotencyKey": "foreign-k"})).await;
     let (foreign, unknown) = (started.run_id(), "run_01j0000000e00800000000007z".to_owned());
     let alike = async |method: Method, path: &str, [foreign, unknown]: [&str; 2]| {
         let ask = async |id: &str| {
@@ -171,12 +174,15 @@ async fn what_belongs_to_another_workspace_answers_like_what_does_not_exist() {
     }
     let unknown_key = "key_01j0000000e00800000000007z";
     alike(Method::DELETE, "/api-keys/{}", [&foreign_key, unknown_key]).await;
-    alike(Method::GET, "/keys/{}", ["k", "x"]).await;
+    alike(Method::GET, "/keys/{}", ["foreign-k", "unknown-k"]).await;
     assert_eq!(acme.get("/workflow-runs").await.ok()["runs"], json!([]));
     let keys = acme.get("/api-keys").await;
     assert!(!keys.text.contains(&foreign_key));
     // The same key in two workspaces is two runs.
-    assert_eq!(acme.post("/workflow-runs", &json!({"workflow": "w", "idempotencyKey": "k"})).await.status, 201);
+    assert_eq!(
+        acme.post("/workflow-runs", &json!({"workflow": "w", "idempotencyKey": "foreign-k"})).await.status,
+        201
+    );
     for foreign in ["bolt", "nowhere"] {
         let asked = json!({"name": "x", "permissions": ["read"], "workspace": foreign});
         acme.post("/api-keys", &asked).await.problem(403, "FORBIDDEN");
@@ -192,7 +198,12 @@ async fn a_workspace_is_made_once() {
     assert_eq!((first.status, second.status, second.is_replayed()), (201, 200, true));
     assert_eq!(first.json(), second.json());
     make(json!({"name": "acme", "rateLimit": 5})).await.problem(409, "CONCURRENCY_ERROR");
-    for wrong in [json!({"name": ""}), json!({"name": "A"}), json!({"name": "a b"}), json!({"name": "a", "rateLimit": 0})] {
+    for wrong in [
+        json!({"name": ""}),
+        json!({"name": "A"}),
+        json!({"name": "a b"}),
+        json!({"name": "a", "rateLimit": 0}),
+    ] {
         make(wrong).await.problem(400, "VALIDATION_ERROR");
     }
 }
@@ -229,6 +240,7 @@ async fn a_storm_of_wrong_tokens_does_not_reach_the_store() {
     root.post("/workspaces", &json!({"name": "acme"})).await.ok();
     let (_, key) = root.key(Some("acme"), &["read"]).await;
     key.get("/workflow-runs").await.ok();
+    clock.advance(Duration::from_secs(1));
     let (mut refused, mut limited) = (0, 0);
     for n in 0..300 {
         let reply = root.with(&format!("semel_{n:026}_{}", "0".repeat(64))).get("/workflow-runs").await;
@@ -243,7 +255,10 @@ async fn a_storm_of_wrong_tokens_does_not_reach_the_store() {
     key.get("/workflow-runs").await.ok();
     for _ in 0..300 {
         // The same wrong one again needs no look.
-        root.with(&format!("semel_{:026}_{}", 7, "0".repeat(64))).get("/workflow-runs").await.problem(401, "AUTH_ERROR");
+        root.with(&format!("semel_{:026}_{}", 7, "0".repeat(64)))
+            .get("/workflow-runs")
+            .await
+            .problem(401, "AUTH_ERROR");
     }
 }
 

@@ -166,7 +166,8 @@ async fn each_request_is_one_line_of_the_log() {
     let (_, key) = process.caller(ROOT).key(None, &["start"]).await;
     key.post("/workflow-runs", &serde_json::json!({"workflow": "w"})).await.ok();
     let log = process.ended();
-    let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).expect("each line is JSON")).collect();
+    let lines: Vec<Value> =
+        log.lines().map(|line| serde_json::from_str(line).expect("each line is JSON")).collect();
     let requests: Vec<_> = lines.iter().filter(|line| line["message"] == "request").collect();
     assert_eq!(requests.len(), 2, "{log}");
     let start = requests[1];

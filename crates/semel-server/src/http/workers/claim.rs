@@ -76,10 +76,14 @@ async fn wait(app: &App, workers: &Arc<Workers>, workspace: WorkspaceId, call: &
     let _turn = tokio::select! {
         turn = turn.lock() => turn,
         () = app.clock.until(end) => return Ok(Claims::default()),
+        () = app.stop.ordered() => return Ok(Claims::default()),
     };
     // Before the first look: what becomes due after it is heard.
     let mut wakes = app.store.wakes();
     loop {
+        if app.stop.is_ordered() {
+            return Ok(Claims::default());
+        }
         let claims = take(app, workers, workspace, call).await?;
         let now = app.clock.now();
         if !claims.runs.is_empty() || now >= end {
@@ -88,6 +92,7 @@ async fn wait(app: &App, workers: &Arc<Workers>, workspace: WorkspaceId, call: &
         tokio::select! {
             () = something_due(&mut wakes) => {}
             () = app.clock.until(next_look(now, claims.next_due).min(end)) => {}
+            () = app.stop.ordered() => {}
         }
     }
 }

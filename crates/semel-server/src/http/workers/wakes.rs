@@ -95,7 +95,7 @@ struct Ear {
 }
 
 impl Ear {
-    /// The next line; none when the store has closed.
+    /// The next line; none when the store has closed, or the server stops.
     async fn line(&mut self) -> Option<Bytes> {
         if !std::mem::replace(&mut self.began, true) {
             // The listener knows by this that nothing is missed from here on.
@@ -107,6 +107,7 @@ impl Ear {
             let wait = late.map_or(silence, |late| late.min(silence));
             let heard = tokio::select! {
                 biased;
+                () = self.app.stop.ordered() => return None,
                 () = self.turn.comes() => continue,
                 heard = self.wakes.recv() => heard,
                 () = self.app.clock.until(wait) => {
