@@ -59,8 +59,7 @@ pub(crate) async fn page(
     let by = LookBy::Page { after, limit, newest_first: true };
     let page = app.store.records(Look { kind: kind(workspace)?, by }).await?;
     let next = page.last().filter(|_| page.len() == limit).map(|record| record.id.to_string());
-    let acts =
-        page.into_iter().map(|record| Ok(records::read(record)?.body)).collect::<Result<_, Error>>()?;
+    let acts = page.iter().map(|record| Ok(records::read(record)?.body)).collect::<Result<_, Error>>()?;
     Ok((acts, next))
 }
 

@@ -72,7 +72,7 @@ pub(super) async fn find<T: Kind>(store: &dyn Store, id: &str) -> Result<Option<
     // What could not be kept is not there.
     let Ok(id) = RecordId::new(id) else { return Ok(None) };
     let look = Look { kind: Name::new(T::KIND)?, by: LookBy::Id(id) };
-    store.records(look).await?.into_iter().next().map(read).transpose()
+    store.records(look).await?.first().map(read).transpose()
 }
 
 /// All records of a kind.
@@ -83,7 +83,7 @@ pub(super) async fn all<T: Kind>(store: &dyn Store) -> Result<Vec<Kept<T>>, Erro
         let page = store.records(Look { kind: Name::new(T::KIND)?, by }).await?;
         after = page.last().map(|record| record.id.clone());
         let full = page.len() == PAGE;
-        for record in page {
+        for record in &page {
             all.push(read(record)?);
         }
         if !full {
@@ -107,10 +107,10 @@ pub(super) async fn keep<T: Kind>(
         expected: Some(expected),
         ttl,
     };
-    read(store.keep(keep).await?)
+    read(&store.keep(keep).await?)
 }
 
-pub(super) fn read<T: DeserializeOwned>(record: Record) -> Result<Kept<T>, Error> {
+pub(super) fn read<T: DeserializeOwned>(record: &Record) -> Result<Kept<T>, Error> {
     let damaged = |source: serde_json::Error| Error::Corrupt {
         at: format!("{} {}", record.kind, record.id),
         source: source.into(),

@@ -90,3 +90,47 @@ fn cors(origins: &[String]) -> Result<CorsLayer, Error> {
         .expose_headers(own(&["idempotent-replayed", "preference-applied", "retry-after", "x-request-id"]))
         .max_age(PREFLIGHT))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::Access;
+    use crate::serve::Stop;
+    use axum::body::Body;
+    use axum::routing::get;
+    use semel::clock::SystemClock;
+    use semel::store::memory::MemoryStore;
+    use tower::ServiceExt;
+
+    async fn ask(router: Router, path: &str) -> (u16, String) {
+        let clock = Arc::new(SystemClock::new());
+        let store = Arc::new(MemoryStore::new(clock.clone()));
+        let app = Arc::new(App { store, clock, access: Access::Open, stop: Stop::default() });
+        let router = around(router, &app, &Config::default()).unwrap();
+        let response = router.oneshot(Request::get(path).body(Body::empty()).unwrap()).await.unwrap();
+        let status = response.status().as_u16();
+        let body = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_a_problem_that_does_not_repeat_what_it_said() {
+        async fn panics() {
+            panic!("canary");
+        }
+        let (status, body) = ask(Router::new().route("/panics", get(panics)), "/panics").await;
+        assert_eq!(status, 503);
+        assert!(body.contains("UNAVAILABLE") && !body.contains("canary"), "{body}");
+    }
+
+    #[test]
+    fn who_asks_to_wait_has_more_time() {
+        let request = |path: &str| Request::get(path).body(Body::empty()).unwrap();
+        assert!(may_wait(&request("/api/v1/workflow-runs/x?wait=30")));
+        assert!(may_wait(&request("/api/v1/workers/claim")));
+        assert!(!may_wait(&request("/api/v1/workflow-runs")));
+        let mut preferred = request("/api/v1/workflow-runs");
+        preferred.headers_mut().insert("prefer", HeaderValue::from_static("wait=30"));
+        assert!(may_wait(&preferred));
+    }
+}

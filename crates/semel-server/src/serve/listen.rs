@@ -149,23 +149,13 @@ impl Doors {
         }
     }
 
-    async fn answer(&self, request: Request<Incoming>, router: Router) -> Result<Response, Infallible> {
-        let version = request.version();
-        let mut response = router.oneshot(request).await?;
-        // HTTP/2 says so in its own way.
-        if self.stop.is_ordered() && version < Version::HTTP_2 {
-            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-        }
-        Ok(response)
-    }
-
     async fn talk<I: Read + Write + Unpin + Send + 'static>(&self, io: I, router: Router) {
         let asked = Arc::new(AtomicBool::new(false));
         let service = hyper::service::service_fn({
-            let asked = asked.clone();
+            let (asked, stop) = (asked.clone(), self.stop.clone());
             move |request: Request<Incoming>| {
                 asked.store(true, Ordering::Relaxed);
-                self.answer(request, router.clone())
+                answer(request, router.clone(), stop.clone())
             }
         });
         let mut connection = pin!(self.builder.serve_connection(io, service));
@@ -194,4 +184,14 @@ impl Doors {
             }
         }
     }
+}
+
+async fn answer(request: Request<Incoming>, router: Router, stop: Stop) -> Result<Response, Infallible> {
+    let version = request.version();
+    let mut response = router.oneshot(request).await?;
+    // HTTP/2 says so in its own way.
+    if stop.is_ordered() && version < Version::HTTP_2 {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    Ok(response)
 }

@@ -4,6 +4,7 @@ use opentelemetry::trace::TracerProvider;
 use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::SdkTracerProvider;
+use tokio_rustls::rustls::crypto::ring;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::{Layer, Registry};
 
@@ -13,6 +14,8 @@ use super::Error;
 pub(super) fn layer(
     endpoint: &str,
 ) -> Result<(Box<dyn Layer<Registry> + Send + Sync>, SdkTracerProvider), Error> {
+    // The sender's HTTP wants to know which; whoever said it before has said the same.
+    drop(ring::default_provider().install_default());
     let exporter = SpanExporter::builder()
         .with_http()
         .with_protocol(Protocol::HttpBinary)

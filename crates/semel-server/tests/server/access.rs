@@ -1,5 +1,7 @@
 //! Who may call: keys, workspaces, limits, audit.
 
+#![expect(clippy::unwrap_used, reason = "a test that fails by unwrap says where")]
+
 use std::sync::Arc;
 use std::time::Duration;
 

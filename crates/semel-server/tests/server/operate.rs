@@ -1,9 +1,12 @@
 //! The server as a process: connections, stopping, health, numbers, TLS.
 
+#![expect(clippy::unwrap_used, reason = "a test that fails by unwrap says where")]
+
 use std::time::Duration;
 
 use libtest_mimic::Trial;
 use semel_server::config::{Config, Limits, Tls};
+use semel_server::serve::Server;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -147,30 +150,24 @@ async fn tls_speaks_both_versions_of_http() {
     assert!(!served.told(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await.contains("alive"));
 }
 
-trait Lossy {
-    fn is_refused_naming(self, what: &str);
-}
-
-impl Lossy for Result<semel_server::serve::Server, semel_server::serve::Error> {
-    fn is_refused_naming(self, what: &str) {
-        let error = self.err().expect("it is refused").to_string();
-        assert!(error.contains(what), "{error}");
-    }
+async fn refused_naming(config: &Config, what: &str) {
+    let error = Server::open(config).await.err().expect("it is refused").to_string();
+    assert!(error.contains(what), "{error}");
 }
 
 async fn a_wrong_certificate_is_refused_with_its_file() {
     let folder = tempfile::tempdir().unwrap();
     let tls = Tls { cert: folder.path().join("cert.pem"), key: folder.path().join("key.pem") };
     let config = Config { tls: Some(tls.clone()), ..config() };
-    semel_server::serve::Server::open(&config).await.is_refused_naming("cert.pem");
+    refused_naming(&config, "cert.pem").await;
     std::fs::write(&tls.cert, "nothing").unwrap();
-    semel_server::serve::Server::open(&config).await.is_refused_naming("cert.pem");
+    refused_naming(&config, "cert.pem").await;
 }
 
 async fn a_taken_port_is_refused_with_what_to_do() {
     let served = Served::open(&config()).await;
     let same = Config { listen: served.address, ..config() };
-    semel_server::serve::Server::open(&same).await.is_refused_naming("--listen");
+    refused_naming(&same, "--listen").await;
 }
 
 /// The sum of a metric's lines that contain this.

@@ -1,5 +1,7 @@
 //! The binary: how it starts, what it prints, how it ends.
 
+#![expect(clippy::unwrap_used, reason = "a test that fails by unwrap says where")]
+
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 
@@ -55,7 +57,9 @@ impl Process {
         let mut seen = String::new();
         loop {
             let from = seen.len();
-            assert!(log.read_line(&mut seen).expect("text") > 0, "it has ended: {seen}");
+            if log.read_line(&mut seen).expect("text") == 0 {
+                panic!("it has ended with {:?}: {seen}", child.wait());
+            }
             let line: Value = serde_json::from_str(&seen[from..]).unwrap_or_default();
             if line["message"] == "listening" {
                 let address = line["address"].as_str().expect("it says where").to_owned();
@@ -89,7 +93,8 @@ async fn dev_prints_where_it_listens_and_a_first_curl() {
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut printed = String::new();
     while !printed.contains("Stop with") {
-        printed += &lines.next().expect("more lines").unwrap();
+        let Some(line) = lines.next() else { panic!("{:?}: {printed}", child.wait()) };
+        printed += &line.unwrap();
     }
     let address = printed.split("http://").nth(1).unwrap().split([',', '/']).next().unwrap();
     assert!(printed.contains(&format!("curl -s http://{address}/api/v1/workflow-runs")), "{printed}");

@@ -110,23 +110,23 @@ pub(crate) fn client() -> Client {
 #[derive(Clone)]
 pub(crate) struct Token {
     base: String,
-    token: String,
+    text: String,
     client: Client,
 }
 
 impl Token {
     /// Somebody with this token, at a server somewhere.
     pub(crate) fn at(base: String, token: &str) -> Self {
-        Self { base, token: token.to_owned(), client: client() }
+        Self { base, text: token.to_owned(), client: client() }
     }
 
     /// The token.
     pub(crate) fn text(&self) -> &str {
-        &self.token
+        &self.text
     }
 
     pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {
-        self.client.request(method, format!("{}/api/v1{path}", self.base)).bearer_auth(&self.token)
+        self.client.request(method, format!("{}/api/v1{path}", self.base)).bearer_auth(&self.text)
     }
 
     pub(crate) async fn get(&self, path: &str) -> Reply {
@@ -143,7 +143,7 @@ impl Token {
 
     /// With another token.
     pub(crate) fn with(&self, token: &str) -> Self {
-        Self { token: token.to_owned(), ..self.clone() }
+        Self { text: token.to_owned(), ..self.clone() }
     }
 
     /// Makes a key, as whoever this is; gives its id and somebody who has it.
