@@ -30,6 +30,12 @@ pub struct Caller {
 }
 
 impl Caller {
+    /// Somebody in a workspace who may do this, for tests of routes.
+    pub fn new(workspace: WorkspaceId, name: &str, permissions: Vec<Permission>) -> Self {
+        let (name, root) = (name.to_owned(), false);
+        Self { workspace, name, permissions, root, ..Self::root() }
+    }
+
     /// Everybody, where nobody is asked: may do everything, in the default workspace.
     pub(super) fn local() -> Self {
         Self { name: "local".to_owned(), permissions: vec![Permission::Admin], ..Self::root() }

@@ -66,7 +66,7 @@ fn print_welcome(address: SocketAddr, folder: &Path) {
 Start a run; the second time the same run answers, because the key is the same:
 
   curl -s http://{address}/api/v1/workflow-runs -H 'content-type: application/json' \\
-    -H 'idempotency-key: order-7' -d '{{\"workflow\": \"demo-order\", \"input\": {{\"cents\": 1999}}}}'
+    -H 'idempotency-key: order-7' -d '{{\"workflow\": \"demo-order\", \"input\": {{\"order\": \"7\", \"amount\": 1999}}}}'
 
 Stop with Ctrl-C.",
         folder.display()

@@ -1,5 +1,6 @@
 //! The command line: one file for each command.
 
+mod demo;
 mod dev;
 mod serve;
 
@@ -17,6 +18,11 @@ pub struct Cli {
 enum Command {
     Dev(dev::Dev),
     Serve(serve::Serve),
+    Demo(demo::Demo),
+    #[command(hide = true)]
+    DemoProvider(demo::DemoProvider),
+    #[command(hide = true)]
+    DemoEngine(demo::DemoEngine),
 }
 
 impl Cli {
@@ -25,6 +31,9 @@ impl Cli {
         let done = match self.command {
             Command::Dev(dev) => dev.run().await,
             Command::Serve(serve) => serve.run().await,
+            Command::Demo(demo) => return demo.run().await,
+            Command::DemoProvider(provider) => return provider.run().await,
+            Command::DemoEngine(engine) => return engine.run().await,
         };
         match done {
             Ok(()) => 0,

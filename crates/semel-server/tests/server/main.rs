@@ -15,6 +15,7 @@ mod served;
 mod servers;
 mod starts;
 mod strict;
+mod workers;
 mod world;
 
 use std::collections::HashSet;
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
     trials.extend(operate::trials());
     trials.extend(process::trials());
     trials.extend(secure::trials());
+    trials.extend(workers::trials());
     for cases in [
         starts::cases(),
         batch::cases(),

@@ -91,8 +91,8 @@ async fn wait(app: &App, workers: &Arc<Workers>, workspace: WorkspaceId, call: &
         }
         tokio::select! {
             () = something_due(&mut wakes) => {}
+            () = app.stop.ordered() => return Ok(claims),
             () = app.clock.until(next_look(now, claims.next_due).min(end)) => {}
-            () = app.stop.ordered() => {}
         }
     }
 }
