@@ -14,3 +14,12 @@ pub mod demo;
 pub mod http;
 pub mod metrics;
 pub mod serve;
+
+/// The Rust of the book is compiled with the doctests.
+#[cfg(doctest)]
+mod book {
+    #[doc = include_str!("../../../docs/start.md")]
+    struct Start;
+    #[doc = include_str!("../../../docs/hooks.md")]
+    struct Hooks;
+}

@@ -4,16 +4,15 @@ use std::io::IsTerminal as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::ValueEnum;
-
+use super::output::Format;
 use crate::demo::show::{Plan, View, play};
 use crate::demo::{Error, process};
 
 /// What comes after the show.
 const NEXT: &str = "\
 Try next:
-  semel demo --seed 2 --kills 30        another show; `--keep` keeps its files
-  semel dev                             a server for your machine, with the same workflow
+  semel demo --seed 2 --kills 30   another show; `--keep` keeps its files
+  semel dev                        a server on your machine, with this workflow
 and then, twice, in another terminal:
   curl -s http://127.0.0.1:7700/api/v1/workflow-runs -H 'prefer: wait=10' \\
     -H 'content-type: application/json' -H 'idempotency-key: order-7' \\
@@ -34,36 +33,25 @@ pub(super) struct Demo {
     /// Keeps the folder with the store, the shop's database, the provider's file and the logs.
     #[arg(long)]
     keep: bool,
-    /// How the report is written.
-    #[arg(short, long, value_enum, default_value_t = Output::Text)]
-    output: Output,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Output {
-    /// For people.
-    Text,
-    /// For scripts.
-    Json,
 }
 
 impl Demo {
     /// Exit code 0 if every promise held, 1 if one did not or the show could not be played.
-    pub(super) async fn run(self) -> u8 {
-        let Self { orders, kills, seed, keep, output } = self;
+    pub(super) async fn run(self, output: Format) -> u8 {
+        let Self { orders, kills, seed, keep } = self;
         let view = match output {
-            Output::Json => View::silent(),
-            Output::Text if std::io::stderr().is_terminal() && std::io::stdout().is_terminal() => {
+            Format::Json | Format::Ndjson => View::silent(),
+            Format::Table if std::io::stderr().is_terminal() && std::io::stdout().is_terminal() => {
                 View::terminal(std::env::var_os("NO_COLOR").is_none())
             }
-            Output::Text => View::plain(),
+            Format::Table => View::plain(),
         };
         let report = match play(&Plan { orders, kills, seed, keep }, view).await {
             Ok(report) => report,
             Err(error) => return failed(&error),
         };
-        match (output, serde_json::to_string_pretty(&report)) {
-            (Output::Json, Ok(json)) => println!("{json}"),
+        match (output, serde_json::to_string(&report)) {
+            (Format::Json | Format::Ndjson, Ok(json)) => println!("{json}"),
             _ => println!("{report}\n{NEXT}"),
         }
         u8::from(!report.held)

@@ -2,8 +2,11 @@
 
 mod access;
 mod batch;
+mod cli;
 mod control;
+mod demo;
 mod describe;
+mod documented;
 mod events;
 mod hooks;
 mod keys;
@@ -34,7 +37,10 @@ fn main() -> ExitCode {
     trials.extend(operate::trials());
     trials.extend(process::trials());
     trials.extend(secure::trials());
+    trials.extend(demo::trials());
+    trials.extend(documented::trials());
     trials.extend(workers::trials());
+    trials.extend(cli::trials());
     for cases in [
         starts::cases(),
         batch::cases(),

@@ -205,7 +205,7 @@ impl Evidence {
         let balanced = self.balance == OPENING - spent as i64;
         let held = single == orders && all == orders && balanced;
         let account = if balanced { "agrees" } else { "DIFFERS" };
-        let said = format!("{all} in the shop's database, whose balance {account}");
+        let said = format!("{all}, and the balance {account}");
         Promise::new("one debit for each order (transaction)", held, said)
     }
 
@@ -244,9 +244,8 @@ impl Evidence {
             duplicates_recorded: self.runs.iter().map(|run| run.starts_absorbed).sum(),
             keys_reused_refused: tally.refused,
             calls_cut_off: tally.cut_off,
-            deliveries: tally.deliveries + tally.deliveries_late,
+            deliveries: tally.deliveries,
             deliveries_absorbed: tally.deliveries_absorbed,
-            deliveries_refused: tally.deliveries_late,
             attempts: self.count(|event| *event == Event::Asked),
             answers_lost: self.count(|event| matches!(event, Event::Dropped | Event::FailedAfter)),
             failed_before: self.count(|event| *event == Event::FailedBefore),

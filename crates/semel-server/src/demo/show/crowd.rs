@@ -118,9 +118,7 @@ impl Caller {
             while !self.deliver(order).await {
                 self.pause(PAUSE).await;
             }
-            if !self.deliver(order).await {
-                self.say(Seen::TooLate { order: order.clone() });
-            }
+            self.deliver(order).await;
         }
         std::future::pending::<()>().await;
     }

@@ -61,8 +61,6 @@ pub struct Counts {
     pub deliveries: u64,
     /// Of these, absorbed.
     pub deliveries_absorbed: u64,
-    /// Of these, refused: the hook was closed.
-    pub deliveries_refused: u64,
     /// Calls that the provider has seen, without look-ups.
     pub attempts: u64,
     /// Effects whose answer was lost.
@@ -103,16 +101,16 @@ impl Counts {
         let row = |what, count: u64, means: String| (what, count.to_string(), means);
         let stale = self.stale_refused_by_provider + self.stale_refused_by_store;
         vec![
-            row("orders", self.orders, format!("{} runs", self.runs)),
+            row("orders", self.orders, format!("{} runs in the store", self.runs)),
             row("starts answered", self.starts_answered, "several callers for each order".to_owned()),
             row("  duplicates absorbed", self.duplicates_absorbed, "answered with the same run".to_owned()),
             row("  refused", self.keys_reused_refused, "same key, other amount: KEY_REUSED".to_owned()),
-            row("calls cut off by kills", self.calls_cut_off, "their callers asked again".to_owned()),
             row(
-                "approvals delivered",
-                self.deliveries,
-                format!("{} absorbed, {} after the end", self.deliveries_absorbed, self.deliveries_refused),
+                "calls cut off by kills",
+                self.calls_cut_off,
+                "their callers got no answer and asked again".to_owned(),
             ),
+            row("approvals delivered", self.deliveries, format!("{} absorbed", self.deliveries_absorbed)),
             row("attempts at the provider", self.attempts, format!("and {} look-ups", self.look_ups)),
             row("  answers lost", self.answers_lost, "the effect had taken place".to_owned()),
             row("  failed before", self.failed_before, "the effect had not".to_owned()),

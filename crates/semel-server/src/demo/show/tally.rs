@@ -18,8 +18,6 @@ pub(super) enum Seen {
     Impostor { order: String, code: Option<String> },
     /// A delivery was answered.
     Delivered { order: String, absorbed: bool },
-    /// A delivery came after the hook was closed.
-    TooLate { order: String },
     /// A call was not answered, because the engine died meanwhile.
     CutOff { order: String },
     /// A run that had died with its engine five times was let go on.
@@ -48,7 +46,6 @@ pub(super) struct Tally {
     pub(super) refused: u64,
     pub(super) deliveries: u64,
     pub(super) deliveries_absorbed: u64,
-    pub(super) deliveries_late: u64,
     pub(super) cut_off: u64,
     pub(super) resumed: u64,
     pub(super) ended: u64,
@@ -87,7 +84,6 @@ impl Tally {
                 self.deliveries += 1;
                 self.deliveries_absorbed += u64::from(*absorbed);
             }
-            Seen::TooLate { .. } => self.deliveries_late += 1,
             Seen::CutOff { .. } => self.cut_off += 1,
             Seen::Resumed { .. } => self.resumed += 1,
             Seen::Ended => self.ended += 1,

@@ -41,9 +41,9 @@ impl View {
     pub(super) fn welcome(&self, plan: &Plan, url: &str) {
         let Plan { orders, kills, seed, .. } = plan;
         self.line(&format!(
-            "{orders} orders, each sent by several callers; a payment provider that loses answers;\n\
-             an engine that is killed {kills} times (kill -9). Every effect must take place once.\n\
-             The engine listens on {url}/api/v1. Seed {seed}.\n"
+            "{orders} orders, each sent by several callers. A payment provider that loses answers.\n\
+             An engine that is killed {kills} times (kill -9). Every effect must take place once.\n\
+             Seed {seed}. The engine listens on {url}/api/v1.\n"
         ));
         if let Some(bar) = &self.bar {
             bar.set_length(u64::from(*orders));
@@ -83,13 +83,8 @@ impl View {
 /// What is said of something, and in which colour. Whatever goes as it should is not worth a line.
 fn told(seen: &Seen) -> Option<(&str, &'static str, String)> {
     Some(match seen {
-        Seen::Sent { order, copies } => (
-            order,
-            ABSORBED,
-            format!("sent by {copies} callers: one run, {} duplicates absorbed", copies - 1),
-        ),
-        Seen::Impostor { order, code: Some(code) } => {
-            (order, ABSORBED, format!("same key, other amount: refused, {code}"))
+        Seen::Sent { order, copies } => {
+            (order, ABSORBED, format!("sent by {copies} callers: one run, duplicates absorbed"))
         }
         Seen::Impostor { order, code: None } => {
             (order, KILL, "same key, other amount: NOT refused".to_owned())
@@ -97,10 +92,7 @@ fn told(seen: &Seen) -> Option<(&str, &'static str, String)> {
         Seen::Delivered { order, absorbed: true } => {
             (order, ABSORBED, "approved again: the same delivery, absorbed".to_owned())
         }
-        Seen::TooLate { order } => {
-            (order, ABSORBED, "approved again: the hook is closed, refused".to_owned())
-        }
-        Seen::CutOff { order } => (order, LOST, "the caller got no answer, and asks again".to_owned()),
+        Seen::CutOff { order } => (order, LOST, "a caller gets no answer, and asks again".to_owned()),
         Seen::Resumed { order } => (order, PLAIN, "stopped after five crashes, resumed".to_owned()),
         Seen::Killed { kill, pid, in_flight } => (
             "",

@@ -21,12 +21,14 @@ use crate::access::Caller;
 use crate::api::Permission;
 use crate::app::App;
 use crate::http::Problem;
+use crate::http::describe::{Always, Changes, OfRun};
 
 /// Append entries to many runs: each at the version that its driver has seen, each with its own answer.
 #[utoipa::path(
-    post, path = "/workers/commit", tag = "workers",
-    request_body = Object,
-    responses((status = 200, body = Object, description = "One answer for each commit"))
+    post, path = "/workers/commit",
+    operation_id = "workerCommit", tag = "workers",
+    request_body(content = Object, content_type = "application/json", example = json!({"commits": [{"run": "run_01j0000000e00800000000007z", "expected": 2, "entries": [{"stepStarted": {"step": "pay", "attempt": 1}}, {"stepCompleted": {"step": "pay", "value": 7}}]}]})),
+    responses((status = 200, body = Object, description = "One answer for each commit"), Always, OfRun, Changes),
 )]
 pub(super) async fn commit(
     State(app): State<Arc<App>>,
@@ -82,18 +84,20 @@ impl Asked {
                 Err(error) => Err(error),
             },
         };
-        if let Ok((saved, Some((ledger, rests)))) = saved
-            && !ledger.run().status().is_terminal()
-        {
-            workers.folds.changed(&ledger, rests);
-            workers.known.learn_children(&saved.settled, workspace);
-            *fold = Some(ledger);
-            return Ok(saved);
+        match saved {
+            Ok((saved, Some((ledger, rests)))) if !ledger.run().status().is_terminal() => {
+                workers.folds.changed(&ledger, rests);
+                workers.known.learn_children(&saved.settled, workspace);
+                *fold = Some(ledger);
+                Ok(saved)
+            }
+            ended => {
+                if fold.is_none() {
+                    workers.folds.drop_run(run);
+                }
+                ended.map(|(saved, _)| saved)
+            }
         }
-        if fold.is_none() {
-            workers.folds.drop_run(run);
-        }
-        saved.map(|(saved, _)| saved)
     }
 
     /// Commits after the entries that the worker has seen. If there are more, then either this very commit is among them,

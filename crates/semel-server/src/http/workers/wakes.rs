@@ -22,6 +22,7 @@ use super::{Shared, Workers};
 use crate::access::Caller;
 use crate::api::Permission;
 use crate::app::App;
+use crate::http::describe::Always;
 
 /// So often something is said, so that both ends know that the other one lives.
 const SILENCE: Duration = Duration::from_secs(15);
@@ -32,8 +33,9 @@ const AT_ONCE: usize = 512;
 
 /// Hear what happens: one JSON list of wakes per line, an empty line at least every fifteen seconds.
 #[utoipa::path(
-    get, path = "/workers/wakes", tag = "workers",
-    responses((status = 200, content_type = "application/x-ndjson", body = String, description = "Lines, without end"))
+    get, path = "/workers/wakes",
+    operation_id = "workerWakes", tag = "workers",
+    responses((status = 200, content_type = "application/x-ndjson", body = String, description = "Lines, without end"), Always),
 )]
 pub(super) async fn wakes(
     State(app): State<Arc<App>>,

@@ -76,7 +76,7 @@ impl PgTx<'_> {
     }
 }
 
-fn record_of(row: &Row) -> Result<Record> {
+pub(super) fn record_of(row: &Row) -> Result<Record> {
     Ok(Record {
         kind: Name::new(column(row, 0)?).map_err(|e| corrupt(row, e))?,
         id: RecordId::new(column::<String>(row, 1)?).map_err(|e| corrupt(row, e))?,

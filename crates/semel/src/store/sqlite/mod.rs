@@ -31,6 +31,9 @@ use job::Queue;
 #[cfg(feature = "testing")]
 pub use writer::CommitFault;
 
+/// The version of the schema that this Semel knows, and has in every file that it opens.
+pub const SCHEMA_VERSION: usize = open::MIGRATIONS.len();
+
 /// How to open a SQLite store.
 pub struct SqliteOptions {
     /// The file; it is created if it is not there.

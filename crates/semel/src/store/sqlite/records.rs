@@ -14,7 +14,7 @@ use crate::rules::record::{Look, LookBy, Record};
 impl SqliteTx {
     pub(super) fn read_record(&self, kind: &Name, id: &RecordId) -> Result<Option<Record>> {
         let sql = "SELECT kind, id, version, body, at, expires FROM records WHERE kind = ? AND id = ?";
-        self.first(sql, [kind.as_str(), id.as_str()], read)
+        self.first(sql, [kind.as_str(), id.as_str()], read_record_row)
     }
 
     pub(super) fn write_record(&self, record: &Record, replaces: Option<u64>) -> Result<bool> {
@@ -54,7 +54,7 @@ impl SqliteTx {
                      AND (expires IS NULL OR expires > ?3) ORDER BY id {order} LIMIT ?4"
                 );
                 let after = after.as_ref().map(RecordId::as_str);
-                self.all(&sql, params![look.kind.as_str(), after, self.now, *limit as i64], read)
+                self.all(&sql, params![look.kind.as_str(), after, self.now, *limit as i64], read_record_row)
             }
         }
     }
@@ -65,7 +65,7 @@ impl SqliteTx {
     }
 }
 
-fn read(row: &Row<'_>) -> rusqlite::Result<Record> {
+pub(super) fn read_record_row(row: &Row<'_>) -> rusqlite::Result<Record> {
     Ok(Record {
         kind: row.get::<_, Text<Name>>(0)?.0,
         id: row.get::<_, Text<RecordId>>(1)?.0,
