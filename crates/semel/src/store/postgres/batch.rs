@@ -15,6 +15,7 @@ use super::rows::{is_collision, is_refused};
 use super::server::{PAUSE, Server};
 use crate::clock::Clock;
 use crate::error::Error;
+use crate::store::BATCH_CALLS;
 
 /// Batches of one kind under way at once: while one waits for the disk the other uses the processor.
 const WRITERS: usize = 2;
@@ -56,6 +57,8 @@ pub(super) enum Done<C> {
 pub(super) struct Writer<K> {
     server: Arc<Server>,
     session: Option<(Client, Statement)>,
+    /// How many calls share a statement.
+    sizes: metrics::Histogram,
     kind: PhantomData<K>,
 }
 
@@ -65,6 +68,7 @@ impl<K: Kind> Worker for Writer<K> {
     const MOST: usize = K::MOST;
 
     async fn work(&mut self, jobs: &mut Vec<Job<K::Call, Done<K::Call>>>) {
+        self.sizes.record(f64::from(jobs.len() as u32));
         let written = {
             let calls: Vec<_> = jobs.iter().map(|job| &job.call).collect();
             self.write(&K::Batch::of(&calls)).await
@@ -83,7 +87,11 @@ impl<K: Kind> Worker for Writer<K> {
 
 impl<K: Kind> Writer<K> {
     pub(super) fn several(server: &Arc<Server>) -> impl Iterator<Item = Self> {
-        (0..WRITERS).map(|_| Self { server: server.clone(), session: None, kind: PhantomData })
+        let sizes = metrics::histogram!(BATCH_CALLS, "store" => "postgres");
+        (0..WRITERS).map(move |_| {
+            let (server, sizes) = (server.clone(), sizes.clone());
+            Self { server, session: None, sizes, kind: PhantomData }
+        })
     }
 
     /// Writes a batch, and gives the numbers of the runs that are saved.
