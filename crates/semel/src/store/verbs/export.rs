@@ -32,8 +32,8 @@ impl ExportPage {
         Self { workspace, after: After::Run(i64::MIN) }
     }
 
-    fn then(&self, after: After) -> Option<Self> {
-        Some(Self { workspace: self.workspace, after })
+    fn then(&self, after: After) -> Self {
+        Self { workspace: self.workspace, after }
     }
 
     fn wants(&self, workspace: WorkspaceId) -> bool {
@@ -47,7 +47,7 @@ impl ExportPage {
             lines.push(Line::Run(Box::new(line_of(tx, run).await?)));
         }
         let next = runs.last().map_or(After::WatchersOf(i64::MIN), |run| After::Run(run.num));
-        Ok((lines, self.then(next)))
+        Ok((lines, Some(self.then(next))))
     }
 
     async fn watchers<T: Tx>(&self, tx: &mut T, after: i64) -> Result<(Vec<Line>, Option<Self>)> {
@@ -64,7 +64,7 @@ impl ExportPage {
             }
         }
         let next = runs.last().map_or(After::Once(None), |run| After::WatchersOf(run.num));
-        Ok((lines, self.then(next)))
+        Ok((lines, Some(self.then(next))))
     }
 
     async fn once<T: Tx>(&self, tx: &mut T, after: Option<&OnceAt>) -> Result<(Vec<Line>, Option<Self>)> {
@@ -72,7 +72,7 @@ impl ExportPage {
         let next = rows.last().map(|row| (row.workspace, row.scope.clone(), row.label.clone()));
         let wanted = rows.into_iter().filter(|row| self.wants(row.workspace));
         let lines = wanted.map(|row| Line::Once(once_line(row))).collect();
-        Ok((lines, next.and_then(|at| self.then(After::Once(Some(at))))))
+        Ok((lines, next.map(|at| self.then(After::Once(Some(at))))))
     }
 }
 
