@@ -12,3 +12,12 @@ pub mod config;
 pub mod demo;
 pub mod http;
 pub mod serve;
+
+/// The Rust of the book is compiled with the doctests.
+#[cfg(doctest)]
+mod book {
+    #[doc = include_str!("../../../docs/start.md")]
+    struct Start;
+    #[doc = include_str!("../../../docs/hooks.md")]
+    struct Hooks;
+}

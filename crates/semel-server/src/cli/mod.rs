@@ -6,6 +6,7 @@
 mod bench;
 mod client;
 mod completions;
+mod demo;
 mod dev;
 mod doctor;
 mod exit;
@@ -44,6 +45,11 @@ pub struct Cli {
 enum Command {
     Dev(dev::Dev),
     Serve(serve::Serve),
+    Demo(demo::Demo),
+    #[command(hide = true)]
+    DemoProvider(demo::DemoProvider),
+    #[command(hide = true)]
+    DemoEngine(demo::DemoEngine),
     Start(start::Start),
     #[command(subcommand)]
     Run(run::Run),
@@ -70,7 +76,7 @@ impl Cli {
     /// Does what was asked; gives the exit code.
     pub async fn run(self) -> u8 {
         match self.execute().await {
-            Ok(()) => 0,
+            Ok(code) => code,
             Err(failure) => {
                 output::note(&format!("semel: {failure}"));
                 failure.exit as u8
@@ -78,24 +84,28 @@ impl Cli {
         }
     }
 
-    async fn execute(self) -> Done {
+    async fn execute(self) -> Done<u8> {
         let server = &self.server;
         match self.command {
-            Command::Dev(dev) => Ok(dev.run().await?),
-            Command::Serve(serve) => Ok(serve.run().await?),
-            Command::Start(start) => start.execute(server).await,
-            Command::Run(run) => run.execute(server).await,
-            Command::Hook(hook) => hook.execute(server).await,
-            Command::Key(key) => key.execute(server).await,
-            Command::Step(step) => step.execute(server).await,
-            Command::Worker(worker) => worker.execute(server).await,
-            Command::Workspace(workspace) => workspace.execute(server).await,
-            Command::Token(token) => token.execute(server).await,
-            Command::Store(store) => store.execute(server.output).await,
-            Command::Doctor(doctor) => doctor.execute(server).await,
-            Command::Bench(bench) => bench.execute(server).await,
-            Command::Completions(completions) => completions.execute(),
+            Command::Demo(demo) => return Ok(demo.run(server.output).await),
+            Command::DemoProvider(provider) => return Ok(provider.run().await),
+            Command::DemoEngine(engine) => return Ok(engine.run().await),
+            Command::Dev(dev) => dev.run().await?,
+            Command::Serve(serve) => serve.run().await?,
+            Command::Start(start) => start.execute(server).await?,
+            Command::Run(run) => run.execute(server).await?,
+            Command::Hook(hook) => hook.execute(server).await?,
+            Command::Key(key) => key.execute(server).await?,
+            Command::Step(step) => step.execute(server).await?,
+            Command::Worker(worker) => worker.execute(server).await?,
+            Command::Workspace(workspace) => workspace.execute(server).await?,
+            Command::Token(token) => token.execute(server).await?,
+            Command::Store(store) => store.execute(server.output).await?,
+            Command::Doctor(doctor) => doctor.execute(server).await?,
+            Command::Bench(bench) => bench.execute(server).await?,
+            Command::Completions(completions) => completions.execute()?,
         }
+        Ok(0)
     }
 }
 
@@ -108,7 +118,7 @@ mod tests {
     fn each(command: &clap::Command, path: &str, found: &mut Vec<(String, String)>) {
         let path = format!("{path} {}", command.get_name());
         found.push((path.clone(), command.clone().render_long_help().to_string()));
-        for inner in command.get_subcommands().filter(|inner| inner.get_name() != "help") {
+        for inner in command.get_subcommands().filter(|inner| !inner.is_hide_set()) {
             each(inner, &path, found);
         }
     }

@@ -42,7 +42,8 @@ impl Server {
         let clock = Arc::new(SystemClock::new());
         let mut builder = Engine::builder().store(store.clone()).clock(clock.clone());
         if config.demo {
-            builder = demo::workflows(builder);
+            let offered = demo::workflows(builder, config.store.folder().as_deref()).await;
+            builder = offered.map_err(|fail| Error::Config(format!("`demo`: {fail}")))?;
         }
         let engine = builder.open().await?;
         let access = match config.auth {

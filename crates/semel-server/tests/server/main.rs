@@ -3,7 +3,9 @@
 mod batch;
 mod cli;
 mod control;
+mod demo;
 mod describe;
+mod documented;
 mod events;
 mod hooks;
 mod keys;
@@ -11,6 +13,7 @@ mod reads;
 mod servers;
 mod starts;
 mod strict;
+mod workers;
 mod world;
 
 use std::collections::HashSet;
@@ -25,6 +28,9 @@ fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let mut trials = describe::trials();
     trials.extend(servers::trials());
+    trials.extend(demo::trials());
+    trials.extend(documented::trials());
+    trials.extend(workers::trials());
     trials.extend(cli::trials());
     for cases in [
         starts::cases(),

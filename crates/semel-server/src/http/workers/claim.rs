@@ -22,6 +22,7 @@ use crate::access::Caller;
 use crate::api::Permission;
 use crate::app::App;
 use crate::http::Problem;
+use crate::http::describe::{Always, Changes, OfRun};
 
 /// At most so many runs come with one claim.
 const MOST: usize = 1_000;
@@ -34,9 +35,10 @@ const FLOOR: Duration = Duration::from_secs(1);
 
 /// Take due runs, each with its ledger and inbox.
 #[utoipa::path(
-    post, path = "/workers/claim", tag = "workers",
-    request_body = Object,
-    responses((status = 200, body = Object, description = "The runs that the worker may drive now"))
+    post, path = "/workers/claim",
+    operation_id = "workerClaim", tag = "workers",
+    request_body(content = Object, content_type = "application/json", example = json!({"node": "node_01j0000000e00800000000007z", "workflows": ["order"], "limit": 10, "waitMs": 30000})),
+    responses((status = 200, body = Object, description = "The runs that the worker may drive now"), Always, OfRun, Changes),
 )]
 pub(super) async fn claim(
     State(app): State<Arc<App>>,
@@ -76,6 +78,7 @@ async fn wait(app: &App, workers: &Arc<Workers>, workspace: WorkspaceId, call: &
     let _turn = tokio::select! {
         turn = turn.lock() => turn,
         () = app.clock.until(end) => return Ok(Claims::default()),
+        () = app.stop.ordered() => return Ok(Claims::default()),
     };
     // Before the first look: what becomes due after it is heard.
     let mut wakes = app.store.wakes();
@@ -87,6 +90,7 @@ async fn wait(app: &App, workers: &Arc<Workers>, workspace: WorkspaceId, call: &
         }
         tokio::select! {
             () = something_due(&mut wakes) => {}
+            () = app.stop.ordered() => return Ok(claims),
             () = app.clock.until(next_look(now, claims.next_due).min(end)) => {}
         }
     }

@@ -133,7 +133,7 @@ impl<S: TxSource> Way<'_, S> {
         Fut: Future<Output = Result<Committed<T>>> + Send,
     {
         #[cfg(feature = "testing")]
-        let _outside = self.step.ctx.cell.core.probe.as_ref().map(|probe| probe.outside());
+        let _outside = self.step.ctx.cell.core.probe.as_ref().map(crate::testing::crash::fate::Fate::outside);
         if self.step.ctx.cell.lock().ledger.claims() > 1 {
             self.raise(mark).await?;
         }
@@ -187,7 +187,7 @@ impl<S: TxSource> Way<'_, S> {
 
     async fn ask_once(&self, mark: &Mark) -> Result<Tried> {
         #[cfg(feature = "testing")]
-        let _outside = self.step.ctx.cell.core.probe.as_ref().map(|probe| probe.outside());
+        let _outside = self.step.ctx.cell.core.probe.as_ref().map(crate::testing::crash::fate::Fate::outside);
         self.raise(mark).await?;
         let mut open = self.source.begin().await?;
         let held = S::find(&mut open, &self.find, &mark.key).await?;

@@ -6,8 +6,9 @@ use crate::error::Result;
 use crate::id::NodeId;
 use crate::rules::archive::CallLine;
 use crate::rules::key::Token;
+use crate::rules::record::Record;
 use crate::rules::run::{Run, State};
-use crate::store::archive::{ArchiveRows, OnceAt};
+use crate::store::archive::{ArchiveRows, OnceAt, RecordAt};
 use crate::store::tx::{HeldOnce, InboxRow, LedgerRow, Watcher};
 
 impl ArchiveRows for MemoryTx<'_> {
@@ -52,6 +53,12 @@ impl ArchiveRows for MemoryTx<'_> {
             row: row.clone(),
         };
         Ok(rows.into_iter().take(limit).map(held).collect())
+    }
+
+    async fn records_after(&mut self, at: Option<&RecordAt>, limit: usize) -> Result<Vec<Record>> {
+        let all = self.tables.records.values().flat_map(|kind| kind.values());
+        let behind = |record: &&Record| at.is_none_or(|(kind, id)| (&record.kind, &record.id) > (kind, id));
+        Ok(all.filter(behind).take(limit).cloned().collect())
     }
 
     async fn live_node(&mut self) -> Result<Option<NodeId>> {

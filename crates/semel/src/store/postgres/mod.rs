@@ -13,6 +13,7 @@ mod notify;
 mod once;
 mod queue;
 mod receipts;
+mod records;
 mod rows;
 mod server;
 mod starts;

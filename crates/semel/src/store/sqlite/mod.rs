@@ -10,6 +10,7 @@ mod checkpoint;
 mod job;
 mod open;
 mod reader;
+mod records;
 mod steps;
 mod tx;
 mod values;

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::export::{line_of, once_line};
 use crate::error::{Error, Result};
 use crate::id::RunId;
-use crate::rules::archive::{Line, OnceLine, RunLine, WatcherLine};
+use crate::rules::archive::{Line, OnceLine, RecordLine, RunLine, WatcherLine};
 use crate::rules::json::Payload;
 use crate::rules::once::OnceRow;
 use crate::store::archive::Imported;
@@ -50,6 +50,7 @@ impl Batch {
             Line::Run(run) => self.run(tx, run).await,
             Line::Watcher(watcher) => self.watcher(tx, watcher).await,
             Line::Once(once) => self.once(tx, once).await,
+            Line::Record(record) => self.record(tx, record).await,
         }
     }
 
@@ -119,6 +120,22 @@ impl Batch {
     }
 }
 
+impl Batch {
+    async fn record<T: Tx>(&mut self, tx: &mut T, line: &RecordLine) -> Result<bool> {
+        let what = format!("the {} {}", line.kind, line.id);
+        if !line.has_version() {
+            return Err(in_the_way(&format!("{what} has the version {}", line.version)));
+        }
+        line.record()?;
+        self.take(&what)?;
+        match tx.record(&line.kind, &line.id).await? {
+            None => Ok(false),
+            Some(found) if RecordLine::of(&found) == *line => Ok(true),
+            Some(_) => Err(differs(&what)),
+        }
+    }
+}
+
 async fn write<T: Tx>(tx: &mut T, line: &Line) -> Result<()> {
     match line {
         Line::Run(run) => write_run(tx, run).await,
@@ -128,6 +145,10 @@ async fn write<T: Tx>(tx: &mut T, line: &Line) -> Result<()> {
             tx.insert_watcher(waits_for.num, &Watcher { num, visit: line.visit.clone() }).await
         }
         Line::Once(line) => tx.put_once(line.workspace, &line.scope, &line.label, Some(&row_of(line)?)).await,
+        Line::Record(line) => match tx.put_record(&line.record()?, None).await? {
+            true => Ok(()),
+            false => Err(race()),
+        },
     }
 }
 
