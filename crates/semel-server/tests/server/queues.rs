@@ -81,12 +81,14 @@ async fn a_failed_step_comes_again_under_its_key(world: World) {
     let mut seen = Vec::new();
     for _ in 0..2 {
         let task = take(&world.client, &node, 1).await.remove(0);
-        let failed = json!({"run": task["run"], "fence": task["fence"], "message": "busy", "retryAfterMs": 2});
+        let failed =
+            json!({"run": task["run"], "fence": task["fence"], "message": "busy", "retryAfterMs": 2});
         assert_eq!(report(&world.client, FAIL, &[failed]).await[0]["status"], 200);
         seen.push((task["key"].clone(), task["attempt"].clone()));
     }
     let task = take(&world.client, &node, 1).await.remove(0);
-    let fatal = json!({"run": task["run"], "fence": task["fence"], "kind": "fatal", "message": "no such card"});
+    let fatal =
+        json!({"run": task["run"], "fence": task["fence"], "kind": "fatal", "message": "no such card"});
     report(&world.client, FAIL, &[fatal]).await;
     seen.push((task["key"].clone(), task["attempt"].clone()));
     assert_eq!(seen.iter().map(|(_, attempt)| attempt.clone()).collect::<Vec<_>>(), [1, 2, 3]);
