@@ -83,6 +83,9 @@ async fn wait(app: &App, workers: &Arc<Workers>, workspace: WorkspaceId, call: &
     // Before the first look: what becomes due after it is heard.
     let mut wakes = app.store.wakes();
     loop {
+        if app.stop.is_ordered() {
+            return Ok(Claims::default());
+        }
         let claims = take(app, workers, workspace, call).await?;
         let now = app.clock.now();
         if !claims.runs.is_empty() || now >= end {
