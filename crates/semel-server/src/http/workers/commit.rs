@@ -84,18 +84,22 @@ impl Asked {
                 Err(error) => Err(error),
             },
         };
-        if let Ok((saved, Some((ledger, rests)))) = saved
-            && !ledger.run().status().is_terminal()
-        {
+        let (saved, folded) = match saved {
+            Ok((saved, folded)) => {
+                (Ok(saved), folded.filter(|(ledger, _)| !ledger.run().status().is_terminal()))
+            }
+            Err(error) => (Err(error), None),
+        };
+        if let Some((ledger, rests)) = folded {
             workers.folds.changed(&ledger, rests);
-            workers.known.learn_children(&saved.settled, workspace);
             *fold = Some(ledger);
-            return Ok(saved);
         }
         if fold.is_none() {
             workers.folds.drop_run(run);
         }
-        saved.map(|(saved, _)| saved)
+        let saved = saved?;
+        workers.known.learn_children(&saved.settled, workspace);
+        Ok(saved)
     }
 
     /// Commits after the entries that the worker has seen. If there are more, then either this very commit is among them,
