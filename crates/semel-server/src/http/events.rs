@@ -106,7 +106,8 @@ struct Reader {
 }
 
 impl Reader {
-    /// The next entry; none after the run's end, and none if the store cannot answer: the reader comes back then.
+    /// The next entry; none after the run's end, and none if the store cannot answer or the server stops: the reader
+    /// comes back then.
     async fn next(&mut self) -> Option<Event> {
         loop {
             if let Some(line) = self.ready.pop_front() {
@@ -124,6 +125,7 @@ impl Reader {
                 tokio::select! {
                     () = self.watch.changed() => {}
                     () = self.app.clock.until(look) => {}
+                    () = self.app.stop.ordered() => return None,
                 }
             }
         }

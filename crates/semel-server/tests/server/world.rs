@@ -18,6 +18,7 @@ use semel::{Ctx, Engine};
 use semel_server::access::Access;
 use semel_server::app::App;
 use semel_server::http;
+use semel_server::serve::Stop;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -140,7 +141,7 @@ pub(crate) struct Reply {
 impl Api {
     /// Serves a store on a port of its own for as long as the runtime lives.
     pub(crate) async fn serve(store: Arc<dyn Store>) -> Self {
-        let app = App { store, clock: Arc::new(SystemClock::new()), access: Access::Open };
+        let app = App { store, clock: Arc::new(SystemClock::new()), access: Access::Open, stop: Stop::default() };
         let router = http::router(Arc::new(app));
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let base = format!("http://{}", listener.local_addr().expect("it is bound"));

@@ -18,6 +18,7 @@ use tokio::sync::broadcast::error::RecvError;
 use super::answer::{Call, Refusal, Told};
 use super::folds::RestingWith;
 use super::{Shared, Workers, node, roster};
+use crate::http::describe::{Always, Changes, OfRun};
 use crate::access::Caller;
 use crate::api::Permission;
 use crate::app::App;
@@ -34,9 +35,9 @@ const FLOOR: Duration = Duration::from_secs(1);
 
 /// Take due runs, each with its ledger and inbox.
 #[utoipa::path(
-    post, path = "/workers/claim", tag = "workers",
+    post, path = "/workers/claim", tag = "workers", operation_id = "workerClaim",
     request_body = Object,
-    responses((status = 200, body = Object, description = "The runs that the worker may drive now"))
+    responses((status = 200, body = Object, description = "The runs that the worker may drive now"), Always, OfRun, Changes)
 )]
 pub(super) async fn claim(
     State(app): State<Arc<App>>,

@@ -17,6 +17,7 @@ use serde_json::value::RawValue;
 
 use super::answer::{Refusal, Text, Told};
 use super::{Shared, Workers};
+use crate::http::describe::{Always, Changes, OfRun};
 use crate::access::Caller;
 use crate::api::Permission;
 use crate::app::App;
@@ -24,9 +25,9 @@ use crate::http::Problem;
 
 /// Append entries to many runs: each at the version that its driver has seen, each with its own answer.
 #[utoipa::path(
-    post, path = "/workers/commit", tag = "workers",
+    post, path = "/workers/commit", tag = "workers", operation_id = "workerCommit",
     request_body = Object,
-    responses((status = 200, body = Object, description = "One answer for each commit"))
+    responses((status = 200, body = Object, description = "One answer for each commit"), Always, OfRun, Changes)
 )]
 pub(super) async fn commit(
     State(app): State<Arc<App>>,

@@ -9,15 +9,16 @@ use semel::rules::once::{Ask, Once, OnceAnswer, OnceScope};
 
 use super::answer::{Call, Refusal, Told};
 use super::look::check_scope;
+use crate::http::describe::{Always, Changes, OfRun};
 use crate::access::Caller;
 use crate::api::Permission;
 use crate::app::App;
 
 /// Cancel, pause, resume, restart or fork a run; free its key; resolve a doubt.
 #[utoipa::path(
-    post, path = "/workers/control", tag = "workers",
+    post, path = "/workers/control", tag = "workers", operation_id = "workerControl",
     request_body = Object,
-    responses((status = 200, body = Object, description = "The run as it is now"))
+    responses((status = 200, body = Object, description = "The run as it is now"), Always, OfRun, Changes)
 )]
 pub(super) async fn control(
     State(app): State<Arc<App>>,
@@ -37,9 +38,9 @@ pub(super) async fn control(
 
 /// Claim, settle or release a once beyond one run.
 #[utoipa::path(
-    post, path = "/workers/once", tag = "workers",
+    post, path = "/workers/once", tag = "workers", operation_id = "workerOnce",
     request_body = Object,
-    responses((status = 200, body = Object, description = "The result, or the right to make it"))
+    responses((status = 200, body = Object, description = "The result, or the right to make it"), Always, OfRun, Changes)
 )]
 pub(super) async fn once(
     State(app): State<Arc<App>>,

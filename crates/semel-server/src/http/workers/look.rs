@@ -12,6 +12,7 @@ use semel::store::{Arrival, Find, FindBy, Numbered, Query};
 
 use super::Shared;
 use super::answer::{Call, Refusal, Told};
+use crate::http::describe::{Always, Changes, OfRun};
 use crate::access::Caller;
 use crate::api::Permission;
 use crate::app::App;
@@ -32,9 +33,9 @@ pub(super) fn check_scope(scope: &Scope) -> Result<(), Problem> {
 
 /// Look a run up by its id, key or token.
 #[utoipa::path(
-    post, path = "/workers/find", tag = "workers",
+    post, path = "/workers/find", tag = "workers", operation_id = "workerFind",
     request_body = Object,
-    responses((status = 200, body = Object, description = "The run and how it ended, or null"))
+    responses((status = 200, body = Object, description = "The run and how it ended, or null"), Always, OfRun, Changes)
 )]
 pub(super) async fn find(
     State(app): State<Arc<App>>,
@@ -56,9 +57,9 @@ pub(super) async fn find(
 
 /// List runs, the newest first.
 #[utoipa::path(
-    post, path = "/workers/list", tag = "workers",
+    post, path = "/workers/list", tag = "workers", operation_id = "workerList",
     request_body = Object,
-    responses((status = 200, body = Object, description = "Headers of runs"))
+    responses((status = 200, body = Object, description = "Headers of runs"), Always, OfRun, Changes)
 )]
 pub(super) async fn list(
     State(app): State<Arc<App>>,
@@ -72,9 +73,9 @@ pub(super) async fn list(
 
 /// Read the entries of a run.
 #[utoipa::path(
-    post, path = "/workers/ledger", tag = "workers",
+    post, path = "/workers/ledger", tag = "workers", operation_id = "workerLedger",
     request_body = Object,
-    responses((status = 200, body = Object, description = "Entries, numbered"))
+    responses((status = 200, body = Object, description = "Entries, numbered"), Always, OfRun, Changes)
 )]
 pub(super) async fn ledger(
     State(app): State<Arc<App>>,
@@ -87,9 +88,9 @@ pub(super) async fn ledger(
 
 /// Read what a run has not consumed yet.
 #[utoipa::path(
-    post, path = "/workers/inbox", tag = "workers",
+    post, path = "/workers/inbox", tag = "workers", operation_id = "workerInbox",
     request_body = Object,
-    responses((status = 200, body = Object, description = "Messages, numbered"))
+    responses((status = 200, body = Object, description = "Messages, numbered"), Always, OfRun, Changes)
 )]
 pub(super) async fn inbox(
     State(app): State<Arc<App>>,
@@ -102,9 +103,9 @@ pub(super) async fn inbox(
 
 /// Read what was absorbed on a run.
 #[utoipa::path(
-    post, path = "/workers/receipts", tag = "workers",
+    post, path = "/workers/receipts", tag = "workers", operation_id = "workerReceipts",
     request_body = Object,
-    responses((status = 200, body = Object, description = "Receipts by kind"))
+    responses((status = 200, body = Object, description = "Receipts by kind"), Always, OfRun, Changes)
 )]
 pub(super) async fn receipts(
     State(app): State<Arc<App>>,

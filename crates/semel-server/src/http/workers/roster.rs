@@ -14,6 +14,7 @@ use semel::store::{Lease, LeaseAct};
 
 use super::answer::{Call, Refusal, Told};
 use super::{Shared, node};
+use crate::http::describe::{Always, Changes, OfRun};
 use crate::access::Caller;
 use crate::api::{Permission, WorkerList, WorkerView, time};
 use crate::app::App;
@@ -76,9 +77,9 @@ fn lease_of(millis: u64) -> Result<Duration, Problem> {
 
 /// Register a worker; it lives until its lease ends, unless it says that it does.
 #[utoipa::path(
-    post, path = "/workers", tag = "workers",
+    post, path = "/workers", tag = "workers", operation_id = "registerWorker",
     request_body = Object,
-    responses((status = 200, body = Object, description = "Its node, and until when it is believed in"))
+    responses((status = 200, body = Object, description = "Its node, and until when it is believed in"), Always, OfRun, Changes)
 )]
 pub(super) async fn register(
     State(app): State<Arc<App>>,
@@ -105,9 +106,9 @@ pub(super) async fn register(
 
 /// Renew a worker's lease.
 #[utoipa::path(
-    post, path = "/workers/heartbeat", tag = "workers",
+    post, path = "/workers/heartbeat", tag = "workers", operation_id = "workerHeartbeat",
     request_body = Object,
-    responses((status = 200, body = Object, description = "Until when it is believed in"))
+    responses((status = 200, body = Object, description = "Until when it is believed in"), Always, OfRun, Changes)
 )]
 pub(super) async fn heartbeat(
     State(app): State<Arc<App>>,
@@ -126,9 +127,9 @@ pub(super) async fn heartbeat(
 
 /// Give a worker's lease up: its runs are free.
 #[utoipa::path(
-    post, path = "/workers/release", tag = "workers",
+    post, path = "/workers/release", tag = "workers", operation_id = "workerRelease",
     request_body = Object,
-    responses((status = 200, body = Object, description = "When that was"))
+    responses((status = 200, body = Object, description = "When that was"), Always, OfRun, Changes)
 )]
 pub(super) async fn release(
     State(app): State<Arc<App>>,
@@ -145,8 +146,8 @@ pub(super) async fn release(
 
 /// List the workers of the workspace.
 #[utoipa::path(
-    get, path = "/workers", tag = "workers",
-    responses((status = 200, body = WorkerList))
+    get, path = "/workers", tag = "workers", operation_id = "listWorkers",
+    responses((status = 200, body = WorkerList), Always)
 )]
 pub(super) async fn list(
     State(app): State<Arc<App>>,

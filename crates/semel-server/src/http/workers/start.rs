@@ -15,6 +15,7 @@ use semel::store::Started;
 
 use super::answer::{Call, Refusal, Told};
 use super::{Shared, Workers, node};
+use crate::http::describe::{Always, Changes, OfRun};
 use crate::access::Caller;
 use crate::api::Permission;
 use crate::app::App;
@@ -22,9 +23,9 @@ use crate::http::Problem;
 
 /// Start many runs, each with its own answer; a run may come with the worker's claim.
 #[utoipa::path(
-    post, path = "/workers/start", tag = "workers",
+    post, path = "/workers/start", tag = "workers", operation_id = "workerStart",
     request_body = Object,
-    responses((status = 200, body = Object, description = "One answer for each start"))
+    responses((status = 200, body = Object, description = "One answer for each start"), Always, OfRun, Changes)
 )]
 pub(super) async fn start(
     State(app): State<Arc<App>>,
@@ -65,9 +66,9 @@ async fn begin(app: &App, workers: &Workers, workspace: WorkspaceId, start: Star
 
 /// Deliver a payload to the owner of a token.
 #[utoipa::path(
-    post, path = "/workers/deliver", tag = "workers",
+    post, path = "/workers/deliver", tag = "workers", operation_id = "workerDeliver",
     request_body = Object,
-    responses((status = 200, body = Object, description = "Who got it"))
+    responses((status = 200, body = Object, description = "Who got it"), Always, OfRun, Changes)
 )]
 pub(super) async fn deliver(
     State(app): State<Arc<App>>,

@@ -19,6 +19,7 @@ use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 
 use super::answer::Refusal;
 use super::{Shared, Workers};
+use crate::http::describe::{Always};
 use crate::access::Caller;
 use crate::api::Permission;
 use crate::app::App;
@@ -32,8 +33,8 @@ const AT_ONCE: usize = 512;
 
 /// Hear what happens: one JSON list of wakes per line, an empty line at least every fifteen seconds.
 #[utoipa::path(
-    get, path = "/workers/wakes", tag = "workers",
-    responses((status = 200, content_type = "application/x-ndjson", body = String, description = "Lines, without end"))
+    get, path = "/workers/wakes", tag = "workers", operation_id = "workerWakes",
+    responses((status = 200, content_type = "application/x-ndjson", body = String, description = "Lines, without end"), Always)
 )]
 pub(super) async fn wakes(
     State(app): State<Arc<App>>,
