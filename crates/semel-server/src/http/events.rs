@@ -83,8 +83,7 @@ async fn events(
     // An unknown run is a problem, not an empty stream.
     found(&app, caller.workspace, run).await?;
     let watch = app.store.watch(run);
-    let reader =
-        Reader { app, workspace: caller.workspace, run, last, ready: VecDeque::new(), ended: false, watch };
+    let reader = Reader { app, workspace: caller.workspace, run, last, ready: VecDeque::new(), ended: false, watch };
     let stream = unfold(reader, async |mut reader| {
         let event = reader.next().await?;
         Some((Ok::<_, Infallible>(event), reader))
@@ -107,14 +106,14 @@ struct Reader {
 }
 
 impl Reader {
-    /// The next entry; none after the run's end, and none if the store cannot answer or the server stops: the
-    /// reader comes back then.
+    /// The next entry; none after the run's end, and none if the store cannot answer or the server stops: the reader
+    /// comes back then.
     async fn next(&mut self) -> Option<Event> {
         loop {
             if let Some(line) = self.ready.pop_front() {
                 return Some(event(&line));
             }
-            if self.ended || self.app.stop.is_ordered() {
+            if self.ended {
                 return None;
             }
             if let Err(problem) = self.look().await {
@@ -126,7 +125,7 @@ impl Reader {
                 tokio::select! {
                     () = self.watch.changed() => {}
                     () = self.app.clock.until(look) => {}
-                    () = self.app.stop.ordered() => {}
+                    () = self.app.stop.ordered() => return None,
                 }
             }
         }
