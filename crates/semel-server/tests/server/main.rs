@@ -12,6 +12,7 @@ mod hooks;
 mod keys;
 mod operate;
 mod process;
+mod queues;
 mod reads;
 mod secure;
 mod served;
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
         control::cases(),
         hooks::cases(),
         keys::cases(),
+        queues::cases(),
         strict::cases(),
     ] {
         trials.extend(cases.into_iter().flat_map(world::on_every_store));

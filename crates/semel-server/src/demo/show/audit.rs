@@ -265,3 +265,6 @@ impl Evidence {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,6 @@
 //! What is shown while the show goes on: a line for everything that goes wrong, or would have, and a bar on a terminal.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -41,8 +42,8 @@ impl View {
     pub(super) fn welcome(&self, plan: &Plan, url: &str) {
         let Plan { orders, kills, seed, .. } = plan;
         self.line(&format!(
-            "{orders} orders, each sent by several callers. A payment provider that loses answers.\n\
-             An engine that is killed {kills} times (kill -9). Every effect must take place once.\n\
+            "{orders} orders, each sent by several callers; a provider that loses answers;\n\
+             an engine that is killed {kills} times (kill -9). Every effect must happen once.\n\
              Seed {seed}. The engine listens on {url}/api/v1.\n"
         ));
         if let Some(bar) = &self.bar {
@@ -53,7 +54,7 @@ impl View {
     }
 
     pub(super) fn show(&self, at: Duration, seen: &Seen, tally: &Tally) {
-        if let Some((order, colour, text)) = told(seen) {
+        if let Some((order, colour, text)) = told(seen, tally) {
             let seconds = at.as_secs_f64();
             let text = format!("{seconds:>6.2}s  {order:<9} {text}");
             self.line(&if self.colours { format!("\x1b[{colour}m{text}\x1b[0m") } else { text });
@@ -81,10 +82,14 @@ impl View {
 }
 
 /// What is said of something, and in which colour. Whatever goes as it should is not worth a line.
-fn told(seen: &Seen) -> Option<(&str, &'static str, String)> {
+fn told<'a>(seen: &'a Seen, tally: &Tally) -> Option<(&'a str, &'static str, String)> {
     Some(match seen {
-        Seen::Sent { order, copies } => {
-            (order, ABSORBED, format!("sent by {copies} callers: one run, duplicates absorbed"))
+        Seen::Sent { order, copies } => match tally.runs.get(order).map_or(0, BTreeSet::len) {
+            1 => (order, ABSORBED, format!("sent by {copies} callers: one run, duplicates absorbed")),
+            runs => (order, KILL, format!("sent by {copies} callers: {runs} RUNS")),
+        },
+        Seen::Impostor { order, code: Some(code) } => {
+            (order, ABSORBED, format!("same key, other amount: refused, {code}"))
         }
         Seen::Impostor { order, code: None } => {
             (order, KILL, "same key, other amount: NOT refused".to_owned())
@@ -94,11 +99,9 @@ fn told(seen: &Seen) -> Option<(&str, &'static str, String)> {
         }
         Seen::CutOff { order } => (order, LOST, "a caller gets no answer, and asks again".to_owned()),
         Seen::Resumed { order } => (order, PLAIN, "stopped after five crashes, resumed".to_owned()),
-        Seen::Killed { kill, pid, in_flight } => (
-            "",
-            KILL,
-            format!("kill {kill}: SIGKILL to engine {pid}, {in_flight} calls to the provider open"),
-        ),
+        Seen::Killed { kill, pid, in_flight } => {
+            ("", KILL, format!("kill {kill}: SIGKILL to engine {pid}, {in_flight} calls open"))
+        }
         Seen::Back { pid, after } => {
             ("", PLAIN, format!("engine {pid} goes on after {} ms", after.as_millis()))
         }

@@ -27,8 +27,9 @@ pub(super) trait Kind: Send + Sync + 'static {
     type Call: Send + Sync + 'static;
     type Batch<'a>: Batch<'a, Call = Self::Call>;
     const MOST: usize;
-    /// The statement. Its first two parameters are the mark and the time (null: the database's).
-    const SQL: &'static str;
+    /// The statements, of which each batch takes one. The first two parameters are the mark and the time (null: the
+    /// database's).
+    const SQL: &'static [&'static str];
     /// Settings that this statement needs beside those of every connection.
     const SETTINGS: &'static str;
 }
@@ -37,6 +38,8 @@ pub(super) trait Kind: Send + Sync + 'static {
 pub(super) trait Batch<'a>: Send + Sync + Sized {
     type Call: 'a;
     fn of(calls: &[&'a Self::Call]) -> Self;
+    /// Which of the statements it takes.
+    fn statement(&self) -> usize;
     /// The parameters after the first two.
     fn params(&self) -> Vec<&(dyn ToSql + Sync)>;
     /// Reads the statement's answer: for each call the number of its run, if it is done.
@@ -56,7 +59,7 @@ pub(super) enum Done<C> {
 /// One connection of its own, and the batches that go over it.
 pub(super) struct Writer<K> {
     server: Arc<Server>,
-    session: Option<(Client, Statement)>,
+    session: Option<(Client, Vec<Statement>)>,
     /// How many calls share a statement.
     sizes: metrics::Histogram,
     kind: PhantomData<K>,
@@ -101,7 +104,7 @@ impl<K: Kind> Writer<K> {
             let session = self.session().await?;
             let mut params: Vec<&(dyn ToSql + Sync)> = vec![&mark, &now];
             params.extend(batch.params());
-            let answer = session.0.query_one(&session.1, &params).await;
+            let answer = session.0.query_one(&session.1[batch.statement()], &params).await;
             match answer.and_then(|row| batch.done(&row)) {
                 Ok(nums) => return Ok(nums),
                 Err(error) if is_collision(&error) => {
@@ -124,7 +127,7 @@ impl<K: Kind> Writer<K> {
         Ok(Vec::new())
     }
 
-    async fn session(&mut self) -> Result<&(Client, Statement), Failure> {
+    async fn session(&mut self) -> Result<&(Client, Vec<Statement>), Failure> {
         if self.session.as_ref().is_none_or(|(client, _)| client.is_closed()) {
             match self.server.prepared(K::SETTINGS, K::SQL).await {
                 Ok(session) => self.session = Some(session),
