@@ -39,7 +39,7 @@ pub(super) struct Bench {
 /// What a phase came to.
 struct Phase {
     name: &'static str,
-    calls: u64,
+    calls: u32,
     /// Calls that were answered as they should not have been.
     odd: u64,
     took: Duration,
@@ -49,7 +49,7 @@ struct Phase {
 
 impl Phase {
     fn per_second(&self) -> f64 {
-        self.calls as f64 / self.took.as_secs_f64().max(f64::MIN_POSITIVE)
+        f64::from(self.calls) / self.took.as_secs_f64().max(f64::MIN_POSITIVE)
     }
 
     /// How long the given share of calls took at most, in milliseconds.

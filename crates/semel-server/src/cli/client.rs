@@ -274,14 +274,11 @@ impl Client {
 
     /// Why nobody has answered. Errors of reqwest name the address, which holds no secret: the token is in a header.
     fn lost(&self, error: &reqwest::Error) -> Failure {
-        let mut message = format!("{} does not answer", self.base);
-        let mut source: Option<&dyn std::error::Error> = std::error::Error::source(error);
-        while let Some(cause) = source {
-            if cause.source().is_none() {
-                message += &format!(": {cause}");
-            }
-            source = cause.source();
+        let mut cause: &dyn std::error::Error = error;
+        while let Some(source) = cause.source() {
+            cause = source;
         }
+        let message = format!("{} does not answer: {cause}", self.base);
         let failure = Failure::new(Exit::Unavailable, message);
         match error.is_connect() {
             true => failure.help(

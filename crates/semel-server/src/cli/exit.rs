@@ -24,7 +24,7 @@ pub(super) fn help() -> String {
 
 /// Why a command did not do what it should.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Exit {
+pub(super) enum Exit {
     /// For any other reason.
     Failed = 1,
     /// What was asked is not acceptable.
@@ -43,7 +43,7 @@ pub enum Exit {
 
 /// What a command says when it ends otherwise than well.
 #[derive(Clone, Debug)]
-pub struct Failure {
+pub(super) struct Failure {
     pub(super) exit: Exit,
     message: String,
     help: Option<String>,
@@ -65,10 +65,11 @@ impl Failure {
 
     /// A problem that the server has told.
     pub(super) fn told(problem: &ProblemView) -> Self {
-        let mut message = format!("{} ({})", problem.detail, problem.code);
-        if let Some(owner) = problem.owner.as_ref().filter(|owner| !problem.detail.contains(*owner)) {
-            message += &format!("; the owner is {owner}");
-        }
+        let ProblemView { detail, code, .. } = problem;
+        let message = match problem.owner.as_ref().filter(|owner| !detail.contains(*owner)) {
+            Some(owner) => format!("{detail} ({code}); the owner is {owner}"),
+            None => format!("{detail} ({code})"),
+        };
         let failure = Self::new(exit_of(problem.status), message);
         match problem.status {
             401 => failure.help("give a token with --token or SEMEL_TOKEN; `semel token create` makes one"),

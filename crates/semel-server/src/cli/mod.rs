@@ -41,6 +41,7 @@ pub struct Cli {
 }
 
 #[derive(Debug, Subcommand)]
+#[expect(clippy::large_enum_variant, reason = "there is one, and it is taken apart at once")]
 enum Command {
     Dev(dev::Dev),
     Serve(serve::Serve),

@@ -12,7 +12,7 @@ use super::exit::{Done, Exit, Failure};
 
 /// How results are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum Format {
+pub(super) enum Format {
     /// For people.
     #[default]
     Table,
@@ -59,7 +59,7 @@ fn is_colourful() -> bool {
 pub(super) struct Rows {
     table: Table,
     empty: &'static str,
-    rows: usize,
+    count: usize,
 }
 
 impl Rows {
@@ -68,17 +68,17 @@ impl Rows {
         let mut table = Table::new();
         table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
         table.set_header(columns);
-        Self { table, empty, rows: 0 }
+        Self { table, empty, count: 0 }
     }
 
     pub(super) fn add<const N: usize>(&mut self, cells: [String; N]) {
-        self.rows += 1;
+        self.count += 1;
         self.table.add_row(cells);
     }
 
     /// The text, without trailing blanks.
     pub(super) fn text(&self) -> String {
-        if self.rows == 0 {
+        if self.count == 0 {
             return self.empty.to_owned();
         }
         let lines = self
@@ -108,14 +108,12 @@ pub(super) fn status(word: &str) -> String {
 
 /// Colours the marked words, or only takes the marks away.
 fn paint(text: &str, colourful: bool) -> String {
-    let mut painted = String::with_capacity(text.len());
-    for (n, part) in text.split(MARK).enumerate() {
-        match colour(part).filter(|_| colourful && n % 2 == 1) {
-            Some(code) => painted += &format!("\u{1b}[{code}m{part}\u{1b}[0m"),
-            None => painted += part,
-        }
-    }
-    painted
+    let parts = text.split(MARK).enumerate();
+    let painted = parts.map(|(n, part)| match colour(part).filter(|_| colourful && n % 2 == 1) {
+        Some(code) => format!("\u{1b}[{code}m{part}\u{1b}[0m"),
+        None => part.to_owned(),
+    });
+    painted.collect()
 }
 
 fn colour(word: &str) -> Option<u8> {

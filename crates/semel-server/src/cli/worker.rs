@@ -26,8 +26,8 @@ impl Worker {
             let mut rows =
                 Rows::new(["NODE", "NAME", "SERVES", "SEEN"], "no worker has been heard of lately");
             for worker in &list.workers {
-                let serves = plain(&worker.serves.join(", "));
-                rows.add([worker.node.clone(), plain(&worker.name), serves, when(&worker.seen_at)]);
+                let work = plain(&worker.serves.join(", "));
+                rows.add([worker.node.clone(), plain(&worker.name), work, when(&worker.seen_at)]);
             }
             rows.text()
         })

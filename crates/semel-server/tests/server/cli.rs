@@ -12,7 +12,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// The trials of a module, by the names of their functions.
-macro_rules! trials {
+macro_rules! tests {
     ($($name:ident),+ $(,)?) => {
         pub(super) fn trials() -> Vec<libtest_mimic::Trial> {
             vec![$(libtest_mimic::Trial::test(concat!("cli::", stringify!($name)), || {
@@ -22,7 +22,7 @@ macro_rules! trials {
         }
     };
 }
-use trials;
+use tests;
 
 pub(crate) fn trials() -> Vec<Trial> {
     let all = [runs::trials(), store::trials(), machine::trials()];

@@ -146,7 +146,7 @@ mod tests {
             let existing = there.map(|version| record(version, "1", None));
             let written = match decide(&keep("2", expected, None), existing, Time(9)) {
                 Ok(KeepStep::Write(record)) => Ok((record.version, record.at)),
-                Err(error) => Err(assert_eq!(error.code(), "CONCURRENCY_ERROR")),
+                Err(Error::RecordChanged { .. }) => Err(()),
                 other => panic!("{other:?}"),
             };
             assert_eq!(written, wanted.map(|version| (version, Time(9))), "{there:?} {expected:?}");

@@ -48,6 +48,12 @@ use crate::rules::run::Run;
 use crate::rules::start::{Start, Verdict};
 use crate::rules::status::Status;
 
+/// The metric (`metrics::histogram!`, label `store`) of how many calls one durable write of a store has served.
+pub const BATCH_CALLS: &str = "semel_store_batch_calls";
+
+/// The metric (`metrics::histogram!`) of how many seconds after its due time a run was claimed.
+pub const CLAIM_LATENESS: &str = "semel_claim_lateness_seconds";
+
 /// The answer of a store, to be awaited.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 

@@ -21,7 +21,7 @@ use crate::cli::exit::{Done, Exit, Failure};
 use crate::cli::output::progress;
 
 /// How long the runs of a load are remembered.
-const KEPT: Duration = Duration::from_secs(60);
+const KEPT: Duration = Duration::from_mins(1);
 
 /// What is measured.
 pub(super) trait Load: Send + Sync + 'static {
@@ -142,7 +142,7 @@ where
         while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed) as usize) {
             let begun = clock.elapsed();
             let (run, expected) = call(load, item).await?;
-            made.push((clock.elapsed() - begun, run, expected));
+            made.push((clock.elapsed().saturating_sub(begun), run, expected));
             bar.inc(1);
         }
         Ok::<_, Failure>(made)
@@ -162,5 +162,5 @@ where
         return Err(Failure::new(Exit::Failed, format!("{name}: {} of {} calls", each.len(), items.len())));
     }
     each.sort_unstable();
-    Ok((Phase { name, calls: each.len() as u64, odd, took, each }, runs))
+    Ok((Phase { name, calls: each.len() as u32, odd, took, each }, runs))
 }

@@ -51,7 +51,7 @@ pub(in crate::cli) fn shown(controlled: &ControlAnswer, answer: &Answer) -> Stri
 #[command(after_help = "Examples:
   semel run cancel run_01j0000000e00800000000007z --reason 'the customer changed their mind'
   semel run cancel run_01j0000000e00800000000007z --graceful")]
-pub(super) struct Cancel {
+pub(in crate::cli) struct Cancel {
     #[command(flatten)]
     target: Target,
     /// Why; recorded.
@@ -73,7 +73,7 @@ impl Cancel {
 /// Pause a run: nothing of it goes on until it is resumed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  semel run pause run_01j0000000e00800000000007z")]
-pub(super) struct Pause {
+pub(in crate::cli) struct Pause {
     #[command(flatten)]
     target: Target,
 }
@@ -88,7 +88,7 @@ impl Pause {
 /// Resume a paused run.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  semel run resume run_01j0000000e00800000000007z")]
-pub(super) struct Resume {
+pub(in crate::cli) struct Resume {
     #[command(flatten)]
     target: Target,
 }
@@ -103,7 +103,7 @@ impl Resume {
 /// Let a failed run go on where it failed; what succeeded is kept.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  semel run retry run_01j0000000e00800000000007z")]
-pub(super) struct Retry {
+pub(in crate::cli) struct Retry {
     #[command(flatten)]
     target: Target,
 }
@@ -120,7 +120,7 @@ impl Retry {
 #[command(after_help = "Examples:
   semel run restart run_01j0000000e00800000000007z
   semel run restart run_01j0000000e00800000000007z --from beginning")]
-pub(super) struct Restart {
+pub(in crate::cli) struct Restart {
     #[command(flatten)]
     target: Target,
     /// From where.
@@ -143,7 +143,7 @@ impl Restart {
 #[command(after_help = "Examples:
   semel run fork run_01j0000000e00800000000007z
   semel run fork run_01j0000000e00800000000007z --at 12 --key order-7-again --fresh-keys")]
-pub(super) struct Fork {
+pub(in crate::cli) struct Fork {
     #[command(flatten)]
     target: Target,
     /// The number of entries after which it goes its own way; all of them if not given.

@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 
 use crate::api::RunView;
 use crate::cli::client::{Call, Client, Server};
-use crate::cli::exit::Done;
+use crate::cli::exit::{Done, Exit, Failure};
 use crate::cli::output::{Format, Rows, json, note, plain, print, status, when};
 
 /// List runs, the newest first.
@@ -17,8 +17,8 @@ use crate::cli::output::{Format, Rows, json, note, plain, print, status, when};
   semel run ls --status FAILED --workflow demo-order
   semel run ls --all -o ndjson | jq -r .id"
 )]
-pub(super) struct Ls {
-    /// Only in this state: PENDING, RUNNING, WAITING, PAUSED, COMPLETED, FAILED, CANCELLED, TIMED_OUT.
+pub(in crate::cli) struct Ls {
+    /// Only in this state: `PENDING`, `RUNNING`, `WAITING`, `PAUSED`, `COMPLETED`, `FAILED`, `CANCELLED`, `TIMED_OUT`.
     #[arg(long, value_parser = status_name)]
     status: Option<String>,
     /// Only of this workflow.
@@ -109,18 +109,9 @@ fn line(value: &RawValue) -> String {
 fn table(runs: &[Box<RawValue>], next: Option<&str>) -> Done {
     let mut rows = Rows::new(["RUN", "STATUS", "WORKFLOW", "KEY", "CREATED", "ENDED"], "no runs");
     for run in runs {
-        let read = serde_json::from_str::<RunView>(run.get());
-        let Ok(run) = read else {
-            rows.add([
-                plain(run.get()),
-                String::new(),
-                String::new(),
-                String::new(),
-                String::new(),
-                String::new(),
-            ]);
-            continue;
-        };
+        let run: RunView = serde_json::from_str(run.get()).map_err(|error| {
+            Failure::new(Exit::Failed, format!("the server's answer is not understood: {error}"))
+        })?;
         rows.add([
             run.id.clone(),
             status(&run.status.to_string()),

@@ -13,7 +13,7 @@ use crate::cli::start::word;
 #[command(after_help = "Examples:
   semel run show run_01j0000000e00800000000007z
   semel run show run_01j0000000e00800000000007z -o json | jq .result")]
-pub(super) struct Show {
+pub(in crate::cli) struct Show {
     /// Its id.
     run: String,
 }
@@ -25,7 +25,7 @@ pub(super) struct Show {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   semel run replay run_01j0000000e00800000000007z > histories/order.json")]
-pub(super) struct Replay {
+pub(in crate::cli) struct Replay {
     /// Its id.
     run: String,
 }

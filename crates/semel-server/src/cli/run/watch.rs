@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 #[command(after_help = "Examples:
   semel run watch run_01j0000000e00800000000007z
   semel run watch run_01j0000000e00800000000007z -o ndjson | jq .kind")]
-pub(super) struct Watch {
+pub(in crate::cli) struct Watch {
     /// Its id.
     run: String,
     /// Only entries after this number.

@@ -21,7 +21,7 @@ const SHOWN: usize = 100;
 #[command(after_help = "Examples:
   semel store check --store sqlite:semel.db
   semel store check --store postgres://semel@localhost/semel -o json")]
-pub(super) struct Check {
+pub(in crate::cli) struct Check {
     #[command(flatten)]
     place: Place,
 }

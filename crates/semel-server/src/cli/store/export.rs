@@ -38,7 +38,7 @@ pub(super) enum Written {
   semel store export --store sqlite:semel.db semel.ndjson
   semel store export --store postgres://semel@localhost/semel backup/
   semel store export --store sqlite:semel.db - | gzip > semel.ndjson.gz")]
-pub(super) struct Export {
+pub(in crate::cli) struct Export {
     #[command(flatten)]
     place: Place,
     /// The file, a folder for it (`semel.ndjson` in it), or `-` for stdout. A file that is there is not overwritten.

@@ -25,7 +25,7 @@ const BATCH: usize = 200;
 #[command(after_help = "Examples:
   semel store import --store postgres://semel@localhost/semel semel.ndjson
   semel store import --store sqlite:new.db semel.ndjson --continue")]
-pub(super) struct Import {
+pub(in crate::cli) struct Import {
     #[command(flatten)]
     place: Place,
     /// The file, or the folder that holds `semel.ndjson`.

@@ -11,7 +11,7 @@ use crate::cli::output::{Format, facts, json, print};
 #[command(after_help = "Examples:
   semel store migrate --store sqlite:semel.db
   semel store migrate --store postgres://semel@localhost/semel")]
-pub(super) struct Migrate {
+pub(in crate::cli) struct Migrate {
     #[command(flatten)]
     place: Place,
 }

@@ -83,6 +83,9 @@ async fn wait(app: &App, workers: &Arc<Workers>, workspace: WorkspaceId, call: &
     // Before the first look: what becomes due after it is heard.
     let mut wakes = app.store.wakes();
     loop {
+        if app.stop.is_ordered() {
+            return Ok(Claims::default());
+        }
         let claims = take(app, workers, workspace, call).await?;
         let now = app.clock.now();
         if !claims.runs.is_empty() || now >= end {
@@ -97,12 +100,12 @@ async fn wait(app: &App, workers: &Arc<Workers>, workspace: WorkspaceId, call: &
 }
 
 /// When to look again, if nothing is heard. What is due already is nothing for this worker, and may hide what will be.
-fn next_look(now: Time, next_due: Option<Time>) -> Time {
+pub(super) fn next_look(now: Time, next_due: Option<Time>) -> Time {
     let floor = now.after(FLOOR);
     next_due.filter(|due| *due > now).map_or(floor, |due| due.min(floor))
 }
 
-async fn something_due(wakes: &mut Receiver<Wake>) {
+pub(super) async fn something_due(wakes: &mut Receiver<Wake>) {
     loop {
         match wakes.recv().await {
             Ok(Wake::Due | Wake::Arrived(_) | Wake::Settled | Wake::All) | Err(RecvError::Lagged(_)) => {

@@ -14,6 +14,7 @@ mod look;
 mod node;
 mod roster;
 mod start;
+mod steps;
 mod turns;
 mod wakes;
 
@@ -49,6 +50,9 @@ pub(super) fn router() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(claim::claim))
         .routes(routes!(commit::commit))
         .routes(routes!(start::start))
+        .routes(routes!(steps::claim))
+        .routes(routes!(steps::complete))
+        .routes(routes!(steps::fail))
         .routes(routes!(start::deliver))
         .routes(routes!(control::control))
         .routes(routes!(control::once))

@@ -2,9 +2,9 @@
 
 use tempfile::TempDir;
 
-use super::{Server, say, trials};
+use super::{Server, say, tests};
 
-trials![
+tests![
     help_names_commands_and_exit_codes,
     completions_are_there_for_every_shell,
     the_doctor_says_what_is_wrong_and_what_to_do,

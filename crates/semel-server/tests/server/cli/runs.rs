@@ -2,9 +2,9 @@
 
 use std::io::{BufRead as _, BufReader};
 
-use super::{Server, ended, say, trials};
+use super::{Server, ended, say, tests};
 
-trials![
+tests![
     a_second_start_is_absorbed_and_shown,
     a_key_for_another_input_is_refused,
     input_comes_from_the_command_a_file_or_stdin,

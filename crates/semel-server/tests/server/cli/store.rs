@@ -6,10 +6,10 @@ use semel::store::Store as _;
 use semel::store::postgres::{PostgresOptions, PostgresStore};
 use tempfile::TempDir;
 
-use super::{Server, say, trials};
+use super::{Server, say, tests};
 use crate::world::runtime;
 
-trials![
+tests![
     a_store_is_made_and_migrated,
     a_store_moves_from_sqlite_to_postgres_and_back,
     an_import_is_refused_where_it_does_not_belong,

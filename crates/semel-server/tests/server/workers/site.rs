@@ -69,7 +69,7 @@ async fn known(mut request: Request, next: Next) -> Response {
         _ => Permission::Read,
     };
     let workspace = workspace.parse().expect("tests use proper workspaces");
-    let caller = Caller { workspace, name: "test".to_owned(), permissions: vec![permission] };
+    let caller = Caller::new(workspace, "test", vec![permission]);
     request.extensions_mut().insert(caller);
     next.run(request).await
 }

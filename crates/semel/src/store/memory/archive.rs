@@ -45,7 +45,7 @@ impl ArchiveRows for MemoryTx<'_> {
     async fn once_after(&mut self, at: Option<&OnceAt>, limit: usize) -> Result<Vec<HeldOnce>> {
         let after = self.tables.once.iter().filter(|(found, _)| at.is_none_or(|at| *found > at));
         let mut rows: Vec<_> = after.collect();
-        rows.sort_by(|(a, _), (b, _)| a.cmp(b));
+        rows.sort_by_key(|(at, _)| *at);
         let held = |((workspace, scope, label), row): (&OnceAt, &crate::rules::once::OnceRow)| HeldOnce {
             workspace: *workspace,
             scope: scope.clone(),

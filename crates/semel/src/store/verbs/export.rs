@@ -33,8 +33,8 @@ impl ExportPage {
         Self { workspace, after: After::Run(i64::MIN) }
     }
 
-    fn then(&self, after: After) -> Option<Self> {
-        Some(Self { workspace: self.workspace, after })
+    fn then(&self, after: After) -> Self {
+        Self { workspace: self.workspace, after }
     }
 
     fn wants(&self, workspace: WorkspaceId) -> bool {
@@ -48,7 +48,7 @@ impl ExportPage {
             lines.push(Line::Run(Box::new(line_of(tx, run).await?)));
         }
         let next = runs.last().map_or(After::WatchersOf(i64::MIN), |run| After::Run(run.num));
-        Ok((lines, self.then(next)))
+        Ok((lines, Some(self.then(next))))
     }
 
     async fn watchers<T: Tx>(&self, tx: &mut T, after: i64) -> Result<(Vec<Line>, Option<Self>)> {
@@ -65,7 +65,7 @@ impl ExportPage {
             }
         }
         let next = runs.last().map_or(After::Once(None), |run| After::WatchersOf(run.num));
-        Ok((lines, self.then(next)))
+        Ok((lines, Some(self.then(next))))
     }
 
     async fn once<T: Tx>(&self, tx: &mut T, after: Option<&OnceAt>) -> Result<(Vec<Line>, Option<Self>)> {
@@ -74,9 +74,9 @@ impl ExportPage {
         let wanted = rows.into_iter().filter(|row| self.wants(row.workspace));
         let lines = wanted.map(|row| Line::Once(once_line(row))).collect();
         let next = match next {
-            Some(at) => self.then(After::Once(Some(at))),
+            Some(at) => Some(self.then(After::Once(Some(at)))),
             // Records are nobody's in particular.
-            None if self.workspace.is_none() => self.then(After::Record(None)),
+            None if self.workspace.is_none() => Some(self.then(After::Record(None))),
             None => None,
         };
         Ok((lines, next))
@@ -90,7 +90,7 @@ impl ExportPage {
         let records = tx.records_after(after, PAGE).await?;
         let next = records.last().map(|record| (record.kind.clone(), record.id.clone()));
         let lines = records.iter().map(|record| Line::Record(RecordLine::of(record))).collect();
-        Ok((lines, next.and_then(|at| self.then(After::Record(Some(at))))))
+        Ok((lines, next.map(|at| self.then(After::Record(Some(at))))))
     }
 }
 

@@ -55,8 +55,8 @@ impl Batch {
     }
 
     /// Notes something that only one can have.
-    fn take(&mut self, what: String) -> Result<()> {
-        match self.taken.insert(what.clone()) {
+    fn take(&mut self, what: &str) -> Result<()> {
+        match self.taken.insert(what.to_owned()) {
             true => Ok(()),
             false => Err(in_the_way(&format!("the archive has {what} twice"))),
         }
@@ -67,23 +67,23 @@ impl Batch {
             let same = line_of(tx, &found).await? == *line;
             return if same { Ok(true) } else { Err(differs(&line.id.to_string())) };
         }
-        self.take(line.id.to_string())?;
+        self.take(&line.id.to_string())?;
         self.ids.insert(line.id);
         let workspace = line.workspace;
         if line.holds_key {
-            self.take(format!("the key {:?} of {workspace} in {:?}", line.key, line.scope))?;
+            self.take(&format!("the key {:?} of {workspace} in {:?}", line.key, line.scope))?;
             if let Some(holder) = tx.holder(workspace, &line.scope, &line.key).await? {
                 return Err(Error::DuplicateRun { owner: holder.id(), status: holder.status() });
             }
         }
         for token in &line.tokens {
-            self.take(format!("the token {token:?} of {workspace}"))?;
+            self.take(&format!("the token {token:?} of {workspace}"))?;
             if let Some(owner) = tx.hook_owner(workspace, token).await? {
                 return Err(in_the_way(&format!("{owner} owns the token {token}")));
             }
         }
         for call in &line.calls {
-            self.take(format!("the call {:?} of {workspace} on {:?}", call.id, call.scope))?;
+            self.take(&format!("the call {:?} of {workspace} on {:?}", call.id, call.scope))?;
             if tx.call(workspace, &call.scope, &call.id).await?.is_some() {
                 return Err(in_the_way(&format!("the call id {} is taken", call.id)));
             }
@@ -107,7 +107,7 @@ impl Batch {
     async fn once<T: Tx>(&mut self, tx: &mut T, line: &OnceLine) -> Result<bool> {
         row_of(line)?;
         let OnceLine { workspace, scope, label, .. } = line;
-        self.take(format!("once {label:?} of {workspace} in {scope:?}"))?;
+        self.take(&format!("once {label:?} of {workspace} in {scope:?}"))?;
         // What is not there is locked by the look: nobody else puts it there meanwhile.
         match tx.once(*workspace, scope, label).await? {
             None => Ok(false),
