@@ -154,7 +154,7 @@ impl Caller {
     /// An operator has looked at a run that died with its engine again and again, and lets it go on.
     async fn resume(&self, order: &str, run: &str) {
         let path = format!("/workflow-runs/{run}/resume");
-        let call = Call { path, key: None, wait: false, body: json(&()), order };
+        let call = Call { path, key: None, wait: false, body: b"{}".to_vec(), order };
         if self.call::<ControlAnswer>(call).await.is_ok_and(|answer| answer.changed) {
             self.say(Seen::Resumed { order: order.to_owned() });
         }

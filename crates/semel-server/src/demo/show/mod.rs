@@ -35,7 +35,7 @@ use self::troupe::Process;
 use super::Error;
 
 /// Nothing takes this long, on the slowest machine: what has not ended by then has broken its promise.
-const PATIENCE: Duration = Duration::from_mins(3);
+const PATIENCE: Duration = Duration::from_mins(1);
 /// So long the provider has for calls that are still on their way when all orders have ended: they must change nothing.
 const AFTERMATH: Duration = Duration::from_secs(5);
 
