@@ -24,9 +24,10 @@ fix: ## format, and apply what clippy can repair
 	cargo clippy $(EVERYTHING) --all-targets --fix --allow-dirty --allow-staged
 	cargo fmt --all
 
-bench: ## measure stores, engine and an idle server; the results are in target/bench
+bench: ## measure stores, engine and server; the results are in target/bench
 	scripts/with-postgres cargo bench -p semel --bench store --features postgres
 	scripts/with-postgres cargo bench -p semel --bench engine --features postgres
+	cargo bench -p semel-server --bench http
 	cargo build --release -p semel-server
 	scripts/measure-idle target/release/semel
 

@@ -20,6 +20,7 @@ and then, twice, in another terminal:
 
 /// Shows what Semel promises: orders with duplicates, a provider that loses answers, an engine that is killed.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  semel demo\n  semel demo --seed 2 --kills 30 --keep")]
 pub(super) struct Demo {
     /// How many orders.
     #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..=1000))]

@@ -9,6 +9,7 @@ use crate::serve::{Error, Server, logs, on_signals};
 
 /// A server for your own machine: everything is in one folder, and nobody is asked who they are.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  semel dev\n  semel dev --listen 127.0.0.1:7701 --folder /tmp/semel")]
 pub(super) struct Dev {
     /// Where to listen; an address of this machine only.
     #[arg(long, default_value = LISTEN)]

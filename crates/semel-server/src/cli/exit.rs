@@ -141,6 +141,14 @@ mod tests {
     }
 
     #[test]
+    fn the_documentation_has_the_same_list() {
+        let page = include_str!("../../../../docs/cli.md");
+        for (code, meaning) in EXIT_CODES {
+            assert!(page.contains(&format!("\n| {code} | {meaning} |\n")), "{code} {meaning}");
+        }
+    }
+
+    #[test]
     fn every_problem_has_an_exit_and_says_what_to_do() {
         for (code, status, title) in crate::http::CODES {
             let problem = ProblemView {

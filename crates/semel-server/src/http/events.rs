@@ -107,14 +107,14 @@ struct Reader {
 }
 
 impl Reader {
-    /// The next entry; none after the run's end, and none if the store cannot answer or the server stops: the
-    /// reader comes back then.
+    /// The next entry; none after the run's end, and none if the store cannot answer or the server stops: the reader
+    /// comes back then.
     async fn next(&mut self) -> Option<Event> {
         loop {
             if let Some(line) = self.ready.pop_front() {
                 return Some(event(&line));
             }
-            if self.ended || self.app.stop.is_ordered() {
+            if self.ended {
                 return None;
             }
             if let Err(problem) = self.look().await {
@@ -126,7 +126,7 @@ impl Reader {
                 tokio::select! {
                     () = self.watch.changed() => {}
                     () = self.app.clock.until(look) => {}
-                    () = self.app.stop.ordered() => {}
+                    () = self.app.stop.ordered() => return None,
                 }
             }
         }

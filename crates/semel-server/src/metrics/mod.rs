@@ -45,6 +45,27 @@ const REQUESTS: &str = "semel_http_requests_total";
 /// How long they took.
 const REQUEST_SECONDS: &str = "semel_http_request_seconds";
 
+/// Every metric there is; the book and the files in deploy/ know no others.
+pub const NAMES: [&str; 17] = [
+    STARTS,
+    ENDED,
+    STEPS,
+    IN_DOUBT,
+    COMMITS,
+    ENTRIES,
+    DUPLICATES,
+    STALE,
+    REUSED,
+    FAILURES,
+    DELIVERIES,
+    CLAIMS,
+    ORPHANED,
+    REQUESTS,
+    REQUEST_SECONDS,
+    BATCH_CALLS,
+    CLAIM_LATENESS,
+];
+
 /// From a millisecond to a long poll.
 const SECONDS: [f64; 14] =
     [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0];

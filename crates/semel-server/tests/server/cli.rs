@@ -114,10 +114,15 @@ impl Server {
         (child, url.expect("it says where it listens"))
     }
 
-    /// Kills it and starts another one on the same store and port.
-    fn crash(&mut self) {
+    /// Kills it; its files stay.
+    fn kill(&mut self) {
         self.child.kill().expect("it runs");
         self.child.wait().expect("it was killed");
+    }
+
+    /// Kills it and starts another one on the same store and port.
+    fn crash(&mut self) {
+        self.kill();
         let listen = self.url.trim_start_matches("http://").to_owned();
         (self.child, _) = Self::dev(&self.folder, &listen);
     }

@@ -5,6 +5,7 @@ mod batch;
 mod cli;
 mod control;
 mod demo;
+mod deployed;
 mod describe;
 mod documented;
 mod events;
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
     }
     let arguments = Arguments::from_args();
     let mut trials = describe::trials();
+    trials.extend(deployed::trials());
     trials.extend(servers::trials());
     trials.extend(access::trials());
     trials.extend(operate::trials());

@@ -16,7 +16,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         dev_prints_where_it_listens_and_a_first_curl,
         serve_stops_in_good_order_when_it_is_terminated,
         a_second_signal_ends_it_at_once,
-        what_is_wrong_is_said_and_the_exit_code_is_one,
+        what_is_wrong_with_the_settings_is_said,
         the_printed_configuration_hides_its_secrets,
         each_request_is_one_line_of_the_log,
         #[cfg(feature = "otel")]
@@ -142,7 +142,7 @@ async fn a_second_signal_ends_it_at_once() {
     assert_eq!(process.child.wait().unwrap().code(), Some(130));
 }
 
-async fn what_is_wrong_is_said_and_the_exit_code_is_one() {
+async fn what_is_wrong_with_the_settings_is_said() {
     for (arguments, environment, said) in [
         (vec!["dev", "--listen", "0.0.0.0:7700"], vec![], "semel serve"),
         (vec!["serve", "--listen", "0.0.0.0:7700"], vec![("SEMEL_AUTH", "none")], "SEMEL_ROOT_TOKEN"),
@@ -152,7 +152,7 @@ async fn what_is_wrong_is_said_and_the_exit_code_is_one() {
         (vec!["serve", "--tls-cert", "cert.pem"], vec![], "key"),
     ] {
         let (code, _, stderr) = output(&arguments, &environment);
-        assert_eq!(code, 1, "{arguments:?}: {stderr}");
+        assert_eq!(code, 2, "{arguments:?}: {stderr}");
         assert!(stderr.starts_with("semel: ") && stderr.contains(said), "{arguments:?}: {stderr}");
     }
 }

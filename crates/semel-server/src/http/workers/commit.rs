@@ -84,20 +84,22 @@ impl Asked {
                 Err(error) => Err(error),
             },
         };
-        match saved {
-            Ok((saved, Some((ledger, rests)))) if !ledger.run().status().is_terminal() => {
-                workers.folds.changed(&ledger, rests);
-                workers.known.learn_children(&saved.settled, workspace);
-                *fold = Some(ledger);
-                Ok(saved)
+        let (saved, folded) = match saved {
+            Ok((saved, folded)) => {
+                (Ok(saved), folded.filter(|(ledger, _)| !ledger.run().status().is_terminal()))
             }
-            ended => {
-                if fold.is_none() {
-                    workers.folds.drop_run(run);
-                }
-                ended.map(|(saved, _)| saved)
-            }
+            Err(error) => (Err(error), None),
+        };
+        if let Some((ledger, rests)) = folded {
+            workers.folds.changed(&ledger, rests);
+            *fold = Some(ledger);
         }
+        if fold.is_none() {
+            workers.folds.drop_run(run);
+        }
+        let saved = saved?;
+        workers.known.learn_children(&saved.settled, workspace);
+        Ok(saved)
     }
 
     /// Commits after the entries that the worker has seen. If there are more, then either this very commit is among them,

@@ -62,5 +62,6 @@ pub(super) fn router() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(look::inbox))
         .routes(routes!(look::receipts))
         .routes(routes!(wakes::wakes))
-        .layer(Extension(Arc::new(Workers::default())))
+        // Not on what has no route: that is everybody's.
+        .route_layer(Extension(Arc::new(Workers::default())))
 }

