@@ -144,7 +144,8 @@ pub(super) fn single<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'
 
 /// A string of RFC 8941 without its quotes.
 fn unquote(text: &str) -> Result<String, Problem> {
-    let wrong = || Problem::validation("the header Idempotency-Key begins with a quote and is no quoted string");
+    let wrong =
+        || Problem::validation("the header Idempotency-Key begins with a quote and is no quoted string");
     let inner = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).ok_or_else(wrong)?;
     let (mut plain, mut chars) = (String::with_capacity(inner.len()), inner.chars());
     while let Some(char) = chars.next() {

@@ -75,8 +75,7 @@ async fn one(
     match try_one(app, caller, header, place, asked).await {
         Ok(answer) => answer,
         Err(problem) => {
-            let result =
-                BatchResult { status: problem.status(), start: None, problem: Some(problem.view()) };
+            let result = BatchResult { status: problem.status(), start: None, problem: Some(problem.view()) };
             (result, false)
         }
     }

@@ -83,7 +83,8 @@ async fn events(
     // An unknown run is a problem, not an empty stream.
     found(&app, caller.workspace, run).await?;
     let watch = app.store.watch(run);
-    let reader = Reader { app, workspace: caller.workspace, run, last, ready: VecDeque::new(), ended: false, watch };
+    let reader =
+        Reader { app, workspace: caller.workspace, run, last, ready: VecDeque::new(), ended: false, watch };
     let stream = unfold(reader, async |mut reader| {
         let event = reader.next().await?;
         Some((Ok::<_, Infallible>(event), reader))

@@ -41,7 +41,9 @@ struct KeyScope {
 pub(super) fn scope_of(text: Option<&str>) -> Result<Scope, Problem> {
     let text = text.unwrap_or("*");
     Scope::parse(text).ok_or_else(|| {
-        Problem::validation(format!("{text:?} is no scope; write *, w/order, v/order/1 or child, as runs show it"))
+        Problem::validation(format!(
+            "{text:?} is no scope; write *, w/order, v/order/1 or child, as runs show it"
+        ))
     })
 }
 

@@ -122,7 +122,9 @@ async fn before(app: &App, caller: &Caller, cursor: Option<&str>) -> Result<Opti
     let find = Find { workspace: caller.workspace, by: FindBy::Id(run) };
     match app.store.find(find).await? {
         Some((run, _)) => Ok(Some(run.num)),
-        None => Err(Problem::validation("there is no page after this `cursor` any more; begin again without it")),
+        None => {
+            Err(Problem::validation("there is no page after this `cursor` any more; begin again without it"))
+        }
     }
 }
 

@@ -21,7 +21,9 @@ use super::view::{delivered_view, run_view};
 use super::wait::until;
 use super::{Body, Problem};
 use crate::access::Caller;
-use crate::api::{DeliverWithStart, OnConflict, Period, Permission, RetentionView, StartAnswer, StartRun, Value};
+use crate::api::{
+    DeliverWithStart, OnConflict, Period, Permission, RetentionView, StartAnswer, StartRun, Value,
+};
 use crate::app::App;
 
 pub(super) fn router() -> OpenApiRouter<Arc<App>> {

@@ -75,7 +75,9 @@ struct Trace {
 fn steps(ledger: &Ledger, lines: &[Numbered]) -> Vec<StepView> {
     let traces = traces(lines);
     let view = |(visit, record): (&Visit, &Record)| match record {
-        Record::Step(step) => traces.get(visit).map(|trace| (trace.place, step_view(ledger, visit, step, trace))),
+        Record::Step(step) => {
+            traces.get(visit).map(|trace| (trace.place, step_view(ledger, visit, step, trace)))
+        }
         _ => None,
     };
     let mut steps: Vec<_> = ledger.records().filter_map(view).collect();
@@ -90,7 +92,8 @@ fn traces(lines: &[Numbered]) -> HashMap<&Visit, Trace> {
         let trace = traces.entry(visit).or_insert_with(|| Trace { place, ..Trace::default() });
         match &line.entry {
             Entry::StepStarted { attempt, class, .. } => {
-                (trace.attempts, trace.class, trace.started, trace.ended) = (*attempt, *class, Some(line.at), None);
+                (trace.attempts, trace.class, trace.started, trace.ended) =
+                    (*attempt, *class, Some(line.at), None);
             }
             Entry::StepFailed { error, .. } => {
                 (trace.error, trace.ended) = (Some(error.clone()), Some(line.at));

@@ -51,7 +51,9 @@ pub(super) fn pause_words(reason: &PauseReason) -> String {
     match reason {
         PauseReason::Operator { by } => format!("paused by {by}; resume it"),
         PauseReason::InDoubt => "a step is in doubt; say what became of it".to_owned(),
-        PauseReason::Poisoned => "its claims ended in crashes without progress; find out why, then resume it".to_owned(),
+        PauseReason::Poisoned => {
+            "its claims ended in crashes without progress; find out why, then resume it".to_owned()
+        }
         PauseReason::Diverged(why) => format!("the code no longer fits its ledger: {why}"),
     }
 }
@@ -84,9 +86,5 @@ pub(super) fn duplicates_view(receipts: Vec<(ReceiptKind, Receipts)>) -> Vec<Dup
 
 /// What became of a delivery.
 pub(super) fn delivered_view(delivered: &semel::rules::deliver::Delivered) -> DeliverAnswer {
-    DeliverAnswer {
-        run: delivered.run.to_string(),
-        arrival: delivered.arrival,
-        absorbed: delivered.absorbed,
-    }
+    DeliverAnswer { run: delivered.run.to_string(), arrival: delivered.arrival, absorbed: delivered.absorbed }
 }

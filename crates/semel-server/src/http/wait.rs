@@ -36,7 +36,8 @@ pub(super) async fn until(
     let end = app.clock.now().after(wait);
     loop {
         let (header, outcome) = found(app, workspace, run).await?;
-        if enough(&header) || header.status().is_terminal() || app.clock.now() >= end || app.stop.is_ordered() {
+        if enough(&header) || header.status().is_terminal() || app.clock.now() >= end || app.stop.is_ordered()
+        {
             return Ok((header, outcome));
         }
         let look = app.clock.now().after(LOOK).min(end);

@@ -25,7 +25,8 @@ fn order(key: &str, cents: u32) -> Value {
 
 async fn each_start_has_its_own_answer(world: World) {
     world.client.start("order", "old", "1").await;
-    let starts = [order("new", 1), order("old", 1), order("old", 2), order("", 1), json!({"workflow": "a/b"})];
+    let starts =
+        [order("new", 1), order("old", 1), order("old", 2), order("", 1), json!({"workflow": "a/b"})];
     let reply = world.client.post("/workflow-runs/batch", batch(&starts)).await;
     assert_eq!((reply.status, reply.is_replayed()), (200, false));
     let results = reply.json()["results"].as_array().expect("a list").clone();
@@ -73,7 +74,8 @@ async fn a_batch_under_a_header_may_be_repeated(world: World) {
     let ids: HashSet<_> =
         (0..3).map(|place| first["results"][place]["start"]["run"]["id"].to_string()).collect();
     assert_eq!(ids.len(), 3, "places are told apart");
-    let other = world.client.post_as("batch-1", "/workflow-runs/batch", batch(&[order("own", 1), keyless])).await;
+    let other =
+        world.client.post_as("batch-1", "/workflow-runs/batch", batch(&[order("own", 1), keyless])).await;
     assert_eq!(other.json()["results"][1]["start"]["verdict"], "attached", "by its place in the batch");
 }
 

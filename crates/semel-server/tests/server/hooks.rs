@@ -39,7 +39,10 @@ async fn a_delivery_reaches_the_owner_once(world: World) {
     world.client.post_as("d2", PLACE, "2").await.ok();
     let detail = world.client.ended(&run).await;
     assert_eq!(detail["result"], json!([{"n": 1}, 2]));
-    assert_eq!((&detail["duplicates"][0]["kind"], &detail["duplicates"][0]["count"]), (&json!("delivery"), &json!(1)));
+    assert_eq!(
+        (&detail["duplicates"][0]["kind"], &detail["duplicates"][0]["count"]),
+        (&json!("delivery"), &json!(1))
+    );
     let late = world.client.post_as("d1", PLACE, r#"{"n": 1}"#).await;
     assert!(late.is_replayed(), "also when the hook is closed");
     world.client.post_as("d3", PLACE, "3").await.problem(404, "HOOK_NOT_FOUND");

@@ -68,16 +68,25 @@ async fn a_run_is_shown_with_its_steps(world: World) {
     let _engine = world.doubling().await;
     let run = world.client.start("double", "k", "21").await;
     let detail = world.client.ended(&run).await;
-    assert_eq!((&detail["status"], &detail["result"], &detail["input"]), (&json!("COMPLETED"), &json!(42), &json!(21)));
+    assert_eq!(
+        (&detail["status"], &detail["result"], &detail["input"]),
+        (&json!("COMPLETED"), &json!(42), &json!(21))
+    );
     let steps = detail["steps"].as_array().expect("a list");
     let paths: Vec<_> = steps.iter().map(|step| step["path"].as_str()).collect();
     assert_eq!(paths, [Some("double"), Some("check")]);
     for step in steps {
-        assert_eq!((&step["status"], &step["value"], &step["attempts"]), (&json!("COMPLETED"), &json!(42), &json!(1)));
+        assert_eq!(
+            (&step["status"], &step["value"], &step["attempts"]),
+            (&json!("COMPLETED"), &json!(42), &json!(1))
+        );
         assert!(step["effectKey"].as_str().is_some_and(|key| key.starts_with("e1") && key.len() == 34));
         assert!(step["endedAt"].is_string() && step["class"] == "keyed");
     }
-    assert_eq!((&detail["hooks"], &detail["unconsumed"], &detail["duplicates"]), (&json!([]), &json!(0), &json!([])));
+    assert_eq!(
+        (&detail["hooks"], &detail["unconsumed"], &detail["duplicates"]),
+        (&json!([]), &json!(0), &json!([]))
+    );
 }
 
 async fn a_failing_step_shows_its_attempts(world: World) {

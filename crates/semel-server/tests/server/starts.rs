@@ -28,7 +28,8 @@ cases![
     what_is_not_understood_is_refused,
 ];
 
-const ORDER: &str = r#"{"workflow": "order", "input": {"cents": 1999, "to": "x"}, "idempotencyKey": "order-7"}"#;
+const ORDER: &str =
+    r#"{"workflow": "order", "input": {"cents": 1999, "to": "x"}, "idempotencyKey": "order-7"}"#;
 
 async fn a_start_answers_created_and_where(world: World) {
     let reply = world.client.post("/workflow-runs", ORDER).await;
@@ -36,7 +37,10 @@ async fn a_start_answers_created_and_where(world: World) {
     let answer = reply.json();
     assert_eq!((&answer["created"], &answer["verdict"]), (&json!(true), &json!("created")));
     let run = &answer["run"];
-    assert_eq!((&run["status"], &run["key"], &run["scope"]), (&json!("PENDING"), &json!("order-7"), &json!("*")));
+    assert_eq!(
+        (&run["status"], &run["key"], &run["scope"]),
+        (&json!("PENDING"), &json!("order-7"), &json!("*"))
+    );
     let place = format!("/api/v1/workflow-runs/{}", reply.run_id());
     assert_eq!(reply.header("location"), Some(place.as_str()));
     assert!(!reply.is_replayed());
@@ -61,9 +65,7 @@ async fn another_input_under_the_key_is_refused_and_named(world: World) {
     let reply = world.client.post("/workflow-runs", ORDER.replace("1999", "5000")).await;
     let problem = reply.problem(422, "KEY_REUSED");
     assert_eq!((&problem["owner"], &problem["pointers"]), (&json!(first), &json!(["/input/cents"])));
-    let exact = |cents| {
-        format!(r#"{{"workflow": "order", "input": {cents}, "idempotencyKey": "exact"}}"#)
-    };
+    let exact = |cents| format!(r#"{{"workflow": "order", "input": {cents}, "idempotencyKey": "exact"}}"#);
     world.client.post("/workflow-runs", exact("9007199254740993")).await.ok();
     let near = world.client.post("/workflow-runs", exact("9007199254740992")).await;
     near.problem(422, "KEY_REUSED");
@@ -121,7 +123,10 @@ async fn one_hundred_equal_starts_at_once_create_one_run(world: World) {
     let runs: HashSet<_> = replies.iter().map(Reply::run_id).collect();
     assert_eq!((created, runs.len()), (1, 1));
     let key = world.client.get("/keys/order-7").await.ok();
-    assert_eq!((&key["duplicates"][0]["kind"], &key["duplicates"][0]["count"]), (&json!("start"), &json!(99)));
+    assert_eq!(
+        (&key["duplicates"][0]["kind"], &key["duplicates"][0]["count"]),
+        (&json!("start"), &json!(99))
+    );
 }
 
 async fn waiting_for_the_end_answers_with_the_result(world: World) {
@@ -140,7 +145,8 @@ async fn waiting_for_the_end_answers_with_the_result(world: World) {
 }
 
 async fn waiting_for_what_does_not_end_answers_in_time(world: World) {
-    let request = world.client.request(Method::POST, "/workflow-runs").header("prefer", "respond-async, wait=0");
+    let request =
+        world.client.request(Method::POST, "/workflow-runs").header("prefer", "respond-async, wait=0");
     let reply = Reply::of(request.body(ORDER)).await;
     assert_eq!((reply.status, &reply.json()["run"]["status"]), (201, &json!("PENDING")));
     let wrong = world.client.request(Method::POST, "/workflow-runs").header("prefer", "wait=long");
@@ -172,16 +178,17 @@ async fn policies_decide_about_duplicates(world: World) {
     world.client.post("/workflow-runs", start("strict", 1)).await.problem(409, "DUPLICATE_RUN");
     let newer = world.client.post("/workflow-runs", start("supersede", 2)).await;
     let answer = newer.json();
-    assert_eq!((newer.status, &answer["verdict"], &answer["superseded"]), (201, &json!("superseded"), &json!(first)));
+    assert_eq!(
+        (newer.status, &answer["verdict"], &answer["superseded"]),
+        (201, &json!("superseded"), &json!(first))
+    );
     let old = world.client.get(&format!("/workflow-runs/{first}")).await.ok();
     assert_eq!((&old["status"], &old["holdsKey"]), (&json!("CANCELLED"), &json!(false)));
     world.client.post("/workflow-runs", start("sometimes", 2)).await.problem(400, "VALIDATION_ERROR");
 }
 
 async fn a_matrix_is_a_policy(world: World) {
-    let row = |open: &str| {
-        json!({"open": open, "completed": "attach", "failed": "attach", "cancelled": "attach", "timedOut": "attach"})
-    };
+    let row = |open: &str| json!({"open": open, "completed": "attach", "failed": "attach", "cancelled": "attach", "timedOut": "attach"});
     let start = |policy: serde_json::Value| {
         json!({"workflow": "order", "idempotencyKey": "k", "onConflict": policy}).to_string()
     };
@@ -199,17 +206,20 @@ async fn a_matrix_is_a_policy(world: World) {
 }
 
 async fn a_delayed_run_is_due_later(world: World) {
-    let body = r#"{"workflow": "order", "delay": "PT1H", "timeout": "2h", "retention": {"history": "1h 30m"}}"#;
+    let body =
+        r#"{"workflow": "order", "delay": "PT1H", "timeout": "2h", "retention": {"history": "1h 30m"}}"#;
     let run = world.client.post("/workflow-runs", body).await.json()["run"].clone();
     assert!(run["dueAt"].as_str() > run["createdAt"].as_str(), "{run}");
-    let far = r#"{"workflow": "order", "delay": "2562047788015215h", "retention": {"key": "2562047788015215h"}}"#;
+    let far =
+        r#"{"workflow": "order", "delay": "2562047788015215h", "retention": {"key": "2562047788015215h"}}"#;
     let run = world.client.post("/workflow-runs", far).await.ok()["run"].clone();
     assert!(run["dueAt"].as_str().is_some_and(|due| due.starts_with("9999-")), "{run}");
 }
 
 async fn a_payload_that_comes_with_a_repeated_start_is_delivered_once(world: World) {
     let body = |payload: u32| {
-        json!({"workflow": "order", "idempotencyKey": "k", "deliver": {"token": "t", "payload": payload}}).to_string()
+        json!({"workflow": "order", "idempotencyKey": "k", "deliver": {"token": "t", "payload": payload}})
+            .to_string()
     };
     let first = world.client.post("/workflow-runs", body(1)).await.ok();
     assert_eq!(first["delivered"]["absorbed"], json!(false));

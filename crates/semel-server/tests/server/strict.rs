@@ -28,7 +28,9 @@ async fn numbers_survive_exactly(world: World) {
 }
 
 async fn json_that_cannot_be_kept_is_refused(world: World) {
-    for wrong in [r#""\u0000""#, r#""\ud800""#, r#""\udc00\ud800""#, "1e400", r#"{"a":1,"a":2}"#, "01", "NaN", "{"] {
+    for wrong in
+        [r#""\u0000""#, r#""\ud800""#, r#""\udc00\ud800""#, "1e400", r#"{"a":1,"a":2}"#, "01", "NaN", "{"]
+    {
         world.client.post("/workflow-runs", start(wrong)).await.problem(400, "VALIDATION_ERROR");
     }
     let twice = r#"{"workflow": "order", "workflow": "order"}"#;

@@ -119,7 +119,8 @@ pub(crate) fn fresh_schema() -> String {
 /// A store in a schema of the server of `scripts/with-postgres`.
 pub(crate) async fn postgres(schema: &str) -> Arc<dyn Store> {
     let url = std::env::var("SEMEL_TEST_POSTGRES").expect("main has seen to it that there is a server");
-    let options = PostgresOptions { schema: Some(schema.to_owned()), connections: 8, ..PostgresOptions::new(url) };
+    let options =
+        PostgresOptions { schema: Some(schema.to_owned()), connections: 8, ..PostgresOptions::new(url) };
     Arc::new(PostgresStore::open(options).await.expect("a fresh schema can be opened"))
 }
 
@@ -141,7 +142,8 @@ pub(crate) struct Reply {
 impl Api {
     /// Serves a store on a port of its own for as long as the runtime lives.
     pub(crate) async fn serve(store: Arc<dyn Store>) -> Self {
-        let app = App { store, clock: Arc::new(SystemClock::new()), access: Access::Open, stop: Stop::default() };
+        let app =
+            App { store, clock: Arc::new(SystemClock::new()), access: Access::Open, stop: Stop::default() };
         let router = http::router(Arc::new(app));
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let base = format!("http://{}", listener.local_addr().expect("it is bound"));
@@ -177,8 +179,7 @@ impl Api {
 
     /// Starts a run of this workflow; gives its id.
     pub(crate) async fn start(&self, workflow: &str, key: &str, input: &str) -> String {
-        let body =
-            format!(r#"{{"workflow": "{workflow}", "idempotencyKey": "{key}", "input": {input}}}"#);
+        let body = format!(r#"{{"workflow": "{workflow}", "idempotencyKey": "{key}", "input": {input}}}"#);
         let reply = self.post("/workflow-runs", body).await;
         assert_eq!(reply.status, 201, "{}", reply.text);
         reply.run_id()

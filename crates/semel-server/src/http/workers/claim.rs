@@ -18,11 +18,11 @@ use tokio::sync::broadcast::error::RecvError;
 use super::answer::{Call, Refusal, Told};
 use super::folds::RestingWith;
 use super::{Shared, Workers, node, roster};
-use crate::http::describe::{Always, Changes, OfRun};
 use crate::access::Caller;
 use crate::api::Permission;
 use crate::app::App;
 use crate::http::Problem;
+use crate::http::describe::{Always, Changes, OfRun};
 
 /// At most so many runs come with one claim.
 const MOST: usize = 1_000;

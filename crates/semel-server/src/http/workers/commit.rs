@@ -17,11 +17,11 @@ use serde_json::value::RawValue;
 
 use super::answer::{Refusal, Text, Told};
 use super::{Shared, Workers};
-use crate::http::describe::{Always, Changes, OfRun};
 use crate::access::Caller;
 use crate::api::Permission;
 use crate::app::App;
 use crate::http::Problem;
+use crate::http::describe::{Always, Changes, OfRun};
 
 /// Append entries to many runs: each at the version that its driver has seen, each with its own answer.
 #[utoipa::path(

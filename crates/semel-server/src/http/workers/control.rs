@@ -9,10 +9,10 @@ use semel::rules::once::{Ask, Once, OnceAnswer, OnceScope};
 
 use super::answer::{Call, Refusal, Told};
 use super::look::check_scope;
-use crate::http::describe::{Always, Changes, OfRun};
 use crate::access::Caller;
 use crate::api::Permission;
 use crate::app::App;
+use crate::http::describe::{Always, Changes, OfRun};
 
 /// Cancel, pause, resume, restart or fork a run; free its key; resolve a doubt.
 #[utoipa::path(

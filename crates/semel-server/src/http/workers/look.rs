@@ -12,11 +12,11 @@ use semel::store::{Arrival, Find, FindBy, Numbered, Query};
 
 use super::Shared;
 use super::answer::{Call, Refusal, Told};
-use crate::http::describe::{Always, Changes, OfRun};
 use crate::access::Caller;
 use crate::api::Permission;
 use crate::app::App;
 use crate::http::Problem;
+use crate::http::describe::{Always, Changes, OfRun};
 
 /// At most so many runs in one list.
 const MOST: usize = 10_000;

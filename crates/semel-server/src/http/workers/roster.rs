@@ -14,11 +14,11 @@ use semel::store::{Lease, LeaseAct};
 
 use super::answer::{Call, Refusal, Told};
 use super::{Shared, node};
-use crate::http::describe::{Always, Changes, OfRun};
 use crate::access::Caller;
 use crate::api::{Permission, WorkerList, WorkerView, time};
 use crate::app::App;
 use crate::http::Problem;
+use crate::http::describe::{Always, Changes, OfRun};
 
 /// The longest lease: a worker that is gone must not hold its runs for longer.
 const LONGEST_LEASE_MS: u64 = 3_600_000;

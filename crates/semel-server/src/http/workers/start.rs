@@ -15,11 +15,11 @@ use semel::store::Started;
 
 use super::answer::{Call, Refusal, Told};
 use super::{Shared, Workers, node};
-use crate::http::describe::{Always, Changes, OfRun};
 use crate::access::Caller;
 use crate::api::Permission;
 use crate::app::App;
 use crate::http::Problem;
+use crate::http::describe::{Always, Changes, OfRun};
 
 /// Start many runs, each with its own answer; a run may come with the worker's claim.
 #[utoipa::path(

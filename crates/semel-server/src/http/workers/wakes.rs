@@ -19,10 +19,10 @@ use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 
 use super::answer::Refusal;
 use super::{Shared, Workers};
-use crate::http::describe::{Always};
 use crate::access::Caller;
 use crate::api::Permission;
 use crate::app::App;
+use crate::http::describe::Always;
 
 /// So often something is said, so that both ends know that the other one lives.
 const SILENCE: Duration = Duration::from_secs(15);
