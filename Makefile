@@ -24,9 +24,12 @@ fix: ## format, and apply what clippy can repair
 	cargo clippy $(EVERYTHING) --all-targets --fix --allow-dirty --allow-staged
 	cargo fmt --all
 
-bench: ## measure stores and engine; the results are in target/bench
+bench: ## measure stores, engine and server; the results are in target/bench
 	scripts/with-postgres cargo bench -p semel --bench store --features postgres
 	scripts/with-postgres cargo bench -p semel --bench engine --features postgres
+	cargo bench -p semel-server --bench http
+	cargo build --release -p semel-server
+	scripts/measure-idle target/release/semel
 
 kill: ## kill engines 100 times on SQLite, and 100 times two of them on one PostgreSQL; prints its figures
 	SEMEL_KILLS=100 scripts/with-postgres cargo test -p semel $(LOCKED) --all-features --test semel -- kill:: --test-threads 1

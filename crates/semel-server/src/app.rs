@@ -19,3 +19,10 @@ pub struct App {
     /// The order to stop: long polls and streams wait for it too, and answer early.
     pub stop: Stop,
 }
+
+impl App {
+    /// A server for everybody on this machine, which nobody orders to stop.
+    pub fn open(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Self {
+        Self { store, clock, access: Access::Open, stop: Stop::default() }
+    }
+}

@@ -56,6 +56,11 @@ impl SystemClock {
     pub fn new() -> Self {
         Self { start: SystemTime::now(), ticks: Instant::now() }
     }
+
+    /// How long ago this clock was started, finer than its time: to measure how long something takes.
+    pub fn elapsed(&self) -> Duration {
+        self.ticks.elapsed()
+    }
 }
 
 impl Default for SystemClock {

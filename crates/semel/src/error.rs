@@ -4,9 +4,9 @@ use crate::clock::Time;
 use crate::id::{InvalidId, NodeId, RunId};
 use crate::rules::entry::Outcome;
 use crate::rules::json::InvalidJson;
-use crate::rules::key::{CallId, InvalidKey, Label, Token};
+use crate::rules::key::{CallId, InvalidKey, Label, RecordId, Token};
 use crate::rules::ledger::Refused;
-use crate::rules::path::InvalidPath;
+use crate::rules::path::{InvalidPath, Name};
 use crate::rules::status::Status;
 
 /// The result of everything that can fail.
@@ -85,6 +85,14 @@ pub enum Error {
         label: Label,
         /// The run that tried.
         run: RunId,
+    },
+    /// Somebody else has written the record; nothing was changed.
+    #[error("the {kind} {id} is not as it was expected to be: look at it again, and decide anew")]
+    RecordChanged {
+        /// What it is a record of.
+        kind: Name,
+        /// Its id.
+        id: RecordId,
     },
     /// A timer was said to have fired before its time.
     #[error("the timer fires at {until}, and it is {now}")]
@@ -185,7 +193,10 @@ impl Error {
             Self::HookNotFound(_) => "HOOK_NOT_FOUND",
             Self::KeyReused { .. } | Self::CallReused { .. } => "KEY_REUSED",
             Self::DuplicateRun { .. } => "DUPLICATE_RUN",
-            Self::Concurrency { .. } | Self::NodeLost(_) | Self::OnceLost { .. } => "CONCURRENCY_ERROR",
+            Self::Concurrency { .. }
+            | Self::NodeLost(_)
+            | Self::OnceLost { .. }
+            | Self::RecordChanged { .. } => "CONCURRENCY_ERROR",
             Self::TooEarly { .. } | Self::Refused { .. } => "INVALID_TRANSITION",
             Self::RunFinished { .. } | Self::Ended { .. } => "RUN_FINISHED",
             Self::Unavailable(_)

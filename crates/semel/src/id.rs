@@ -112,6 +112,11 @@ id!(
     NodeId, "node", "node_"
 );
 
+id!(
+    /// A credential of callers of a server.
+    ApiKeyId, "API key", "key_"
+);
+
 impl WorkspaceId {
     /// The workspace of an embedded engine that has only one.
     pub const DEFAULT: Self = Self(Uuid::nil());

@@ -52,6 +52,7 @@
 //! | to wait | [`ctx.sleep("cool-off", ..)`](Ctx::sleep) | never early, once; needs no memory meanwhile |
 //! | input from outside | [`ctx.hook("order:7")`](Ctx::hook), [`engine.deliver(..)`](Engine::deliver) | each delivery consumed once, in order; one owner per token |
 //! | other runs | [`ctx.child(total_of, items)`](Ctx::child) | started once, heard of at its end, told of a cancel |
+//! | a step done elsewhere | [`ctx.remote("charge", "payments", input)`](Ctx::remote) | taken by any worker of the queue, always with the same key; late reports are refused |
 //! | things side by side | `tokio::join!` over [`ctx.scope("left")`](Ctx::scope) | names, not counters: any order will do |
 //! | whichever comes first | [`ctx.race("first", a, b)`](Ctx::race) | the winner is recorded |
 //! | time, chance | [`ctx.now()`](Ctx::now), [`ctx.random()`](Ctx::random), [`ctx.uuid()`](Ctx::uuid) | the same in every replay |

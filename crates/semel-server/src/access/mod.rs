@@ -1,10 +1,30 @@
 //! Who calls, and what they may do. The workspace comes from the credential, and from nothing else.
+//!
+//! Workspaces, API keys and the audit are records of the store, so that all servers on it know the same ones.
 
+pub(crate) mod audit;
+mod bucket;
+mod cache;
 mod caller;
+mod gate;
+pub(crate) mod keys;
+pub(crate) mod records;
+mod token;
+pub(crate) mod workspaces;
+
+use std::time::Duration;
+
+use axum::http::HeaderMap;
+use semel::clock::Time;
+use semel::id::ApiKeyId;
 
 pub use caller::Caller;
+pub(crate) use gate::Concerns;
+pub use gate::gate;
+pub use keys::Keys;
 
-use crate::config::Secret;
+use crate::app::App;
+use crate::http::Problem;
 
 /// How callers are known.
 #[derive(Debug)]
@@ -12,8 +32,30 @@ pub enum Access {
     /// Everybody is the administrator of the default workspace: for one's own machine.
     Open,
     /// By API keys, and by the root token.
-    Keys {
-        /// The root token.
-        root: Option<Secret>,
-    },
+    Keys(Box<Keys>),
+}
+
+impl Access {
+    /// Who makes a call with these headers.
+    async fn caller(&self, app: &App, headers: &HeaderMap) -> Result<Caller, Problem> {
+        match self {
+            Self::Open => Ok(Caller::local()),
+            Self::Keys(keys) => keys.caller(&*app.store, headers, app.clock.now()).await,
+        }
+    }
+
+    /// Counts a call; or says after how long the next one may come.
+    fn admit(&self, caller: &Caller, now: Time) -> Result<(), Duration> {
+        match self {
+            Self::Open => Ok(()),
+            Self::Keys(keys) => keys.admit(caller, now),
+        }
+    }
+
+    /// A key has changed: what is remembered of it is not true any more.
+    fn forget(&self, id: ApiKeyId) {
+        if let Self::Keys(keys) = self {
+            keys.forget(id);
+        }
+    }
 }

@@ -8,10 +8,12 @@ mod access;
 mod control;
 mod run;
 mod start;
+mod step;
 mod value;
 
 pub use access::*;
 pub use control::*;
 pub use run::*;
 pub use start::*;
+pub use step::*;
 pub use value::*;

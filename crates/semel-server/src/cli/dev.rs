@@ -9,6 +9,7 @@ use crate::serve::{Error, Server, logs, on_signals};
 
 /// A server for your own machine: everything is in one folder, and nobody is asked who they are.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  semel dev\n  semel dev --listen 127.0.0.1:7701 --folder /tmp/semel")]
 pub(super) struct Dev {
     /// Where to listen; an address of this machine only.
     #[arg(long, default_value = LISTEN)]
@@ -66,7 +67,7 @@ fn print_welcome(address: SocketAddr, folder: &Path) {
 Start a run; the second time the same run answers, because the key is the same:
 
   curl -s http://{address}/api/v1/workflow-runs -H 'content-type: application/json' \\
-    -H 'idempotency-key: order-7' -d '{{\"workflow\": \"demo-order\", \"input\": {{\"cents\": 1999}}}}'
+    -H 'idempotency-key: order-7' -d '{{\"workflow\": \"demo-order\", \"input\": {{\"order\": \"7\", \"amount\": 1999}}}}'
 
 Stop with Ctrl-C.",
         folder.display()

@@ -10,6 +10,10 @@ use crate::serve::{Error, Server, logs, on_signals};
 /// Settings come from the file, then from variables of the environment (`limits.rate` is `SEMEL_LIMITS_RATE`), then from
 /// flags; later beats earlier. `--print-config` shows what came of it.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  semel serve --config semel.toml
+  SEMEL_ROOT_TOKEN=… semel serve --listen 0.0.0.0:7700 --store postgres://semel@localhost/semel
+  semel serve --config semel.toml --print-config")]
 pub(super) struct Serve {
     /// The file with settings, as TOML.
     #[arg(long, env = "SEMEL_CONFIG", value_name = "FILE")]

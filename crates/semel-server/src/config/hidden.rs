@@ -1,6 +1,7 @@
 //! What must not be seen in logs and answers.
 
 use std::fmt;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -49,6 +50,16 @@ impl StoreAddress {
     /// The address itself, with its password.
     pub fn expose(&self) -> &str {
         &self.0
+    }
+
+    /// The folder in which it is, if it is a file.
+    pub fn folder(&self) -> Option<PathBuf> {
+        if self.0.contains("://") || self.0 == "memory:" {
+            return None;
+        }
+        let file = Path::new(self.0.strip_prefix("sqlite:").unwrap_or(&self.0));
+        let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
+        Some(folder.unwrap_or(Path::new(".")).to_owned())
     }
 }
 

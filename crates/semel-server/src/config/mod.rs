@@ -210,6 +210,9 @@ impl Config {
                  `openssl rand -hex 32`"
             ));
         }
+        if self.store.expose().starts_with("http") {
+            return refuse("`store` is another server: give `sqlite:path` or `postgres://…`".to_owned());
+        }
         if self.limits.connections == 0 {
             return refuse("`limits.connections` is 0, so nobody could connect: give at least 1".to_owned());
         }

@@ -30,6 +30,12 @@ impl<T> Answer<T> {
         self.with(LOCATION, &format!("{}/workflow-runs/{run}", super::PREFIX))
     }
 
+    /// 201 if something is there because of this call.
+    pub(super) fn created(mut self, created: bool) -> Self {
+        self.status = if created { StatusCode::CREATED } else { StatusCode::OK };
+        self
+    }
+
     /// The same, marked if it answers a call that was made before.
     pub(super) fn replayed(self, replayed: bool) -> Self {
         if replayed { self.with(REPLAYED, "true") } else { self }

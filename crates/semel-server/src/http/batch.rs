@@ -35,8 +35,8 @@ pub(super) fn router() -> OpenApiRouter<Arc<App>> {
     tag = "runs",
     params(super::describe::IdempotencyKey),
     request_body(content = StartBatch, example = json!({"runs": [
-        {"workflow": "demo-order", "input": {"cents": 1999}, "idempotencyKey": "order-7"},
-        {"workflow": "demo-order", "input": {"cents": 500}, "idempotencyKey": "order-8"},
+        {"workflow": "demo-order", "input": {"order": "7", "amount": 1999}, "idempotencyKey": "order-7"},
+        {"workflow": "demo-order", "input": {"order": "8", "amount": 500}, "idempotencyKey": "order-8"},
     ]})),
     responses(
         (status = 200, description = "One answer for each", body = BatchAnswer, headers(

@@ -1,7 +1,9 @@
 //! The routes: what is asked over HTTP becomes a call of the store, and its answer becomes JSON. No rule lives here.
 
 mod answer;
+mod api_keys;
 mod asked;
+mod audit;
 mod batch;
 mod body;
 mod call;
@@ -21,6 +23,7 @@ mod steps;
 mod view;
 mod wait;
 mod workers;
+mod workspaces;
 
 use std::sync::Arc;
 
@@ -64,6 +67,9 @@ fn routes() -> OpenApiRouter<Arc<App>> {
         .merge(hooks::router())
         .merge(keys::router())
         .merge(workers::router())
+        .merge(workspaces::router())
+        .merge(api_keys::router())
+        .merge(audit::router())
         .merge(describe::router());
     OpenApiRouter::new().nest(PREFIX, api).merge(errors::router())
 }

@@ -59,6 +59,16 @@ impl Problem {
         Self::new("NOT_FOUND", detail)
     }
 
+    /// Somebody else was first.
+    pub fn conflict(detail: impl Into<String>) -> Self {
+        Self::new("CONCURRENCY_ERROR", detail)
+    }
+
+    /// The key stands for another request.
+    pub fn key_reused(detail: impl Into<String>) -> Self {
+        Self::new("KEY_REUSED", detail)
+    }
+
     /// The route has no such method.
     pub fn method_not_allowed(detail: impl Into<String>) -> Self {
         Self::new("METHOD_NOT_ALLOWED", detail)

@@ -40,7 +40,7 @@ pub(super) fn router() -> OpenApiRouter<Arc<App>> {
     operation_id = "startRun",
     tag = "runs",
     params(super::describe::IdempotencyKey, super::describe::PreferWait),
-    request_body(content = StartRun, example = json!({"workflow": "demo-order", "input": {"cents": 1999}, "idempotencyKey": "order-7"})),
+    request_body(content = StartRun, example = json!({"workflow": "demo-order", "input": {"order": "7", "amount": 1999}, "idempotencyKey": "order-7"})),
     responses(
         (status = 201, description = "A new run", body = StartAnswer, headers(
             ("Location" = String, description = "The run"),

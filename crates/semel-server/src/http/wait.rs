@@ -24,7 +24,7 @@ pub(super) async fn found(
     found.ok_or_else(|| semel::Error::RunNotFound(run).into())
 }
 
-/// The run as soon as it is far enough or has ended, or as it is when the time is over or the server stops.
+/// The run as soon as it is far enough or has ended, or as it is when the time is over, or the server stops.
 pub(super) async fn until(
     app: &App,
     workspace: WorkspaceId,
@@ -36,8 +36,8 @@ pub(super) async fn until(
     let end = app.clock.now().after(wait);
     loop {
         let (header, outcome) = found(app, workspace, run).await?;
-        if enough(&header) || header.status().is_terminal() || app.clock.now() >= end || app.stop.is_ordered()
-        {
+        let over = app.clock.now() >= end || app.stop.is_ordered();
+        if enough(&header) || header.status().is_terminal() || over {
             return Ok((header, outcome));
         }
         let look = app.clock.now().after(LOOK).min(end);

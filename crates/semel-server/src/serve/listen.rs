@@ -1,5 +1,7 @@
 //! Connections: how many, how long they may say nothing, and how they end.
 
+use std::convert::Infallible;
+use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -8,6 +10,8 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::Request;
+use axum::http::{HeaderValue, Version, header};
+use axum::response::Response;
 use hyper::body::Incoming;
 use hyper::rt::{Read, Write};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -61,20 +65,16 @@ impl Listener {
         self.socket.local_addr().ok()
     }
 
-    /// Serves until the order to stop; then no more connections are taken, and those that are open have `drain` to end.
+    /// Serves until the order to stop; then those that are open have `drain` to end.
     pub(super) async fn serve(self, router: Router, drain: Duration) {
         let mut connections = JoinSet::new();
         let room = Arc::new(Semaphore::new(self.most as usize));
         loop {
-            let next = async {
-                let permit = room.clone().acquire_owned().await.expect("it is never closed");
-                (self.socket.accept().await, permit)
-            };
             tokio::select! {
                 biased;
                 () = self.doors.stop.ordered() => break,
                 Some(_) = connections.join_next() => {}
-                (accepted, permit) = next => match accepted {
+                (accepted, permit) = self.next(&room) => match accepted {
                     Ok((stream, _)) => {
                         connections.spawn(self.doors.clone().connect(stream, router.clone(), permit));
                     }
@@ -85,12 +85,35 @@ impl Listener {
                 },
             }
         }
-        drop(self.socket);
-        let ended = async { while connections.join_next().await.is_some() {} };
+        let ended = self.see_off(&mut connections, &router, &room);
         if tokio::time::timeout(drain, ended).await.is_err() {
             tracing::warn!(open = connections.len(), "connections did not end in time and are cut");
             connections.shutdown().await;
         }
+    }
+
+    /// Waits until all connections have ended. Whoever comes meanwhile is still answered: that this server is not ready.
+    async fn see_off(&self, connections: &mut JoinSet<()>, router: &Router, room: &Arc<Semaphore>) {
+        let mut late = JoinSet::new();
+        loop {
+            tokio::select! {
+                ended = connections.join_next() => if ended.is_none() {
+                    return;
+                },
+                (accepted, permit) = self.next(room) => if let Ok((stream, _)) = accepted {
+                    late.spawn(self.doors.clone().connect(stream, router.clone(), permit));
+                },
+            }
+        }
+    }
+
+    /// The next connection, as soon as there is room for it.
+    async fn next(
+        &self,
+        room: &Arc<Semaphore>,
+    ) -> (io::Result<(TcpStream, SocketAddr)>, OwnedSemaphorePermit) {
+        let permit = room.clone().acquire_owned().await.expect("it is never closed");
+        (self.socket.accept().await, permit)
     }
 }
 
@@ -129,16 +152,17 @@ impl Doors {
     async fn talk<I: Read + Write + Unpin + Send + 'static>(&self, io: I, router: Router) {
         let asked = Arc::new(AtomicBool::new(false));
         let service = hyper::service::service_fn({
-            let asked = asked.clone();
+            let (asked, stop) = (asked.clone(), self.stop.clone());
             move |request: Request<Incoming>| {
                 asked.store(true, Ordering::Relaxed);
-                router.clone().oneshot(request)
+                answer(request, router.clone(), stop.clone())
             }
         });
         let mut connection = pin!(self.builder.serve_connection(io, service));
         // Which version of HTTP it is, hyper finds out before its own timer runs: so a first request is waited for here.
         let mut first = pin!(tokio::time::sleep(self.header_timeout));
-        let (mut waits, mut stopping) = (true, false);
+        // Whoever comes after the order has one request.
+        let (mut waits, mut stopping) = (true, self.stop.is_ordered());
         loop {
             tokio::select! {
                 ended = connection.as_mut() => {
@@ -160,4 +184,14 @@ impl Doors {
             }
         }
     }
+}
+
+async fn answer(request: Request<Incoming>, router: Router, stop: Stop) -> Result<Response, Infallible> {
+    let version = request.version();
+    let mut response = router.oneshot(request).await?;
+    // HTTP/2 says so in its own way.
+    if stop.is_ordered() && version < Version::HTTP_2 {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    Ok(response)
 }

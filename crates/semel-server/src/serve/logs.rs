@@ -9,23 +9,68 @@ use tracing_subscriber::{EnvFilter, Layer, Registry};
 use super::Error;
 use crate::config::{Config, LogFormat};
 
-/// While it lives, logs are written; what is still on its way is written when it goes.
-#[derive(Debug)]
-#[must_use = "logs end when this is dropped"]
-pub struct Logs(());
+type Lines = Box<dyn Layer<Registry> + Send + Sync>;
+
+/// While it lives, logs are written; traces that are still on their way are sent when it goes.
+#[derive(Debug, Default)]
+#[must_use = "traces end when this is dropped"]
+pub struct Logs {
+    #[cfg(feature = "otel")]
+    traces: Option<opentelemetry_sdk::trace::SdkTracerProvider>,
+}
 
 /// Starts to log, once in a process.
 pub fn start(config: &Config) -> Result<Logs, Error> {
+    let mut logs = Logs::default();
+    let mut layers = vec![lines(config)?];
+    if let Some(endpoint) = &config.otel.endpoint {
+        layers.push(traces(endpoint, &mut logs)?);
+    }
+    tracing_subscriber::registry().with(layers).try_init().map_err(|error| Error::Logs(error.into()))?;
+    Ok(logs)
+}
+
+fn lines(config: &Config) -> Result<Lines, Error> {
     let filter = EnvFilter::try_new(&config.log.filter).map_err(|error| {
         Error::Config(format!("`log.filter` (SEMEL_LOG): {error}; write `info`, or `semel=debug,warn`"))
     })?;
     let terminal = std::io::stderr().is_terminal();
     let format = config.log.format.unwrap_or(if terminal { LogFormat::Text } else { LogFormat::Json });
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
-    let lines: Box<dyn Layer<Registry> + Send + Sync> = match format {
+    Ok(match format {
         LogFormat::Text => lines.with_ansi(terminal).with_filter(filter).boxed(),
-        LogFormat::Json => lines.json().flatten_event(true).with_filter(filter).boxed(),
-    };
-    tracing_subscriber::registry().with(lines).try_init().map_err(|error| Error::Logs(error.into()))?;
-    Ok(Logs(()))
+        // What the span knows, the event of a request says too.
+        LogFormat::Json => lines
+            .json()
+            .flatten_event(true)
+            .with_current_span(false)
+            .with_span_list(false)
+            .with_filter(filter)
+            .boxed(),
+    })
+}
+
+#[cfg(feature = "otel")]
+fn traces(endpoint: &str, logs: &mut Logs) -> Result<Lines, Error> {
+    let (layer, provider) = super::otel::layer(endpoint)?;
+    logs.traces = Some(provider);
+    Ok(layer)
+}
+
+#[cfg(not(feature = "otel"))]
+fn traces(_: &str, _: &mut Logs) -> Result<Lines, Error> {
+    Err(Error::Config(
+        "`otel.endpoint`: this build has no traces: build it with `--features otel`".to_owned(),
+    ))
+}
+
+#[cfg(feature = "otel")]
+impl Drop for Logs {
+    fn drop(&mut self) {
+        if let Some(traces) = self.traces.take()
+            && let Err(error) = traces.shutdown()
+        {
+            tracing::warn!(%error, "the last traces were not sent");
+        }
+    }
 }

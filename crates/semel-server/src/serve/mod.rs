@@ -2,8 +2,13 @@
 
 mod error;
 mod health;
+mod host;
+mod layers;
 mod listen;
 pub mod logs;
+mod observe;
+#[cfg(feature = "otel")]
+mod otel;
 mod stop;
 mod tls;
 
@@ -14,21 +19,25 @@ use std::time::Duration;
 use axum::Router;
 use semel::Engine;
 use semel::clock::SystemClock;
+use semel::store::Store;
 
 pub use error::Error;
+pub(crate) use observe::CalledIn;
 pub use stop::{Stop, on_signals};
 
 use self::listen::Listener;
-use crate::access::Access;
+use crate::access::{Access, Keys, workspaces};
 use crate::app::App;
 use crate::config::{Auth, Config};
 use crate::demo;
+use crate::metrics::{self, Metered};
 
 /// A server that is open: its store, its engine and its port.
 pub struct Server {
     app: Arc<App>,
     engine: Engine,
     listener: Listener,
+    router: Router,
     drain: Duration,
 }
 
@@ -38,19 +47,25 @@ impl Server {
         config.check()?;
         let stop = Stop::default();
         let listener = Listener::bind(config, stop.clone()).await?;
+        // Before the store is opened, which counts too.
+        metrics::recorder();
         let store = semel::engine::open_store(config.store.expose(), None).await?;
+        let store: Arc<dyn Store> = Arc::new(Metered::new(store));
         let clock = Arc::new(SystemClock::new());
         let mut builder = Engine::builder().store(store.clone()).clock(clock.clone());
         if config.demo {
-            builder = demo::workflows(builder);
+            let offered = demo::workflows(builder, config.store.folder().as_deref()).await;
+            builder = offered.map_err(|fail| Error::Config(format!("`demo`: {fail}")))?;
         }
         let engine = builder.open().await?;
         let access = match config.auth {
             Auth::None => Access::Open,
-            Auth::Keys => Access::Keys { root: config.root_token.clone() },
+            Auth::Keys => Access::Keys(Box::new(keys(config, &*store).await?)),
         };
+        workspaces::ensure_default(&*store, &*clock).await?;
         let app = Arc::new(App { store, clock, access, stop });
-        Ok(Self { app, engine, listener, drain: config.limits.drain })
+        let router = layers::around(routes(&app), &app, config)?;
+        Ok(Self { app, engine, listener, router, drain: config.limits.drain })
     }
 
     /// Where it listens.
@@ -65,8 +80,9 @@ impl Server {
 
     /// Serves until it is ordered to stop; then what has begun comes to its end, and the store is closed.
     pub async fn run(self) -> Result<(), Error> {
-        let router = routes(&self.app);
-        self.listener.serve(router, self.drain).await;
+        let upkeep = tokio::spawn(metrics::upkeep(self.app.clock.clone()));
+        self.listener.serve(self.router, self.drain).await;
+        upkeep.abort();
         self.engine.shutdown(self.drain).await?;
         self.app.store.close().await?;
         tracing::info!("stopped");
@@ -74,7 +90,20 @@ impl Server {
     }
 }
 
-/// All routes, with what stands before them.
+/// The keys; refused if there is none and nobody could make one.
+async fn keys(config: &Config, store: &dyn Store) -> Result<Keys, Error> {
+    let keys = Keys::new(config.root_token.as_ref(), config.limits.rate);
+    if keys.anybody(store).await? {
+        return Ok(keys);
+    }
+    Err(Error::Config(
+        "nobody could call: the store has no API key, and there is no root token to make one. Set SEMEL_ROOT_TOKEN \
+         (`openssl rand -hex 32`), or use `semel dev` on your own machine"
+            .to_owned(),
+    ))
+}
+
+/// All routes.
 fn routes(app: &Arc<App>) -> Router {
     crate::http::router(app.clone()).merge(health::router().with_state(app.clone()))
 }

@@ -6,10 +6,8 @@ use std::sync::Arc;
 use libtest_mimic::{Failed, Trial};
 use semel::clock::SystemClock;
 use semel::store::memory::MemoryStore;
-use semel_server::access::Access;
 use semel_server::app::App;
 use semel_server::http::{CODES, PAGES, document, router};
-use semel_server::serve::Stop;
 use serde_json::Value;
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -28,7 +26,7 @@ fn described() -> Value {
 fn routes() -> Result<(), Failed> {
     let clock = Arc::new(SystemClock::new());
     let store = Arc::new(MemoryStore::new(clock.clone()));
-    let router = router(Arc::new(App { store, clock, access: Access::Open, stop: Stop::default() }));
+    let router = router(Arc::new(App::open(store, clock)));
     // The router has no list of its routes, but shows them.
     let shown = format!("{router:?}");
     let served: BTreeSet<_> =

@@ -1,15 +1,26 @@
 //! The server's only integration-test program: one named test per store and case.
 
+mod access;
 mod batch;
+mod cli;
 mod control;
+mod demo;
+mod deployed;
 mod describe;
+mod documented;
 mod events;
 mod hooks;
 mod keys;
+mod operate;
+mod process;
+mod queues;
 mod reads;
+mod secure;
+mod served;
 mod servers;
 mod starts;
 mod strict;
+mod workers;
 mod world;
 
 use std::collections::HashSet;
@@ -23,7 +34,16 @@ fn main() -> ExitCode {
     }
     let arguments = Arguments::from_args();
     let mut trials = describe::trials();
+    trials.extend(deployed::trials());
     trials.extend(servers::trials());
+    trials.extend(access::trials());
+    trials.extend(operate::trials());
+    trials.extend(process::trials());
+    trials.extend(secure::trials());
+    trials.extend(demo::trials());
+    trials.extend(documented::trials());
+    trials.extend(workers::trials());
+    trials.extend(cli::trials());
     for cases in [
         starts::cases(),
         batch::cases(),
@@ -32,6 +52,7 @@ fn main() -> ExitCode {
         control::cases(),
         hooks::cases(),
         keys::cases(),
+        queues::cases(),
         strict::cases(),
     ] {
         trials.extend(cases.into_iter().flat_map(world::on_every_store));

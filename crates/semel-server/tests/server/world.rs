@@ -15,10 +15,8 @@ use semel::store::memory::MemoryStore;
 use semel::store::postgres::{PostgresOptions, PostgresStore};
 use semel::store::sqlite::{SqliteOptions, SqliteStore};
 use semel::{Ctx, Engine};
-use semel_server::access::Access;
 use semel_server::app::App;
 use semel_server::http;
-use semel_server::serve::Stop;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -142,8 +140,7 @@ pub(crate) struct Reply {
 impl Api {
     /// Serves a store on a port of its own for as long as the runtime lives.
     pub(crate) async fn serve(store: Arc<dyn Store>) -> Self {
-        let app =
-            App { store, clock: Arc::new(SystemClock::new()), access: Access::Open, stop: Stop::default() };
+        let app = App::open(store, Arc::new(SystemClock::new()));
         let router = http::router(Arc::new(app));
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let base = format!("http://{}", listener.local_addr().expect("it is bound"));

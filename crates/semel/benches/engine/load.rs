@@ -12,7 +12,7 @@ use crate::report::{Latencies, Rate, Report};
 use crate::store::Load;
 use crate::turns::under_load;
 use crate::workflows::{self, STEPS_OF_TEN, one, ten};
-use crate::{Anything, Extent, disk};
+use crate::{Anything, Extent, baseline, disk};
 
 /// What is compared is measured in so many turns, and the one in the middle counts.
 const ROUNDS: u32 = 3;
@@ -30,7 +30,7 @@ pub(crate) async fn measure(
     let engine = place.engine().await?;
     let load = Load::new(engine.store().clone()).await?;
     if extent.has("alone") {
-        alone(report, name, &engine, extent.time, folder).await?;
+        alone(report, name, &engine, &load, place, extent.time, folder).await?;
     }
     if extent.has("profile") {
         for &callers in &extent.callers {
@@ -134,17 +134,24 @@ async fn half_load(engine: &Engine, per_second: f64, time: Duration) -> Anything
     Ok(latencies.rate(elapsed))
 }
 
-/// One run at a time, against the disk's own time for as many commits.
+/// One run at a time, against the disk's own time for as many commits; and against the database's, which is what a run
+/// could take at best.
 async fn alone(
     report: &mut Report,
     name: &str,
     engine: &Engine,
+    load: &Load,
+    place: &Place,
     time: Duration,
     folder: &Path,
 ) -> Anything<()> {
-    let (mut syncs, mut runs) = (Vec::new(), Vec::new());
+    let (mut syncs, mut bare, mut commits, mut runs) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         syncs.push(disk::alone(folder, time / ROUNDS)?);
+        if let Place::Postgres { url, .. } = place {
+            bare.push(baseline::one_statement_per_step(url, 1, time / ROUNDS).await?);
+        }
+        commits.push(load.commits(1, time / ROUNDS).await?);
         let rate = under_load(1, time / ROUNDS, |_, mut turns| {
             let engine = engine.clone();
             async move {
@@ -157,13 +164,20 @@ async fn alone(
         });
         runs.push(rate.await?);
     }
-    let (sync, run) = (Rate::middle(syncs), Rate::middle(runs));
+    let (sync, commit, run) = (Rate::middle(syncs), Rate::middle(commits), Rate::middle(runs));
     report.rate(&format!("{name}.disk.alone"), sync);
+    report.rate(&format!("{name}.commits.alone"), commit);
     report.rate(&format!("{name}.runs.alone"), run);
     let commits = commits_of_a_run(engine).await?;
     report.number(&format!("{name}.commits of a run"), commits);
-    let ratio = sync.per_second / (run.per_second * commits);
-    report.limit(&format!("{name}: a run alone / (commits * fdatasync)"), ratio, 1.5);
+    let taken = |by: Rate| by.per_second / (run.per_second * commits);
+    report.limit(&format!("{name}: a run alone / (commits * fdatasync)"), taken(sync), 1.5);
+    if !bare.is_empty() {
+        let bare = Rate::middle(bare);
+        report.rate(&format!("{name}.bare commits.alone"), bare);
+        report.number(&format!("{name}: bare commit / fdatasync"), sync.per_second / bare.per_second);
+        report.limit(&format!("{name}: a run alone / (commits * bare commit)"), taken(bare), 1.5);
+    }
     Ok(())
 }
 

@@ -9,6 +9,8 @@
 #![allow(missing_docs, reason = "a program, not a library")]
 #![allow(clippy::cast_precision_loss, reason = "figures for people")]
 
+#[path = "../store/baseline.rs"]
+mod baseline;
 #[allow(dead_code, reason = "shared with the store benchmark, which needs all of it")]
 #[path = "../store/disk.rs"]
 mod disk;

@@ -61,12 +61,10 @@ impl Inbox {
                     self.settled.entry((scope.clone(), label.clone())).or_default().push_back(number);
                     on.push(On::Once(scope, label));
                 }
-                Message::CancelRequested { reason, by } => {
-                    self.cancels.push_back(CancelWish { arrival: number, reason, by });
-                }
-                Message::ParentCancelled { parent } => {
-                    let reason = format!("its parent {parent} was cancelled");
-                    self.cancels.push_back(CancelWish { arrival: number, reason, by: parent.to_string() });
+                wish @ (Message::CancelRequested { .. } | Message::ParentCancelled { .. }) => {
+                    let wish =
+                        wish.wishes_end().map(|(reason, by)| CancelWish { arrival: number, reason, by });
+                    self.cancels.extend(wish);
                 }
             }
         }

@@ -8,6 +8,7 @@ pub(crate) mod cell;
 mod drive;
 mod handle;
 pub(crate) mod inbox;
+pub mod queue;
 pub mod replay;
 pub(crate) mod residents;
 mod schedule;
@@ -207,8 +208,7 @@ impl Core {
 
     /// A random number below one.
     pub(crate) fn random(&self) -> f64 {
-        // The last 32 bits of an id are random.
-        f64::from(self.clock.uuid().as_u128() as u32) / (f64::from(u32::MAX) + 1.0)
+        chance(&*self.clock)
     }
 
     fn is_stopping(&self) -> bool {
@@ -356,4 +356,10 @@ impl Core {
     async fn lease(&self, node: NodeId, act: LeaseAct) -> Result<Time> {
         self.store.lease(Lease { node, act }).await
     }
+}
+
+/// A random number below one.
+fn chance(clock: &dyn Clock) -> f64 {
+    // The last 32 bits of an id are random.
+    f64::from(clock.uuid().as_u128() as u32) / (f64::from(u32::MAX) + 1.0)
 }

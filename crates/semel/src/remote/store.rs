@@ -8,7 +8,7 @@ use super::Remote;
 use super::client::Does;
 use super::wire::{self, ClaimCall, CommitItem, Found, Heartbeat, Join, Joined, Leased, Release, RunCall};
 use crate::clock::Time;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::id::{RunId, WorkspaceId};
 use crate::rules::claim::Claim;
 use crate::rules::commit::{Commit, Saved};
@@ -17,11 +17,16 @@ use crate::rules::deliver::{Deliver, Delivered};
 use crate::rules::entry::Outcome;
 use crate::rules::once::{Once, OnceAnswer};
 use crate::rules::receipt::{ReceiptKind, Receipts};
+use crate::rules::record::{Keep, Look, Record};
 use crate::rules::run::Run;
 use crate::rules::start::Start;
 use crate::store::{
     Answer, Arrival, Claims, Find, Lease, LeaseAct, Numbered, Query, Started, Store, Sweep, Swept, Wake,
 };
+
+fn not_here() -> Error {
+    Error::Validation("records are the server's own: open its store to see them".to_owned())
+}
 
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
@@ -143,6 +148,11 @@ impl Store for Remote {
         Box::pin(self.lease_node(lease))
     }
 
+    /// Refused: records are the server's own.
+    fn keep(&self, _: Keep) -> Answer<'_, Record> {
+        Box::pin(async { Err(not_here()) })
+    }
+
     /// Nothing: the server sweeps.
     fn sweep(&self, _: Sweep) -> Answer<'_, Swept> {
         Box::pin(async { Ok(Swept::default()) })
@@ -177,6 +187,11 @@ impl Store for Remote {
         Box::pin(
             async move { self.client.call(wire::RECEIPTS, &RunCall { run, from: 1 }, Does::Reads).await },
         )
+    }
+
+    /// Refused: records are the server's own.
+    fn records(&self, _: Look) -> Answer<'_, Vec<Record>> {
+        Box::pin(async { Err(not_here()) })
     }
 
     fn wakes(&self) -> broadcast::Receiver<Wake> {

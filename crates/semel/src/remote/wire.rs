@@ -311,24 +311,9 @@ pub fn entries(text: &RawValue) -> Result<Vec<Entry>, InvalidJson> {
     Ok(entries)
 }
 
-/// Whether a text of JSON has `\u0000` in a string. Many readers end there, so that nothing that comes from outside may.
-pub fn has_nul(json: &str) -> bool {
-    // An even number of backslashes before this one are escapes of each other.
-    let escaped = |at: usize| json[..at].bytes().rev().take_while(|byte| *byte == b'\\').count() % 2 == 1;
-    json.match_indices("\\u0000").any(|(at, _)| !escaped(at))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_nul_is_found_and_its_spelling_is_none() {
-        assert!(has_nul(r#"{"a":"x\u0000"}"#));
-        assert!(has_nul(r#"{"a":"\\\u0000"}"#));
-        assert!(!has_nul(r#"{"a":"\\u0000"}"#), "a backslash and a word");
-        assert!(!has_nul(r#"{"a":"\\\\u0000 \u0001"}"#));
-    }
 
     #[test]
     fn values_of_entries_are_checked_like_payloads() {

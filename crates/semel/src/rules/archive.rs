@@ -10,9 +10,11 @@ use serde::{Deserialize, Serialize};
 pub use check::{Checker, Finding};
 
 use super::deliver::PastCall;
-use super::key::{CallId, Fingerprint, Key, Label, Scope, Token};
+use super::json::{InvalidJson, Payload};
+use super::key::{CallId, Fingerprint, Key, Label, RecordId, Scope, Token};
 use super::path::{Name, Visit};
 use super::receipt::{ReceiptKind, Receipts};
+use super::record::Record;
 use super::run::{NewRun, Retention, Run, State};
 use super::status::Status;
 use crate::clock::Time;
@@ -28,6 +30,8 @@ pub enum Line {
     Watcher(WatcherLine),
     /// A once beyond one run.
     Once(OnceLine),
+    /// A record. It belongs to no workspace.
+    Record(RecordLine),
 }
 
 /// A run.
@@ -145,6 +149,39 @@ pub struct OnceLine {
     pub waiters: Vec<RunId>,
 }
 
+/// A record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(missing_docs, reason = "the members of Record, which say what they are")]
+pub struct RecordLine {
+    pub kind: Name,
+    pub id: RecordId,
+    pub version: u64,
+    /// What it says, as stored.
+    pub body: String,
+    pub at: Time,
+    pub expires: Option<Time>,
+}
+
+impl RecordLine {
+    /// A record as a line.
+    pub fn of(record: &Record) -> Self {
+        let Record { kind, id, version, body, at, expires } = record.clone();
+        Self { kind, id, version, body: body.text().to_owned(), at, expires }
+    }
+
+    /// As the store keeps it.
+    pub fn record(&self) -> Result<Record, InvalidJson> {
+        let Self { kind, id, version, body, at, expires } = self.clone();
+        Ok(Record { kind, id, version, body: Payload::parse(&body)?, at, expires })
+    }
+
+    /// Whether its version is one that a store has given.
+    pub fn has_version(&self) -> bool {
+        i64::try_from(self.version).is_ok_and(|version| version > 0)
+    }
+}
+
 impl RunLine {
     /// A run without what belongs to it.
     pub fn bare(run: &Run) -> Self {
@@ -219,12 +256,12 @@ impl RunLine {
 }
 
 impl Line {
-    /// The workspace it belongs to; a watcher's is that of its runs.
+    /// The workspace it belongs to; a watcher's is that of its runs, and a record has none.
     pub fn workspace(&self) -> Option<WorkspaceId> {
         match self {
             Self::Run(run) => Some(run.workspace),
             Self::Once(once) => Some(once.workspace),
-            Self::Watcher(_) => None,
+            Self::Watcher(_) | Self::Record(_) => None,
         }
     }
 }

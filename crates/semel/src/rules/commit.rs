@@ -87,6 +87,29 @@ pub struct Commit {
     pub(crate) closed: Vec<Token>,
     /// How the run ended, if this ends it.
     pub(crate) outcome: Option<Outcome>,
+    pub(crate) tally: Tally,
+}
+
+/// What a commit says of steps, in numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Steps that have an outcome by it.
+    pub steps: u32,
+    /// Steps that are in doubt by it.
+    pub in_doubt: u32,
+}
+
+impl Tally {
+    /// Counts an entry.
+    pub(crate) fn count(&mut self, entry: &Entry) {
+        match entry {
+            Entry::StepCompleted { .. }
+            | Entry::StepFailed { retry_at: None, .. }
+            | Entry::StepSkipped { .. } => self.steps += 1,
+            Entry::StepInDoubt { .. } => self.in_doubt += 1,
+            _ => {}
+        }
+    }
 }
 
 impl Commit {
@@ -103,6 +126,16 @@ impl Commit {
     /// How many entries it appends.
     pub fn count(&self) -> u64 {
         self.count
+    }
+
+    /// How the run ended, if this ends it.
+    pub fn outcome(&self) -> Option<&Outcome> {
+        self.outcome.as_ref()
+    }
+
+    /// What it says of steps, in numbers.
+    pub fn tally(&self) -> Tally {
+        self.tally
     }
 
     /// Whether these entries are what this commit writes; if so, what became of its drafts.

@@ -251,6 +251,19 @@ pub enum Message {
     OnceSettled { scope: String, label: Label },
 }
 
+impl Message {
+    /// Why and by whom the run is asked to end, if it is.
+    pub fn wishes_end(&self) -> Option<(String, String)> {
+        match self {
+            Self::CancelRequested { reason, by } => Some((reason.clone(), by.clone())),
+            Self::ParentCancelled { parent } => {
+                Some((format!("its parent {parent} was cancelled"), parent.to_string()))
+            }
+            _ => None,
+        }
+    }
+}
+
 impl Entry {
     /// How it ends the run, if it does.
     pub fn outcome(&self) -> Option<Outcome> {

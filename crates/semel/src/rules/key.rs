@@ -85,6 +85,10 @@ key_text!(
     /// What a once-only result is remembered under.
     Label, "the label"
 );
+key_text!(
+    /// What a record is kept under, among its kind.
+    RecordId, "the record id"
+);
 
 /// Where a key is unique, always inside one workspace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -13,7 +13,7 @@ use std::collections::{HashMap, HashSet};
 pub use record::{HookState, Record};
 use serde::{Deserialize, Serialize};
 
-use super::commit::{ChildStart, Commit, Content, Draft};
+use super::commit::{ChildStart, Commit, Content, Draft, Tally};
 use super::entry::{Class, Created, Entry, Lines, Outcome, PauseReason};
 use super::json::Payload;
 use super::key::{EffectKey, Fingerprint, Key, Label, Token};
@@ -110,6 +110,7 @@ struct Pending {
     not_before: Option<Time>,
     consumed: Vec<u64>,
     closed: Vec<Token>,
+    tally: Tally,
 }
 
 impl Ledger {
@@ -247,6 +248,7 @@ impl Ledger {
         }
         self.apply(&entry)?;
         self.pending.lines.push(&entry);
+        self.pending.tally.count(&entry);
         self.pending.count += 1;
         Ok(())
     }
@@ -303,7 +305,7 @@ impl Ledger {
         if self.pending.count == 0 {
             return None;
         }
-        let Pending { mut drafts, lines, count, due, not_before, consumed, closed } =
+        let Pending { mut drafts, lines, count, due, not_before, consumed, closed, tally } =
             std::mem::take(&mut self.pending);
         let content = if drafts.is_empty() {
             Content::Ready(lines.finish())
@@ -326,6 +328,7 @@ impl Ledger {
             consumed,
             closed,
             outcome: self.outcome.clone(),
+            tally,
         })
     }
 

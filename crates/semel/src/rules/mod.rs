@@ -2,7 +2,7 @@
 //!
 //! Here stand the identities ([`key`], [`path`], [`json`]), the vocabulary ([`entry`], [`run`], [`status`]) and one file
 //! for each decision: [`start`], [`claim`], [`commit`], [`step`], [`fence`], [`deliver`], [`control`], [`once`], [`retry`],
-//! [`finish`], [`receipt`]. What a run's entries say together is [`ledger`],
+//! [`queue`], [`finish`], [`receipt`], [`record`]. What a run's entries say together is [`ledger`],
 //! and what a store holds, apart from any store, [`archive`]. How decisions are kept is the store's business.
 
 pub mod archive;
@@ -18,7 +18,9 @@ pub mod key;
 pub mod ledger;
 pub mod once;
 pub mod path;
+pub mod queue;
 pub mod receipt;
+pub mod record;
 pub mod retry;
 pub mod run;
 pub mod start;

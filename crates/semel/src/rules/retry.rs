@@ -2,18 +2,23 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::entry::{Failure, FailureKind};
 
 /// How a step is tried again.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct Retry {
     /// Attempts in all, the first included.
     pub max_attempts: u32,
     /// The pause after the first attempt.
+    #[serde(rename = "initialMs", with = "millis")]
     pub initial: Duration,
     /// By how much each pause is longer than the one before.
     pub factor: f64,
     /// No pause is longer.
+    #[serde(rename = "maxDelayMs", with = "millis")]
     pub max_delay: Duration,
     /// Up to this share of a pause is taken off at random, so that many runs do not come back together.
     pub jitter: f64,
@@ -91,6 +96,21 @@ impl Retry {
     }
 }
 
+/// Pauses as they travel: milliseconds.
+mod millis {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(pause: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u64(u64::try_from(pause.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        u64::deserialize(deserializer).map(Duration::from_millis)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -111,6 +131,16 @@ mod tests {
             [1000, 2000, 4000, 60_000, 60_000, 60_000]
         );
         assert_eq!(pause(1, 1.0), 500);
+    }
+
+    #[test]
+    fn what_travels_is_milliseconds_and_what_is_not_said_is_the_default() {
+        let retry = Retry { max_attempts: 7, ..Retry::fixed(Duration::from_millis(250)) };
+        let text = r#"{"maxAttempts":7,"initialMs":250,"factor":1.0,"maxDelayMs":250,"jitter":0.0}"#;
+        assert_eq!(serde_json::to_string(&retry).unwrap(), text);
+        assert_eq!(serde_json::from_str::<Retry>(text).unwrap(), retry);
+        let few: Retry = serde_json::from_str(r#"{"maxAttempts":7}"#).unwrap();
+        assert_eq!(few, Retry { max_attempts: 7, ..Retry::default() });
     }
 
     #[test]

@@ -67,23 +67,34 @@ impl<'a, Out: Send + 'a> IntoFuture for ChildBegin<'a, Out> {
             let (workflow, version) = named.map_err(fatal)?;
             let input = input.map_err(fatal)?;
             let visit = ctx.visit_any(workflow.as_str(), key.as_deref(), indexed)?;
-            let asked = || Asked::Child { workflow: workflow.clone(), input: input.clone() };
-            ctx.cell.asks(&visit, asked);
-            loop {
-                if let Some(run) = ctx.child_at(&visit) {
-                    return Ok(Child { ctx: ctx.clone(), visit, run, out: PhantomData });
-                }
-                ctx.cell.check_cancelled(ctx.shielded)?;
-                ctx.cell.live(Some(&visit)).await;
-                ctx.cell.check_cancelled(ctx.shielded)?;
-                ctx.start_child(&visit, &workflow, &version, &input);
-                ctx.cell.barrier().await;
-            }
+            ctx.begin_child(visit, &workflow, &version, &input).await
         })
     }
 }
 
 impl Ctx {
+    /// Starts a child at a visit, or finds it there.
+    pub(super) async fn begin_child<Out>(
+        &self,
+        visit: Visit,
+        workflow: &Name,
+        version: &Name,
+        input: &Payload,
+    ) -> Result<Child<Out>> {
+        let asked = || Asked::Child { workflow: workflow.clone(), input: input.clone() };
+        self.cell.asks(&visit, asked);
+        loop {
+            if let Some(run) = self.child_at(&visit) {
+                return Ok(Child { ctx: self.clone(), visit, run, out: PhantomData });
+            }
+            self.cell.check_cancelled(self.shielded)?;
+            self.cell.live(Some(&visit)).await;
+            self.cell.check_cancelled(self.shielded)?;
+            self.start_child(&visit, workflow, version, input);
+            self.cell.barrier().await;
+        }
+    }
+
     fn start_child(&self, visit: &Visit, workflow: &Name, version: &Name, input: &Payload) {
         let run = RunId(self.cell.core.clock.uuid());
         let mut state = self.cell.lock();

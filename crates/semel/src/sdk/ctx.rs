@@ -15,6 +15,7 @@ use super::fail::{Fail, Result, fatal};
 use super::hook::Hook;
 use super::once::RunOnce;
 use super::race::Either;
+use super::remote::Remote;
 use super::step::Step;
 use super::workflow::Startable;
 use crate::clock::Time;
@@ -215,6 +216,17 @@ impl Ctx {
     {
         let named = workflow.named(&self.cell.core.registry);
         ChildBegin::new(self, named, Payload::of(&input))
+    }
+
+    /// Hands a step to a queue and waits for its result: whoever takes it is given the input and the effect key of this
+    /// step, the same over all tries. Say more about it, then await it.
+    pub fn remote<Out>(
+        &self,
+        name: impl Into<String>,
+        queue: impl Into<String>,
+        input: impl Serialize,
+    ) -> Remote<'_, Out> {
+        Remote::new(self, name.into(), queue.into(), Payload::of(&input))
     }
 
     /// Executes something once per label and gives its result from then on; whoever asks meanwhile waits for it.

@@ -166,6 +166,7 @@ pub(crate) fn look(ctx: &Ctx, visit: &Visit) -> At {
 
 /// A block, not an `async fn`: that would keep room for its arguments twice. Up to a kilobyte the allocator has steps'
 /// futures at hand; what is larger it has to look for.
+#[expect(clippy::manual_async_fn, reason = "the room that it takes")]
 fn perform<'a, T, B, Fut>(
     step: Step,
     mut body: B,

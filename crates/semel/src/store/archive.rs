@@ -12,7 +12,9 @@ use crate::clock::Time;
 use crate::error::Result;
 use crate::id::{NodeId, WorkspaceId};
 use crate::rules::archive::{CallLine, Line};
-use crate::rules::key::{Label, Token};
+use crate::rules::key::{Label, RecordId, Token};
+use crate::rules::path::Name;
+use crate::rules::record::Record;
 use crate::rules::run::Run;
 
 /// Takes the lines of an export one by one, and may break it off.
@@ -20,7 +22,7 @@ pub type Each<'a> = &'a mut (dyn FnMut(Line) -> ControlFlow<()> + Send);
 
 /// What a store can do as a whole.
 pub trait Archive: Send + Sync {
-    /// Hands over everything, of one workspace or of all. PostgreSQL shows one moment, whoever writes meanwhile; the
+    /// Hands over everything, of one workspace or of all; records only with all of them. PostgreSQL shows one moment, whoever writes meanwhile; the
     /// others have one process, which should not write meanwhile.
     fn export<'a>(&'a self, workspace: Option<WorkspaceId>, each: Each<'a>) -> Answer<'a, ()>;
     /// Puts lines into the store: all of them, or, with an error, none. A line that is there already, exactly like this,
@@ -42,6 +44,9 @@ pub struct Imported {
 /// Where a once stands.
 pub(crate) type OnceAt = (WorkspaceId, String, Label);
 
+/// Where a record stands.
+pub(crate) type RecordAt = (Name, RecordId);
+
 /// The rows that only an archive needs: to read what belongs to a run, and to write what was at another time.
 pub(crate) trait ArchiveRows: Send {
     /// Runs of all workspaces with a greater number, in order.
@@ -58,6 +63,12 @@ pub(crate) trait ArchiveRows: Send {
         at: Option<&OnceAt>,
         limit: usize,
     ) -> impl Future<Output = Result<Vec<HeldOnce>>> + Send;
+    /// What comes after a record, expired or not, in the order of kind and id.
+    fn records_after(
+        &mut self,
+        at: Option<&RecordAt>,
+        limit: usize,
+    ) -> impl Future<Output = Result<Vec<Record>>> + Send;
     /// A node whose lease lasts.
     fn live_node(&mut self) -> impl Future<Output = Result<Option<NodeId>>> + Send;
 

@@ -18,6 +18,7 @@ use crate::rules::deliver::{Deliver, Delivered};
 use crate::rules::entry::Outcome;
 use crate::rules::once::{Once, OnceAnswer};
 use crate::rules::receipt::{ReceiptKind, Receipts};
+use crate::rules::record::{Keep, Look, Record};
 use crate::rules::run::Run;
 
 /// What goes wrong with a call.
@@ -116,6 +117,10 @@ impl Store for Faulty {
         self.call("lease", move || self.store.lease(lease))
     }
 
+    fn keep(&self, keep: Keep) -> Answer<'_, Record> {
+        self.call("keep", move || self.store.keep(keep))
+    }
+
     fn sweep(&self, sweep: Sweep) -> Answer<'_, Swept> {
         self.call("sweep", move || self.store.sweep(sweep))
     }
@@ -138,6 +143,10 @@ impl Store for Faulty {
 
     fn receipts(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, Vec<(ReceiptKind, Receipts)>> {
         self.store.receipts(workspace, run)
+    }
+
+    fn records(&self, look: Look) -> Answer<'_, Vec<Record>> {
+        self.store.records(look)
     }
 
     fn wakes(&self) -> broadcast::Receiver<Wake> {

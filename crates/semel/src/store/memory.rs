@@ -15,10 +15,11 @@ use crate::error::Result;
 use crate::id::{NodeId, RunId, WorkspaceId};
 use crate::rules::deliver::PastCall;
 use crate::rules::entry::Message;
-use crate::rules::key::{CallId, Key, Label, Scope, Token};
+use crate::rules::key::{CallId, Key, Label, RecordId, Scope, Token};
 use crate::rules::once::OnceRow;
 use crate::rules::path::Name;
 use crate::rules::receipt::{ReceiptKind, Receipts};
+use crate::rules::record::{Look, LookBy, Record};
 use crate::rules::run::{NewRun, Run, State};
 use crate::rules::status::Status;
 
@@ -86,6 +87,7 @@ struct Tables {
     watchers: HashMap<i64, Vec<Watcher>>,
     calls: HashMap<(WorkspaceId, String, CallId), (i64, PastCall)>,
     once: HashMap<(WorkspaceId, String, Label), OnceRow>,
+    records: BTreeMap<Name, BTreeMap<RecordId, Record>>,
     receipts: BTreeMap<(i64, ReceiptKind), Receipts>,
     nodes: BTreeMap<NodeId, Option<Time>>,
 }
@@ -396,6 +398,48 @@ impl Tx for MemoryTx<'_> {
         let expired: Vec<_> = expired.map(|(at, _)| at.clone()).take(limit).collect();
         for at in &expired {
             self.write().once.remove(at);
+        }
+        Ok(expired.len())
+    }
+
+    async fn record(&mut self, kind: &Name, id: &RecordId) -> Result<Option<Record>> {
+        Ok(self.tables.records.get(kind).and_then(|records| records.get(id)).cloned())
+    }
+
+    async fn put_record(&mut self, record: &Record, replaces: Option<u64>) -> Result<bool> {
+        let there = self.record(&record.kind, &record.id).await?.map(|there| there.version);
+        if there != replaces {
+            return Ok(false);
+        }
+        let records = self.write().records.entry(record.kind.clone()).or_default();
+        records.insert(record.id.clone(), record.clone());
+        Ok(true)
+    }
+
+    async fn records(&mut self, look: &Look) -> Result<Vec<Record>> {
+        let Some(records) = self.tables.records.get(&look.kind) else { return Ok(Vec::new()) };
+        let now = self.now;
+        let there = records.values().filter(|record| record.expires.is_none_or(|at| at > now)).cloned();
+        Ok(match &look.by {
+            LookBy::Id(id) => there.filter(|record| record.id == *id).collect(),
+            LookBy::Page { after, limit, newest_first: false } => {
+                let behind = |record: &Record| after.as_ref().is_none_or(|after| record.id > *after);
+                there.filter(behind).take(*limit).collect()
+            }
+            LookBy::Page { after, limit, newest_first: true } => {
+                let behind = |record: &Record| after.as_ref().is_none_or(|after| record.id < *after);
+                there.rev().filter(behind).take(*limit).collect()
+            }
+        })
+    }
+
+    async fn delete_expired_records(&mut self, limit: usize) -> Result<usize> {
+        let all = self.tables.records.values().flat_map(BTreeMap::values);
+        let expired = all.filter(|record| record.expires.is_some_and(|at| at <= self.now));
+        let expired: Vec<_> =
+            expired.map(|record| (record.kind.clone(), record.id.clone())).take(limit).collect();
+        for (kind, id) in &expired {
+            self.write().records.get_mut(kind).and_then(|records| records.remove(id));
         }
         Ok(expired.len())
     }

@@ -43,9 +43,16 @@ use crate::rules::key::{CallId, Key, Scope, Token};
 use crate::rules::once::{Once, OnceAnswer};
 use crate::rules::path::Name;
 use crate::rules::receipt::{ReceiptKind, Receipts};
+use crate::rules::record::{Keep, Look, Record};
 use crate::rules::run::Run;
 use crate::rules::start::{Start, Verdict};
 use crate::rules::status::Status;
+
+/// The metric (`metrics::histogram!`, label `store`) of how many calls one durable write of a store has served.
+pub const BATCH_CALLS: &str = "semel_store_batch_calls";
+
+/// The metric (`metrics::histogram!`) of how many seconds after its due time a run was claimed.
+pub const CLAIM_LATENESS: &str = "semel_claim_lateness_seconds";
 
 /// The answer of a store, to be awaited.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
@@ -68,6 +75,8 @@ pub trait Store: Send + Sync + 'static {
     fn once(&self, once: Once) -> Answer<'_, OnceAnswer>;
     /// Takes, renews or gives up the lease of a node; answers until when it lasts.
     fn lease(&self, lease: Lease) -> Answer<'_, Time>;
+    /// Writes a record if its version is the expected one; answers with what is there now.
+    fn keep(&self, keep: Keep) -> Answer<'_, Record>;
     /// Makes runs of dead nodes due and forgets what is past its retention, a bounded amount at a time.
     fn sweep(&self, sweep: Sweep) -> Answer<'_, Swept>;
 
@@ -81,6 +90,8 @@ pub trait Store: Send + Sync + 'static {
     fn inbox(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, Vec<Arrival>>;
     /// What was absorbed on a run, by kind.
     fn receipts(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, Vec<(ReceiptKind, Receipts)>>;
+    /// Records of one kind that have not expired.
+    fn records(&self, look: Look) -> Answer<'_, Vec<Record>>;
 
     /// What happens from now on that somebody may be waiting for.
     fn wakes(&self) -> broadcast::Receiver<Wake>;
@@ -210,6 +221,8 @@ pub struct Swept {
     pub runs: usize,
     /// Expired results of once.
     pub once: usize,
+    /// Expired records.
+    pub records: usize,
     /// Whether the limit cut it short.
     pub more: bool,
 }

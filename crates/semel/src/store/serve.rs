@@ -24,6 +24,7 @@ use crate::rules::deliver::{Deliver, Delivered};
 use crate::rules::entry::{Entry, Outcome};
 use crate::rules::once::{Ask, Once, OnceAnswer};
 use crate::rules::receipt::{Absorbed, ReceiptKind, Receipts};
+use crate::rules::record::{Keep, Look, Record};
 use crate::rules::run::Run;
 use crate::rules::start::{Start, Verdict};
 use crate::rules::status::Status;
@@ -292,6 +293,10 @@ impl<B: Backend> Store for B {
         Box::pin(self.execute(lease))
     }
 
+    fn keep(&self, keep: Keep) -> Answer<'_, Record> {
+        Box::pin(self.execute(keep))
+    }
+
     fn sweep(&self, request: Sweep) -> Answer<'_, Swept> {
         Box::pin(sweep(self, request))
     }
@@ -318,6 +323,10 @@ impl<B: Backend> Store for B {
             flush(self).await?;
             self.execute(ReadReceipts { workspace, run }).await
         })
+    }
+
+    fn records(&self, look: Look) -> Answer<'_, Vec<Record>> {
+        Box::pin(self.execute(look))
     }
 
     fn wakes(&self) -> broadcast::Receiver<Wake> {

@@ -10,10 +10,11 @@ use crate::error::{Error, Result};
 use crate::id::{NodeId, RunId, WorkspaceId};
 use crate::rules::deliver::PastCall;
 use crate::rules::entry::Message;
-use crate::rules::key::{CallId, Key, Label, Scope, Token};
+use crate::rules::key::{CallId, Key, Label, RecordId, Scope, Token};
 use crate::rules::once::OnceRow;
 use crate::rules::path::{Name, Visit};
 use crate::rules::receipt::{ReceiptKind, Receipts};
+use crate::rules::record::{Look, Record};
 use crate::rules::run::{NewRun, Run, State};
 use crate::rules::status::Status;
 
@@ -240,6 +241,19 @@ pub(crate) trait Tx: ArchiveRows {
     fn held_once(&mut self, owner: RunId) -> impl Future<Output = Result<Vec<HeldOnce>>> + Send;
     /// Forgets settled ones that have expired.
     fn delete_expired_once(&mut self, limit: usize) -> impl Future<Output = Result<usize>> + Send;
+
+    /// A record, locked, whether or not it has expired.
+    fn record(&mut self, kind: &Name, id: &RecordId) -> impl Future<Output = Result<Option<Record>>> + Send;
+    /// Writes a record in place of a version, or, with none, where there is none; false if that is not so.
+    fn put_record(
+        &mut self,
+        record: &Record,
+        replaces: Option<u64>,
+    ) -> impl Future<Output = Result<bool>> + Send;
+    /// Records that have not expired, in the order that is asked for.
+    fn records(&mut self, look: &Look) -> impl Future<Output = Result<Vec<Record>>> + Send;
+    /// Forgets records that have expired.
+    fn delete_expired_records(&mut self, limit: usize) -> impl Future<Output = Result<usize>> + Send;
 
     /// Adds to the receipts of a run, if the run is still known.
     fn add_receipts(

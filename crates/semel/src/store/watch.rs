@@ -77,7 +77,7 @@ impl Watched {
     /// What everybody is told, as far as it is about entries.
     pub(super) fn tell(&self, wake: Wake) {
         match wake {
-            Wake::Taken(run) | Wake::Paused(run) | Wake::Ended(run) => self.moved(run),
+            Wake::Taken(run) | Wake::Ended(run) | Wake::Paused(run) => self.moved(run),
             Wake::All if self.count.load(Ordering::SeqCst) > 0 => {
                 self.runs().values().for_each(|watchers| watchers.send_replace(()));
             }

@@ -58,6 +58,11 @@ const EXAMPLES: &[Example] = &[
     ("fan_out", "joins_scopes_and_races", &["3 cities, 220 and 220, quick true"]),
     ("children", "starts_each_child_once", &["total 1200", "child price-of[ink]", "child price-of[broken]"]),
     (
+        "remote_step",
+        "hands_a_step_to_a_queue",
+        &["charge try 1 with a key of 34", "charge try 2 with a key of 34", "paid: 1999 cents by card"],
+    ),
+    (
         "saga",
         "cleans_up_after_failure_and_cancel",
         &[

@@ -7,6 +7,8 @@ mod examples;
 #[cfg(all(feature = "sqlite", feature = "postgres"))]
 mod kill;
 #[cfg(all(feature = "sqlite", feature = "postgres"))]
+mod migrate;
+#[cfg(all(feature = "sqlite", feature = "postgres"))]
 mod processes;
 #[cfg(feature = "sqlite")]
 mod sqlite;
@@ -48,6 +50,7 @@ fn main() -> ExitCode {
     #[cfg(all(feature = "sqlite", feature = "postgres"))]
     {
         trials.extend(kill::trials());
+        trials.extend(migrate::trials());
         trials.extend(processes::trials());
     }
     for stores in stores::all() {

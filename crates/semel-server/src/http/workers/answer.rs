@@ -3,7 +3,7 @@
 use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use semel::remote::wire::{BODY_BYTES, ErrorView, has_nul};
+use semel::remote::wire::{BODY_BYTES, ErrorView};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -67,14 +67,10 @@ fn respond(status: StatusCode, kind: &'static str, body: &impl Serialize) -> Res
 pub(super) struct Text(axum::body::Bytes);
 
 impl Text {
-    /// It.
-    pub(super) fn as_str(&self) -> &str {
-        std::str::from_utf8(&self.0).expect("checked when it was read")
-    }
-
     /// What it says.
     pub(super) fn parse<'a, T: serde::Deserialize<'a>>(&'a self) -> Result<T, Refusal> {
-        serde_json::from_str(self.as_str()).map_err(|wrong| {
+        let text = std::str::from_utf8(&self.0).expect("checked when it was read");
+        serde_json::from_str(text).map_err(|wrong| {
             Problem::validation(format!("the body is not what this route takes: {wrong}")).into()
         })
     }
@@ -101,9 +97,6 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Call<T> {
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Refusal> {
         let text = Text::from_request(request, state).await?;
-        if has_nul(text.as_str()) {
-            return Err(Problem::validation("\\u0000 in a string; leave it out").into());
-        }
         text.parse().map(Self)
     }
 }

@@ -35,9 +35,10 @@ const FLOOR: Duration = Duration::from_secs(1);
 
 /// Take due runs, each with its ledger and inbox.
 #[utoipa::path(
-    post, path = "/workers/claim", tag = "workers", operation_id = "workerClaim",
-    request_body = Object,
-    responses((status = 200, body = Object, description = "The runs that the worker may drive now"), Always, OfRun, Changes)
+    post, path = "/workers/claim",
+    operation_id = "workerClaim", tag = "workers",
+    request_body(content = Object, content_type = "application/json", example = json!({"node": "node_01j0000000e00800000000007z", "workflows": ["order"], "limit": 10, "waitMs": 30000})),
+    responses((status = 200, body = Object, description = "The runs that the worker may drive now"), Always, OfRun, Changes),
 )]
 pub(super) async fn claim(
     State(app): State<Arc<App>>,
@@ -77,10 +78,14 @@ async fn wait(app: &App, workers: &Arc<Workers>, workspace: WorkspaceId, call: &
     let _turn = tokio::select! {
         turn = turn.lock() => turn,
         () = app.clock.until(end) => return Ok(Claims::default()),
+        () = app.stop.ordered() => return Ok(Claims::default()),
     };
     // Before the first look: what becomes due after it is heard.
     let mut wakes = app.store.wakes();
     loop {
+        if app.stop.is_ordered() {
+            return Ok(Claims::default());
+        }
         let claims = take(app, workers, workspace, call).await?;
         let now = app.clock.now();
         if !claims.runs.is_empty() || now >= end {
@@ -88,18 +93,19 @@ async fn wait(app: &App, workers: &Arc<Workers>, workspace: WorkspaceId, call: &
         }
         tokio::select! {
             () = something_due(&mut wakes) => {}
+            () = app.stop.ordered() => return Ok(claims),
             () = app.clock.until(next_look(now, claims.next_due).min(end)) => {}
         }
     }
 }
 
 /// When to look again, if nothing is heard. What is due already is nothing for this worker, and may hide what will be.
-fn next_look(now: Time, next_due: Option<Time>) -> Time {
+pub(super) fn next_look(now: Time, next_due: Option<Time>) -> Time {
     let floor = now.after(FLOOR);
     next_due.filter(|due| *due > now).map_or(floor, |due| due.min(floor))
 }
 
-async fn something_due(wakes: &mut Receiver<Wake>) {
+pub(super) async fn something_due(wakes: &mut Receiver<Wake>) {
     loop {
         match wakes.recv().await {
             Ok(Wake::Due | Wake::Arrived(_) | Wake::Settled | Wake::All) | Err(RecvError::Lagged(_)) => {

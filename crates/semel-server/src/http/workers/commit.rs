@@ -25,9 +25,10 @@ use crate::http::describe::{Always, Changes, OfRun};
 
 /// Append entries to many runs: each at the version that its driver has seen, each with its own answer.
 #[utoipa::path(
-    post, path = "/workers/commit", tag = "workers", operation_id = "workerCommit",
-    request_body = Object,
-    responses((status = 200, body = Object, description = "One answer for each commit"), Always, OfRun, Changes)
+    post, path = "/workers/commit",
+    operation_id = "workerCommit", tag = "workers",
+    request_body(content = Object, content_type = "application/json", example = json!({"commits": [{"run": "run_01j0000000e00800000000007z", "expected": 2, "entries": [{"stepStarted": {"step": "pay", "attempt": 1}}, {"stepCompleted": {"step": "pay", "value": 7}}]}]})),
+    responses((status = 200, body = Object, description = "One answer for each commit"), Always, OfRun, Changes),
 )]
 pub(super) async fn commit(
     State(app): State<Arc<App>>,
@@ -59,14 +60,13 @@ struct Asked {
     drafts: Vec<PlacedDraft>,
 }
 
+/// The fold after a commit, and the driver that has put the run to rest by it.
+type Folded = Option<(Ledger, Option<NodeId>)>;
+
 impl Asked {
     fn of(item: CommitItem<&RawValue>) -> Self {
         let CommitItem { run, expected, seen, entries, drafts } = item;
-        let entries = match wire::has_nul(entries.get()) {
-            true => Err(Error::Validation("\\u0000 in an entry; leave it out".to_owned())),
-            false => wire::entries(entries).map_err(Error::from),
-        };
-        Self { run, expected, seen, entries, drafts }
+        Self { run, expected, seen, entries: wire::entries(entries).map_err(Error::from), drafts }
     }
 
     async fn save(self, app: &App, workers: &Workers, workspace: WorkspaceId) -> Result<Saved> {
@@ -74,43 +74,51 @@ impl Asked {
         let place = workers.folds.place(run);
         let mut fold = place.lock().await;
         if fold.as_ref().is_some_and(|ledger| ledger.run().new.workspace != workspace) {
-            return Err(Error::RunNotFound(run));
+            return Err(Error::Concurrency { run, expected });
         }
         // Taken out while it may be ahead of the store: whatever ends this early leaves none behind.
-        let saved = match fold.take().filter(|ledger| ledger.run().state.version >= expected) {
-            Some(ledger) => Ok(ledger),
-            None => read(app, workspace, run, u64::MAX).await.map(|(ledger, _)| ledger),
+        let saved = match fold.take_if(|ledger| ledger.run().state.version == expected) {
+            Some(ledger) => self.save_after(app, workspace, ledger, Vec::new()).await,
+            None => match read(app, workspace, run, expected).await {
+                Ok((ledger, after)) => self.save_after(app, workspace, ledger, after).await,
+                Err(error) => Err(error),
+            },
         };
-        let saved = match saved {
-            Ok(ledger) if ledger.run().state.version == expected => {
-                self.save_on(app, workspace, ledger).await
+        let (saved, folded) = match saved {
+            Ok((saved, folded)) => {
+                (Ok(saved), folded.filter(|(ledger, _)| !ledger.run().status().is_terminal()))
             }
-            Ok(_) => self.save_late(app, workspace).await.map(|saved| (saved, None)),
-            Err(error) => Err(error),
+            Err(error) => (Err(error), None),
         };
-        match saved {
-            Ok((saved, Some((ledger, rests)))) if !ledger.run().status().is_terminal() => {
-                workers.folds.changed(&ledger, rests);
-                workers.known.learn_children(&saved.settled, workspace);
-                *fold = Some(ledger);
-                Ok(saved)
-            }
-            other => {
-                workers.folds.drop_run(run);
-                other.map(|(saved, _)| saved)
-            }
+        if let Some((ledger, rests)) = folded {
+            workers.folds.changed(&ledger, rests);
+            *fold = Some(ledger);
         }
+        if fold.is_none() {
+            workers.folds.drop_run(run);
+        }
+        let saved = saved?;
+        workers.known.learn_children(&saved.settled, workspace);
+        Ok(saved)
     }
 
-    /// Commits what fits at the end of the ledger, as far as we know.
-    async fn save_on(
+    /// Commits after the entries that the worker has seen. If there are more, then either this very commit is among them,
+    /// because its answer was lost; or the worker has lost the run, and the store refuses it and counts that.
+    async fn save_after(
         self,
         app: &App,
         workspace: WorkspaceId,
         mut ledger: Ledger,
-    ) -> Result<(Saved, Option<(Ledger, Option<NodeId>)>)> {
-        let (run, driver) = (self.run, ledger.run().state.node);
+        after: Vec<Numbered>,
+    ) -> Result<(Saved, Folded)> {
+        let (run, expected, driver) = (self.run, self.expected, ledger.run().state.node);
+        if ledger.run().state.version != expected {
+            return Err(Error::Concurrency { run, expected });
+        }
         let commit = self.record(&mut ledger)?;
+        if let Some(saved) = repeated(&commit, after) {
+            return Ok((saved, None));
+        }
         match app.store.commit(commit.clone()).await {
             Ok(saved) => {
                 ledger.settle(&saved.settled).map_err(|source| Error::Refused { run, source })?;
@@ -118,25 +126,11 @@ impl Asked {
                 Ok((saved, Some((ledger, rests))))
             }
             Err(lost @ Error::Concurrency { .. }) => {
-                let after = app.store.ledger(workspace, run, commit.expected() + 1).await?;
+                // Its first try may have come through another server a moment ago.
+                let after = app.store.ledger(workspace, run, expected + 1).await?;
                 repeated(&commit, after).map(|saved| (saved, None)).ok_or(lost)
             }
             Err(error) => Err(error),
-        }
-    }
-
-    /// The ledger is longer than the worker knows. Either this very commit is in it, because its answer was lost; or the
-    /// worker has lost the run, and the store refuses it and counts it.
-    async fn save_late(self, app: &App, workspace: WorkspaceId) -> Result<Saved> {
-        let (run, expected) = (self.run, self.expected);
-        let (mut ledger, after) = read(app, workspace, run, expected).await?;
-        if ledger.run().state.version != expected {
-            return Err(Error::Concurrency { run, expected });
-        }
-        let commit = self.record(&mut ledger)?;
-        match repeated(&commit, after) {
-            Some(saved) => Ok(saved),
-            None => app.store.commit(commit).await,
         }
     }
 
@@ -166,7 +160,8 @@ impl Asked {
 /// The fold of a run's first entries, and the entries after them.
 async fn read(app: &App, workspace: WorkspaceId, run: RunId, first: u64) -> Result<(Ledger, Vec<Numbered>)> {
     let found = app.store.find(Find { workspace, by: FindBy::Id(run) }).await?;
-    let (mut header, _) = found.ok_or(Error::RunNotFound(run))?;
+    // A run that there is not is a run that somebody has lost.
+    let (mut header, _) = found.ok_or(Error::Concurrency { run, expected: first })?;
     // What has arrived is told by whoever has seen it: a driver that waits must not miss what only we know of.
     header.arrivals = 0;
     let mut lines = app.store.ledger(workspace, run, 1).await?;

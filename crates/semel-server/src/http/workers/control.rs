@@ -16,9 +16,10 @@ use crate::http::describe::{Always, Changes, OfRun};
 
 /// Cancel, pause, resume, restart or fork a run; free its key; resolve a doubt.
 #[utoipa::path(
-    post, path = "/workers/control", tag = "workers", operation_id = "workerControl",
-    request_body = Object,
-    responses((status = 200, body = Object, description = "The run as it is now"), Always, OfRun, Changes)
+    post, path = "/workers/control",
+    operation_id = "workerControl", tag = "workers",
+    request_body(content = Object, content_type = "application/json", example = json!({"run": "run_01j0000000e00800000000007z", "action": "pause", "by": "ann", "id": null, "expected": null})),
+    responses((status = 200, body = Object, description = "The run as it is now"), Always, OfRun, Changes),
 )]
 pub(super) async fn control(
     State(app): State<Arc<App>>,
@@ -38,9 +39,10 @@ pub(super) async fn control(
 
 /// Claim, settle or release a once beyond one run.
 #[utoipa::path(
-    post, path = "/workers/once", tag = "workers", operation_id = "workerOnce",
-    request_body = Object,
-    responses((status = 200, body = Object, description = "The result, or the right to make it"), Always, OfRun, Changes)
+    post, path = "/workers/once",
+    operation_id = "workerOnce", tag = "workers",
+    request_body(content = Object, content_type = "application/json", example = json!({"scope": "workspace", "label": "rates", "run": "run_01j0000000e00800000000007z", "ask": "claim"})),
+    responses((status = 200, body = Object, description = "The result, or the right to make it"), Always, OfRun, Changes),
 )]
 pub(super) async fn once(
     State(app): State<Arc<App>>,

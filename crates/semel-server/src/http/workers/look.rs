@@ -33,9 +33,10 @@ pub(super) fn check_scope(scope: &Scope) -> Result<(), Problem> {
 
 /// Look a run up by its id, key or token.
 #[utoipa::path(
-    post, path = "/workers/find", tag = "workers", operation_id = "workerFind",
-    request_body = Object,
-    responses((status = 200, body = Object, description = "The run and how it ended, or null"), Always, OfRun, Changes)
+    post, path = "/workers/find",
+    operation_id = "workerFind", tag = "workers",
+    request_body(content = Object, content_type = "application/json", example = json!({"by": {"id": "run_01j0000000e00800000000007z"}})),
+    responses((status = 200, body = Object, description = "The run and how it ended, or null"), Always, OfRun, Changes),
 )]
 pub(super) async fn find(
     State(app): State<Arc<App>>,
@@ -57,9 +58,10 @@ pub(super) async fn find(
 
 /// List runs, the newest first.
 #[utoipa::path(
-    post, path = "/workers/list", tag = "workers", operation_id = "workerList",
-    request_body = Object,
-    responses((status = 200, body = Object, description = "Headers of runs"), Always, OfRun, Changes)
+    post, path = "/workers/list",
+    operation_id = "workerList", tag = "workers",
+    request_body(content = Object, content_type = "application/json", example = json!({"status": null, "workflow": "order", "since": null, "before": null, "limit": 100})),
+    responses((status = 200, body = Object, description = "Headers of runs"), Always, OfRun, Changes),
 )]
 pub(super) async fn list(
     State(app): State<Arc<App>>,
@@ -73,9 +75,10 @@ pub(super) async fn list(
 
 /// Read the entries of a run.
 #[utoipa::path(
-    post, path = "/workers/ledger", tag = "workers", operation_id = "workerLedger",
-    request_body = Object,
-    responses((status = 200, body = Object, description = "Entries, numbered"), Always, OfRun, Changes)
+    post, path = "/workers/ledger",
+    operation_id = "workerLedger", tag = "workers",
+    request_body(content = Object, content_type = "application/json", example = json!({"run": "run_01j0000000e00800000000007z", "from": 1})),
+    responses((status = 200, body = Object, description = "Entries, numbered"), Always, OfRun, Changes),
 )]
 pub(super) async fn ledger(
     State(app): State<Arc<App>>,
@@ -88,9 +91,10 @@ pub(super) async fn ledger(
 
 /// Read what a run has not consumed yet.
 #[utoipa::path(
-    post, path = "/workers/inbox", tag = "workers", operation_id = "workerInbox",
-    request_body = Object,
-    responses((status = 200, body = Object, description = "Messages, numbered"), Always, OfRun, Changes)
+    post, path = "/workers/inbox",
+    operation_id = "workerInbox", tag = "workers",
+    request_body(content = Object, content_type = "application/json", example = json!({"run": "run_01j0000000e00800000000007z"})),
+    responses((status = 200, body = Object, description = "Messages, numbered"), Always, OfRun, Changes),
 )]
 pub(super) async fn inbox(
     State(app): State<Arc<App>>,
@@ -103,9 +107,10 @@ pub(super) async fn inbox(
 
 /// Read what was absorbed on a run.
 #[utoipa::path(
-    post, path = "/workers/receipts", tag = "workers", operation_id = "workerReceipts",
-    request_body = Object,
-    responses((status = 200, body = Object, description = "Receipts by kind"), Always, OfRun, Changes)
+    post, path = "/workers/receipts",
+    operation_id = "workerReceipts", tag = "workers",
+    request_body(content = Object, content_type = "application/json", example = json!({"run": "run_01j0000000e00800000000007z"})),
+    responses((status = 200, body = Object, description = "Receipts by kind"), Always, OfRun, Changes),
 )]
 pub(super) async fn receipts(
     State(app): State<Arc<App>>,

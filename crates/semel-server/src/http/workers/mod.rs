@@ -14,6 +14,7 @@ mod look;
 mod node;
 mod roster;
 mod start;
+mod steps;
 mod turns;
 mod wakes;
 
@@ -49,6 +50,9 @@ pub(super) fn router() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(claim::claim))
         .routes(routes!(commit::commit))
         .routes(routes!(start::start))
+        .routes(routes!(steps::claim))
+        .routes(routes!(steps::complete))
+        .routes(routes!(steps::fail))
         .routes(routes!(start::deliver))
         .routes(routes!(control::control))
         .routes(routes!(control::once))
@@ -58,5 +62,6 @@ pub(super) fn router() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(look::inbox))
         .routes(routes!(look::receipts))
         .routes(routes!(wakes::wakes))
-        .layer(Extension(Arc::new(Workers::default())))
+        // Not on what has no route: that is everybody's.
+        .route_layer(Extension(Arc::new(Workers::default())))
 }

@@ -77,9 +77,10 @@ fn lease_of(millis: u64) -> Result<Duration, Problem> {
 
 /// Register a worker; it lives until its lease ends, unless it says that it does.
 #[utoipa::path(
-    post, path = "/workers", tag = "workers", operation_id = "registerWorker",
-    request_body = Object,
-    responses((status = 200, body = Object, description = "Its node, and until when it is believed in"), Always, OfRun, Changes)
+    post, path = "/workers",
+    operation_id = "workerRegister", tag = "workers",
+    request_body(content = Object, content_type = "application/json", example = json!({"node": "node_01j0000000e00800000000007z", "name": "packing-1", "serves": ["order@1"], "leaseMs": 10000})),
+    responses((status = 200, body = Object, description = "Its node, and until when it is believed in"), Always, OfRun, Changes),
 )]
 pub(super) async fn register(
     State(app): State<Arc<App>>,
@@ -106,9 +107,10 @@ pub(super) async fn register(
 
 /// Renew a worker's lease.
 #[utoipa::path(
-    post, path = "/workers/heartbeat", tag = "workers", operation_id = "workerHeartbeat",
-    request_body = Object,
-    responses((status = 200, body = Object, description = "Until when it is believed in"), Always, OfRun, Changes)
+    post, path = "/workers/heartbeat",
+    operation_id = "workerHeartbeat", tag = "workers",
+    request_body(content = Object, content_type = "application/json", example = json!({"node": "node_01j0000000e00800000000007z", "leaseMs": 10000})),
+    responses((status = 200, body = Object, description = "Until when it is believed in"), Always, OfRun, Changes),
 )]
 pub(super) async fn heartbeat(
     State(app): State<Arc<App>>,
@@ -127,9 +129,10 @@ pub(super) async fn heartbeat(
 
 /// Give a worker's lease up: its runs are free.
 #[utoipa::path(
-    post, path = "/workers/release", tag = "workers", operation_id = "workerRelease",
-    request_body = Object,
-    responses((status = 200, body = Object, description = "When that was"), Always, OfRun, Changes)
+    post, path = "/workers/release",
+    operation_id = "workerRelease", tag = "workers",
+    request_body(content = Object, content_type = "application/json", example = json!({"node": "node_01j0000000e00800000000007z"})),
+    responses((status = 200, body = Object, description = "When that was"), Always, OfRun, Changes),
 )]
 pub(super) async fn release(
     State(app): State<Arc<App>>,
@@ -146,8 +149,9 @@ pub(super) async fn release(
 
 /// List the workers of the workspace.
 #[utoipa::path(
-    get, path = "/workers", tag = "workers", operation_id = "listWorkers",
-    responses((status = 200, body = WorkerList), Always)
+    get, path = "/workers",
+    operation_id = "workers", tag = "workers",
+    responses((status = 200, description = "Those of the workspace", body = WorkerList), Always),
 )]
 pub(super) async fn list(
     State(app): State<Arc<App>>,

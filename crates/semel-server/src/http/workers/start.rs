@@ -23,9 +23,10 @@ use crate::http::describe::{Always, Changes, OfRun};
 
 /// Start many runs, each with its own answer; a run may come with the worker's claim.
 #[utoipa::path(
-    post, path = "/workers/start", tag = "workers", operation_id = "workerStart",
-    request_body = Object,
-    responses((status = 200, body = Object, description = "One answer for each start"), Always, OfRun, Changes)
+    post, path = "/workers/start",
+    operation_id = "workerStart", tag = "workers",
+    request_body(content = Object, content_type = "application/json", example = json!({"starts": []})),
+    responses((status = 200, body = Object, description = "One answer for each start"), Always, OfRun, Changes),
 )]
 pub(super) async fn start(
     State(app): State<Arc<App>>,
@@ -66,9 +67,10 @@ async fn begin(app: &App, workers: &Workers, workspace: WorkspaceId, start: Star
 
 /// Deliver a payload to the owner of a token.
 #[utoipa::path(
-    post, path = "/workers/deliver", tag = "workers", operation_id = "workerDeliver",
-    request_body = Object,
-    responses((status = 200, body = Object, description = "Who got it"), Always, OfRun, Changes)
+    post, path = "/workers/deliver",
+    operation_id = "workerDeliver", tag = "workers",
+    request_body(content = Object, content_type = "application/json", example = json!({"token": "order:7", "payload": {"approved": true}, "id": null})),
+    responses((status = 200, body = Object, description = "Who got it"), Always, OfRun, Changes),
 )]
 pub(super) async fn deliver(
     State(app): State<Arc<App>>,

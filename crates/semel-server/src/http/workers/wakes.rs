@@ -10,12 +10,12 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
-use semel::clock::Time;
 use semel::id::WorkspaceId;
 use semel::store::Wake;
 use tokio::sync::OwnedMutexGuard;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
+use tokio::time::{Sleep, sleep};
 
 use super::answer::Refusal;
 use super::{Shared, Workers};
@@ -33,8 +33,9 @@ const AT_ONCE: usize = 512;
 
 /// Hear what happens: one JSON list of wakes per line, an empty line at least every fifteen seconds.
 #[utoipa::path(
-    get, path = "/workers/wakes", tag = "workers", operation_id = "workerWakes",
-    responses((status = 200, content_type = "application/x-ndjson", body = String, description = "Lines, without end"), Always)
+    get, path = "/workers/wakes",
+    operation_id = "workerWakes", tag = "workers",
+    responses((status = 200, content_type = "application/x-ndjson", body = String, description = "Lines, without end"), Always),
 )]
 pub(super) async fn wakes(
     State(app): State<Arc<App>>,
@@ -61,7 +62,7 @@ pub(super) async fn wakes(
 
 /// Whose turn it is to hear first that something is due.
 enum Turn {
-    Mine(OwnedMutexGuard<()>),
+    Mine { _until_dropped: OwnedMutexGuard<()> },
     Waits(Pin<Box<dyn Future<Output = OwnedMutexGuard<()>> + Send>>),
 }
 
@@ -74,10 +75,10 @@ impl Turn {
     /// Is over when the turn has come; never if it has.
     async fn comes(&mut self) {
         match self {
-            Self::Mine(_) => std::future::pending().await,
+            Self::Mine { .. } => std::future::pending().await,
             Self::Waits(turn) => {
                 let guard = turn.await;
-                *self = Self::Mine(guard);
+                *self = Self::Mine { _until_dropped: guard };
             }
         }
     }
@@ -90,30 +91,31 @@ struct Ear {
     workspace: WorkspaceId,
     wakes: Receiver<Wake>,
     turn: Turn,
-    /// When it is told what others heard before.
-    late: Option<Time>,
+    /// When it is told what others heard before. Not by the store's clock: this is about a connection.
+    late: Option<Pin<Box<Sleep>>>,
     began: bool,
 }
 
 impl Ear {
-    /// The next line; none when the store has closed.
+    /// The next line; none when the store has closed or the server stops.
     async fn line(&mut self) -> Option<Bytes> {
         if !std::mem::replace(&mut self.began, true) {
             // The listener knows by this that nothing is missed from here on.
             return Some(Bytes::from_static(b"\n"));
         }
-        let silence = self.app.clock.now().after(SILENCE);
+        let silence = sleep(SILENCE);
+        tokio::pin!(silence);
         loop {
-            let late = self.late;
-            let wait = late.map_or(silence, |late| late.min(silence));
             let heard = tokio::select! {
                 biased;
+                () = self.app.stop.ordered() => return None,
                 () = self.turn.comes() => continue,
                 heard = self.wakes.recv() => heard,
-                () = self.app.clock.until(wait) => {
-                    let due = self.late.take().is_some();
-                    return Some(if due { line(&[Wake::Due]) } else { Bytes::from_static(b"\n") });
+                () = over(self.late.as_mut()) => {
+                    self.late = None;
+                    return Some(line(&[Wake::Due]));
                 }
+                () = &mut silence => return Some(Bytes::from_static(b"\n")),
             };
             let told = self.gather(heard).await?;
             if !told.is_empty() {
@@ -156,13 +158,23 @@ impl Ear {
 
     fn hear_due(&mut self, told: &mut Vec<Wake>) {
         match self.turn {
-            Turn::Mine(_) => {
+            Turn::Mine { .. } => {
                 told.push(Wake::Due);
                 self.late = None;
                 self.turn = Turn::of(&self.workers);
             }
-            Turn::Waits(_) => drop(self.late.get_or_insert(self.app.clock.now().after(LATER))),
+            Turn::Waits(_) => {
+                self.late.get_or_insert_with(|| Box::pin(sleep(LATER)));
+            }
         }
+    }
+}
+
+/// Is over when that time has come; never if there is none.
+async fn over(time: Option<&mut Pin<Box<Sleep>>>) {
+    match time {
+        Some(time) => time.await,
+        None => std::future::pending().await,
     }
 }
 

@@ -7,8 +7,9 @@ use crate::error::Error;
 use crate::id::{NodeId, RunId};
 use crate::rules::entry::Outcome;
 use crate::rules::json::InvalidJson;
-use crate::rules::key::{CallId, Label, Token};
+use crate::rules::key::{CallId, Label, RecordId, Token};
 use crate::rules::ledger::Refused;
+use crate::rules::path::Name;
 use crate::rules::status::Status;
 
 /// An [`Error`] as it travels. What is the server's own affair (its disk, its database) goes to its log, not here.
@@ -26,6 +27,7 @@ pub enum ErrorView {
     Concurrency { run: RunId, expected: u64 },
     NodeLost(NodeId),
     OnceLost { label: Label, run: RunId },
+    RecordChanged { kind: Name, id: RecordId },
     TooEarly { until: Time, now: Time },
     Refused { run: RunId, source: Refused },
     RunFinished { run: RunId, status: Status },
@@ -51,6 +53,7 @@ impl ErrorView {
             Error::Concurrency { run, expected } => Self::Concurrency { run: *run, expected: *expected },
             Error::NodeLost(node) => Self::NodeLost(*node),
             Error::OnceLost { label, run } => Self::OnceLost { label: label.clone(), run: *run },
+            Error::RecordChanged { kind, id } => Self::RecordChanged { kind: kind.clone(), id: id.clone() },
             Error::TooEarly { until, now } => Self::TooEarly { until: *until, now: *now },
             Error::Refused { run, source } => Self::Refused { run: *run, source: source.clone() },
             Error::RunFinished { run, status } => Self::RunFinished { run: *run, status: *status },
@@ -78,6 +81,7 @@ impl From<ErrorView> for Error {
             ErrorView::Concurrency { run, expected } => Self::Concurrency { run, expected },
             ErrorView::NodeLost(node) => Self::NodeLost(node),
             ErrorView::OnceLost { label, run } => Self::OnceLost { label, run },
+            ErrorView::RecordChanged { kind, id } => Self::RecordChanged { kind, id },
             ErrorView::TooEarly { until, now } => Self::TooEarly { until, now },
             ErrorView::Refused { run, source } => Self::Refused { run, source },
             ErrorView::RunFinished { run, status } => Self::RunFinished { run, status },

@@ -3,12 +3,13 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 
-use super::{Line, OnceLine, RunLine, WatcherLine};
+use super::{Line, OnceLine, RecordLine, RunLine, WatcherLine};
 use crate::id::{RunId, WorkspaceId};
 use crate::rules::entry::{Created, Entry, Message, decode};
 use crate::rules::json::Payload;
-use crate::rules::key::{Key, Scope, Token};
+use crate::rules::key::{Key, RecordId, Scope, Token};
 use crate::rules::ledger::{HookState, Ledger, Record};
+use crate::rules::path::Name;
 use crate::rules::status::Status;
 
 /// Something that does not fit.
@@ -33,6 +34,7 @@ pub struct Checker {
     keys: HashMap<(WorkspaceId, Scope, Key), RunId>,
     tokens: HashMap<(WorkspaceId, Token), RunId>,
     once: HashSet<(WorkspaceId, String, String)>,
+    records: HashSet<(Name, RecordId)>,
     lines: u64,
 }
 
@@ -54,6 +56,7 @@ impl Checker {
             Line::Run(run) => (run.id.to_string(), self.run(run)),
             Line::Watcher(watcher) => (watcher.run.to_string(), self.watcher(watcher)),
             Line::Once(once) => (format!("once {}", once.label), self.once(once)),
+            Line::Record(record) => (format!("{} {}", record.kind, record.id), self.record(record)),
         };
         wrong.into_iter().map(|what| Finding { at: at.clone(), what }).collect()
     }
@@ -106,6 +109,20 @@ impl Checker {
         }
         if let Some(Err(error)) = once.value.as_deref().map(Payload::parse) {
             wrong.push(format!("its result cannot be read: {error}"));
+        }
+        wrong
+    }
+
+    fn record(&mut self, record: &RecordLine) -> Vec<String> {
+        let mut wrong = Vec::new();
+        if !self.records.insert((record.kind.clone(), record.id.clone())) {
+            wrong.push("it is there twice".to_owned());
+        }
+        if let Err(error) = record.record() {
+            wrong.push(format!("what it says cannot be read: {error}"));
+        }
+        if !record.has_version() {
+            wrong.push(format!("it has the version {}", record.version));
         }
         wrong
     }

@@ -133,7 +133,7 @@ impl<S: TxSource> Way<'_, S> {
         Fut: Future<Output = Result<Committed<T>>> + Send,
     {
         #[cfg(feature = "testing")]
-        let _outside = self.step.ctx.cell.core.probe.as_ref().map(|probe| probe.outside());
+        let _outside = self.outside();
         if self.step.ctx.cell.lock().ledger.claims() > 1 {
             self.raise(mark).await?;
         }
@@ -158,6 +158,12 @@ impl<S: TxSource> Way<'_, S> {
             () = gate.lost() => Ok(Tried::Ran),
             ended = body => ended.map(|_| Tried::Ran),
         }
+    }
+
+    /// A test's clock waits until the database has answered.
+    #[cfg(feature = "testing")]
+    fn outside(&self) -> Option<crate::testing::crash::fate::Outside> {
+        self.step.ctx.cell.core.probe.as_ref().map(crate::testing::crash::fate::Fate::outside)
     }
 
     /// Leaves a fence, so that no earlier try can commit any more.
@@ -187,7 +193,7 @@ impl<S: TxSource> Way<'_, S> {
 
     async fn ask_once(&self, mark: &Mark) -> Result<Tried> {
         #[cfg(feature = "testing")]
-        let _outside = self.step.ctx.cell.core.probe.as_ref().map(|probe| probe.outside());
+        let _outside = self.outside();
         self.raise(mark).await?;
         let mut open = self.source.begin().await?;
         let held = S::find(&mut open, &self.find, &mark.key).await?;

@@ -6,8 +6,9 @@ use crate::error::Result;
 use crate::id::NodeId;
 use crate::rules::archive::CallLine;
 use crate::rules::key::Token;
+use crate::rules::record::Record;
 use crate::rules::run::{Run, State};
-use crate::store::archive::{ArchiveRows, OnceAt};
+use crate::store::archive::{ArchiveRows, OnceAt, RecordAt};
 use crate::store::tx::{HeldOnce, InboxRow, LedgerRow, Watcher};
 
 impl ArchiveRows for MemoryTx<'_> {
@@ -44,7 +45,7 @@ impl ArchiveRows for MemoryTx<'_> {
     async fn once_after(&mut self, at: Option<&OnceAt>, limit: usize) -> Result<Vec<HeldOnce>> {
         let after = self.tables.once.iter().filter(|(found, _)| at.is_none_or(|at| *found > at));
         let mut rows: Vec<_> = after.collect();
-        rows.sort_by(|(a, _), (b, _)| a.cmp(b));
+        rows.sort_by_key(|(at, _)| *at);
         let held = |((workspace, scope, label), row): (&OnceAt, &crate::rules::once::OnceRow)| HeldOnce {
             workspace: *workspace,
             scope: scope.clone(),
@@ -52,6 +53,12 @@ impl ArchiveRows for MemoryTx<'_> {
             row: row.clone(),
         };
         Ok(rows.into_iter().take(limit).map(held).collect())
+    }
+
+    async fn records_after(&mut self, at: Option<&RecordAt>, limit: usize) -> Result<Vec<Record>> {
+        let all = self.tables.records.values().flat_map(|kind| kind.values());
+        let behind = |record: &&Record| at.is_none_or(|(kind, id)| (&record.kind, &record.id) > (kind, id));
+        Ok(all.filter(behind).take(limit).cloned().collect())
     }
 
     async fn live_node(&mut self) -> Result<Option<NodeId>> {

@@ -3,6 +3,7 @@
 use tokio_postgres::Row;
 
 use super::once::once_of;
+use super::records::record_of;
 use super::rows::{self, bigint, column, corrupt, select_run, unavailable};
 use super::server::Server;
 use super::tx::{PgTx, watcher_of};
@@ -11,8 +12,9 @@ use crate::error::Result;
 use crate::id::{NodeId, RunId, WorkspaceId};
 use crate::rules::archive::CallLine;
 use crate::rules::key::{CallId, Label, Token};
+use crate::rules::record::Record;
 use crate::rules::run::Run;
-use crate::store::archive::{ArchiveRows, Each, OnceAt};
+use crate::store::archive::{ArchiveRows, Each, OnceAt, RecordAt};
 use crate::store::tx::{HeldOnce, Tx, Verb, Watcher};
 use crate::store::verbs::ExportPage;
 
@@ -84,6 +86,13 @@ impl ArchiveRows for PgTx<'_> {
             })
         };
         self.rows(after, &[&workspace, &scope, &label, &bigint(limit)]).await?.iter().map(of).collect()
+    }
+
+    async fn records_after(&mut self, at: Option<&RecordAt>, limit: usize) -> Result<Vec<Record>> {
+        let (kind, id) = at.map_or(("", ""), |(kind, id)| (kind.as_str(), id.as_str()));
+        let after = "SELECT kind, id, version, body, at, expires FROM records WHERE (kind, id) > ($1, $2) \
+             ORDER BY kind, id LIMIT $3";
+        self.rows(after, &[&kind, &id, &bigint(limit)]).await?.iter().map(record_of).collect()
     }
 
     async fn live_node(&mut self) -> Result<Option<NodeId>> {

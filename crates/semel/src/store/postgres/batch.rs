@@ -15,6 +15,7 @@ use super::rows::{is_collision, is_refused};
 use super::server::{PAUSE, Server};
 use crate::clock::Clock;
 use crate::error::Error;
+use crate::store::BATCH_CALLS;
 
 /// Batches of one kind under way at once: while one waits for the disk the other uses the processor.
 const WRITERS: usize = 2;
@@ -26,8 +27,9 @@ pub(super) trait Kind: Send + Sync + 'static {
     type Call: Send + Sync + 'static;
     type Batch<'a>: Batch<'a, Call = Self::Call>;
     const MOST: usize;
-    /// The statement. Its first two parameters are the mark and the time (null: the database's).
-    const SQL: &'static str;
+    /// The statements, of which each batch takes one. The first two parameters are the mark and the time (null: the
+    /// database's).
+    const SQL: &'static [&'static str];
     /// Settings that this statement needs beside those of every connection.
     const SETTINGS: &'static str;
 }
@@ -36,6 +38,8 @@ pub(super) trait Kind: Send + Sync + 'static {
 pub(super) trait Batch<'a>: Send + Sync + Sized {
     type Call: 'a;
     fn of(calls: &[&'a Self::Call]) -> Self;
+    /// Which of the statements it takes.
+    fn statement(&self) -> usize;
     /// The parameters after the first two.
     fn params(&self) -> Vec<&(dyn ToSql + Sync)>;
     /// Reads the statement's answer: for each call the number of its run, if it is done.
@@ -55,7 +59,9 @@ pub(super) enum Done<C> {
 /// One connection of its own, and the batches that go over it.
 pub(super) struct Writer<K> {
     server: Arc<Server>,
-    session: Option<(Client, Statement)>,
+    session: Option<(Client, Vec<Statement>)>,
+    /// How many calls share a statement.
+    sizes: metrics::Histogram,
     kind: PhantomData<K>,
 }
 
@@ -65,6 +71,7 @@ impl<K: Kind> Worker for Writer<K> {
     const MOST: usize = K::MOST;
 
     async fn work(&mut self, jobs: &mut Vec<Job<K::Call, Done<K::Call>>>) {
+        self.sizes.record(f64::from(jobs.len() as u32));
         let written = {
             let calls: Vec<_> = jobs.iter().map(|job| &job.call).collect();
             self.write(&K::Batch::of(&calls)).await
@@ -83,7 +90,11 @@ impl<K: Kind> Worker for Writer<K> {
 
 impl<K: Kind> Writer<K> {
     pub(super) fn several(server: &Arc<Server>) -> impl Iterator<Item = Self> {
-        (0..WRITERS).map(|_| Self { server: server.clone(), session: None, kind: PhantomData })
+        let sizes = metrics::histogram!(BATCH_CALLS, "store" => "postgres");
+        (0..WRITERS).map(move |_| {
+            let (server, sizes) = (server.clone(), sizes.clone());
+            Self { server, session: None, sizes, kind: PhantomData }
+        })
     }
 
     /// Writes a batch, and gives the numbers of the runs that are saved.
@@ -93,7 +104,7 @@ impl<K: Kind> Writer<K> {
             let session = self.session().await?;
             let mut params: Vec<&(dyn ToSql + Sync)> = vec![&mark, &now];
             params.extend(batch.params());
-            let answer = session.0.query_one(&session.1, &params).await;
+            let answer = session.0.query_one(&session.1[batch.statement()], &params).await;
             match answer.and_then(|row| batch.done(&row)) {
                 Ok(nums) => return Ok(nums),
                 Err(error) if is_collision(&error) => {
@@ -116,7 +127,7 @@ impl<K: Kind> Writer<K> {
         Ok(Vec::new())
     }
 
-    async fn session(&mut self) -> Result<&(Client, Statement), Failure> {
+    async fn session(&mut self) -> Result<&(Client, Vec<Statement>), Failure> {
         if self.session.as_ref().is_none_or(|(client, _)| client.is_closed()) {
             match self.server.prepared(K::SETTINGS, K::SQL).await {
                 Ok(session) => self.session = Some(session),

@@ -13,6 +13,7 @@ mod notify;
 mod once;
 mod queue;
 mod receipts;
+mod records;
 mod rows;
 mod server;
 mod starts;
@@ -42,6 +43,9 @@ use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, Result};
 use crate::id::WorkspaceId;
 use crate::rules::commit::{Commit, Saved};
+
+/// The version of the schema that this Semel knows, and has in every database that it opens.
+pub const SCHEMA_VERSION: usize = migrate::MIGRATIONS.len();
 
 /// How to open a store in PostgreSQL. [`PostgresOptions::new`] fills in the defaults; set the public fields to change
 /// them.

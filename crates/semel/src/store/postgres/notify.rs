@@ -126,7 +126,7 @@ struct Teller {
     server: Arc<Server>,
     channel: String,
     me: Uuid,
-    session: Option<(Client, Statement)>,
+    session: Option<(Client, Vec<Statement>)>,
 }
 
 impl Teller {
@@ -178,12 +178,12 @@ impl Teller {
     }
 
     async fn try_send(&mut self, text: &str) -> Result<(), PgError> {
-        let (client, statement) = match &mut self.session {
+        let (client, statements) = match &mut self.session {
             Some(session) => session,
             // Without waiting for the disk: what a crash of the server takes away was only to save time.
-            none => none.insert(self.server.prepared("SET synchronous_commit = off", NOTIFY).await?),
+            none => none.insert(self.server.prepared("SET synchronous_commit = off", &[NOTIFY]).await?),
         };
-        client.execute(&*statement, &[&self.channel, &text]).await.map(drop)
+        client.execute(&statements[0], &[&self.channel, &text]).await.map(drop)
     }
 }
 

@@ -120,18 +120,21 @@ impl Server {
         Ok(client)
     }
 
-    /// Opens a connection beside the pool for one statement, with settings of its own.
+    /// Opens a connection beside the pool for some statements, with settings of its own.
     pub(super) async fn prepared(
         &self,
         settings: &str,
-        sql: &str,
-    ) -> Result<(Client, Statement), tokio_postgres::Error> {
+        sql: &[&str],
+    ) -> Result<(Client, Vec<Statement>), tokio_postgres::Error> {
         let client = self.connect().await?;
         if !settings.is_empty() {
             client.batch_execute(settings).await?;
         }
-        let statement = client.prepare(sql).await?;
-        Ok((client, statement))
+        let mut statements = Vec::with_capacity(sql.len());
+        for sql in sql {
+            statements.push(client.prepare(sql).await?);
+        }
+        Ok((client, statements))
     }
 
     /// Opens a connection as soon as the server can be reached.

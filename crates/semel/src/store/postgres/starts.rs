@@ -89,7 +89,7 @@ impl Kind for Starts {
     type Call = NewStart;
     type Batch<'a> = StartBatch<'a>;
     const MOST: usize = 1024;
-    const SQL: &'static str = include_str!("start.sql");
+    const SQL: &'static [&'static str] = &[include_str!("start.sql")];
     /// The statement joins nothing but what it was given with what it has made, and each may be long.
     const SETTINGS: &'static str = "SET enable_hashjoin = on; SET enable_nestloop = off";
 }
@@ -141,6 +141,10 @@ impl<'a> Batch<'a> for StartBatch<'a> {
         }
         batch.claimers = batch.nodes.iter().flatten().copied().collect::<HashSet<_>>().into_iter().collect();
         Self { calls: starts.len(), order, ..batch }
+    }
+
+    fn statement(&self) -> usize {
+        0
     }
 
     fn params(&self) -> Vec<&(dyn ToSql + Sync)> {

@@ -15,10 +15,11 @@ use crate::error::Result;
 use crate::id::{NodeId, RunId, WorkspaceId};
 use crate::rules::deliver::PastCall;
 use crate::rules::entry::Message;
-use crate::rules::key::{CallId, Key, Label, Scope, Token};
+use crate::rules::key::{CallId, Key, Label, RecordId, Scope, Token};
 use crate::rules::once::OnceRow;
 use crate::rules::path::{Name, Visit};
 use crate::rules::receipt::{ReceiptKind, Receipts};
+use crate::rules::record::{Look, Record};
 use crate::rules::run::{NewRun, Run, State};
 use crate::rules::status::Status;
 use crate::store::Query;
@@ -30,7 +31,7 @@ pub(super) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
 pub(super) struct PgTx<'a> {
     client: &'a Object,
     /// None until a read has looked for a run, which brings the time along.
-    now: Option<Time>,
+    pub(super) now: Option<Time>,
     locks: bool,
     writes: u64,
     /// The end of the ledger that came with the run that was looked up.
@@ -425,6 +426,22 @@ impl Tx for PgTx<'_> {
     async fn delete_expired_once(&mut self, limit: usize) -> Result<usize> {
         self.sweep_marks().await?;
         self.sweep_once(limit).await
+    }
+
+    async fn record(&mut self, kind: &Name, id: &RecordId) -> Result<Option<Record>> {
+        self.lock_record(kind, id).await
+    }
+
+    async fn put_record(&mut self, record: &Record, replaces: Option<u64>) -> Result<bool> {
+        self.write_record(record, replaces).await
+    }
+
+    async fn records(&mut self, look: &Look) -> Result<Vec<Record>> {
+        self.read_records(look).await
+    }
+
+    async fn delete_expired_records(&mut self, limit: usize) -> Result<usize> {
+        self.sweep_records(limit).await
     }
 
     async fn add_receipts(&mut self, num: i64, kind: ReceiptKind, receipts: &Receipts) -> Result<()> {

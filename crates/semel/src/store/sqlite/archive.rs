@@ -2,6 +2,7 @@
 
 use rusqlite::{Row, params};
 
+use super::records::read_record_row;
 use super::tx::{RUN, RUNS, SqliteTx, read_once, read_run};
 use super::values::{Id, Text};
 use crate::clock::Time;
@@ -10,8 +11,9 @@ use crate::id::{NodeId, RunId, WorkspaceId};
 use crate::rules::archive::CallLine;
 use crate::rules::key::{CallId, Fingerprint, Label, Token};
 use crate::rules::path::Visit;
+use crate::rules::record::Record;
 use crate::rules::run::Run;
-use crate::store::archive::{ArchiveRows, OnceAt};
+use crate::store::archive::{ArchiveRows, OnceAt, RecordAt};
 use crate::store::tx::{HeldOnce, Watcher};
 
 impl ArchiveRows for SqliteTx {
@@ -61,6 +63,14 @@ impl ArchiveRows for SqliteTx {
                 self.all(&sql, params![workspace, scope, label.as_str(), limit as i64], read)
             }
         }
+    }
+
+    async fn records_after(&mut self, at: Option<&RecordAt>, limit: usize) -> Result<Vec<Record>> {
+        // The smallest of each comes before all.
+        let (kind, id) = at.map_or(("", ""), |(kind, id)| (kind.as_str(), id.as_str()));
+        let sql = "SELECT kind, id, version, body, at, expires FROM records WHERE (kind, id) > (?, ?) \
+             ORDER BY kind, id LIMIT ?";
+        self.all(sql, params![kind, id, limit as i64], read_record_row)
     }
 
     async fn live_node(&mut self) -> Result<Option<NodeId>> {

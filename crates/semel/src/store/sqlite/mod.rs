@@ -10,6 +10,7 @@ mod checkpoint;
 mod job;
 mod open;
 mod reader;
+mod records;
 mod steps;
 mod tx;
 mod values;
@@ -29,6 +30,9 @@ use job::Queue;
 
 #[cfg(feature = "testing")]
 pub use writer::CommitFault;
+
+/// The version of the schema that this Semel knows, and has in every file that it opens.
+pub const SCHEMA_VERSION: usize = open::MIGRATIONS.len();
 
 /// How to open a SQLite store.
 pub struct SqliteOptions {

@@ -13,7 +13,7 @@ use super::checkpoint::LOG_PAGES;
 use crate::error::{Error, Result, Source};
 
 /// The schema, one script per version. A new version is appended; what has been released is never changed.
-const MIGRATIONS: [&str; 1] = [include_str!("schema.sql")];
+pub(super) const MIGRATIONS: [&str; 2] = [include_str!("schema.sql"), include_str!("records.sql")];
 
 /// Marks the file as ours (`Sml1`), so that a foreign database is not taken for one of an earlier version.
 const APPLICATION_ID: i64 = 0x536d_6c31;

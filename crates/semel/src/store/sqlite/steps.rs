@@ -81,7 +81,8 @@ pub(super) struct End {
 pub(super) struct Steps<'c, 'a> {
     last: CachedStatement<'c>,
     update: CachedStatement<'c>,
-    end: CachedStatement<'c>,
+    end_run: CachedStatement<'c>,
+    end_head: CachedStatement<'c>,
     insert: CachedStatement<'c>,
     insert_rows: CachedStatement<'c>,
     /// Rows of the ledger whose heads have been moved on, and that are still to be written.
@@ -117,14 +118,17 @@ impl<'c, 'a> Steps<'c, 'a> {
         Ok(Self {
             last: statement("SELECT last FROM heads WHERE num = ? AND version = ?")?,
             update: statement(
-                "UPDATE heads SET version = ?3, last = ?4, running = ?5, stalls = 0 \
-                 WHERE num = ?1 AND version = ?2 AND running",
+                "UPDATE heads SET version = ?3, last = ?4, stalls = 0 WHERE num = ?1 AND version = ?2 AND running",
             )?,
             // All that `rules::finish::ended` changes in a run without ties. The guard is that of the head, which follows.
-            end: statement(
+            end_run: statement(
                 "UPDATE runs SET status = ?3, due = NULL, node = NULL, ended = ?4, purge = ?5 \
                  WHERE num = ?1 AND NOT ties AND NOT purged \
                  AND EXISTS (SELECT 1 FROM heads WHERE num = ?1 AND version = ?2 AND running)",
+            )?,
+            end_head: statement(
+                "UPDATE heads SET version = ?3, last = ?4, running = 0, stalls = 0 \
+                 WHERE num = ?1 AND version = ?2 AND running",
             )?,
             insert: statement(&INSERT)?,
             insert_rows: statement(&INSERT_ROWS)?,
@@ -165,13 +169,18 @@ impl<'c, 'a> Steps<'c, 'a> {
                 .map_err(failed)?
                 .flatten(),
         };
-        if let Some(End { status, purge }) = end
-            && self.end.execute(params![num, expected, status, at, purge]).map_err(failed)? == 0
-        {
-            return Ok(false);
-        }
+        let head = match end {
+            None => &mut self.update,
+            Some(End { status, purge }) => {
+                let header = params![num, expected, status, at, purge];
+                if self.end_run.execute(header).map_err(failed)? == 0 {
+                    return Ok(false);
+                }
+                &mut self.end_head
+            }
+        };
         let version = expected + count;
-        if self.update.execute(params![num, expected, version, row, end.is_none()]).map_err(failed)? == 0 {
+        if head.execute(params![num, expected, version, row]).map_err(failed)? == 0 {
             return Ok(false);
         }
         self.append(NewRow { row, prev, num, seq: expected, at, text })?;

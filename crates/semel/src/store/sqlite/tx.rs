@@ -13,10 +13,11 @@ use crate::id::{NodeId, RunId, WorkspaceId};
 use crate::rules::deliver::PastCall;
 use crate::rules::entry::Message;
 use crate::rules::json::Payload;
-use crate::rules::key::{CallId, Fingerprint, Key, Label, Scope, Token};
+use crate::rules::key::{CallId, Fingerprint, Key, Label, RecordId, Scope, Token};
 use crate::rules::once::OnceRow;
 use crate::rules::path::{Name, Visit};
 use crate::rules::receipt::{ReceiptKind, Receipts};
+use crate::rules::record::{Look, Record};
 use crate::rules::run::{NewRun, Retention, Run, State};
 use crate::rules::status::Status;
 use crate::store::Query;
@@ -506,6 +507,22 @@ impl Tx for SqliteTx {
     async fn delete_expired_once(&mut self, limit: usize) -> Result<usize> {
         let sql = "DELETE FROM once WHERE rowid IN (SELECT rowid FROM once WHERE expires <= ? LIMIT ?)";
         self.write(sql, params![self.now, limit as i64])
+    }
+
+    async fn record(&mut self, kind: &Name, id: &RecordId) -> Result<Option<Record>> {
+        self.read_record(kind, id)
+    }
+
+    async fn put_record(&mut self, record: &Record, replaces: Option<u64>) -> Result<bool> {
+        self.write_record(record, replaces)
+    }
+
+    async fn records(&mut self, look: &Look) -> Result<Vec<Record>> {
+        self.read_records(look)
+    }
+
+    async fn delete_expired_records(&mut self, limit: usize) -> Result<usize> {
+        self.sweep_records(limit)
     }
 
     async fn add_receipts(&mut self, num: i64, kind: ReceiptKind, receipts: &Receipts) -> Result<()> {

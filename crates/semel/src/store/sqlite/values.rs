@@ -7,7 +7,7 @@ use crate::clock::Time;
 use crate::error::{Error, Result};
 use crate::id::{NodeId, RunId, WorkspaceId};
 use crate::rules::json::Payload;
-use crate::rules::key::{CallId, Key, Label, Token};
+use crate::rules::key::{CallId, Key, Label, RecordId, Token};
 use crate::rules::path::{Name, Visit};
 use crate::rules::status::Status;
 
@@ -41,6 +41,12 @@ impl Stored for Key {
 }
 
 impl Stored for Label {
+    fn stored(text: &str) -> Result<Self> {
+        Ok(Self::new(text)?)
+    }
+}
+
+impl Stored for RecordId {
     fn stored(text: &str) -> Result<Self> {
         Ok(Self::new(text)?)
     }

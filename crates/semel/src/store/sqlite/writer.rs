@@ -14,6 +14,7 @@ use super::tx::{SqliteTx, failed};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::rules::commit::Saved;
+use crate::store::BATCH_CALLS;
 
 /// How often a batch whose COMMIT certainly did not take place is tried before its callers are told.
 const TRIES: usize = 3;
@@ -35,6 +36,8 @@ struct Writer {
     runtime: tokio::runtime::Handle,
     clock: Arc<dyn Clock>,
     checkpoints: Checkpoints,
+    /// How many calls share a transaction.
+    sizes: metrics::Histogram,
     /// None while the file cannot be opened: then nothing is known, and nothing is answered but that.
     tx: Option<SqliteTx>,
     #[cfg(feature = "testing")]
@@ -69,6 +72,7 @@ pub(super) fn spawn(file: File, options: SqliteOptions) -> Result<Queue> {
         runtime: tokio::runtime::Handle::current(),
         clock: options.clock,
         checkpoints,
+        sizes: metrics::histogram!(BATCH_CALLS, "store" => "sqlite"),
         tx: None,
         #[cfg(feature = "testing")]
         commit_fault: options.commit_fault,
@@ -91,6 +95,7 @@ impl Writer {
     fn write(&mut self, jobs: &mut Jobs) {
         let mut batch = Vec::new();
         while jobs.take(&mut batch) {
+            self.sizes.record(f64::from(batch.len() as u32));
             self.group(&mut batch);
             if let Some(tx) = &self.tx {
                 self.checkpoints.between_batches(&tx.conn);

@@ -1,12 +1,14 @@
 //! Claim due runs for a node, each with all that its driver needs.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use crate::clock::Time;
 use crate::error::{Error, Result};
 use crate::rules::claim::{self, Claim};
 use crate::rules::entry::{Entry, encode};
 use crate::rules::run::Run;
+use crate::store::CLAIM_LATENESS;
 use crate::store::tx::{InboxRow, LedgerRow, Taken, Tx, Verb};
 
 /// A claimed run as its rows; decoded by the caller, not in the transaction.
@@ -32,10 +34,14 @@ impl Verb for Claim {
         if tx.lease(self.node).await?.is_none_or(|until| until <= tx.now()) {
             return Err(Error::NodeLost(self.node));
         }
+        let lateness = metrics::histogram!(CLAIM_LATENESS);
         let due = tx.due(&self.workflows, self.limit).await?;
         let (mut taken, mut claimed) = (Vec::with_capacity(due.len()), HashMap::new());
         let (mut order, mut unread) = (Vec::new(), Vec::new());
         for mut run in due {
+            if let Some(due) = run.state.due {
+                lateness.record(Duration::from_millis(tx.now().0.saturating_sub(due.0).max(0) as u64));
+            }
             let (entry, state) = claim::decide(&run, self.node);
             let (num, expected) = (run.num, run.state.version);
             taken.push(Taken {

@@ -2,10 +2,10 @@
 
 use crate::error::Result;
 use crate::id::WorkspaceId;
-use crate::rules::archive::{CommitLine, Line, MessageLine, OnceLine, RunLine, WatcherLine};
+use crate::rules::archive::{CommitLine, Line, MessageLine, OnceLine, RecordLine, RunLine, WatcherLine};
 use crate::rules::json::Payload;
 use crate::rules::run::Run;
-use crate::store::archive::OnceAt;
+use crate::store::archive::{OnceAt, RecordAt};
 use crate::store::tx::{HeldOnce, Tx, Verb};
 
 /// How many rows one page reads: some megabytes of ordinary runs.
@@ -25,6 +25,7 @@ enum After {
     /// The watchers of runs come when all runs have come.
     WatchersOf(i64),
     Once(Option<OnceAt>),
+    Record(Option<RecordAt>),
 }
 
 impl ExportPage {
@@ -32,8 +33,8 @@ impl ExportPage {
         Self { workspace, after: After::Run(i64::MIN) }
     }
 
-    fn then(&self, after: After) -> Option<Self> {
-        Some(Self { workspace: self.workspace, after })
+    fn then(&self, after: After) -> Self {
+        Self { workspace: self.workspace, after }
     }
 
     fn wants(&self, workspace: WorkspaceId) -> bool {
@@ -47,7 +48,7 @@ impl ExportPage {
             lines.push(Line::Run(Box::new(line_of(tx, run).await?)));
         }
         let next = runs.last().map_or(After::WatchersOf(i64::MIN), |run| After::Run(run.num));
-        Ok((lines, self.then(next)))
+        Ok((lines, Some(self.then(next))))
     }
 
     async fn watchers<T: Tx>(&self, tx: &mut T, after: i64) -> Result<(Vec<Line>, Option<Self>)> {
@@ -64,7 +65,7 @@ impl ExportPage {
             }
         }
         let next = runs.last().map_or(After::Once(None), |run| After::WatchersOf(run.num));
-        Ok((lines, self.then(next)))
+        Ok((lines, Some(self.then(next))))
     }
 
     async fn once<T: Tx>(&self, tx: &mut T, after: Option<&OnceAt>) -> Result<(Vec<Line>, Option<Self>)> {
@@ -72,7 +73,24 @@ impl ExportPage {
         let next = rows.last().map(|row| (row.workspace, row.scope.clone(), row.label.clone()));
         let wanted = rows.into_iter().filter(|row| self.wants(row.workspace));
         let lines = wanted.map(|row| Line::Once(once_line(row))).collect();
-        Ok((lines, next.and_then(|at| self.then(After::Once(Some(at))))))
+        let next = match next {
+            Some(at) => Some(self.then(After::Once(Some(at)))),
+            // Records are nobody's in particular.
+            None if self.workspace.is_none() => Some(self.then(After::Record(None))),
+            None => None,
+        };
+        Ok((lines, next))
+    }
+
+    async fn records<T: Tx>(
+        &self,
+        tx: &mut T,
+        after: Option<&RecordAt>,
+    ) -> Result<(Vec<Line>, Option<Self>)> {
+        let records = tx.records_after(after, PAGE).await?;
+        let next = records.last().map(|record| (record.kind.clone(), record.id.clone()));
+        let lines = records.iter().map(|record| Line::Record(RecordLine::of(record))).collect();
+        Ok((lines, next.map(|at| self.then(After::Record(Some(at))))))
     }
 }
 
@@ -86,6 +104,7 @@ impl Verb for ExportPage {
             After::Run(after) => self.runs(tx, *after).await,
             After::WatchersOf(after) => self.watchers(tx, *after).await,
             After::Once(after) => self.once(tx, after.as_ref()).await,
+            After::Record(after) => self.records(tx, after.as_ref()).await,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::export::{line_of, once_line};
 use crate::error::{Error, Result};
 use crate::id::RunId;
-use crate::rules::archive::{Line, OnceLine, RunLine, WatcherLine};
+use crate::rules::archive::{Line, OnceLine, RecordLine, RunLine, WatcherLine};
 use crate::rules::json::Payload;
 use crate::rules::once::OnceRow;
 use crate::store::archive::Imported;
@@ -50,12 +50,13 @@ impl Batch {
             Line::Run(run) => self.run(tx, run).await,
             Line::Watcher(watcher) => self.watcher(tx, watcher).await,
             Line::Once(once) => self.once(tx, once).await,
+            Line::Record(record) => self.record(tx, record).await,
         }
     }
 
     /// Notes something that only one can have.
-    fn take(&mut self, what: String) -> Result<()> {
-        match self.taken.insert(what.clone()) {
+    fn take(&mut self, what: &str) -> Result<()> {
+        match self.taken.insert(what.to_owned()) {
             true => Ok(()),
             false => Err(in_the_way(&format!("the archive has {what} twice"))),
         }
@@ -66,23 +67,23 @@ impl Batch {
             let same = line_of(tx, &found).await? == *line;
             return if same { Ok(true) } else { Err(differs(&line.id.to_string())) };
         }
-        self.take(line.id.to_string())?;
+        self.take(&line.id.to_string())?;
         self.ids.insert(line.id);
         let workspace = line.workspace;
         if line.holds_key {
-            self.take(format!("the key {:?} of {workspace} in {:?}", line.key, line.scope))?;
+            self.take(&format!("the key {:?} of {workspace} in {:?}", line.key, line.scope))?;
             if let Some(holder) = tx.holder(workspace, &line.scope, &line.key).await? {
                 return Err(Error::DuplicateRun { owner: holder.id(), status: holder.status() });
             }
         }
         for token in &line.tokens {
-            self.take(format!("the token {token:?} of {workspace}"))?;
+            self.take(&format!("the token {token:?} of {workspace}"))?;
             if let Some(owner) = tx.hook_owner(workspace, token).await? {
                 return Err(in_the_way(&format!("{owner} owns the token {token}")));
             }
         }
         for call in &line.calls {
-            self.take(format!("the call {:?} of {workspace} on {:?}", call.id, call.scope))?;
+            self.take(&format!("the call {:?} of {workspace} on {:?}", call.id, call.scope))?;
             if tx.call(workspace, &call.scope, &call.id).await?.is_some() {
                 return Err(in_the_way(&format!("the call id {} is taken", call.id)));
             }
@@ -106,7 +107,7 @@ impl Batch {
     async fn once<T: Tx>(&mut self, tx: &mut T, line: &OnceLine) -> Result<bool> {
         row_of(line)?;
         let OnceLine { workspace, scope, label, .. } = line;
-        self.take(format!("once {label:?} of {workspace} in {scope:?}"))?;
+        self.take(&format!("once {label:?} of {workspace} in {scope:?}"))?;
         // What is not there is locked by the look: nobody else puts it there meanwhile.
         match tx.once(*workspace, scope, label).await? {
             None => Ok(false),
@@ -115,6 +116,22 @@ impl Batch {
                     HeldOnce { workspace: *workspace, scope: scope.clone(), label: label.clone(), row };
                 if once_line(held) == *line { Ok(true) } else { Err(differs(&format!("once {label}"))) }
             }
+        }
+    }
+}
+
+impl Batch {
+    async fn record<T: Tx>(&mut self, tx: &mut T, line: &RecordLine) -> Result<bool> {
+        let what = format!("the {} {}", line.kind, line.id);
+        if !line.has_version() {
+            return Err(in_the_way(&format!("{what} has the version {}", line.version)));
+        }
+        line.record()?;
+        self.take(&what)?;
+        match tx.record(&line.kind, &line.id).await? {
+            None => Ok(false),
+            Some(found) if RecordLine::of(&found) == *line => Ok(true),
+            Some(_) => Err(differs(&what)),
         }
     }
 }
@@ -128,6 +145,10 @@ async fn write<T: Tx>(tx: &mut T, line: &Line) -> Result<()> {
             tx.insert_watcher(waits_for.num, &Watcher { num, visit: line.visit.clone() }).await
         }
         Line::Once(line) => tx.put_once(line.workspace, &line.scope, &line.label, Some(&row_of(line)?)).await,
+        Line::Record(line) => match tx.put_record(&line.record()?, None).await? {
+            true => Ok(()),
+            false => Err(race()),
+        },
     }
 }
 

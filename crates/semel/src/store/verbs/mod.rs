@@ -10,6 +10,7 @@ mod import;
 mod lease;
 mod once;
 mod read;
+mod record;
 mod start;
 mod sweep;
 

@@ -40,7 +40,8 @@ impl Verb for Sweep {
             }
         }
         swept.once = tx.delete_expired_once(limit).await?;
-        swept.more |= swept.once == limit;
+        swept.records = tx.delete_expired_records(limit).await?;
+        swept.more |= swept.once == limit || swept.records == limit;
         Ok(swept)
     }
 }

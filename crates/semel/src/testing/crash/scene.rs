@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 
 use super::fate::Fate;
 use crate::clock::{Clock, Time};
+use crate::engine::queue::Queues;
 use crate::engine::{Engine, RunHandle};
 use crate::error::{Error, Result};
 use crate::id::RunId;
@@ -60,6 +61,16 @@ impl<W> Scene<W> {
     /// The clock. It moves by itself when nothing else does.
     pub fn clock(&self) -> &ManualClock {
         &self.clock
+    }
+
+    /// The store itself, as it is seen by somebody who lives on.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// The queues of that store, for workers elsewhere.
+    pub fn queues(&self) -> Queues {
+        Queues::new(self.store.clone(), self.clock.clone())
     }
 
     /// Waits until something is so. What it asks should come from the scene, not from the engine: otherwise it looks as

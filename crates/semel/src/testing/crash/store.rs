@@ -14,6 +14,7 @@ use crate::rules::deliver::{Deliver, Delivered};
 use crate::rules::entry::Outcome;
 use crate::rules::once::{Once, OnceAnswer};
 use crate::rules::receipt::{ReceiptKind, Receipts};
+use crate::rules::record::{Keep, Look, Record};
 use crate::rules::run::Run;
 use crate::rules::start::Start;
 use crate::store::{
@@ -103,6 +104,10 @@ impl Store for Mortal {
         self.read(move || self.store.lease(lease))
     }
 
+    fn keep(&self, keep: Keep) -> Answer<'_, Record> {
+        self.write("keep", move || self.store.keep(keep))
+    }
+
     fn sweep(&self, sweep: Sweep) -> Answer<'_, Swept> {
         self.read(move || self.store.sweep(sweep))
     }
@@ -125,6 +130,10 @@ impl Store for Mortal {
 
     fn receipts(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, Vec<(ReceiptKind, Receipts)>> {
         self.read(move || self.store.receipts(workspace, run))
+    }
+
+    fn records(&self, look: Look) -> Answer<'_, Vec<Record>> {
+        self.read(move || self.store.records(look))
     }
 
     fn wakes(&self) -> broadcast::Receiver<Wake> {

@@ -69,6 +69,12 @@ pub enum Call {
         ask: u8,
         value: u8,
     },
+    Keep {
+        id: u8,
+        body: u8,
+        expected: Option<u8>,
+        brief: bool,
+    },
     Lease {
         node: u8,
         act: u8,
@@ -97,6 +103,12 @@ pub enum Call {
     },
     Receipts {
         run: u8,
+    },
+    Records {
+        by: Option<u8>,
+        after: Option<u8>,
+        limit: u8,
+        newest_first: bool,
     },
 }
 
@@ -236,6 +248,8 @@ fn reading() -> impl Strategy<Value = Call> {
             .prop_map(|(status, workflow, before, limit)| Call::List { status, workflow, before, limit }),
         (0..12u8, 0..10u8).prop_map(|(run, from)| Call::Ledger { run, from }),
         (0..12u8).prop_map(|run| Call::Receipts { run }),
+        (option::of(0..4u8), option::of(0..4u8), 0..5u8, any::<bool>())
+            .prop_map(|(by, after, limit, newest_first)| Call::Records { by, after, limit, newest_first }),
     ]
 }
 
@@ -249,6 +263,8 @@ fn call() -> impl Strategy<Value = Call> {
         6 => operating(),
         4 => (0..12u8, 0..2u8, 0..4u8, 0..2u8)
             .prop_map(|(run, label, ask, value)| Call::Once { run, label, ask, value }),
+        4 => (0..4u8, 0..3u8, option::of(0..4u8), prop::bool::weighted(0.3))
+            .prop_map(|(id, body, expected, brief)| Call::Keep { id, body, expected, brief }),
         4 => (0..3u8, 0..4u8).prop_map(|(node, act)| Call::Lease { node, act }),
         4 => (0..60u8).prop_map(|millis| Call::Advance { millis }),
         4 => (1..4u8).prop_map(|limit| Call::Sweep { limit }),

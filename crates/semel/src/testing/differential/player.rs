@@ -16,10 +16,11 @@ use crate::rules::control::{Action, Control, Fork};
 use crate::rules::deliver::Deliver;
 use crate::rules::entry::{Entry, Failure, FailureKind, Resolution, RestartFrom};
 use crate::rules::json::Payload;
-use crate::rules::key::{CallId, Key, KeyScope, Label, Scope, Token};
+use crate::rules::key::{CallId, Key, KeyScope, Label, RecordId, Scope, Token};
 use crate::rules::ledger::{Ledger, Lineage};
 use crate::rules::once::{Ask, Once, OnceAnswer, OnceScope};
 use crate::rules::path::{Name, Path, Visit};
+use crate::rules::record::{Keep, Look, LookBy};
 use crate::rules::run::{Retention, Run};
 use crate::rules::start::{Handover, Policy, Start};
 use crate::rules::status::Status;
@@ -50,6 +51,7 @@ enum Request {
     Deliver(Deliver),
     Control(Control),
     Once(Once),
+    Keep(Keep),
 }
 
 pub(super) struct Player {
@@ -140,6 +142,12 @@ impl Player {
                 let once = Once { workspace: WORKSPACE, scope: OnceScope::Workspace, label, run, ask };
                 self.request(Request::Once(once)).await
             }
+            Call::Keep { id, body, expected, brief } => {
+                let (body, expected) = (value(*body), expected.map(u64::from));
+                let ttl = brief.then(|| Duration::from_millis(30));
+                let keep = Keep { kind: workflow(0), id: record_id(*id), body, expected, ttl };
+                self.request(Request::Keep(keep)).await
+            }
             Call::Lease { node, act } => {
                 let act = match act {
                     0 | 1 => LeaseAct::Join(LEASE),
@@ -160,9 +168,11 @@ impl Player {
                 Some(request) => self.request(request).await,
                 None => String::new(),
             },
-            Call::Find { .. } | Call::List { .. } | Call::Ledger { .. } | Call::Receipts { .. } => {
-                self.read(call).await
-            }
+            Call::Find { .. }
+            | Call::List { .. }
+            | Call::Ledger { .. }
+            | Call::Receipts { .. }
+            | Call::Records { .. } => self.read(call).await,
         }
     }
 
@@ -324,6 +334,7 @@ impl Player {
                 }
                 told(&done)
             }
+            Request::Keep(keep) => told(&self.store.keep(keep).await),
             Request::Once(once) => {
                 let answer = self.store.once(once).await;
                 if let Ok(OnceAnswer::Mine(fence)) = &answer {
@@ -382,6 +393,12 @@ impl Player {
                 told(&self.store.ledger(WORKSPACE, self.run(*run), u64::from(*from)).await)
             }
             Call::Receipts { run } => told(&self.store.receipts(WORKSPACE, self.run(*run)).await),
+            Call::Records { by, after, limit, newest_first } => {
+                let (after, limit) = (after.map(record_id), usize::from(*limit));
+                let page = LookBy::Page { after, limit, newest_first: *newest_first };
+                let by = by.map_or(page, |id| LookBy::Id(record_id(id)));
+                told(&self.store.records(Look { kind: workflow(0), by }).await)
+            }
             other => unreachable!("{other:?} reads nothing"),
         }
     }
@@ -401,6 +418,9 @@ impl Player {
         }
         lines.push(
             self.play(&Call::List { status: None, workflow: None, before: None, limit: u8::MAX }).await,
+        );
+        lines.push(
+            self.play(&Call::Records { by: None, after: None, limit: u8::MAX, newest_first: false }).await,
         );
         lines
     }
@@ -428,6 +448,10 @@ pub(super) fn token(n: u8) -> Token {
 
 fn call_id(n: u8) -> CallId {
     CallId::new(format!("call {n}")).expect("a plain id")
+}
+
+fn record_id(n: u8) -> RecordId {
+    RecordId::new(format!("record {n}")).expect("a plain id")
 }
 
 pub(super) fn label(n: u8) -> Label {

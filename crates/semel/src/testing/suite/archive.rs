@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::record::keep;
 use super::world::{LEASE, STRANGER, World, code, name, payload, refused};
 use super::{Doing, Home};
 use crate::error::Result;
@@ -105,6 +106,10 @@ async fn fill(world: &World) -> Full {
     assert_eq!(world.begin(again).await.verdict, Verdict::Superseded);
     let stranger = world.run_id();
     world.begin(Start::new(STRANGER, stranger, name("other"), payload("[1, 2]"), None)).await;
+    for (id, body) in [("a", "{\n \"n\": 1.50 }"), ("b", "2")] {
+        world.store().keep(keep(id, body, None)).await.expect("whatever is there");
+    }
+    world.store().keep(keep("b", "3", Some(1))).await.expect("seen");
     world.clock().advance(LEASE);
     full
 }
@@ -163,6 +168,7 @@ async fn an_export_has_all_and_is_sound(world: World) {
     assert_eq!(count(|line| matches!(line, Line::Run(_))), world.list().await.len() + 1);
     assert_eq!(count(|line| matches!(line, Line::Watcher(_))), 1);
     assert_eq!(count(|line| matches!(line, Line::Once(_))), 2);
+    assert_eq!(count(|line| matches!(line, Line::Record(_))), 2);
     // A page is 200 runs: the next ones are there as well.
     for n in 0..450 {
         world.start(&format!("many-{n}")).await;
@@ -187,7 +193,9 @@ async fn what_is_imported_goes_on(mut world: World) {
     let full = fill(&other).await;
     import(&world, &exported(&other, None).await).await.expect("an empty store");
     world.reopen().await;
-    // Keys, receipts, call ids, tokens.
+    // Keys, receipts, call ids, tokens, versions of records.
+    assert_eq!(code(world.store().keep(keep("b", "4", Some(1))).await), "CONCURRENCY_ERROR");
+    assert_eq!(world.store().keep(keep("b", "4", Some(2))).await.expect("seen").version, 3);
     assert_eq!(world.start("hooked").await.run.id(), full.hooked);
     assert_eq!(world.absorbed(full.hooked, ReceiptKind::Start).await, 2, "one there, one here");
     assert!(world.deliver_as("d", "t", "{\"a\": 9007199254740993}").await.expect("the same").absorbed);
@@ -245,7 +253,7 @@ async fn a_workspace_can_be_exported_alone(world: World) {
     let (all, stranger) = (exported(&world, None).await, exported(&world, Some(STRANGER)).await);
     assert_eq!(stranger.len(), 1);
     let own = exported(&world, Some(super::world::WORKSPACE)).await;
-    assert_eq!(own.len() + stranger.len(), all.len());
+    assert_eq!(own.len() + stranger.len() + 2, all.len(), "records belong to none");
     assert!(own.iter().all(|line| line.workspace() != Some(STRANGER)));
 }
 

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::task::JoinSet;
 
 use super::driver::Driver;
+use super::record::{keep, look};
 use super::world::{ORDER, WORKSPACE, World, absorbed, call, label, name, payload, token};
 use crate::error::Error;
 use crate::id::RunId;
@@ -17,6 +18,7 @@ use crate::rules::deliver::Deliver;
 use crate::rules::entry::Entry;
 use crate::rules::once::{Ask, Once, OnceAnswer, OnceScope};
 use crate::rules::receipt::ReceiptKind;
+use crate::rules::record::{Keep, Look, LookBy};
 use crate::rules::start::{Handover, Policy, Start, Verdict};
 use crate::rules::status::Status;
 use crate::store::{Store, Sweep};
@@ -41,6 +43,8 @@ promises![
     superseding_starts_leave_one_open_run,
     a_zombies_commits_stand_before_the_claim_or_nowhere,
     equal_operator_calls_are_done_once,
+    a_hundred_writers_create_a_record_once,
+    writers_that_look_first_lose_no_write_of_a_record,
     two_instances_are_one_store,
     two_instances_claim_each_run_once,
 ];
@@ -465,6 +469,44 @@ async fn equal_operator_calls_are_done_once(world: World) {
 }
 
 /// What one instance answers, the other knows; and who was fenced off through one is fenced off in the other.
+async fn a_hundred_writers_create_a_record_once(world: World) {
+    let stores = [Some(world.store().clone()), world.second().await];
+    let stores: Vec<_> = stores.into_iter().flatten().collect();
+    let written = at_once(0..100, |n: usize| {
+        let store = stores[n % stores.len()].clone();
+        async move { store.keep(keep("a", &n.to_string(), Some(0))).await }
+    })
+    .await;
+    let (won, lost): (Vec<_>, Vec<_>) = written.into_iter().partition(Result::is_ok);
+    assert!(lost.iter().all(|lost| matches!(lost, Err(Error::RecordChanged { .. }))), "{lost:?}");
+    let won: Vec<_> = won.into_iter().flatten().collect();
+    assert_eq!(won.len(), 1);
+    assert_eq!(look(&world, LookBy::Id(won[0].id.clone())).await, won, "the one that was told so");
+}
+
+async fn writers_that_look_first_lose_no_write_of_a_record(world: World) {
+    let store = world.store().clone();
+    at_once(0..20, |n: u64| {
+        let store = store.clone();
+        async move {
+            let keep = keep("a", &n.to_string(), None);
+            loop {
+                let look = Look { kind: keep.kind.clone(), by: LookBy::Id(keep.id.clone()) };
+                let found = store.records(look).await.expect("a look is always possible");
+                let expected = Some(found.first().map_or(0, |record| record.version));
+                match store.keep(Keep { expected, ..keep.clone() }).await {
+                    Err(Error::RecordChanged { .. }) => {}
+                    written => break written.expect("what was seen is there").version,
+                }
+            }
+        }
+    })
+    .await;
+    let page = LookBy::Page { after: None, limit: 10, newest_first: false };
+    let versions: Vec<_> = look(&world, page).await.iter().map(|record| record.version).collect();
+    assert_eq!(versions, [20], "each has written once, over what it had seen");
+}
+
 async fn two_instances_are_one_store(world: World) {
     let Some(second) = world.second().await else { return };
     let mut zombie = world.driven("k").await;

@@ -31,6 +31,7 @@ mod lease;
 mod once;
 mod policy;
 mod read;
+mod record;
 mod reopen;
 mod repeat;
 mod restart;
@@ -98,6 +99,7 @@ pub fn cases() -> Vec<Case> {
         fork::cases(),
         once::cases(),
         lease::cases(),
+        record::cases(),
         sweep::cases(),
         finish::cases(),
         wakes::cases(),

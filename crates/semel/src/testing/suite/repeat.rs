@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::record::keep;
 use super::world::{LEASE, ORDER, WORKSPACE, World, call, code, label, name, payload, token, visit};
 use crate::error::Error;
 use crate::id::NodeId;
@@ -27,6 +28,7 @@ promises![
     a_repeated_fork_makes_one_run,
     a_repeated_once_runs_its_body_under_one_fence,
     a_repeated_lease_is_one_lease,
+    a_repeated_record_is_written_once,
     a_claim_whose_answer_is_lost_is_claimed_again_after_the_lease,
     a_repeated_sweep_finds_nothing_new,
 ];
@@ -153,6 +155,16 @@ async fn a_repeated_once_runs_its_body_under_one_fence(world: World) {
         let settled = OnceAnswer::Settled(payload("7"));
         assert_eq!(ask(settle("7")).await.expect("granted"), settled, "{fault:?}");
         assert_eq!(ask(Ask::Claim).await.expect("open"), settled, "{fault:?}");
+    }
+}
+
+async fn a_repeated_record_is_written_once(world: World) {
+    for (fault, id) in FAULTS.into_iter().zip(["a", "b"]) {
+        let store = faulty(&world, fault);
+        let written = until_answered(|| store.keep(keep(id, "1", Some(0)))).await.expect("there is none");
+        assert_eq!(written.version, 1, "{fault:?}");
+        let changed = until_answered(|| store.keep(keep(id, "2", Some(1)))).await.expect("seen");
+        assert_eq!(changed.version, 2, "{fault:?}");
     }
 }
 

@@ -13,6 +13,7 @@ mod hidden;
 mod history;
 mod ownership;
 mod program;
+mod queue;
 mod random;
 mod replay;
 mod rest;
@@ -44,6 +45,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         divergence::trials(),
         failures::trials(),
         ownership::trials(),
+        queue::trials(),
         random::trials(),
         #[cfg(any(feature = "sqlite", feature = "postgres"))]
         tx::trials(),

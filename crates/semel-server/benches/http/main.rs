@@ -1,0 +1,55 @@
+//! The benchmark of the server over loopback: `make bench`. Server and client are two processes on the same processors.
+//! Writes `target/bench/http.json`; a phase that is not measured keeps the figures that are there.
+//!
+//! `SEMEL_BENCH_PHASES` names the phases (`worker`), `SEMEL_BENCH_SECONDS` the time for each figure (6),
+//! `SEMEL_BENCH_CALLERS` those who start runs at the same time (1024).
+#![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
+#![allow(missing_docs, reason = "a program, not a library")]
+#![allow(clippy::cast_precision_loss, reason = "figures for people")]
+
+mod figures;
+mod server;
+mod worker;
+
+use std::time::Duration;
+
+use figures::Figures;
+
+type Anything<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+/// How much is measured.
+struct Extent {
+    /// For each figure.
+    time: Duration,
+    callers: usize,
+}
+
+fn main() -> Anything<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    match server::folder_given() {
+        // A process of its own, started by this benchmark.
+        Some(folder) => runtime.block_on(server::serve(&folder)),
+        None => runtime.block_on(bench()),
+    }
+}
+
+fn setting<T: std::str::FromStr>(name: &str, default: T) -> T {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+async fn bench() -> Anything<()> {
+    let extent = Extent {
+        time: Duration::from_secs(setting("SEMEL_BENCH_SECONDS", 6)),
+        callers: setting("SEMEL_BENCH_CALLERS", 1024),
+    };
+    let phases: String = setting("SEMEL_BENCH_PHASES", "worker".to_owned());
+    let mut figures = Figures::read();
+    for phase in phases.split(',') {
+        let server = server::Process::spawn()?;
+        match phase {
+            "worker" => worker::measure(&server.url, &extent, &mut figures).await?,
+            other => return Err(format!("there is no phase {other}").into()),
+        }
+    }
+    figures.write()
+}

@@ -1,0 +1,67 @@
+//! Token buckets: so many calls per second, and as many at once after a quiet second.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use semel::clock::Time;
+
+/// What is left of one bucket.
+#[derive(Clone, Copy, Debug)]
+struct Bucket {
+    left: f64,
+    at: Time,
+}
+
+/// Buckets of many.
+#[derive(Debug)]
+pub(super) struct Buckets<K>(Mutex<HashMap<K, Bucket>>);
+
+impl<K> Default for Buckets<K> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<K: Eq + Hash> Buckets<K> {
+    /// Takes one call out of a bucket with this many per second; or says after how long there will be one.
+    pub(super) fn take(&self, whose: K, rate: u32, now: Time) -> Result<(), Duration> {
+        let rate = f64::from(rate);
+        let mut buckets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let bucket = buckets.entry(whose).or_insert(Bucket { left: rate, at: now });
+        let millis = now.0.saturating_sub(bucket.at.0).clamp(0, 1_000);
+        let passed = Duration::from_millis(millis.unsigned_abs()).as_secs_f64();
+        *bucket = Bucket { left: (bucket.left + passed * rate).min(rate), at: bucket.at.max(now) };
+        if bucket.left >= 1.0 {
+            bucket.left -= 1.0;
+            return Ok(());
+        }
+        Err(Duration::from_secs_f64((1.0 - bucket.left) / rate.max(0.001)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_gives_its_rate_and_fills_again() {
+        let buckets = Buckets::default();
+        let take = |at| buckets.take("a", 10, Time(at)).is_ok();
+        assert_eq!((0..20).filter(|_| take(0)).count(), 10);
+        assert_eq!((0..20).filter(|_| take(500)).count(), 5);
+        assert_eq!((0..20).filter(|_| take(60_000)).count(), 10, "no more than a second's worth is saved up");
+        assert!(buckets.take("b", 10, Time(60_000)).is_ok(), "everybody has a bucket of their own");
+        assert_eq!(buckets.take("a", 10, Time(60_000)), Err(Duration::from_millis(100)));
+    }
+
+    #[test]
+    fn a_clock_that_goes_back_fills_nothing() {
+        let buckets = Buckets::default();
+        assert!(buckets.take("a", 1, Time(1_000)).is_ok());
+        assert!(buckets.take("a", 1, Time(0)).is_err());
+        assert!(buckets.take("a", 1, Time(1_500)).is_err());
+        assert!(buckets.take("a", 1, Time(2_000)).is_ok());
+    }
+}

@@ -1,0 +1,108 @@
+//! `semel doctor`: what may stand in the way, and what to do about it.
+
+mod machine;
+mod server;
+
+use super::client::Server;
+use super::exit::{Done, Exit, Failure};
+use super::output::{Format, Rows, json, plain, print, status};
+use super::store::MaybePlace;
+
+/// Look for what may stand in the way: address, token, versions, clocks, disk, limits.
+///
+/// With `--store` the store is looked at as well: whether it opens, who has it open, how long its disk takes.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  semel doctor
+  semel doctor --store sqlite:semel.db
+  SEMEL_URL=https://semel.example semel doctor -o json")]
+pub(super) struct Doctor {
+    #[command(flatten)]
+    place: MaybePlace,
+}
+
+/// What one look found.
+pub(super) struct Found {
+    check: &'static str,
+    state: State,
+    what: String,
+    fix: &'static str,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Fine,
+    /// It works, but not as well as it could.
+    Look,
+    Wrong(Exit),
+}
+
+impl State {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Fine => "ok",
+            Self::Look => "look",
+            Self::Wrong(_) => "wrong",
+        }
+    }
+}
+
+impl Found {
+    fn fine(check: &'static str, what: impl Into<String>) -> Self {
+        Self { check, state: State::Fine, what: what.into(), fix: "" }
+    }
+
+    fn look(check: &'static str, what: impl Into<String>, fix: &'static str) -> Self {
+        Self { check, state: State::Look, what: what.into(), fix }
+    }
+
+    fn wrong(check: &'static str, exit: Exit, what: impl Into<String>, fix: &'static str) -> Self {
+        Self { check, state: State::Wrong(exit), what: what.into(), fix }
+    }
+}
+
+impl Doctor {
+    pub(super) async fn execute(self, server: &Server) -> Done {
+        let mut found = server::look(server).await;
+        if let Some(place) = self.place.given() {
+            found.extend(machine::store(&place).await);
+        }
+        found.push(machine::open_files());
+        report(&found, server.output)?;
+        let worst = found.iter().find_map(|found| match found.state {
+            State::Wrong(exit) => Some(exit),
+            _ => None,
+        });
+        match worst {
+            None => Ok(()),
+            Some(exit) => Err(Failure::new(exit, "something stands in the way; see the last column")),
+        }
+    }
+}
+
+fn report(found: &[Found], output: Format) -> Done {
+    if output == Format::Table {
+        let mut rows = Rows::new(["CHECK", "STATE", "FOUND", "WHAT TO DO"], "nothing was checked");
+        for found in found {
+            rows.add([
+                found.check.to_owned(),
+                status(found.state.word()),
+                plain(&found.what),
+                found.fix.to_owned(),
+            ]);
+        }
+        return rows.print();
+    }
+    let checks: Vec<_> = found
+        .iter()
+        .map(|found| {
+            serde_json::json!({
+                "check": found.check, "state": found.state.word(), "found": found.what, "fix": found.fix,
+            })
+        })
+        .collect();
+    match output {
+        Format::Ndjson => checks.iter().try_for_each(|check| print(&json(check))),
+        _ => print(&json(&serde_json::json!({"checks": checks}))),
+    }
+}

@@ -1,0 +1,124 @@
+//! `semel store …`: commands that work on a store itself, without a server.
+
+mod check;
+mod export;
+mod import;
+mod migrate;
+
+use std::sync::Arc;
+
+use clap::Subcommand;
+use semel::store::Archive;
+
+use super::exit::{Done, Exit, Failure};
+use super::output::Format;
+
+/// Migrate, check, export and import a store; no server is needed.
+#[derive(Debug, Subcommand)]
+pub(super) enum Store {
+    Migrate(migrate::Migrate),
+    Check(check::Check),
+    Export(export::Export),
+    Import(import::Import),
+}
+
+impl Store {
+    pub(super) async fn execute(self, output: Format) -> Done {
+        match self {
+            Self::Migrate(migrate) => migrate.execute(output).await,
+            Self::Check(check) => check.execute(output).await,
+            Self::Export(export) => export.execute(output).await,
+            Self::Import(import) => import.execute(output).await,
+        }
+    }
+}
+
+/// Which store.
+#[derive(clap::Args)]
+pub(super) struct Place {
+    /// The store: `sqlite:semel.db`, a path, or `postgres://…`.
+    #[arg(long = "store", env = "SEMEL_STORE", hide_env_values = true, value_name = "ADDRESS")]
+    address: String,
+}
+
+/// An address may hold a password.
+impl std::fmt::Debug for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Place({})", self.kind())
+    }
+}
+
+impl Place {
+    /// Whether it is a file or a database.
+    pub(super) fn kind(&self) -> &'static str {
+        if self.address.starts_with("postgres") && self.address.contains("://") {
+            "PostgreSQL"
+        } else {
+            "SQLite"
+        }
+    }
+
+    /// The file of a SQLite store.
+    pub(super) fn file(&self) -> Option<&str> {
+        let path = self.address.strip_prefix("sqlite:").unwrap_or(&self.address);
+        (self.kind() == "SQLite").then_some(path)
+    }
+
+    /// Opens it, and with that brings its schema up to date.
+    pub(super) async fn open(&self) -> Done<Open> {
+        if self.address == "memory:" {
+            let failure = Failure::new(Exit::Usage, "a store in memory holds nothing when a command begins");
+            return Err(failure.help("give --store sqlite:semel.db or --store postgres://…"));
+        }
+        Ok(Open(semel::engine::open_store(&self.address, None).await?))
+    }
+
+    /// Opens one that is there: a file is not made for a command that reads.
+    pub(super) async fn open_existing(&self) -> Done<Open> {
+        match self.file() {
+            Some(path) if !std::path::Path::new(path).exists() && path != "memory:" => {
+                let failure = Failure::new(Exit::NotFound, format!("there is no file {path}"));
+                Err(failure
+                    .help("look at the address after --store; `semel store migrate` makes a new store"))
+            }
+            _ => self.open().await,
+        }
+    }
+}
+
+/// Which store, if any: for commands that can do without.
+#[derive(clap::Args)]
+pub(super) struct MaybePlace {
+    /// Also a store: `sqlite:semel.db`, a path, or `postgres://…`.
+    #[arg(long = "store", value_name = "ADDRESS")]
+    address: Option<String>,
+}
+
+impl std::fmt::Debug for MaybePlace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.given().fmt(f)
+    }
+}
+
+impl MaybePlace {
+    pub(super) fn given(&self) -> Option<Place> {
+        self.address.clone().map(|address| Place { address })
+    }
+}
+
+/// An open store.
+pub(super) struct Open(Arc<dyn semel::store::Store>);
+
+impl Open {
+    pub(super) fn store(&self) -> &Arc<dyn semel::store::Store> {
+        &self.0
+    }
+
+    fn archive(&self) -> &dyn Archive {
+        self.0.archive().expect("every store that is opened by its address has an archive")
+    }
+
+    pub(super) async fn close(self) -> Done {
+        Ok(self.0.close().await?)
+    }
+}

@@ -1,0 +1,74 @@
+//! `semel store check`: every run is read, and everything about it compared.
+
+use std::ops::ControlFlow;
+
+use semel::rules::archive::{Checker, Finding, Line};
+use serde_json::json;
+
+use super::Place;
+use crate::cli::exit::{Done, Exit, Failure};
+use crate::cli::output::{Format, facts, json as text, note, plain, print, progress};
+
+/// So many findings are shown; all are counted.
+const SHOWN: usize = 100;
+
+/// Check that everything in a store fits together.
+///
+/// Reads every run: its entries fold, its version is their number, its header agrees with them; every key has one holder
+/// and every open hook its token. Of a SQLite file also the pages and indexes. Nothing is changed. The exit code is 1 if
+/// something was found.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  semel store check --store sqlite:semel.db
+  semel store check --store postgres://semel@localhost/semel -o json")]
+pub(in crate::cli) struct Check {
+    #[command(flatten)]
+    place: Place,
+}
+
+impl Check {
+    pub(super) async fn execute(self, output: Format) -> Done {
+        let open = self.place.open_existing().await?;
+        let below = open.archive().sound().await?;
+        let at = |what| Finding { at: "the file".to_owned(), what };
+        let mut findings: Vec<Finding> = below.into_iter().map(at).collect();
+        let (mut checker, bar) = (Checker::default(), progress(None, "checking"));
+        let mut each = |line: Line| {
+            bar.inc(1);
+            findings.extend(checker.check(&line));
+            ControlFlow::Continue(())
+        };
+        open.archive().export(None, &mut each).await?;
+        bar.finish_and_clear();
+        open.close().await?;
+        report(&checker, &findings, output)?;
+        match findings.len() {
+            0 => Ok(()),
+            found => {
+                let failure = Failure::new(Exit::Failed, format!("{found} things do not fit together"));
+                Err(failure.help("keep a copy of the store as it is, and restore a backup from before"))
+            }
+        }
+    }
+}
+
+fn report(checker: &Checker, findings: &[Finding], output: Format) -> Done {
+    if output == Format::Table {
+        for finding in findings.iter().take(SHOWN) {
+            print(&plain(&finding.to_string()))?;
+        }
+        if findings.len() > SHOWN {
+            note(&format!("… and {} more; -o json shows all", findings.len() - SHOWN));
+        }
+        return print(&facts(&[
+            ("runs", checker.runs().to_string()),
+            ("lines", checker.lines().to_string()),
+            ("findings", findings.len().to_string()),
+        ]));
+    }
+    let found: Vec<_> = findings.iter().map(|found| json!({"at": found.at, "what": found.what})).collect();
+    if output == Format::Ndjson {
+        return found.iter().try_for_each(|found| print(&text(found)));
+    }
+    print(&text(&json!({"runs": checker.runs(), "lines": checker.lines(), "findings": found})))
+}

@@ -1,0 +1,127 @@
+//! `semel token create | ls | revoke`: the API keys of a workspace.
+
+use clap::Subcommand;
+
+use super::client::{Call, Client, Server};
+use super::exit::Done;
+use super::output::{Rows, facts, note, plain, status, when};
+use super::start::word;
+use crate::api::{ApiKeyCreated, ApiKeyList, ApiKeyView, CreateApiKey, Permission};
+
+/// Make, list and revoke tokens: the API keys of a workspace.
+#[derive(Debug, Subcommand)]
+pub(super) enum Token {
+    Create(Create),
+    Ls(Ls),
+    Revoke(Revoke),
+}
+
+/// Make a token; it is shown this once.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  semel token create 'the shop' --allow start --allow read
+  semel token create 'worker 1' --allow worker --workspace shop
+  export SEMEL_TOKEN=$(semel token create me --allow admin -o json | jq -r .token)")]
+pub(super) struct Create {
+    /// What it is for, in words.
+    name: String,
+    /// What it allows; may be repeated.
+    #[arg(long, required = true, value_name = "PERMISSION")]
+    allow: Vec<Permission>,
+    /// For which workspace, by name or id; only root may choose.
+    #[arg(long)]
+    workspace: Option<String>,
+    /// The id under which this command may be repeated; the token is not shown again then. One is drawn if not given.
+    #[arg(long, value_name = "ID")]
+    call_id: Option<String>,
+}
+
+/// List the tokens of a workspace, without their secrets.
+#[derive(Debug, clap::Args)]
+#[command(
+    visible_alias = "list",
+    after_help = "Examples:\n  semel token ls\n  semel token ls --workspace shop"
+)]
+pub(super) struct Ls {
+    /// Of which workspace, by name or id; only root may choose.
+    #[arg(long)]
+    workspace: Option<String>,
+}
+
+/// Revoke a token: nobody gets in with it any more.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  semel token revoke 01j0000000e00800000000007z")]
+pub(super) struct Revoke {
+    /// Its id, as `semel token ls` shows it.
+    id: String,
+}
+
+impl Token {
+    pub(super) async fn execute(self, server: &Server) -> Done {
+        match self {
+            Self::Create(create) => create.execute(server).await,
+            Self::Ls(ls) => ls.execute(server).await,
+            Self::Revoke(revoke) => revoke.execute(server).await,
+        }
+    }
+}
+
+impl Create {
+    async fn execute(self, server: &Server) -> Done {
+        let body = CreateApiKey { name: self.name, permissions: self.allow, workspace: self.workspace };
+        let call = Call::post(["api-keys"], self.call_id.as_deref(), &body);
+        let answer = Client::new(server)?.call(&call).await?;
+        let created: ApiKeyCreated = answer.read()?;
+        match created.token.is_some() {
+            true => note("keep the token: it is shown this once"),
+            false => note("this call made the token before; its secret is not shown again"),
+        }
+        answer.print(server.output, |created: &ApiKeyCreated| {
+            format!(
+                "{}\n{}",
+                key(&created.key),
+                facts(&[("token", created.token.clone().unwrap_or_default())])
+            )
+        })
+    }
+}
+
+fn key(key: &ApiKeyView) -> String {
+    facts(&[
+        ("id", key.id.clone()),
+        ("name", plain(&key.name)),
+        ("workspace", plain(&key.workspace)),
+        ("allows", allowed(key)),
+        ("created", when(&key.created_at)),
+        ("revoked", key.revoked_at.as_deref().map(when).unwrap_or_default()),
+    ])
+}
+
+fn allowed(key: &ApiKeyView) -> String {
+    key.permissions.iter().map(word).collect::<Vec<_>>().join(", ")
+}
+
+impl Ls {
+    async fn execute(self, server: &Server) -> Done {
+        let call = Call::get(["api-keys"]).query("workspace", self.workspace.as_ref());
+        let answer = Client::new(server)?.call(&call).await?;
+        answer.print(server.output, |list: &ApiKeyList| {
+            let mut rows = Rows::new(["ID", "STATE", "NAME", "ALLOWS", "CREATED"], "no tokens");
+            for key in &list.keys {
+                let state = match &key.revoked_at {
+                    None => status("ok"),
+                    Some(at) => format!("revoked {}", when(at)),
+                };
+                rows.add([key.id.clone(), state, plain(&key.name), allowed(key), when(&key.created_at)]);
+            }
+            rows.text()
+        })
+    }
+}
+
+impl Revoke {
+    async fn execute(self, server: &Server) -> Done {
+        let answer = Client::new(server)?.call(&Call::delete(["api-keys", &self.id])).await?;
+        answer.print(server.output, key)
+    }
+}

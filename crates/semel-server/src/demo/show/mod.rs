@@ -1,0 +1,135 @@
+//! The show: callers that repeat themselves, a provider that loses answers, an engine that is killed again and again, and
+//! an audit of what came of it.
+//!
+//! `plan` is who orders what, `crowd` the callers, `troupe` the processes, `killer` what kills them, `tally` what was seen,
+//! `view` how it is shown while it goes on, `audit` what is true at the end, `report` how that is said.
+
+mod audit;
+mod crowd;
+mod folder;
+mod killer;
+mod plan;
+mod report;
+mod tally;
+mod troupe;
+mod view;
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{FutureExt as _, join};
+use semel::clock::{Clock, SystemClock, Time};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+pub use self::plan::Plan;
+pub use self::report::{Promise, Report};
+pub use self::view::View;
+
+use self::crowd::Caller;
+use self::folder::Folder;
+use self::killer::Killer;
+use self::tally::{Pulse, Seen, Tally};
+use self::troupe::Process;
+use super::Error;
+
+/// Nothing takes this long, on the slowest machine: what has not ended by then has broken its promise.
+const PATIENCE: Duration = Duration::from_mins(1);
+/// So long the provider has for calls that are still on their way when all orders have ended: they must change nothing.
+const AFTERMATH: Duration = Duration::from_secs(5);
+
+/// Plays the show, and gives what came of it.
+pub async fn play(plan: &Plan, view: View) -> Result<Report, Error> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let folder = Folder::make(clock.uuid(), plan.keep)?;
+    let (tell, seen) = mpsc::unbounded_channel();
+    let provider = troupe::provider(&folder, plan.seed, tell.clone()).await?;
+    let killer = Killer::begin(plan, &folder, provider.address(), tell.clone(), clock.clone()).await?;
+    let (pulse, beats) = watch::channel(Pulse::default());
+    let stage = Stage { began: clock.now(), clock, tally: Tally::default(), view, seen, pulse };
+    stage.view.welcome(plan, &killer.url());
+    let caller = Caller::new(killer.addresses(), tell, stage.clock.clone())?;
+    // Whatever is dropped here takes its process with it, and then its folder.
+    tokio::select! {
+        played = stage.play(plan, &folder, provider, (killer, beats), &caller) => played,
+        stopped = interrupted() => Err(stopped),
+    }
+}
+
+/// What goes on while the show does.
+struct Stage {
+    clock: Arc<dyn Clock>,
+    began: Time,
+    tally: Tally,
+    view: View,
+    seen: mpsc::UnboundedReceiver<Seen>,
+    pulse: watch::Sender<Pulse>,
+}
+
+impl Stage {
+    async fn play(
+        mut self,
+        plan: &Plan,
+        folder: &Folder,
+        provider: Process,
+        (mut killer, beats): (Killer, watch::Receiver<Pulse>),
+        caller: &Caller,
+    ) -> Result<Report, Error> {
+        let mut crowd = JoinSet::new();
+        for customer in plan.customers() {
+            crowd.spawn(caller.clone().order(customer));
+        }
+        let pulse = self.pulse.clone();
+        let orders = async {
+            while crowd.join_next().await.is_some() {}
+            pulse.send_modify(|pulse| pulse.over = true);
+        };
+        let killing = killer.kill(plan, beats);
+        if self.watch(join(orders, killing).map(|_| ()), PATIENCE).await? {
+            self.watch(tally::quiet(pulse.subscribe()), AFTERMATH).await?;
+        }
+        crowd.abort_all();
+        let time = self.elapsed();
+        killer.end().await?;
+        provider.end().await?;
+        while let Ok(event) = self.seen.try_recv() {
+            self.tally.note(&event);
+        }
+        self.view.end();
+        audit::audit(plan, folder, &self.tally, time).await
+    }
+
+    fn elapsed(&self) -> Duration {
+        Duration::from_millis(self.clock.now().0.abs_diff(self.began.0))
+    }
+
+    /// Shows what happens until something is over; false if it is not in time.
+    async fn watch(&mut self, over: impl Future<Output = ()>, patience: Duration) -> Result<bool, Error> {
+        let mut over = pin!(over);
+        let mut late = self.clock.until(self.clock.now().after(patience));
+        loop {
+            tokio::select! {
+                biased;
+                Some(event) = self.seen.recv() => {
+                    if let Seen::Broken(why) = event {
+                        return Err(Error::Process(why));
+                    }
+                    self.tally.note(&event);
+                    self.view.show(self.elapsed(), &event, &self.tally);
+                    self.pulse.send_modify(|pulse| self.tally.beat(pulse));
+                }
+                () = over.as_mut() => return Ok(true),
+                () = late.as_mut() => return Ok(false),
+            }
+        }
+    }
+}
+
+/// Is over when somebody presses Ctrl-C.
+async fn interrupted() -> Error {
+    match tokio::signal::ctrl_c().await {
+        Ok(()) => Error::Stopped,
+        Err(source) => Error::Io { what: "no signals".to_owned(), source },
+    }
+}

@@ -1,0 +1,69 @@
+//! `GET /audit`: what administrators did in a workspace.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use serde::Deserialize;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::Problem;
+use super::answer::Answer;
+use super::api_keys::workspace_of;
+use super::asked::{Asked, limit_of};
+use super::describe::{Always, OfRun};
+use crate::access::Caller;
+use crate::access::audit::{self, Act};
+use crate::api::{AuditList, AuditView, time};
+use crate::app::App;
+
+/// Calls on a page, if nothing is asked.
+const USUAL: usize = 50;
+/// Calls on the longest page.
+const MOST: usize = 500;
+
+pub(super) fn router() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::new().routes(routes!(list))
+}
+
+/// Which calls.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct WhichCalls {
+    /// Go on after this: `next` of the page before.
+    cursor: Option<String>,
+    /// At most this many, 50 if not given.
+    #[param(minimum = 1, maximum = 500)]
+    limit: Option<usize>,
+    /// Those of this workspace, by name or id; only root may choose.
+    workspace: Option<String>,
+}
+
+/// See the audit
+///
+/// Administrative calls of the last 90 days, the newest first.
+#[utoipa::path(
+    get,
+    path = "/audit",
+    operation_id = "audit",
+    tag = "access",
+    params(WhichCalls),
+    responses((status = 200, description = "A page of calls", body = AuditList), Always, OfRun),
+)]
+async fn list(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Asked(asked): Asked<WhichCalls>,
+) -> Result<Answer<AuditList>, Problem> {
+    caller.may_manage_keys()?;
+    let limit = limit_of(asked.limit, USUAL, MOST)?;
+    let workspace = workspace_of(&app, &caller, asked.workspace.as_deref()).await?.id;
+    let (acts, next) = audit::page(&app, workspace, asked.cursor.as_deref(), limit).await?;
+    Ok(Answer::ok(AuditList { calls: acts.into_iter().map(view).collect(), next }))
+}
+
+fn view(act: Act) -> AuditView {
+    let Act { at, by, call, subject, status } = act;
+    AuditView { at: time(at), by, call, subject, status }
+}

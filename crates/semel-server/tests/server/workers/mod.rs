@@ -1,0 +1,31 @@
+//! Remote workers: the suite of stores over a real connection, the protocol itself, and processes that are killed.
+
+mod processes;
+mod protocol;
+mod site;
+mod suite;
+mod tls;
+
+use libtest_mimic::{Failed, Trial};
+use tokio::runtime::{Builder, Runtime};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let mut trials = suite::trials();
+    trials.extend(protocol::trials());
+    trials.extend(processes::trials());
+    trials.extend(tls::trials());
+    trials
+}
+
+fn runtime(threads: bool) -> Runtime {
+    let mut builder = if threads { Builder::new_multi_thread() } else { Builder::new_current_thread() };
+    builder.worker_threads(2).enable_all().build().expect("a runtime can be made")
+}
+
+/// A test on a runtime of its own.
+fn test<F: Future<Output = Result<(), Failed>>>(name: &str, body: fn() -> F) -> Trial
+where
+    F: 'static,
+{
+    Trial::test(format!("workers::{name}"), move || runtime(true).block_on(body()))
+}

@@ -1,0 +1,246 @@
+//! The suite that every store passes, passed by the store of a server elsewhere.
+
+use std::sync::Arc;
+
+use libtest_mimic::Trial;
+use semel::clock::Time;
+use semel::error::Result;
+use semel::id::{RunId, WorkspaceId};
+use semel::remote::Remote;
+use semel::rules::claim::Claim;
+use semel::rules::commit::{Commit, Saved};
+use semel::rules::control::{Control, Controlled};
+use semel::rules::deliver::{Deliver, Delivered};
+use semel::rules::entry::Outcome;
+use semel::rules::once::{Once, OnceAnswer};
+use semel::rules::receipt::{ReceiptKind, Receipts};
+use semel::rules::run::Run;
+use semel::rules::start::Start;
+use semel::store::memory::MemoryStore;
+use semel::store::sqlite::{SqliteOptions, SqliteStore};
+use semel::store::{
+    Answer, Arrival, Claims, Find, Lease, Numbered, Query, Started, Store, Sweep, Swept, Wake,
+};
+use semel::testing::ManualClock;
+use semel::testing::suite::{Doing, Home, Stores, World, cases};
+use tempfile::TempDir;
+use tokio::sync::broadcast;
+
+use super::runtime;
+use super::site::Site;
+
+/// Cases that do not apply to a store elsewhere, and why.
+const NOT_HERE: &[(&str, &str)] = &[
+    // A server answers a repeated commit as saved: `workers::a_commit_that_is_repeated_answers_as_saved`.
+    ("a_repeated_commit_is_refused_and_recorded_once", REPEATED),
+    ("a_repeated_commit_is_recorded_once", REPEATED),
+    ("a_fired_timer_is_refused_before_its_time", REPEATED),
+    // `workers::a_ledger_in_memory_is_not_sent_again`
+    (
+        "a_ledger_that_the_node_holds_is_not_read_again",
+        "the server knows by itself what a worker put to rest",
+    ),
+    ("two_instances_are_one_store", "a node that another client has drawn is shown as the server's"),
+    ("an_export_has_all_and_is_sound", ARCHIVE),
+    ("what_is_imported_is_exported_again_byte_for_byte", ARCHIVE),
+    ("what_is_imported_goes_on", ARCHIVE),
+    ("an_import_can_be_repeated_and_nothing_else_goes_in_between", ARCHIVE),
+    ("an_import_waits_until_nobody_is_at_work", ARCHIVE),
+    ("a_workspace_can_be_exported_alone", ARCHIVE),
+    ("who_watches_a_run_hears_of_its_entries_and_of_no_other_run", BLIND),
+    ("an_end_in_a_second_instance_is_heard_by_who_watches", BLIND),
+];
+const ARCHIVE: &str = "it is the way to a store, not a store that could be exported";
+const BLIND: &str = "the server's own streams have an eye on a run; a worker hears wakes";
+const REPEATED: &str = "it ends with a commit that is repeated, which a server answers as saved";
+
+/// Cases about wakes look for them in the moment of the answer; from elsewhere they come a moment later.
+const HEARD_LATER: &[&str] = &[
+    "a_run_that_becomes_due_is_told",
+    "what_arrives_in_an_inbox_is_told",
+    "an_end_is_told_and_the_parent_hears_of_it",
+    "an_operators_action_is_told_to_the_driver_it_takes_the_run_from",
+    "a_superseded_run_is_taken_and_ended",
+    "a_once_that_is_settled_or_free_again_is_told",
+    "a_run_that_ends_frees_its_once_and_that_is_told",
+    "a_pause_by_the_driver_is_told",
+    "children_of_a_cancelled_run_are_due_and_that_is_told",
+];
+
+pub(super) fn trials() -> Vec<Trial> {
+    let left_out = |name: &str| HEARD_LATER.contains(&name) || NOT_HERE.iter().any(|(not, _)| *not == name);
+    for name in HEARD_LATER.iter().chain(NOT_HERE.iter().map(|(name, _)| name)) {
+        assert!(cases().iter().any(|case| case.name == *name), "{name} is no case any more");
+    }
+    let kinds: [Arc<dyn Stores>; 2] = [Arc::new(OnMemory), Arc::new(OnSqlite)];
+    let mut trials = Vec::new();
+    for stores in kinds {
+        for case in cases().into_iter().filter(|case| !left_out(case.name)) {
+            let (name, stores) = (format!("{}::{}", stores.name(), case.name), stores.clone());
+            trials.push(Trial::test(name, move || {
+                runtime(case.threads).block_on(async {
+                    (case.run)(World::new(&*stores).await?).await;
+                    Ok(())
+                })
+            }));
+        }
+    }
+    trials
+}
+
+/// The other tenant of the suite.
+const STRANGER: WorkspaceId = WorkspaceId(uuid::Uuid::from_u128(77));
+
+/// A server on the memory store; a second instance is at a second server.
+struct OnMemory;
+
+struct MemoryHome(MemoryStore, Arc<ManualClock>);
+
+impl Stores for OnMemory {
+    fn name(&self) -> &'static str {
+        "remote_on_memory"
+    }
+
+    fn fresh(&self, clock: Arc<ManualClock>) -> Doing<'_, Result<Box<dyn Home>>> {
+        Box::pin(async { Ok(Box::new(MemoryHome(MemoryStore::new(clock.clone()), clock)) as Box<dyn Home>) })
+    }
+}
+
+impl Home for MemoryHome {
+    fn open(&self) -> Doing<'_, Result<Arc<dyn Store>>> {
+        let store: Arc<dyn Store> = Arc::new(self.0.clone());
+        Box::pin(async { Ok(Arc::new(Elsewhere::open(store, self.1.clone()).await?) as Arc<dyn Store>) })
+    }
+
+    fn second(&self) -> Doing<'_, Result<Option<Arc<dyn Store>>>> {
+        Box::pin(async { self.open().await.map(Some) })
+    }
+}
+
+/// A server on a SQLite file.
+struct OnSqlite;
+
+struct SqliteHome {
+    folder: TempDir,
+    clock: Arc<ManualClock>,
+}
+
+impl Stores for OnSqlite {
+    fn name(&self) -> &'static str {
+        "remote_on_sqlite"
+    }
+
+    fn fresh(&self, clock: Arc<ManualClock>) -> Doing<'_, Result<Box<dyn Home>>> {
+        let folder = TempDir::new().expect("a folder for the file");
+        Box::pin(async { Ok(Box::new(SqliteHome { folder, clock }) as Box<dyn Home>) })
+    }
+}
+
+impl Home for SqliteHome {
+    fn open(&self) -> Doing<'_, Result<Arc<dyn Store>>> {
+        let mut options = SqliteOptions::new(self.folder.path().join("semel.db"));
+        options.clock = self.clock.clone();
+        Box::pin(async {
+            let store: Arc<dyn Store> = Arc::new(SqliteStore::open(options).await?);
+            Ok(Arc::new(Elsewhere::open(store, self.clock.clone()).await?) as Arc<dyn Store>)
+        })
+    }
+
+    fn second(&self) -> Doing<'_, Result<Option<Arc<dyn Store>>>> {
+        Box::pin(async { Ok(None) })
+    }
+}
+
+/// A client for each tenant, as the workspace is the credential's. The server's own affairs (the sweep, the end) are done at
+/// the server.
+struct Elsewhere {
+    own: Remote,
+    stranger: Remote,
+    server: Arc<dyn Store>,
+    _site: Site,
+}
+
+impl Elsewhere {
+    async fn open(server: Arc<dyn Store>, clock: Arc<ManualClock>) -> Result<Self> {
+        let site = Site::open(server.clone(), clock).await;
+        let (own, stranger) = (site.remote(WorkspaceId::DEFAULT).await?, site.remote(STRANGER).await?);
+        Ok(Self { own, stranger, server, _site: site })
+    }
+
+    fn of(&self, workspace: WorkspaceId) -> &Remote {
+        if workspace == STRANGER { &self.stranger } else { &self.own }
+    }
+}
+
+impl Store for Elsewhere {
+    fn start(&self, start: Start) -> Answer<'_, Started> {
+        self.of(start.workspace).start(start)
+    }
+
+    fn claim(&self, claim: Claim) -> Answer<'_, Claims> {
+        let workspace = claim.workflows.first().map_or(WorkspaceId::DEFAULT, |(workspace, _)| *workspace);
+        self.of(workspace).claim(claim)
+    }
+
+    fn commit(&self, commit: Commit) -> Answer<'_, Saved> {
+        self.own.commit(commit)
+    }
+
+    fn deliver(&self, deliver: Deliver) -> Answer<'_, Delivered> {
+        self.of(deliver.workspace).deliver(deliver)
+    }
+
+    fn control(&self, control: Control) -> Answer<'_, Controlled> {
+        self.of(control.workspace).control(control)
+    }
+
+    fn once(&self, once: Once) -> Answer<'_, OnceAnswer> {
+        self.of(once.workspace).once(once)
+    }
+
+    /// A node is its workspace's: one that shall serve both is two.
+    fn lease(&self, lease: Lease) -> Answer<'_, Time> {
+        Box::pin(async move {
+            let theirs = self.stranger.lease(lease).await;
+            let ours = self.own.lease(lease).await?;
+            assert_eq!(theirs?, ours);
+            Ok(ours)
+        })
+    }
+
+    fn sweep(&self, sweep: Sweep) -> Answer<'_, Swept> {
+        self.server.sweep(sweep)
+    }
+
+    fn find(&self, find: Find) -> Answer<'_, Option<(Run, Option<Outcome>)>> {
+        self.of(find.workspace).find(find)
+    }
+
+    fn list(&self, query: Query) -> Answer<'_, Vec<Run>> {
+        self.of(query.workspace).list(query)
+    }
+
+    fn ledger(&self, workspace: WorkspaceId, run: RunId, from: u64) -> Answer<'_, Vec<Numbered>> {
+        self.of(workspace).ledger(workspace, run, from)
+    }
+
+    fn inbox(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, Vec<Arrival>> {
+        self.of(workspace).inbox(workspace, run)
+    }
+
+    fn receipts(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, Vec<(ReceiptKind, Receipts)>> {
+        self.of(workspace).receipts(workspace, run)
+    }
+
+    fn wakes(&self) -> broadcast::Receiver<Wake> {
+        self.own.wakes()
+    }
+
+    fn close(&self) -> Answer<'_, ()> {
+        Box::pin(async {
+            self.own.close().await?;
+            self.stranger.close().await?;
+            self.server.close().await
+        })
+    }
+}

@@ -1,0 +1,34 @@
+-- The second part of commit.sql: runs that wait, pause, end, or say that a timer has fired.
+moved AS (
+    UPDATE runs r
+    SET version = c.version,
+        stalls = 0,
+        status = c.status,
+        node = CASE WHEN c.status = 1 THEN r.node END,
+        due = CASE
+            WHEN c.status = 1 THEN r.due
+            -- What arrived unseen while the driver decided to wait wakes the run at once.
+            WHEN c.status = 2 AND r.arrivals > c.seen THEN clock.now
+            WHEN c.status = 2 THEN c.due
+        END,
+        ended = CASE WHEN c.status >= 4 THEN clock.now ELSE r.ended END,
+        purge = CASE
+            WHEN c.status < 4 THEN r.purge
+            WHEN r.keep_history > 9223372036854775807 - clock.now THEN 9223372036854775807
+            ELSE clock.now + r.keep_history
+        END
+    FROM clock,
+        unnest($7::bigint[], $8::bigint[], $9::bigint[], $10::text[], $11::smallint[], $12::bigint[], $13::bigint[],
+            $14::bigint[])
+            AS c (num, expected, version, entries, status, due, seen, not_before)
+    WHERE r.num = c.num
+        AND r.version = c.expected
+        AND r.status = 1
+        AND (c.not_before IS NULL OR c.not_before <= clock.now)
+        -- An end with ties changes other rows too: the slow way.
+        AND (c.status < 4 OR NOT r.ties)
+    RETURNING r.num, c.expected, c.entries
+),
+written AS (
+    SELECT * FROM stepped UNION ALL SELECT * FROM moved
+),

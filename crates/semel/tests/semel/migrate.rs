@@ -1,0 +1,107 @@
+//! Data of earlier versions: opened by this one, it is brought up to date and is all there.
+
+use libtest_mimic::{Failed, Trial};
+use semel::id::WorkspaceId;
+use semel::rules::json::Payload;
+use semel::rules::key::RecordId;
+use semel::rules::path::Name;
+use semel::rules::record::{Keep, Look, LookBy};
+use semel::store::postgres::{PostgresOptions, PostgresStore};
+use semel::store::sqlite::{SqliteOptions, SqliteStore};
+use semel::store::{Query, Store};
+
+use crate::sqlite::{run, start};
+
+type Test = Result<(), Failed>;
+
+/// What was released, as it stood then.
+const SQLITE_1: &str = include_str!("../../src/store/sqlite/schema.sql");
+const POSTGRES_1: &str = include_str!("../../src/store/postgres/schema.sql");
+
+/// A run as version 1 kept it, on either database but for the notation of bytes.
+const RUN_1: &str = "INSERT INTO runs (num, status, arrivals, holds_key, ties, purged, id, workspace, workflow, \
+     workflow_version, scope, key, fingerprint, lineage, keep_history, keep_key, created";
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        Trial::test("migrate::a_file_of_version_1_is_brought_up_to_date", sqlite),
+        Trial::test("migrate::a_schema_of_version_1_is_brought_up_to_date", postgres),
+    ]
+}
+
+/// The run is there, what is new works, and what was there still does.
+async fn check(store: &dyn Store) -> Test {
+    let all = Query {
+        workspace: WorkspaceId::DEFAULT,
+        status: None,
+        workflow: None,
+        since: None,
+        before: None,
+        limit: 10,
+    };
+    let keys: Vec<_> = store.list(all).await?.into_iter().map(|run| run.new.key.to_string()).collect();
+    assert_eq!(keys, ["old"]);
+    assert!(start(store, "new", None).await?.created());
+    let (kind, id) = (Name::new("workspace")?, RecordId::new("acme")?);
+    let keep =
+        Keep { kind: kind.clone(), id: id.clone(), body: Payload::null(), expected: Some(0), ttl: None };
+    let kept = store.keep(keep).await?;
+    assert_eq!(store.records(Look { kind, by: LookBy::Id(id) }).await?, [kept]);
+    Ok(())
+}
+
+fn sqlite() -> Test {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("semel.db");
+    let file = rusqlite::Connection::open(&path)?;
+    file.execute_batch(SQLITE_1)?;
+    let (workspace, zeros) = (hex(WorkspaceId::DEFAULT), "00".repeat(32));
+    file.execute_batch(&format!(
+        "{RUN_1}) VALUES (1, 0, 0, 1, 0, 0, x'{:032x}', x'{workspace}', 'order', '1', '*', 'old', x'{zeros}', \
+         x'{:032x}', 1000, 1000, 5); INSERT INTO heads VALUES (1, 1, NULL, NULL, 0, 0);",
+        7, 7
+    ))?;
+    file.pragma_update(None, "user_version", 1)?;
+    file.pragma_update(None, "application_id", 0x536d_6c31)?;
+    drop(file);
+    run(async {
+        let store = SqliteStore::open(SqliteOptions::new(&path)).await?;
+        check(&store).await?;
+        store.close().await?;
+        let again = SqliteStore::open(SqliteOptions::new(&path)).await?;
+        assert!(!start(&again, "new", None).await?.created(), "brought up to date once");
+        Ok(())
+    })
+}
+
+fn postgres() -> Test {
+    const SCHEMA: &str = "of_version_1";
+    let url = std::env::var("SEMEL_TEST_POSTGRES")?;
+    run(async {
+        let (client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await?;
+        let connected = tokio::spawn(connection);
+        let (workspace, zeros) = (hex(WorkspaceId::DEFAULT), "00".repeat(32));
+        let old = format!(
+            "DROP SCHEMA IF EXISTS {SCHEMA} CASCADE; CREATE SCHEMA {SCHEMA}; SET search_path = {SCHEMA}; {POSTGRES_1}; \
+             CREATE TABLE semel_schema (version bigint NOT NULL); INSERT INTO semel_schema VALUES (1); \
+             {RUN_1}, version, stalls) OVERRIDING SYSTEM VALUE VALUES (1, 0, 0, true, false, false, '{:032x}', '{workspace}', \
+             'order', '1', '*', 'old', '\\x{zeros}', '{:032x}', 1000, 1000, 5, 1, 0); \
+             SELECT setval(pg_get_serial_sequence('runs', 'num'), 1)",
+            7, 7
+        );
+        client.batch_execute(&old).await?;
+        drop(client);
+        connected.await??;
+        let options = PostgresOptions { schema: Some(SCHEMA.to_owned()), ..PostgresOptions::new(url) };
+        let store = PostgresStore::open(options.clone()).await?;
+        check(&store).await?;
+        store.close().await?;
+        let again = PostgresStore::open(options).await?;
+        assert!(!start(&again, "new", None).await?.created(), "brought up to date once");
+        Ok(())
+    })
+}
+
+fn hex(workspace: WorkspaceId) -> String {
+    workspace.0.simple().to_string()
+}
