@@ -14,12 +14,13 @@ use semel::rules::deliver::{Deliver, Delivered};
 use semel::rules::entry::Outcome;
 use semel::rules::once::{Once, OnceAnswer};
 use semel::rules::receipt::{ReceiptKind, Receipts};
+use semel::rules::record::{Keep, Look, Record};
 use semel::rules::run::Run;
 use semel::rules::start::Start;
 use semel::store::memory::MemoryStore;
 use semel::store::sqlite::{SqliteOptions, SqliteStore};
 use semel::store::{
-    Answer, Arrival, Claims, Find, Lease, Numbered, Query, Started, Store, Sweep, Swept, Wake,
+    Answer, Archive, Arrival, Claims, Find, Lease, Numbered, Query, Started, Store, Sweep, Swept, Wake,
 };
 use semel::testing::ManualClock;
 use semel::testing::suite::{Doing, Home, Stores, World, cases};
@@ -210,6 +211,20 @@ impl Store for Elsewhere {
 
     fn sweep(&self, sweep: Sweep) -> Answer<'_, Swept> {
         self.server.sweep(sweep)
+    }
+
+    /// Records are the server's.
+    fn keep(&self, keep: Keep) -> Answer<'_, Record> {
+        self.server.keep(keep)
+    }
+
+    fn records(&self, look: Look) -> Answer<'_, Vec<Record>> {
+        self.server.records(look)
+    }
+
+    /// So is the archive.
+    fn archive(&self) -> Option<&dyn Archive> {
+        self.server.archive()
     }
 
     fn find(&self, find: Find) -> Answer<'_, Option<(Run, Option<Outcome>)>> {
