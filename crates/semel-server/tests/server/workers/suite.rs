@@ -14,6 +14,7 @@ use semel::rules::deliver::{Deliver, Delivered};
 use semel::rules::entry::Outcome;
 use semel::rules::once::{Once, OnceAnswer};
 use semel::rules::receipt::{ReceiptKind, Receipts};
+use semel::rules::record::{Keep, Look, Record};
 use semel::rules::run::Run;
 use semel::rules::start::Start;
 use semel::store::memory::MemoryStore;
@@ -206,6 +207,14 @@ impl Store for Elsewhere {
             assert_eq!(theirs?, ours);
             Ok(ours)
         })
+    }
+
+    fn keep(&self, keep: Keep) -> Answer<'_, Record> {
+        self.server.keep(keep)
+    }
+
+    fn records(&self, look: Look) -> Answer<'_, Vec<Record>> {
+        self.server.records(look)
     }
 
     fn sweep(&self, sweep: Sweep) -> Answer<'_, Swept> {
