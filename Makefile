@@ -4,10 +4,10 @@ EVERYTHING := --workspace --all-features
 LOCKED := --locked
 
 .DEFAULT_GOAL := help
-.PHONY: help check fix bench kill hello
+.PHONY: help check fix bench kill fuzz-http hello
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 check: ## all that CI checks; writes nothing in the tree
 	@echo "== format"
@@ -33,6 +33,9 @@ bench: ## measure stores, engine and server; the results are in target/bench
 
 kill: ## kill engines 100 times on SQLite, and 100 times two of them on one PostgreSQL; prints its figures
 	SEMEL_KILLS=100 scripts/with-postgres cargo test -p semel $(LOCKED) --all-features --test semel -- kill:: --test-threads 1
+
+fuzz-http: ## ask a server everything that its description allows, and much that it does not
+	scripts/fuzz-http
 
 hello: ## run the smallest example
 	cargo run --release -p semel --example hello

@@ -23,7 +23,7 @@ pub enum Error {
     #[error("the shop: {0}")]
     Shop(String),
     /// Somebody pressed Ctrl-C.
-    #[error("stopped; nothing is left behind")]
+    #[error("stopped")]
     Stopped,
 }
 

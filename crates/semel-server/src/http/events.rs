@@ -60,7 +60,7 @@ struct EventsAfter {
         ("Last-Event-ID" = Option<u64>, Header, description = "The id of the last event that was received"),
     ),
     responses(
-        (status = 200, description = "Entries, each with its number as id", content_type = "text/event-stream", body = String),
+        (status = 200, description = "Entries, each with its number as id", content_type = "text/event-stream", body = Object),
         Always,
         OfRun,
     ),

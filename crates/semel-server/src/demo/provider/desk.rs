@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use semel::clock::Clock;
 
-use super::books::{Applied, Ask, Books, Event, Note};
+use super::books::{Applied, Ask, Books, Event, Kind, Note};
 use crate::demo::dice::Dice;
 
 /// How often what goes wrong, of a hundred tries, and how slow it all is. A key meets at most two mishaps, so that
@@ -45,9 +45,9 @@ impl Temper {
         Self { seed, dropped: 18, failed_after: 12, failed_before: 12, stuck: 8, slowest }
     }
 
-    /// What happens to this try under its key, and how long it takes.
-    fn fate(&self, key: &str, nth: u64) -> (Option<Event>, Duration) {
-        let mut dice = Dice::new(self.seed, &format!("{key} {nth}"));
+    /// What happens to this try at an effect, and how long it takes. Keys are others in each show, orders are not.
+    fn fate(&self, kind: Kind, order: &str, nth: u64) -> (Option<Event>, Duration) {
+        let mut dice = Dice::new(self.seed, &format!("{} {order} {nth}", kind.name()));
         let share = Duration::from_millis(dice.below(self.slowest.as_millis() as u64 + 1));
         let mut left = dice.below(100);
         let mut falls = |share: u64| match left.checked_sub(share) {
@@ -107,7 +107,7 @@ impl Desk {
     /// A try at an effect.
     pub(crate) async fn effect(&self, ask: &Ask) -> io::Result<Answer> {
         let nth = self.note(Event::Asked, ask)?;
-        let (mishap, time) = self.temper.fate(&ask.key, nth);
+        let (mishap, time) = self.temper.fate(ask.kind, &ask.order, nth);
         if mishap == Some(Event::Stuck) {
             self.note(Event::Stuck, ask)?;
         }
@@ -167,7 +167,6 @@ pub(crate) fn log(Note { event, ask }: &Note) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::demo::provider::Kind;
     use semel::clock::SystemClock;
 
     fn desk(temper: Temper) -> Desk {
@@ -227,10 +226,12 @@ mod tests {
     #[test]
     fn a_stuck_try_takes_longer_than_a_step_waits_and_chance_is_fair() {
         let temper = Temper { stuck: 100, ..CALM };
-        let (fate, time) = temper.fate("k", 1);
+        let (fate, time) = temper.fate(Kind::Charge, "7", 1);
         assert_eq!(fate, Some(Event::Stuck));
         assert!(time >= STUCK);
-        let mishaps = (0..1000).filter(|i| Temper::bad(1).fate(&format!("k{i}"), 1).0.is_some()).count();
+        let mishaps = (0..1000)
+            .filter(|i| Temper::bad(1).fate(Kind::Charge, &format!("order-{i}"), 1).0.is_some())
+            .count();
         assert!((400..600).contains(&mishaps), "{mishaps} of 1000, a half was meant");
     }
 }

@@ -54,7 +54,7 @@ pub(super) async fn claim(
         ))
         .into());
     }
-    workers.roster.serves(&app, caller.workspace, call.node, &call.workflows).await;
+    workers.roster.serves(caller.workspace, call.node, &call.workflows);
     let mut claims = match call.wait_ms {
         0 => take(&app, &workers, caller.workspace, &call).await?,
         _ => wait(&app, &workers, caller.workspace, &call).await?,

@@ -1,4 +1,7 @@
 //! The workers that have been heard of lately: register, heartbeat, release, list.
+//!
+//! Each has a record in the store that lives as long as its lease, so that every server lists the workers of all. What a
+//! worker has claimed here since its last heartbeat is only in memory until the next one.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +15,7 @@ use semel::remote::wire::{Heartbeat, Join, Joined, Leased, Release};
 use semel::rules::json::Payload;
 use semel::rules::key::RecordId;
 use semel::rules::path::Name;
-use semel::rules::record::{Keep, Look, LookBy};
+use semel::rules::record::{Keep, Look, LookBy, Record};
 use semel::store::{Lease, LeaseAct};
 use serde::{Deserialize, Serialize};
 
@@ -28,107 +31,73 @@ use crate::http::describe::{Always, Changes, OfRun};
 const LONGEST_LEASE_MS: u64 = 3_600_000;
 /// The longest name, and the longest of what a worker serves.
 const LONGEST_NAME: usize = 500;
+/// So many workers are looked up at once.
+const PAGE: usize = 500;
 /// At most so much is served by one worker.
 const MOST_SERVED: usize = 2_000;
 
-/// How many workers are looked at at once.
-const PAGE: usize = 1_000;
-
-/// What is known of a worker, as it is kept.
-#[derive(Clone, Serialize, Deserialize)]
-struct Sheet {
+/// What is kept of a worker.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Worker {
     name: String,
     serves: BTreeSet<String>,
 }
 
-struct Seen {
-    sheet: Sheet,
-    lease: Duration,
-    until: Time,
-}
-
-/// A worker: its workspace and its node.
-type Who = (WorkspaceId, NodeId);
-
-/// The workers that this server has heard of lately. The store has a record of each, which all servers see and which ends
-/// with the lease; this here saves reading it.
+/// Who has been heard of here lately, by workspace and node, and until when.
 #[derive(Default)]
-pub(super) struct Roster(Mutex<HashMap<Who, Seen>>);
+pub(super) struct Roster(Mutex<HashMap<(WorkspaceId, NodeId), (Worker, Time)>>);
 
 impl Roster {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Who, Seen>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<(WorkspaceId, NodeId), (Worker, Time)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn enter(&self, app: &App, who: Who, seen: Seen) {
-        let (sheet, lease, now) = (seen.sheet.clone(), seen.lease, app.clock.now());
-        {
-            let mut roster = self.lock();
-            // Whoever's lease has ended is gone.
-            roster.retain(|_, other| other.until > now);
-            roster.insert(who, seen);
-        }
-        note(app, who, &sheet, lease).await;
+    fn enter(&self, place: (WorkspaceId, NodeId), worker: Worker, now: Time, until: Time) {
+        let mut roster = self.lock();
+        // Whoever's lease has ended is gone.
+        roster.retain(|_, (_, until)| *until > now);
+        roster.insert(place, (worker, until));
     }
 
-    /// A worker lives.
-    async fn renew(&self, app: &App, who: Who, lease: Duration, until: Time) {
-        let known = self.lock().get(&who).map(|seen| seen.sheet.clone());
-        // It may have registered at another server, or here before a restart.
-        let known = match known {
-            Some(sheet) => Some(sheet),
-            None => look(app, who).await,
-        };
-        if let Some(sheet) = known {
-            self.enter(app, who, Seen { sheet, lease, until }).await;
-        }
+    fn known(&self, place: (WorkspaceId, NodeId)) -> Option<Worker> {
+        self.lock().get(&place).map(|(worker, _)| worker.clone())
     }
 
     /// A worker asks for runs of these.
-    pub(super) async fn serves(&self, app: &App, workspace: WorkspaceId, drawn: NodeId, workflows: &[Name]) {
-        let who = (workspace, node::of(workspace, drawn));
-        let changed = {
-            let mut roster = self.lock();
-            let Some(seen) = roster.get_mut(&who) else { return };
-            let before = seen.sheet.serves.len();
+    pub(super) fn serves(&self, workspace: WorkspaceId, drawn: NodeId, workflows: &[Name]) {
+        if let Some((worker, _)) = self.lock().get_mut(&(workspace, node::of(workspace, drawn))) {
             for name in workflows {
-                if seen.sheet.serves.len() < MOST_SERVED && !seen.sheet.serves.contains(name.as_str()) {
-                    seen.sheet.serves.insert(name.as_str().to_owned());
+                if worker.serves.len() < MOST_SERVED && !worker.serves.contains(name.as_str()) {
+                    worker.serves.insert(name.as_str().to_owned());
                 }
             }
-            (seen.sheet.serves.len() > before).then(|| (seen.sheet.clone(), seen.lease))
-        };
-        if let Some((sheet, lease)) = changed {
-            note(app, who, &sheet, lease).await;
         }
     }
 }
 
 fn kind(workspace: WorkspaceId) -> Name {
-    Name::new(&format!("worker-{workspace}")).expect("an id is a plain name")
+    Name::new(&format!("worker-{workspace}")).expect("an id is part of a name")
 }
 
-fn id(node: NodeId) -> RecordId {
-    RecordId::new(node.to_string()).expect("an id is plain text")
+fn record_id(node: NodeId) -> RecordId {
+    RecordId::new(node.to_string()).expect("an id is one of a record")
 }
 
-/// Keeps what is known of a worker for as long as its lease. The lease is what counts: a list that lacks a worker for a
-/// moment harms nobody.
-async fn note(app: &App, (workspace, node): Who, sheet: &Sheet, lease: Duration) {
-    let kept = async {
-        let body = Payload::of(sheet)?;
-        let (kind, id) = (kind(workspace), id(node));
-        app.store.keep(Keep { kind, id, body, expected: None, ttl: Some(lease) }).await
-    };
-    if let Err(error) = kept.await {
-        tracing::warn!(%error, %node, "a worker is not listed for now");
-    }
+/// Writes what is known of a worker, for as long as it is believed in.
+async fn note(
+    app: &App,
+    (workspace, node): (WorkspaceId, NodeId),
+    worker: &Worker,
+    ttl: Duration,
+) -> semel::error::Result<()> {
+    let body = Payload::of(worker)?;
+    let (kind, id) = (kind(workspace), record_id(node));
+    app.store.keep(Keep { kind, id, body, expected: None, ttl: Some(ttl) }).await.map(drop)
 }
 
-async fn look(app: &App, (workspace, node): Who) -> Option<Sheet> {
-    let look = Look { kind: kind(workspace), by: LookBy::Id(id(node)) };
-    let records = app.store.records(look).await.ok()?;
-    records.first().and_then(|record| record.body.read().ok())
+fn read(record: &Record) -> semel::error::Result<Worker> {
+    let at = || format!("record {} {}", record.kind, record.id);
+    record.body.read().map_err(|e| semel::Error::Corrupt { at: at(), source: e.into() })
 }
 
 fn lease_of(millis: u64) -> Result<Duration, Problem> {
@@ -162,8 +131,9 @@ pub(super) async fn register(
     let (workspace, node) = (caller.workspace, node::of(caller.workspace, join.node));
     let ttl = lease_of(join.lease_ms)?;
     let until = app.store.lease(Lease { node, act: LeaseAct::Join(ttl) }).await?;
-    let sheet = Sheet { name: join.name, serves: join.serves.into_iter().collect() };
-    workers.roster.enter(&app, (workspace, node), Seen { sheet, lease: ttl, until }).await;
+    let worker = Worker { name: join.name, serves: join.serves.into_iter().collect() };
+    note(&app, (workspace, node), &worker, ttl).await?;
+    workers.roster.enter((workspace, node), worker, app.clock.now(), until);
     Ok(Told(Joined { node, workspace, until }))
 }
 
@@ -185,7 +155,18 @@ pub(super) async fn heartbeat(
     let ttl = lease_of(beat.lease_ms)?;
     let renewed = app.store.lease(Lease { node, act: LeaseAct::Renew(ttl) }).await;
     let until = renewed.map_err(|error| own(error, node, beat.node))?;
-    workers.roster.renew(&app, (caller.workspace, node), ttl, until).await;
+    let place = (caller.workspace, node);
+    let worker = match workers.roster.known(place) {
+        Some(worker) => worker,
+        // It has registered at another server.
+        None => {
+            let look = Look { kind: kind(caller.workspace), by: LookBy::Id(record_id(node)) };
+            let found = app.store.records(look).await?;
+            found.first().map(read).transpose()?.unwrap_or_default()
+        }
+    };
+    note(&app, place, &worker, ttl).await?;
+    workers.roster.enter(place, worker, app.clock.now(), until);
     Ok(Told(Leased { until }))
 }
 
@@ -205,11 +186,9 @@ pub(super) async fn release(
     caller.may(Permission::Worker)?;
     let node = node::of(caller.workspace, release.node);
     let until = app.store.lease(Lease { node, act: LeaseAct::Leave }).await?;
-    let who = (caller.workspace, node);
-    let gone = workers.roster.lock().remove(&who);
-    if let Some(seen) = gone {
-        note(&app, who, &seen.sheet, Duration::ZERO).await;
-    }
+    let place = (caller.workspace, node);
+    workers.roster.lock().remove(&place);
+    note(&app, place, &Worker::default(), Duration::ZERO).await?;
     Ok(Told(Leased { until }))
 }
 
@@ -221,19 +200,18 @@ pub(super) async fn release(
 )]
 pub(super) async fn list(State(app): State<Arc<App>>, caller: Caller) -> Result<Told<WorkerList>, Refusal> {
     caller.may(Permission::Read)?;
-    let (mut found, mut after) = (Vec::new(), None);
+    let (kind, mut after, mut workers) = (kind(caller.workspace), None, Vec::new());
     loop {
         let by = LookBy::Page { after: after.take(), limit: PAGE, newest_first: false };
-        let page = app.store.records(Look { kind: kind(caller.workspace), by }).await?;
-        after = page.last().map(|record| record.id.clone()).filter(|_| page.len() == PAGE);
-        for record in page {
-            if let Ok(Sheet { name, serves }) = record.body.read() {
-                let (node, serves) = (record.id.to_string(), serves.into_iter().collect());
-                found.push(WorkerView { node, name, serves, seen_at: time(record.at) });
-            }
+        let page = app.store.records(Look { kind: kind.clone(), by }).await?;
+        for record in &page {
+            let Worker { name, serves } = read(record)?;
+            let (node, serves) = (record.id.to_string(), serves.into_iter().collect());
+            workers.push(WorkerView { node, name, serves, seen_at: time(record.at) });
         }
-        if after.is_none() {
-            return Ok(Told(WorkerList { workers: found }));
+        match page.last() {
+            Some(last) if page.len() == PAGE => after = Some(last.id.clone()),
+            _ => return Ok(Told(WorkerList { workers })),
         }
     }
 }

@@ -57,7 +57,7 @@ pub(super) async fn claim(
     }
     let workflows = call.queues.iter().map(queue::workflow).collect::<Result<Vec<Name>, _>>();
     let workflows = workflows.map_err(semel::Error::from)?;
-    workers.roster.serves(&app, caller.workspace, call.node, &workflows).await;
+    workers.roster.serves(caller.workspace, call.node, &workflows);
     let tasks = wait(&app, &workers, caller.workspace, &call, workflows).await?;
     Ok(Told(TaskList { tasks: tasks.into_iter().map(Into::into).collect() }))
 }
