@@ -17,7 +17,32 @@ pub(crate) fn trials() -> Vec<Trial> {
             runtime().block_on(heard());
             Ok(())
         }),
+        Trial::test("servers::a_worker_of_one_server_is_listed_by_the_other_until_it_leaves", || {
+            runtime().block_on(listed());
+            Ok(())
+        }),
     ]
+}
+
+async fn listed() {
+    let schema = fresh_schema();
+    let (here, there) =
+        (Api::serve(postgres(&schema).await).await, Api::serve(postgres(&schema).await).await);
+    let node = "node_01j0000000e00800000000007z";
+    let join =
+        format!(r#"{{"node": "{node}", "name": "packing-1", "serves": ["order@1"], "leaseMs": 60000}}"#);
+    here.post("/workers", join).await.ok();
+    let beat = format!(r#"{{"node": "{node}", "leaseMs": 60000}}"#);
+    there.post("/workers/heartbeat", beat).await.ok();
+    for server in [&here, &there] {
+        let list = server.get("/workers").await.ok();
+        assert_eq!(list["workers"][0]["name"], "packing-1");
+        assert_eq!(list["workers"][0]["serves"][0], "order@1");
+    }
+    // A third one has never heard of it.
+    let other = Api::serve(postgres(&schema).await).await;
+    other.post("/workers/release", format!(r#"{{"node": "{node}"}}"#)).await.ok();
+    assert_eq!(here.get("/workers").await.ok()["workers"], serde_json::json!([]));
 }
 
 async fn two_servers() -> [Api; 2] {

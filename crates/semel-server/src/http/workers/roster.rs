@@ -1,4 +1,7 @@
 //! The workers that have been heard of lately: register, heartbeat, release, list.
+//!
+//! Each has a record in the store that lives as long as its lease, so that every server lists the workers of all. What a
+//! worker has claimed here since its last heartbeat is only in memory until the next one.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,8 +12,12 @@ use axum::extract::State;
 use semel::clock::Time;
 use semel::id::{NodeId, WorkspaceId};
 use semel::remote::wire::{Heartbeat, Join, Joined, Leased, Release};
+use semel::rules::json::Payload;
+use semel::rules::key::RecordId;
 use semel::rules::path::Name;
+use semel::rules::record::{Keep, Look, LookBy, Record};
 use semel::store::{Lease, LeaseAct};
+use serde::{Deserialize, Serialize};
 
 use super::answer::{Call, Refusal, Told};
 use super::{Shared, node};
@@ -24,48 +31,73 @@ use crate::http::describe::{Always, Changes, OfRun};
 const LONGEST_LEASE_MS: u64 = 3_600_000;
 /// The longest name, and the longest of what a worker serves.
 const LONGEST_NAME: usize = 500;
+/// So many workers are looked up at once.
+const PAGE: usize = 500;
 /// At most so much is served by one worker.
 const MOST_SERVED: usize = 2_000;
 
-struct Seen {
+/// What is kept of a worker.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Worker {
     name: String,
     serves: BTreeSet<String>,
-    at: Time,
-    until: Time,
 }
 
-/// Who has been heard of lately, by workspace and node.
+/// Who has been heard of here lately, by workspace and node, and until when.
 #[derive(Default)]
-pub(super) struct Roster(Mutex<HashMap<(WorkspaceId, NodeId), Seen>>);
+pub(super) struct Roster(Mutex<HashMap<(WorkspaceId, NodeId), (Worker, Time)>>);
 
 impl Roster {
-    fn lock(&self) -> MutexGuard<'_, HashMap<(WorkspaceId, NodeId), Seen>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<(WorkspaceId, NodeId), (Worker, Time)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn enter(&self, place: (WorkspaceId, NodeId), seen: Seen) {
+    fn enter(&self, place: (WorkspaceId, NodeId), worker: Worker, now: Time, until: Time) {
         let mut roster = self.lock();
         // Whoever's lease has ended is gone.
-        roster.retain(|_, other| other.until > seen.at);
-        roster.insert(place, seen);
+        roster.retain(|_, (_, until)| *until > now);
+        roster.insert(place, (worker, until));
     }
 
-    fn seen(&self, place: (WorkspaceId, NodeId), at: Time, until: Time) {
-        if let Some(seen) = self.lock().get_mut(&place) {
-            (seen.at, seen.until) = (at, until);
-        }
+    fn known(&self, place: (WorkspaceId, NodeId)) -> Option<Worker> {
+        self.lock().get(&place).map(|(worker, _)| worker.clone())
     }
 
     /// A worker asks for runs of these.
     pub(super) fn serves(&self, workspace: WorkspaceId, drawn: NodeId, workflows: &[Name]) {
-        if let Some(seen) = self.lock().get_mut(&(workspace, node::of(workspace, drawn))) {
+        if let Some((worker, _)) = self.lock().get_mut(&(workspace, node::of(workspace, drawn))) {
             for name in workflows {
-                if seen.serves.len() < MOST_SERVED && !seen.serves.contains(name.as_str()) {
-                    seen.serves.insert(name.as_str().to_owned());
+                if worker.serves.len() < MOST_SERVED && !worker.serves.contains(name.as_str()) {
+                    worker.serves.insert(name.as_str().to_owned());
                 }
             }
         }
     }
+}
+
+fn kind(workspace: WorkspaceId) -> Name {
+    Name::new(&format!("worker-{workspace}")).expect("an id is part of a name")
+}
+
+fn record_id(node: NodeId) -> RecordId {
+    RecordId::new(node.to_string()).expect("an id is one of a record")
+}
+
+/// Writes what is known of a worker, for as long as it is believed in.
+async fn note(
+    app: &App,
+    (workspace, node): (WorkspaceId, NodeId),
+    worker: &Worker,
+    ttl: Duration,
+) -> semel::error::Result<()> {
+    let body = Payload::of(worker)?;
+    let (kind, id) = (kind(workspace), record_id(node));
+    app.store.keep(Keep { kind, id, body, expected: None, ttl: Some(ttl) }).await.map(drop)
+}
+
+fn read(record: &Record) -> semel::error::Result<Worker> {
+    let at = || format!("record {} {}", record.kind, record.id);
+    record.body.read().map_err(|e| semel::Error::Corrupt { at: at(), source: e.into() })
 }
 
 fn lease_of(millis: u64) -> Result<Duration, Problem> {
@@ -99,9 +131,9 @@ pub(super) async fn register(
     let (workspace, node) = (caller.workspace, node::of(caller.workspace, join.node));
     let ttl = lease_of(join.lease_ms)?;
     let until = app.store.lease(Lease { node, act: LeaseAct::Join(ttl) }).await?;
-    let serves = join.serves.into_iter().collect();
-    let seen = Seen { name: join.name, serves, at: app.clock.now(), until };
-    workers.roster.enter((workspace, node), seen);
+    let worker = Worker { name: join.name, serves: join.serves.into_iter().collect() };
+    note(&app, (workspace, node), &worker, ttl).await?;
+    workers.roster.enter((workspace, node), worker, app.clock.now(), until);
     Ok(Told(Joined { node, workspace, until }))
 }
 
@@ -123,7 +155,18 @@ pub(super) async fn heartbeat(
     let ttl = lease_of(beat.lease_ms)?;
     let renewed = app.store.lease(Lease { node, act: LeaseAct::Renew(ttl) }).await;
     let until = renewed.map_err(|error| own(error, node, beat.node))?;
-    workers.roster.seen((caller.workspace, node), app.clock.now(), until);
+    let place = (caller.workspace, node);
+    let worker = match workers.roster.known(place) {
+        Some(worker) => worker,
+        // It has registered at another server.
+        None => {
+            let look = Look { kind: kind(caller.workspace), by: LookBy::Id(record_id(node)) };
+            let found = app.store.records(look).await?;
+            found.first().map(read).transpose()?.unwrap_or_default()
+        }
+    };
+    note(&app, place, &worker, ttl).await?;
+    workers.roster.enter(place, worker, app.clock.now(), until);
     Ok(Told(Leased { until }))
 }
 
@@ -143,7 +186,9 @@ pub(super) async fn release(
     caller.may(Permission::Worker)?;
     let node = node::of(caller.workspace, release.node);
     let until = app.store.lease(Lease { node, act: LeaseAct::Leave }).await?;
-    workers.roster.lock().remove(&(caller.workspace, node));
+    let place = (caller.workspace, node);
+    workers.roster.lock().remove(&place);
+    note(&app, place, &Worker::default(), Duration::ZERO).await?;
     Ok(Told(Leased { until }))
 }
 
@@ -153,26 +198,22 @@ pub(super) async fn release(
     operation_id = "workers", tag = "workers",
     responses((status = 200, description = "Those of the workspace", body = WorkerList), Always),
 )]
-pub(super) async fn list(
-    State(app): State<Arc<App>>,
-    Extension(workers): Shared,
-    caller: Caller,
-) -> Result<Told<WorkerList>, Refusal> {
+pub(super) async fn list(State(app): State<Arc<App>>, caller: Caller) -> Result<Told<WorkerList>, Refusal> {
     caller.may(Permission::Read)?;
-    let now = app.clock.now();
-    let roster = workers.roster.lock();
-    let mut found: Vec<_> = roster
-        .iter()
-        .filter(|((workspace, _), seen)| *workspace == caller.workspace && seen.until > now)
-        .map(|((_, node), seen)| WorkerView {
-            node: node.to_string(),
-            name: seen.name.clone(),
-            serves: seen.serves.iter().cloned().collect(),
-            seen_at: time(seen.at),
-        })
-        .collect();
-    found.sort_by(|one, other| one.node.cmp(&other.node));
-    Ok(Told(WorkerList { workers: found }))
+    let (kind, mut after, mut workers) = (kind(caller.workspace), None, Vec::new());
+    loop {
+        let by = LookBy::Page { after: after.take(), limit: PAGE, newest_first: false };
+        let page = app.store.records(Look { kind: kind.clone(), by }).await?;
+        for record in &page {
+            let Worker { name, serves } = read(record)?;
+            let (node, serves) = (record.id.to_string(), serves.into_iter().collect());
+            workers.push(WorkerView { node, name, serves, seen_at: time(record.at) });
+        }
+        match page.last() {
+            Some(last) if page.len() == PAGE => after = Some(last.id.clone()),
+            _ => return Ok(Told(WorkerList { workers })),
+        }
+    }
 }
 
 /// An error that names the node, told in the worker's own words.

@@ -14,6 +14,7 @@ use semel::rules::deliver::{Deliver, Delivered};
 use semel::rules::entry::Outcome;
 use semel::rules::once::{Once, OnceAnswer};
 use semel::rules::receipt::{ReceiptKind, Receipts};
+use semel::rules::record::{Keep, Look, Record};
 use semel::rules::run::Run;
 use semel::rules::start::Start;
 use semel::store::memory::MemoryStore;
@@ -208,8 +209,22 @@ impl Store for Elsewhere {
         })
     }
 
+    /// Records are the server's own.
+    fn keep(&self, keep: Keep) -> Answer<'_, Record> {
+        self.server.keep(keep)
+    }
+
     fn sweep(&self, sweep: Sweep) -> Answer<'_, Swept> {
         self.server.sweep(sweep)
+    }
+
+    /// Records are the server's.
+    fn keep(&self, keep: Keep) -> Answer<'_, Record> {
+        self.server.keep(keep)
+    }
+
+    fn records(&self, look: Look) -> Answer<'_, Vec<Record>> {
+        self.server.records(look)
     }
 
     fn find(&self, find: Find) -> Answer<'_, Option<(Run, Option<Outcome>)>> {
@@ -230,6 +245,10 @@ impl Store for Elsewhere {
 
     fn receipts(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, Vec<(ReceiptKind, Receipts)>> {
         self.of(workspace).receipts(workspace, run)
+    }
+
+    fn records(&self, look: Look) -> Answer<'_, Vec<Record>> {
+        self.server.records(look)
     }
 
     fn wakes(&self) -> broadcast::Receiver<Wake> {

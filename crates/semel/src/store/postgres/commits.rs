@@ -175,6 +175,7 @@ mod tests {
     use super::*;
     use crate::clock::Time;
     use crate::id::RunId;
+    use crate::rules::commit::Tally;
     use crate::rules::run::Retention;
     use crate::rules::status::Status;
 
@@ -194,6 +195,7 @@ mod tests {
             consumed: Vec::new(),
             closed: Vec::new(),
             outcome: None,
+            tally: Tally::default(),
         }
     }
 
