@@ -68,6 +68,17 @@ impl Process {
         }
     }
 
+    /// Where it listens.
+    pub(crate) fn base(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Ends it as a crash does.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().expect("it is ours");
+        self.child.wait().expect("it is ours");
+    }
+
     pub(crate) fn caller(&self, token: &str) -> Token {
         Token::at(format!("http://{}", self.address), token)
     }
