@@ -210,17 +210,13 @@ impl Store for Elsewhere {
     }
 
     /// Records are the server's own.
+    /// Records are the server's.
     fn keep(&self, keep: Keep) -> Answer<'_, Record> {
         self.server.keep(keep)
     }
 
     fn sweep(&self, sweep: Sweep) -> Answer<'_, Swept> {
         self.server.sweep(sweep)
-    }
-
-    /// Records are the server's.
-    fn keep(&self, keep: Keep) -> Answer<'_, Record> {
-        self.server.keep(keep)
     }
 
     fn records(&self, look: Look) -> Answer<'_, Vec<Record>> {
@@ -245,10 +241,6 @@ impl Store for Elsewhere {
 
     fn receipts(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, Vec<(ReceiptKind, Receipts)>> {
         self.of(workspace).receipts(workspace, run)
-    }
-
-    fn records(&self, look: Look) -> Answer<'_, Vec<Record>> {
-        self.server.records(look)
     }
 
     fn wakes(&self) -> broadcast::Receiver<Wake> {
