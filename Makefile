@@ -31,7 +31,8 @@ bench: ## measure stores, engine and server; the results are in target/bench
 	cargo build --release -p semel-server
 	scripts/measure-idle target/release/semel
 
-kill: ## kill engines 100 times on SQLite, and 100 times two of them on one PostgreSQL; prints its figures
+kill: ## kill servers and engines 100 times on SQLite, and 100 times two of them on one PostgreSQL; prints its figures
+	SEMEL_KILLS=100 scripts/with-postgres cargo test -p semel-server $(LOCKED) --test server -- kill:: --test-threads 1
 	SEMEL_KILLS=100 scripts/with-postgres cargo test -p semel $(LOCKED) --all-features --test semel -- kill:: --test-threads 1
 
 fuzz-http: ## ask a server everything that its description allows, and much that it does not

@@ -27,6 +27,13 @@ impl Figures {
         self.0.insert(name.to_owned(), json!({ "found": found.round(), "atLeast": least, "met": met }));
     }
 
+    /// A figure that is to be at most so large.
+    pub(crate) fn limit(&mut self, name: &str, found: f64, most: f64) {
+        let met = found <= most;
+        println!("  {name:<40} {found:>12.0}  at most {most:.0}: {}", if met { "met" } else { "MISSED" });
+        self.0.insert(name.to_owned(), json!({ "found": found.round(), "atMost": most, "met": met }));
+    }
+
     /// Any other figure.
     pub(crate) fn number(&mut self, name: &str, found: f64) {
         println!("  {name:<40} {found:>12.1}");

@@ -35,17 +35,35 @@ pub(crate) async fn serve(folder: &Path) -> Anything<()> {
 pub(crate) struct Process {
     pub(crate) url: String,
     child: Child,
-    _folder: TempDir,
+    folder: TempDir,
+}
+
+fn spawn(folder: &Path) -> Anything<(String, Child)> {
+    let this = std::env::current_exe()?;
+    let mut child = Command::new(this).env(FOLDER, folder).stdout(Stdio::piped()).spawn()?;
+    let mut url = String::new();
+    BufReader::new(child.stdout.take().ok_or("a pipe")?).read_line(&mut url)?;
+    Ok((url.trim().to_owned(), child))
 }
 
 impl Process {
     pub(crate) fn spawn() -> Anything<Self> {
         let folder = TempDir::new()?;
-        let this = std::env::current_exe()?;
-        let mut child = Command::new(this).env(FOLDER, folder.path()).stdout(Stdio::piped()).spawn()?;
-        let mut url = String::new();
-        BufReader::new(child.stdout.take().ok_or("a pipe")?).read_line(&mut url)?;
-        Ok(Self { url: url.trim().to_owned(), child, _folder: folder })
+        let (url, child) = spawn(folder.path())?;
+        Ok(Self { url, child, folder })
+    }
+
+    /// Ends it as a crash does.
+    pub(crate) fn kill(&mut self) -> Anything<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// Starts another on the same data.
+    pub(crate) fn start(&mut self) -> Anything<()> {
+        (self.url, self.child) = spawn(self.folder.path())?;
+        Ok(())
     }
 }
 

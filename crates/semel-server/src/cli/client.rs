@@ -35,7 +35,15 @@ pub(super) struct Server {
     )]
     url: String,
     /// The token to be known by.
-    #[arg(long, global = true, env = "SEMEL_TOKEN", hide_env_values = true, value_name = "TOKEN")]
+    // Under another name inside: `hook` has tokens as well.
+    #[arg(
+        id = "credential",
+        long = "token",
+        global = true,
+        env = "SEMEL_TOKEN",
+        hide_env_values = true,
+        value_name = "TOKEN"
+    )]
     token: Option<Token>,
     /// How results are written.
     #[arg(short, long, global = true, value_enum, default_value_t, value_name = "FORMAT")]

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use super::Problem;
 
 /// Longest wait of one request: below the patience of common proxies and load balancers.
-pub(super) const MAX_WAIT: Duration = Duration::from_secs(60);
+pub(super) const MAX_WAIT: Duration = Duration::from_mins(1);
 
 /// The parts of the path, percent-decoded.
 #[derive(Debug)]

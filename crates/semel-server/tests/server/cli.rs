@@ -1,4 +1,5 @@
 //! The command line, as people and scripts meet it: the binary itself, its output and its exit codes.
+#![expect(clippy::unwrap_used, reason = "a test that fails by unwrap says where")]
 
 mod machine;
 mod runs;

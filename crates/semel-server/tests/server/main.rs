@@ -11,6 +11,7 @@ mod documented;
 mod events;
 mod hooks;
 mod keys;
+mod kill;
 mod operate;
 mod process;
 mod queues;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
     let mut trials = describe::trials();
     trials.extend(deployed::trials());
     trials.extend(servers::trials());
+    trials.extend(kill::trials());
     trials.extend(access::trials());
     trials.extend(operate::trials());
     trials.extend(process::trials());

@@ -53,19 +53,29 @@ impl Process {
         let mut command = semel();
         command.args(["serve", "--listen", "127.0.0.1:0", "--log", "json"]).args(arguments);
         let mut child = command.envs(environment.iter().copied()).spawn().expect("the binary can be run");
-        let mut log = BufReader::new(child.stderr.take().expect("it is piped"));
-        let mut seen = String::new();
-        loop {
-            let from = seen.len();
-            if log.read_line(&mut seen).expect("text") == 0 {
-                panic!("it has ended with {:?}: {seen}", child.wait());
-            }
-            let line: Value = serde_json::from_str(&seen[from..]).unwrap_or_default();
+        let log = BufReader::new(child.stderr.take().expect("it is piped"));
+        let mut process = Self { child, log, seen: String::new(), address: String::new() };
+        while process.address.is_empty() {
+            let from = process.seen.len();
+            let read = process.log.read_line(&mut process.seen).expect("text");
+            assert!(read > 0, "it has ended: {}", process.seen);
+            let line: Value = serde_json::from_str(&process.seen[from..]).unwrap_or_default();
             if line["message"] == "listening" {
-                let address = line["address"].as_str().expect("it says where").to_owned();
-                return Self { child, log, seen, address };
+                process.address = line["address"].as_str().expect("it says where").to_owned();
             }
         }
+        process
+    }
+
+    /// Where it listens.
+    pub(crate) fn base(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Ends it as a crash does.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().expect("it is ours");
+        self.child.wait().expect("it is ours");
     }
 
     pub(crate) fn caller(&self, token: &str) -> Token {
@@ -83,7 +93,15 @@ impl Process {
         self.log.read_to_string(&mut self.seen).expect("text");
         let status = self.child.wait().expect("it is ours");
         assert_eq!(status.code(), Some(0), "{}", self.seen);
-        self.seen
+        std::mem::take(&mut self.seen)
+    }
+}
+
+impl Drop for Process {
+    /// A test that has failed leaves nothing behind. One that has ended cannot be ended again, and need not be.
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
     }
 }
 

@@ -152,8 +152,8 @@ async fn what_makes_no_sense_is_refused(world: World) {
     ] {
         world.client.post(CLAIM, call.to_string()).await.problem(400, "VALIDATION_ERROR");
     }
-    let none = json!({"node": node, "queues": []});
-    assert_eq!(world.client.post(CLAIM, none.to_string()).await.ok(), json!({"tasks": []}));
+    let idle = json!({"node": node, "queues": []});
+    assert_eq!(world.client.post(CLAIM, idle.to_string()).await.ok(), json!({"tasks": []}));
     world.client.post(COMPLETE, r#"{"tasks": [{"run": "1"}]}"#).await.problem(400, "VALIDATION_ERROR");
     world.client.post(FAIL, r#"{"tasks": 1}"#).await.problem(400, "VALIDATION_ERROR");
 }

@@ -30,7 +30,7 @@ pub(super) struct Batches<A> {
 
 impl<A: DeserializeOwned + Send + 'static> Batches<A> {
     /// Requests to this path, whose body is a list of this name. They end with it.
-    pub(super) fn new(client: Arc<Client>, path: &'static str, list: &'static str) -> Self {
+    pub(super) fn new(client: &Arc<Client>, path: &'static str, list: &'static str) -> Self {
         let (waiting, queue) = mpsc::unbounded_channel();
         let queue = Arc::new(Mutex::new(queue));
         for _ in 0..LANES {

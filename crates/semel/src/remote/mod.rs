@@ -101,8 +101,8 @@ impl Remote {
         let wakes = broadcast::Sender::new(wakes::ON_THEIR_WAY);
         let listener = Listener::begin(client.clone(), wakes.clone()).await?;
         Ok(Self {
-            commits: Batches::new(client.clone(), wire::COMMIT, "commits"),
-            starts: Batches::new(client.clone(), wire::START, "starts"),
+            commits: Batches::new(&client, wire::COMMIT, "commits"),
+            starts: Batches::new(&client, wire::START, "starts"),
             client,
             name: options.name,
             nodes: Nodes::default(),

@@ -165,7 +165,9 @@ impl Store for Remote {
     fn list(&self, query: Query) -> Answer<'_, Vec<Run>> {
         Box::pin(async move {
             let mut runs: Vec<Run> = self.client.call(wire::LIST, &query, Does::Reads).await?;
-            runs.iter_mut().for_each(|run| self.nodes.in_run(run));
+            for run in &mut runs {
+                self.nodes.in_run(run);
+            }
             Ok(runs)
         })
     }

@@ -122,7 +122,7 @@ impl Scope {
     pub fn parse(text: &str) -> Option<Self> {
         let named = |names: &str, count| {
             let names: Vec<_> = names.split('/').collect();
-            names.len() == count && names.iter().all(|name| Name::new(*name).is_ok())
+            names.len() == count && names.iter().all(|name| Name::new(name).is_ok())
         };
         let proper = match text.split_once('/') {
             None => text == "*" || text == "child",

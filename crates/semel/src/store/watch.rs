@@ -37,7 +37,7 @@ impl Watch {
         {
             return;
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 

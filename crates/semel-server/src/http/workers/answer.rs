@@ -68,11 +68,10 @@ pub(super) struct Text(axum::body::Bytes);
 
 impl Text {
     /// What it says.
-    pub(super) fn parse<'a, T: serde::Deserialize<'a>>(&'a self) -> Result<T, Refusal> {
+    pub(super) fn parse<'a, T: serde::Deserialize<'a>>(&'a self) -> Result<T, Problem> {
         let text = std::str::from_utf8(&self.0).expect("checked when it was read");
-        serde_json::from_str(text).map_err(|wrong| {
-            Problem::validation(format!("the body is not what this route takes: {wrong}")).into()
-        })
+        serde_json::from_str(text)
+            .map_err(|wrong| Problem::validation(format!("the body is not what this route takes: {wrong}")))
     }
 }
 

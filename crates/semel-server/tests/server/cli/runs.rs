@@ -1,8 +1,12 @@
 //! Commands on runs, against a server.
 
 use std::io::{BufRead as _, BufReader};
+use std::process::Stdio;
 
 use super::{Server, ended, say, tests};
+
+/// The root token of a server that asks who calls.
+const ROOT: &str = "root-token-of-the-tests";
 
 tests![
     a_second_start_is_absorbed_and_shown,
@@ -16,6 +20,7 @@ tests![
     hooks_and_keys,
     what_is_not_there_is_not_found,
     nobody_answers,
+    tokens_and_workspaces,
 ];
 
 fn a_second_start_is_absorbed_and_shown() {
@@ -198,4 +203,47 @@ fn nobody_answers() {
     assert!(!format!("{said:?}").contains("semel_secret"));
     say(&["run", "ls", "--url", "nowhere"]).ends(2).tells("http://127.0.0.1:7700");
     say(&["run", "ls", "--token", "a\nb"]).ends(2).tells("token");
+}
+
+/// A server that asks who calls, on a port that was free a moment ago.
+fn served() -> Server {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    drop(listener);
+    let folder = tempfile::TempDir::new().unwrap();
+    let store = format!("sqlite:{}", folder.path().join("semel.db").display());
+    let mut command = super::semel(&["serve", "--listen", &address, "--store", &store]);
+    let command = command.env("SEMEL_ROOT_TOKEN", ROOT).env("SEMEL_LOG", "off");
+    let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let server = Server { folder, child, url: format!("http://{address}") };
+    // Until somebody answers: with a refusal, since nobody has said who asks.
+    while server.say(&["run", "ls"]).code == 5 {}
+    server
+}
+
+fn tokens_and_workspaces() {
+    let server = served();
+    let by = |token: &str, arguments: &[&str]| server.say(&[arguments, &["--token", token]].concat());
+    server.say(&["run", "ls"]).ends(6).tells("SEMEL_TOKEN");
+    by("semel_nonsense", &["run", "ls"]).ends(6);
+    let create = ["workspace", "create", "shop", "--call-id", "w1", "-o", "json"];
+    let shop = by(ROOT, &create).ends(0).json();
+    assert_eq!(by(ROOT, &create).ends(0).json()["id"], shop["id"], "once");
+    assert!(by(ROOT, &["workspace", "ls"]).ends(0).out.contains("shop"));
+    let create =
+        ["token", "create", "the shop", "--allow", "start", "--allow", "read", "--workspace", "shop"];
+    let made = by(ROOT, &[&create[..], &["-o", "json"]].concat()).ends(0).tells("shown this once").json();
+    let (id, token) = (made["id"].as_str().unwrap(), made["token"].as_str().unwrap());
+    let run = by(token, &["start", "idle", "-o", "json"]).ends(0).json();
+    let run = run["run"]["id"].as_str().unwrap();
+    by(token, &["run", "cancel", run]).ends(6).tells("FORBIDDEN");
+    by(token, &["workspace", "create", "other"]).ends(6);
+    let listed = by(ROOT, &["token", "ls", "--workspace", "shop"]).ends(0);
+    assert!(listed.out.contains("the shop") && listed.out.contains("start, read"), "{listed:?}");
+    assert!(!listed.out.contains(token), "{listed:?}");
+    assert_eq!(by(token, &["worker", "ls"]).ends(0).out, "no worker has been heard of lately\n");
+    assert!(by(ROOT, &["token", "revoke", id]).ends(0).out.contains("revoked"));
+    // Within a second.
+    while by(token, &["run", "ls"]).code == 0 {}
+    by(token, &["run", "ls"]).ends(6);
 }

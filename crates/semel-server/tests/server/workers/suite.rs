@@ -20,7 +20,7 @@ use semel::rules::start::Start;
 use semel::store::memory::MemoryStore;
 use semel::store::sqlite::{SqliteOptions, SqliteStore};
 use semel::store::{
-    Answer, Archive, Arrival, Claims, Find, Lease, Numbered, Query, Started, Store, Sweep, Swept, Wake,
+    Answer, Arrival, Claims, Find, Lease, Numbered, Query, Started, Store, Sweep, Swept, Wake,
 };
 use semel::testing::ManualClock;
 use semel::testing::suite::{Doing, Home, Stores, World, cases};
@@ -209,6 +209,11 @@ impl Store for Elsewhere {
         })
     }
 
+    /// Records are the server's own.
+    fn keep(&self, keep: Keep) -> Answer<'_, Record> {
+        self.server.keep(keep)
+    }
+
     fn sweep(&self, sweep: Sweep) -> Answer<'_, Swept> {
         self.server.sweep(sweep)
     }
@@ -220,11 +225,6 @@ impl Store for Elsewhere {
 
     fn records(&self, look: Look) -> Answer<'_, Vec<Record>> {
         self.server.records(look)
-    }
-
-    /// So is the archive.
-    fn archive(&self) -> Option<&dyn Archive> {
-        self.server.archive()
     }
 
     fn find(&self, find: Find) -> Answer<'_, Option<(Run, Option<Outcome>)>> {
@@ -245,6 +245,10 @@ impl Store for Elsewhere {
 
     fn receipts(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, Vec<(ReceiptKind, Receipts)>> {
         self.of(workspace).receipts(workspace, run)
+    }
+
+    fn records(&self, look: Look) -> Answer<'_, Vec<Record>> {
+        self.server.records(look)
     }
 
     fn wakes(&self) -> broadcast::Receiver<Wake> {
