@@ -61,7 +61,7 @@ impl Process {
             assert!(read > 0, "it has ended: {}", process.seen);
             let line: Value = serde_json::from_str(&process.seen[from..]).unwrap_or_default();
             if line["message"] == "listening" {
-                process.address = line["address"].as_str().expect("it says where").to_owned();
+                line["address"].as_str().expect("it says where").clone_into(&mut process.address);
             }
         }
         process

@@ -210,7 +210,6 @@ impl Store for Elsewhere {
     }
 
     /// Records are the server's own.
-    /// Records are the server's.
     fn keep(&self, keep: Keep) -> Answer<'_, Record> {
         self.server.keep(keep)
     }
@@ -219,10 +218,7 @@ impl Store for Elsewhere {
         self.server.sweep(sweep)
     }
 
-    fn records(&self, look: Look) -> Answer<'_, Vec<Record>> {
-        self.server.records(look)
-    }
-
+    /// Records are the server's.
     fn find(&self, find: Find) -> Answer<'_, Option<(Run, Option<Outcome>)>> {
         self.of(find.workspace).find(find)
     }
@@ -241,6 +237,10 @@ impl Store for Elsewhere {
 
     fn receipts(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, Vec<(ReceiptKind, Receipts)>> {
         self.of(workspace).receipts(workspace, run)
+    }
+
+    fn records(&self, look: Look) -> Answer<'_, Vec<Record>> {
+        self.server.records(look)
     }
 
     fn wakes(&self) -> broadcast::Receiver<Wake> {
