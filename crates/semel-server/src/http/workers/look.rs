@@ -36,7 +36,7 @@ pub(super) fn check_scope(scope: &Scope) -> Result<(), Problem> {
     post, path = "/workers/find",
     operation_id = "workerFind", tag = "workers",
     request_body(content = Object, content_type = "application/json", example = json!({"by": {"id": "run_01j0000000e00800000000007z"}})),
-    responses((status = 200, body = Object, description = "The run and how it ended, or null"), Always, OfRun, Changes),
+    responses((status = 200, body = serde_json::Value, description = "The run and how it ended, or null"), Always, OfRun, Changes),
 )]
 pub(super) async fn find(
     State(app): State<Arc<App>>,
@@ -61,7 +61,7 @@ pub(super) async fn find(
     post, path = "/workers/list",
     operation_id = "workerList", tag = "workers",
     request_body(content = Object, content_type = "application/json", example = json!({"status": null, "workflow": "order", "since": null, "before": null, "limit": 100})),
-    responses((status = 200, body = Object, description = "Headers of runs"), Always, OfRun, Changes),
+    responses((status = 200, body = serde_json::Value, description = "Headers of runs"), Always, OfRun, Changes),
 )]
 pub(super) async fn list(
     State(app): State<Arc<App>>,
@@ -78,7 +78,7 @@ pub(super) async fn list(
     post, path = "/workers/ledger",
     operation_id = "workerLedger", tag = "workers",
     request_body(content = Object, content_type = "application/json", example = json!({"run": "run_01j0000000e00800000000007z", "from": 1})),
-    responses((status = 200, body = Object, description = "Entries, numbered"), Always, OfRun, Changes),
+    responses((status = 200, body = serde_json::Value, description = "Entries, numbered"), Always, OfRun, Changes),
 )]
 pub(super) async fn ledger(
     State(app): State<Arc<App>>,
@@ -94,7 +94,7 @@ pub(super) async fn ledger(
     post, path = "/workers/inbox",
     operation_id = "workerInbox", tag = "workers",
     request_body(content = Object, content_type = "application/json", example = json!({"run": "run_01j0000000e00800000000007z"})),
-    responses((status = 200, body = Object, description = "Messages, numbered"), Always, OfRun, Changes),
+    responses((status = 200, body = serde_json::Value, description = "Messages, numbered"), Always, OfRun, Changes),
 )]
 pub(super) async fn inbox(
     State(app): State<Arc<App>>,
@@ -110,7 +110,7 @@ pub(super) async fn inbox(
     post, path = "/workers/receipts",
     operation_id = "workerReceipts", tag = "workers",
     request_body(content = Object, content_type = "application/json", example = json!({"run": "run_01j0000000e00800000000007z"})),
-    responses((status = 200, body = Object, description = "Receipts by kind"), Always, OfRun, Changes),
+    responses((status = 200, body = serde_json::Value, description = "Receipts by kind"), Always, OfRun, Changes),
 )]
 pub(super) async fn receipts(
     State(app): State<Arc<App>>,
