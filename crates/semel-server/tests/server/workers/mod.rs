@@ -23,9 +23,9 @@ fn runtime(threads: bool) -> Runtime {
 }
 
 /// A test on a runtime of its own.
-fn test<F: Future<Output = Result<(), Failed>>>(name: &str, body: fn() -> F) -> Trial
+fn test<F>(name: &str, body: fn() -> F) -> Trial
 where
-    F: 'static,
+    F: Future<Output = Result<(), Failed>> + 'static,
 {
     Trial::test(format!("workers::{name}"), move || runtime(true).block_on(body()))
 }
