@@ -96,6 +96,6 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Call<T> {
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Refusal> {
         let text = Text::from_request(request, state).await?;
-        text.parse().map(Self)
+        Ok(Self(text.parse()?))
     }
 }
