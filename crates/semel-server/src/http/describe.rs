@@ -1,4 +1,4 @@
-//! The OpenAPI description: what the declarations of the routes share, and the document that is made of them.
+//! The `OpenAPI` description: what the declarations of the routes share, and the document that is made of them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};

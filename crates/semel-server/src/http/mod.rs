@@ -48,7 +48,7 @@ pub fn router(app: Arc<App>) -> Router {
     router.fallback(no_route).method_not_allowed_fallback(no_method).with_state(app)
 }
 
-/// The OpenAPI description of all routes.
+/// The `OpenAPI` description of all routes.
 pub fn document() -> OpenApi {
     describe::finish(routes().into_openapi())
 }

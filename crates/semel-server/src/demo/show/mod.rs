@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use futures_util::future::{FutureExt as _, join};
 use semel::clock::{Clock, SystemClock, Time};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
@@ -34,13 +35,23 @@ use self::tally::{Pulse, Seen, Tally};
 use self::troupe::Process;
 use super::Error;
 
-/// Nothing takes this long, on the slowest machine: what has not ended by then has broken its promise.
-const PATIENCE: Duration = Duration::from_mins(1);
 /// So long the provider has for calls that are still on their way when all orders have ended: they must change nothing.
 const AFTERMATH: Duration = Duration::from_secs(5);
 
 /// Plays the show, and gives what came of it.
 pub async fn play(plan: &Plan, view: View) -> Result<Report, Error> {
+    // Before there is anything that would be left behind.
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(Error::io("no signals"))?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(Error::io("no signals"))?;
+    // Whatever is dropped here takes its process with it, and then its folder.
+    tokio::select! {
+        performed = perform(plan, view) => performed,
+        _ = interrupt.recv() => Err(Error::Stopped),
+        _ = terminate.recv() => Err(Error::Stopped),
+    }
+}
+
+async fn perform(plan: &Plan, view: View) -> Result<Report, Error> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let folder = Folder::make(clock.uuid(), plan.keep)?;
     let (tell, seen) = mpsc::unbounded_channel();
@@ -50,11 +61,7 @@ pub async fn play(plan: &Plan, view: View) -> Result<Report, Error> {
     let stage = Stage { began: clock.now(), clock, tally: Tally::default(), view, seen, pulse };
     stage.view.welcome(plan, &killer.url());
     let caller = Caller::new(killer.addresses(), tell, stage.clock.clone())?;
-    // Whatever is dropped here takes its process with it, and then its folder.
-    tokio::select! {
-        played = stage.play(plan, &folder, provider, (killer, beats), &caller) => played,
-        stopped = interrupted() => Err(stopped),
-    }
+    stage.play(plan, &folder, provider, (killer, beats), &caller).await
 }
 
 /// What goes on while the show does.
@@ -86,7 +93,7 @@ impl Stage {
             pulse.send_modify(|pulse| pulse.over = true);
         };
         let killing = killer.kill(plan, beats);
-        if self.watch(join(orders, killing).map(|_| ()), PATIENCE).await? {
+        if self.watch(join(orders, killing).map(|_| ()), plan.patience()).await? {
             self.watch(tally::quiet(pulse.subscribe()), AFTERMATH).await?;
         }
         crowd.abort_all();
@@ -123,13 +130,5 @@ impl Stage {
                 () = late.as_mut() => return Ok(false),
             }
         }
-    }
-}
-
-/// Is over when somebody presses Ctrl-C.
-async fn interrupted() -> Error {
-    match tokio::signal::ctrl_c().await {
-        Ok(()) => Error::Stopped,
-        Err(source) => Error::Io { what: "no signals".to_owned(), source },
     }
 }

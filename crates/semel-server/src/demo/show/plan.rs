@@ -43,7 +43,17 @@ impl Customer {
     }
 }
 
+/// Nothing else takes this long, on the slowest machine.
+const PATIENCE: Duration = Duration::from_mins(1);
+/// What a kill costs at most: the next engine, and orders that were set aside and are resumed.
+const KILL: Duration = Duration::from_secs(5);
+
 impl Plan {
+    /// What has not ended after this long has broken its promise.
+    pub(super) fn patience(&self) -> Duration {
+        PATIENCE + APART * self.orders + KILL * self.kills
+    }
+
     /// Everybody with an order.
     pub(super) fn customers(&self) -> Vec<Customer> {
         (1..=self.orders).map(|number| self.customer(number)).collect()

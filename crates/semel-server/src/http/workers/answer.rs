@@ -15,7 +15,8 @@ use crate::http::body::read;
 #[derive(Debug)]
 pub(super) struct Refusal {
     problem: Problem,
-    error: Option<ErrorView>,
+    /// Boxed: it is larger than what is answered if all is well.
+    error: Option<Box<ErrorView>>,
 }
 
 #[derive(Serialize)]
@@ -23,7 +24,7 @@ struct RefusalView {
     #[serde(flatten)]
     problem: ProblemView,
     #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<ErrorView>,
+    error: Option<Box<ErrorView>>,
 }
 
 impl From<Problem> for Refusal {
@@ -34,7 +35,7 @@ impl From<Problem> for Refusal {
 
 impl From<semel::Error> for Refusal {
     fn from(error: semel::Error) -> Self {
-        Self { error: Some(ErrorView::of(&error)), problem: error.into() }
+        Self { error: Some(Box::new(ErrorView::of(&error))), problem: error.into() }
     }
 }
 

@@ -219,14 +219,6 @@ impl Store for Elsewhere {
     }
 
     /// Records are the server's.
-    fn keep(&self, keep: Keep) -> Answer<'_, Record> {
-        self.server.keep(keep)
-    }
-
-    fn records(&self, look: Look) -> Answer<'_, Vec<Record>> {
-        self.server.records(look)
-    }
-
     fn find(&self, find: Find) -> Answer<'_, Option<(Run, Option<Outcome>)>> {
         self.of(find.workspace).find(find)
     }
