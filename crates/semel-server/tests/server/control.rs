@@ -29,7 +29,7 @@ async fn a_cancel_says_who_won(world: World) {
 }
 
 async fn a_graceful_cancel_is_the_runs_own(world: World) {
-    async fn patient(ctx: Ctx, _: ()) -> semel::Result<()> {
+    async fn patient(ctx: Ctx, (): ()) -> semel::Result<()> {
         let mut hook = ctx.hook::<()>("never");
         let waited = hook.recv().await;
         ctx.cleanup().step("sweep").run(async |_| Ok(())).await?;
@@ -58,7 +58,7 @@ async fn a_paused_run_is_resumed(world: World) {
 }
 
 async fn a_failed_run_is_retried_and_restarted(world: World) {
-    async fn fails(ctx: Ctx, _: ()) -> semel::Result<()> {
+    async fn fails(ctx: Ctx, (): ()) -> semel::Result<()> {
         ctx.step("first").run(async |_| Ok(())).await?;
         ctx.step("pay").run(async |_| Err::<(), _>(semel::fatal("no money"))).await
     }
@@ -121,7 +121,7 @@ async fn an_expected_version_guards(world: World) {
 }
 
 async fn a_doubt_is_resolved(world: World) {
-    async fn letter(ctx: Ctx, _: ()) -> semel::Result<String> {
+    async fn letter(ctx: Ctx, (): ()) -> semel::Result<String> {
         let left = ctx.scope("left");
         let doubtful = async |_: semel::Attempt| Err::<String, _>(semel::Fail::uncertain("the line is dead"));
         left.step("send").key("a b").at_most_once().run(doubtful).await

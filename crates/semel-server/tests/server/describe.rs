@@ -12,8 +12,14 @@ use serde_json::Value;
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
-        Trial::test("describe::every_route_is_described_and_the_reverse", routes),
-        Trial::test("describe::every_operation_has_what_readers_need", operations),
+        Trial::test("describe::every_route_is_described_and_the_reverse", || {
+            routes();
+            Ok(())
+        }),
+        Trial::test("describe::every_operation_has_what_readers_need", || {
+            operations();
+            Ok(())
+        }),
         Trial::test("describe::every_reference_leads_somewhere", references),
         Trial::test("describe::every_code_has_its_page_and_the_reverse", pages),
     ]
@@ -23,7 +29,7 @@ fn described() -> Value {
     serde_json::to_value(document()).expect("plain data")
 }
 
-fn routes() -> Result<(), Failed> {
+fn routes() {
     let clock = Arc::new(SystemClock::new());
     let store = Arc::new(MemoryStore::new(clock.clone()));
     let router = router(Arc::new(App::open(store, clock)));
@@ -38,10 +44,9 @@ fn routes() -> Result<(), Failed> {
     assert!(served.len() > 10, "{shown}");
     assert_eq!(served.difference(&described).collect::<Vec<_>>(), Vec::<&&str>::new(), "not described");
     assert_eq!(described.difference(&served).collect::<Vec<_>>(), Vec::<&&str>::new(), "not served");
-    Ok(())
 }
 
-fn operations() -> Result<(), Failed> {
+fn operations() {
     let document = described();
     assert_eq!(document["openapi"], "3.1.0");
     let mut ids = BTreeSet::new();
@@ -65,7 +70,6 @@ fn operations() -> Result<(), Failed> {
             }
         }
     }
-    Ok(())
 }
 
 fn references() -> Result<(), Failed> {

@@ -40,7 +40,8 @@ impl Events {
                 let parsed = parsed.map(|(id, data)| {
                     (id.parse().expect("a number"), serde_json::from_str(data).expect("JSON"))
                 });
-                self.text = rest.to_owned();
+                let end = self.text.len() - rest.len();
+                self.text.drain(..end);
                 match parsed {
                     Some(parsed) => return Some(parsed),
                     None => continue,
@@ -64,7 +65,7 @@ fn kinds(events: &[(u64, Value)]) -> Vec<&str> {
     events.iter().map(|(_, data)| data["kind"].as_str().expect("a kind")).collect()
 }
 
-async fn approval(ctx: Ctx, _: ()) -> semel::Result<String> {
+async fn approval(ctx: Ctx, (): ()) -> semel::Result<String> {
     ctx.step("ask").run(async |_| Ok(())).await?;
     let mut hook = ctx.hook::<String>("approval");
     hook.recv().await
@@ -114,7 +115,7 @@ async fn a_reader_that_knows_everything_of_an_ended_run_is_told_nothing(world: W
 }
 
 async fn a_stream_goes_beyond_an_end_that_was_followed_by_a_restart(world: World) {
-    async fn fails(ctx: Ctx, _: ()) -> semel::Result<()> {
+    async fn fails(ctx: Ctx, (): ()) -> semel::Result<()> {
         ctx.step("pay").run(async |_| Err::<(), _>(semel::fatal("no money"))).await
     }
     let _engine = world.engine(|builder| builder.workflow("fails", fails)).await;

@@ -14,7 +14,7 @@ cases![
     one_hundred_equal_deliveries_at_once_arrive_once,
 ];
 
-async fn two(ctx: Ctx, _: ()) -> semel::Result<Vec<serde_json::Value>> {
+async fn two(ctx: Ctx, (): ()) -> semel::Result<Vec<serde_json::Value>> {
     let mut hook = ctx.hook::<serde_json::Value>("order:7/a b");
     Ok(vec![hook.recv().await?, hook.recv().await?])
 }

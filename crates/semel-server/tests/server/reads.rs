@@ -90,7 +90,7 @@ async fn a_run_is_shown_with_its_steps(world: World) {
 }
 
 async fn a_failing_step_shows_its_attempts(world: World) {
-    async fn fails(ctx: semel::Ctx, _: ()) -> semel::Result<()> {
+    async fn fails(ctx: semel::Ctx, (): ()) -> semel::Result<()> {
         ctx.step("pay").run(async |_| Err::<(), _>(semel::fatal("no money"))).await
     }
     let _engine = world.engine(|builder| builder.workflow("fails", fails)).await;
@@ -106,9 +106,9 @@ async fn a_failing_step_shows_its_attempts(world: World) {
 async fn a_run_is_waited_for_beyond_a_version(world: World) {
     let run = world.client.start("order", "k", "1").await;
     let path = format!("/workflow-runs/{run}");
-    let (waits, pauses) = (format!("{path}?wait=60&version=1"), format!("{path}/pause"));
-    let (detail, paused) = join(world.client.get(&waits), world.client.post(&pauses, "")).await;
-    assert_eq!(paused.ok()["changed"], true);
+    let (wait, pause) = (format!("{path}?wait=60&version=1"), format!("{path}/pause"));
+    let (detail, stopped) = join(world.client.get(&wait), world.client.post(&pause, "")).await;
+    assert_eq!(stopped.ok()["changed"], true);
     let detail = detail.ok();
     assert_eq!((&detail["status"], &detail["version"]), (&json!("PAUSED"), &json!(2)));
     assert_eq!(detail["pauseReason"], "paused by local; resume it");
@@ -159,7 +159,7 @@ async fn a_history_is_what_a_replay_needs(world: World) {
 async fn another_workspaces_run_is_as_good_as_unknown(world: World) {
     let clock = SystemClock::new();
     let id = RunId(clock.uuid());
-    let (name, key) = (Name::new("order").unwrap(), Key::new("theirs").unwrap());
+    let (name, key) = (Name::new("order").expect("a name"), Key::new("theirs").expect("a key"));
     let start = Start::new(WorkspaceId(clock.uuid()), id, name, Payload::null(), Some(key));
     world.store.start(start).await.expect("a free key");
     let unknown = RunId(clock.uuid());

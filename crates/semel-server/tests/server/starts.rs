@@ -231,7 +231,7 @@ async fn a_payload_that_comes_with_a_repeated_start_is_delivered_once(world: Wor
 
 async fn what_is_not_understood_is_refused(world: World) {
     for wrong in [
-        r#"{}"#,
+        "{}",
         r#"{"workflow": ""}"#,
         r#"{"workflow": "a/b"}"#,
         r#"{"workflow": "order", "wokflowVersion": "2"}"#,
@@ -241,8 +241,8 @@ async fn what_is_not_understood_is_refused(world: World) {
         r#"{"workflow": "order", "delay": "-1s"}"#,
         r#"{"workflow": "order", "retention": {"forever": true}}"#,
         r#"{"workflow": "order", "deliver": {"token": ""}}"#,
-        r#"[]"#,
-        r#"null"#,
+        "[]",
+        "null",
     ] {
         world.client.post("/workflow-runs", wrong).await.problem(400, "VALIDATION_ERROR");
     }

@@ -51,7 +51,7 @@ pub struct Counts {
     pub starts_answered: u64,
     /// Starts that were answered with a run that was there.
     pub duplicates_absorbed: u64,
-    /// Those of them that the store has noted: what came in the last moment before a kill is not.
+    /// Duplicates that the store has noted: also those whose answer was cut off, but not all of the last moment before a kill.
     pub duplicates_recorded: u64,
     /// Starts with another input under a key in use.
     pub keys_reused_refused: u64,

@@ -23,9 +23,6 @@ fn runtime(threads: bool) -> Runtime {
 }
 
 /// A test on a runtime of its own.
-fn test<F: Future<Output = Result<(), Failed>>>(name: &str, body: fn() -> F) -> Trial
-where
-    F: 'static,
-{
+fn test<F: Future<Output = Result<(), Failed>> + 'static>(name: &str, body: fn() -> F) -> Trial {
     Trial::test(format!("workers::{name}"), move || runtime(true).block_on(body()))
 }

@@ -368,6 +368,7 @@ async fn workers_are_listed_with_what_they_serve() -> Done {
     let node = here.node(&ours).await;
     here.node(&theirs).await;
     ours.claim(Claim::new(node, vec![(OURS, Here::name("order"))], 1)).await?;
+    ours.lease(Lease { node, act: LeaseAct::Renew(LEASE) }).await?;
     let url = format!("{}/api/v1/workers", here.site.url());
     let list: Value =
         serde_json::from_slice(&here.http.get(url).bearer_auth(&here.token).send().await?.bytes().await?)?;
