@@ -1,6 +1,6 @@
 //! The store of a server elsewhere: an engine in another process than its runs.
 //!
-//! [`Remote`] is a [`Store`] like the others, spoken over HTTP. So workflows, steps, hooks, children, once and replay are
+//! [`Remote`] is a [`Store`](crate::store::Store) like the others, spoken over HTTP. So workflows, steps, hooks, children, once and replay are
 //! what they are on a database of one's own:
 //!
 //! ```no_run
