@@ -8,6 +8,7 @@ use axum::http::{HeaderValue, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
+use super::Caller;
 use super::audit::{self, Act};
 use crate::app::App;
 use crate::http::{PREFIX, Problem};
@@ -33,12 +34,35 @@ pub async fn gate(State(app): State<Arc<App>>, mut request: Request, next: Next)
         return refuse(problem, Some(wait));
     }
     request.extensions_mut().insert(caller.clone());
-    let call = (request.method() != Method::GET).then(|| described(&request));
-    let mut response = next.run(request).await;
-    response.extensions_mut().insert(CalledIn(caller.workspace));
-    if let Some((call, subject)) = call
-        && caller.administers()
-    {
+    let (call, subject) = described(&request);
+    let workspace = caller.workspace;
+    let mut response = match request.method() == Method::GET {
+        true => next.run(request).await,
+        // A call that claims for somebody who has gone would hold what nobody knows of; it ends with its connection.
+        false if subject.starts_with("/workers") => {
+            noted(app, caller, call, subject, next.run(request)).await
+        }
+        // Apart from the connection: whoever hangs up when it is done is noted all the same.
+        false => tokio::spawn(async move { noted(app, caller, call, subject, next.run(request)).await })
+            .await
+            .unwrap_or_else(|_| {
+                Problem::unavailable("this call broke off; look before you repeat it").into_response()
+            }),
+    };
+    response.extensions_mut().insert(CalledIn(workspace));
+    response
+}
+
+/// Answers, and notes what an administrator has done.
+async fn noted(
+    app: Arc<App>,
+    caller: Caller,
+    call: String,
+    subject: String,
+    answer: impl Future<Output = Response>,
+) -> Response {
+    let response = answer.await;
+    if caller.administers() {
         let (at, by, status) = (app.clock.now(), caller.title(), response.status().as_u16());
         let workspace = response.extensions().get::<Concerns>().map_or(caller.workspace, |about| about.0);
         audit::note(&app, workspace, &Act { at, by, call, subject, status }).await;

@@ -42,7 +42,7 @@ pub struct TaskView {
     /// Its path in the run that handed it over.
     pub step: String,
     /// What it works on.
-    #[schema(value_type = Object)]
+    #[schema(value_type = serde_json::Value)]
     pub input: Value,
     /// The same on every try, over crashes and takeovers: hand it to whoever does the work.
     pub key: String,
@@ -96,7 +96,7 @@ pub struct CompletedStep {
     /// As it came with the step.
     pub fence: u64,
     /// The result.
-    #[schema(value_type = Object)]
+    #[schema(value_type = serde_json::Value)]
     pub value: Value,
 }
 

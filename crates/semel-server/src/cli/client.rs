@@ -15,6 +15,8 @@ use crate::http::PREFIX;
 
 /// How often a call is made whose answer was lost, or for which the server had no time.
 const TRIES: u32 = 6;
+/// The header that lets a call be repeated.
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
 /// Before the second try; doubled for each one after it. All tries take some six seconds: a server's restart.
 const PAUSE: Duration = Duration::from_millis(200);
 /// How long a server may take to answer; long polls are shorter.
@@ -125,13 +127,13 @@ impl<'a> Call<'a> {
     ) -> Self {
         let body = Some(super::output::json(body));
         let call = Self { method: Method::POST, body, ..Self::get(path) };
-        call.header("idempotency-key", quoted(&id.map_or_else(drawn, str::to_owned)))
+        call.header(IDEMPOTENCY_KEY, quoted(&id.map_or_else(drawn, str::to_owned)))
     }
 
     /// Takes something away, under an id.
     pub(super) fn delete(path: impl IntoIterator<Item = &'a str>) -> Self {
         let call = Self { method: Method::DELETE, ..Self::get(path) };
-        call.header("idempotency-key", quoted(&drawn()))
+        call.header(IDEMPOTENCY_KEY, quoted(&drawn()))
     }
 
     pub(super) fn query(mut self, name: &'a str, value: Option<impl ToString>) -> Self {
@@ -193,12 +195,19 @@ impl Client {
 
     /// Makes a call under the prefix of the API, again and again if its answer is lost.
     pub(super) async fn call(&self, call: &Call<'_>) -> Done<Answer> {
-        let response = self.send(call, Some(PATIENCE)).await?;
-        let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
-        let (replayed, date) =
-            (header("idempotent-replayed") == Some("true"), header("date").map(str::to_owned));
-        let text = response.text().await.map_err(|error| self.lost(&error))?;
-        Ok(Answer { text, replayed, date })
+        for attempt in 1.. {
+            let response = self.send(call, Some(PATIENCE)).await?;
+            let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
+            let (replayed, date) =
+                (header("idempotent-replayed") == Some("true"), header("date").map(str::to_owned));
+            match response.text().await {
+                Ok(text) => return Ok(Answer { text, replayed, date }),
+                Err(error) if attempt == TRIES => return Err(self.lost(&error, call)),
+                // It broke off in the middle of the answer.
+                Err(_) => self.pause(PAUSE * 2_u32.pow(attempt - 1)).await,
+            }
+        }
+        unreachable!("the last attempt answers")
     }
 
     /// Makes a call whose answer has no end that could be waited for.
@@ -228,10 +237,10 @@ impl Client {
                 Err(error) => {
                     // Nobody was there to begin with: that is no lost answer, and waiting will not help.
                     if error.is_builder() || (error.is_connect() && !reached) {
-                        return Err(self.lost(&error));
+                        return Err(self.lost(&error, call));
                     }
                     reached = true;
-                    self.lost(&error)
+                    self.lost(&error, call)
                 }
             };
             if attempt == TRIES {
@@ -281,18 +290,24 @@ impl Client {
     }
 
     /// Why nobody has answered. Errors of reqwest name the address, which holds no secret: the token is in a header.
-    fn lost(&self, error: &reqwest::Error) -> Failure {
+    fn lost(&self, error: &reqwest::Error, call: &Call<'_>) -> Failure {
         let mut cause: &dyn std::error::Error = error;
         while let Some(source) = cause.source() {
             cause = source;
         }
         let message = format!("{} does not answer: {cause}", self.base);
         let failure = Failure::new(Exit::Unavailable, message);
-        match error.is_connect() {
-            true => failure.help(
+        if error.is_connect() {
+            return failure.help(
                 "is the server running? `semel dev` starts one on this machine; --url or SEMEL_URL says where it is",
-            ),
-            false => failure.help("the same command with the same key can be repeated: it does nothing twice"),
+            );
+        }
+        match call.headers.iter().find(|(name, _)| *name == IDEMPOTENCY_KEY) {
+            // The id may have been drawn: without it a repeated command would be another one.
+            Some((_, id)) => failure.help(format!(
+                "repeat the command with the id {id} (`--key` of a start, else `--call-id`): nothing is done twice"
+            )),
+            None => failure.help("try again: it only reads"),
         }
     }
 }

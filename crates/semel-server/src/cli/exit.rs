@@ -74,6 +74,7 @@ impl Failure {
         match problem.status {
             401 => failure.help("give a token with --token or SEMEL_TOKEN; `semel token create` makes one"),
             403 => failure.help("use a token with more permissions; `semel token create` makes one"),
+            409 => failure.help("`semel run show RUN` shows its state; `semel run fork` does it once more"),
             429 => failure.help("wait a moment, and try again"),
             _ => failure,
         }

@@ -18,8 +18,8 @@ pub(super) enum Hook {
 /// Deliver a payload to the owner of a token.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  semel hook deliver order:7 --input '{\"approved\": true}' --call-id approval-7
-  echo '{\"approved\": true}' | semel hook deliver order:7 --input -")]
+  semel hook deliver approve-8 --input '{\"approved\": true}' --call-id approval-8
+  echo '{\"approved\": true}' | semel hook deliver approve-8 --input -")]
 pub(super) struct Deliver {
     /// The token.
     token: String,
@@ -32,7 +32,7 @@ pub(super) struct Deliver {
 
 /// Show who owns a token.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  semel hook show order:7")]
+#[command(after_help = "Examples:\n  semel hook show approve-8")]
 pub(super) struct Show {
     /// The token.
     token: String,

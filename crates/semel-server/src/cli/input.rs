@@ -43,7 +43,7 @@ impl Given {
 pub(super) fn parse(text: &str) -> Done<Value> {
     let payload = Payload::parse(text).map_err(|refused| {
         let failure = Failure::new(Exit::Usage, refused.to_string());
-        failure.help("quote JSON for the shell, as in --input '{\"cents\": 1999}'; a text is '\"text\"'")
+        failure.help("quote JSON for the shell, as in --input '{\"amount\": 1999}'; a text is '\"text\"'")
     })?;
     Ok(value(&payload))
 }

@@ -19,9 +19,9 @@ const POLL: u64 = 30;
 /// it is refused. A start without a key gets one, which it keeps if its answer is lost on the way.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  semel start demo-order --key order-7 --input '{\"cents\": 1999}'
-  semel start demo-order --key order-7 --input '{\"cents\": 1999}' --wait
-  jq -n '{cents: 1999}' | semel start demo-order --key order-8 --input -")]
+  semel start demo-order --key order-7 --input '{\"order\": \"7\", \"amount\": 1999}'
+  semel start demo-order --key order-7 --input '{\"order\": \"7\", \"amount\": 1999}' --wait
+  jq -n '{order: \"8\", amount: 1999}' | semel start demo-order --key order-8 --input -")]
 pub(super) struct Start {
     /// The workflow.
     workflow: String,

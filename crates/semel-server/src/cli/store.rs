@@ -89,7 +89,7 @@ impl Place {
 /// Which store, if any: for commands that can do without.
 #[derive(clap::Args)]
 pub(super) struct MaybePlace {
-    /// Also a store: `sqlite:semel.db`, a path, or `postgres://…`.
+    /// A store (`doctor`: as well, `bench`: instead of a server): `sqlite:semel.db`, a path, or `postgres://…`.
     #[arg(long = "store", value_name = "ADDRESS")]
     address: Option<String>,
 }

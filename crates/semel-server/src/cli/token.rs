@@ -50,7 +50,7 @@ pub(super) struct Ls {
 
 /// Revoke a token: nobody gets in with it any more.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  semel token revoke 01j0000000e00800000000007z")]
+#[command(after_help = "Examples:\n  semel token revoke key_01j0000000e00800000000007z")]
 pub(super) struct Revoke {
     /// Its id, as `semel token ls` shows it.
     id: String,

@@ -236,9 +236,16 @@ impl Config {
 fn read_file(path: &Path) -> Result<Table, Error> {
     let refuse = |why: String| Error::Config(format!("{}: {why}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|error| refuse(error.to_string()))?;
+    // Not as the library would say it: that shows the line, which may hold a token or a password. Its key holds none.
+    let told = |wrong: toml::de::Error| {
+        let number = wrong.span().map_or(0, |span| text[..span.start].matches('\n').count());
+        let key = text.lines().nth(number).and_then(|line| line.split_once('=')).map(|(key, _)| key.trim());
+        let key = key.map(|key| format!(", `{key}`")).unwrap_or_default();
+        refuse(format!("line {}{key}: {}", number + 1, wrong.message()))
+    };
     // Read as a configuration first, because only then the refusal names the line.
-    toml::from_str::<Config>(&text).map_err(|wrong| refuse(wrong.to_string()))?;
-    toml::from_str(&text).map_err(|wrong| refuse(wrong.to_string()))
+    toml::from_str::<Config>(&text).map_err(told)?;
+    toml::from_str(&text).map_err(told)
 }
 
 /// Sets `a.b` in a table of tables.

@@ -83,3 +83,15 @@ fn a_shown_configuration_hides_its_secrets_and_can_be_read() {
     assert!(!shown.contains("canary"), "{shown}");
     assert!(load(&shown, &[], &[("root-token", "0123456789abcdef")]).is_ok(), "{shown}");
 }
+
+#[test]
+fn a_broken_file_is_refused_by_line_without_its_secrets() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("semel.toml");
+    for line in ["root-token = c4n4ry-c4n4ry-c4n4ry", "store = postgres://semel:c4n4ry@db/semel"] {
+        std::fs::write(&path, format!("listen = \"127.0.0.1:7700\"\n{line}\n")).unwrap();
+        let refused =
+            Config::load(Some(&path), std::iter::empty(), std::iter::empty()).unwrap_err().to_string();
+        assert!(refused.contains("line 2") && !refused.contains("c4n4ry"), "{refused}");
+    }
+}

@@ -103,7 +103,7 @@ async fn list(
     path = "/api-keys/{id}",
     operation_id = "revokeApiKey",
     tag = "access",
-    params(("id" = String, Path, description = "The key's id", example = "key_01k5c0000000000000000000000")),
+    params(("id" = String, Path, description = "The key's id", example = "key_01k5c000000000000000000000")),
     responses((status = 200, description = "The revoked key", body = ApiKeyView), Always, OfRun, Changes),
 )]
 async fn revoke(
@@ -138,6 +138,7 @@ pub(super) async fn workspace_of(
     // Whether there is another workspace of that name is nobody's business.
     match found {
         Ok(workspace) if workspace.id == caller.workspace => Ok(workspace),
+        Err(unanswered) if unanswered.code() == "UNAVAILABLE" => Err(unanswered),
         _ => {
             Err(Problem::forbidden("an API key belongs to one workspace; leave `workspace` out, or ask root"))
         }

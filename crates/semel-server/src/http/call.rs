@@ -45,11 +45,13 @@ impl Call {
         let workspace = self.caller.workspace;
         let control = Control { workspace, run, action, by: self.caller.name, id: self.key.0, expected };
         let controlled = self.app.store.control(control).await?;
-        // How a run ended is not in its header.
-        let (run, outcome) = match controlled.run.status().is_terminal() {
-            true => found(&self.app, workspace, controlled.run.id()).await?,
-            false => (controlled.run.clone(), None),
+        // How a run ended is not in its header. It is controlled, whatever becomes of this look; what went wrong with
+        // that is in the log.
+        let ended = match controlled.run.status().is_terminal() {
+            true => found(&self.app, workspace, controlled.run.id()).await.ok(),
+            false => None,
         };
+        let (run, outcome) = ended.unwrap_or_else(|| (controlled.run.clone(), None));
         let answer = ControlAnswer { run: run_view(&run, outcome.as_ref()), changed: controlled.changed };
         Ok((Answer::ok(answer).replayed(controlled.repeated), controlled))
     }

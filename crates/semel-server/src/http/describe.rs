@@ -46,9 +46,9 @@ async fn openapi() -> impl IntoResponse {
 #[openapi(
     info(
         title = "Semel",
-        description = "A durable workflow engine in which every effect takes place once. Every POST that changes something \
-                       takes the header `Idempotency-Key` and may be repeated; a repeated answer carries \
-                       `Idempotent-Replayed: true`. Problems are `application/problem+json`; the page that their `type` \
+        description = "A durable workflow engine in which every effect takes place once. Every call that changes something \
+                       may be repeated: under the header `Idempotency-Key`, workers by version, fence and id; a repeated \
+                       answer carries `Idempotent-Replayed: true`. Problems are `application/problem+json`; the page that their `type` \
                        names says what to do.",
     ),
     components(schemas(ProblemView)),

@@ -67,8 +67,10 @@ async fn start(
     let start = start_of(&app, &caller, asked, key)?;
     let mut started = app.store.start(start).await?;
     if let Some(wait) = wait {
-        let ended = until(&app, caller.workspace, started.run.id(), wait, |_| false).await?;
-        (started.run, started.outcome) = ended;
+        // The start has taken place, whatever becomes of the wait; what went wrong with that is in the log.
+        if let Ok(ended) = until(&app, caller.workspace, started.run.id(), wait, |_| false).await {
+            (started.run, started.outcome) = ended;
+        }
     }
     let answer = Answer::ok(start_view(&started))
         .made(started.created(), &started.run.id().to_string())

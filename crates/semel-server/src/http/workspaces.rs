@@ -8,6 +8,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::answer::Answer;
+use super::asked::CallKey;
 use super::describe::{Always, Changes, IdempotencyKey};
 use super::{Body, Problem};
 use crate::access::records::Workspace;
@@ -39,6 +40,8 @@ pub(super) fn router() -> OpenApiRouter<Arc<App>> {
 async fn create(
     State(app): State<Arc<App>>,
     caller: Caller,
+    // The name is the identity already; the header is only checked.
+    _: CallKey,
     Body(asked): Body<CreateWorkspace>,
 ) -> Result<Response, Problem> {
     caller.must_be_root()?;

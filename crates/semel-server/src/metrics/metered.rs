@@ -9,7 +9,7 @@ use semel::error::Result;
 use semel::id::{RunId, WorkspaceId};
 use semel::rules::claim::Claim;
 use semel::rules::commit::{Commit, Saved};
-use semel::rules::control::{Control, Controlled};
+use semel::rules::control::{Action, Control, Controlled};
 use semel::rules::deliver::{Deliver, Delivered};
 use semel::rules::entry::Outcome;
 use semel::rules::once::{Once, OnceAnswer};
@@ -123,10 +123,10 @@ impl Meters {
         }
     }
 
-    fn controlled(&self, controlled: &Controlled) {
+    fn controlled(&self, controlled: &Controlled, cancels: bool) {
         if !controlled.changed {
             self.duplicate(ReceiptKind::Control);
-        } else if controlled.run.status() == Status::Cancelled {
+        } else if cancels {
             self.ended(Status::Cancelled);
         }
     }
@@ -216,8 +216,9 @@ impl Store for Metered {
 
     fn control(&self, control: Control) -> Answer<'_, Controlled> {
         Box::pin(async move {
+            let cancels = matches!(control.action, Action::Cancel { .. });
             let controlled = self.meters.failed(self.store.control(control).await)?;
-            self.meters.controlled(&controlled);
+            self.meters.controlled(&controlled, cancels);
             Ok(controlled)
         })
     }
@@ -255,11 +256,11 @@ impl Store for Metered {
     }
 
     fn inbox(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, Vec<Arrival>> {
-        self.store.inbox(workspace, run)
+        Box::pin(async move { self.meters.failed(self.store.inbox(workspace, run).await) })
     }
 
     fn receipts(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, Vec<(ReceiptKind, Receipts)>> {
-        self.store.receipts(workspace, run)
+        Box::pin(async move { self.meters.failed(self.store.receipts(workspace, run).await) })
     }
 
     fn records(&self, look: Look) -> Answer<'_, Vec<Record>> {

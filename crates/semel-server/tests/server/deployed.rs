@@ -53,7 +53,9 @@ fn configured() -> Result<(), Failed> {
     let config = Config::load(Some(&file), std::iter::empty(), std::iter::empty())?;
     assert_eq!(config.store.expose(), "sqlite:semel.db");
     let unit = fs::read_to_string(root().join("deploy/semel.service"))?;
-    assert!(unit.contains("semel serve --config /etc/semel/semel.toml"));
+    // Whoever it runs as cannot read the file itself.
+    assert!(unit.contains("LoadCredential=semel.toml:/etc/semel/semel.toml"));
+    assert!(unit.contains("semel serve --config ${CREDENTIALS_DIRECTORY}/semel.toml"));
     Ok(())
 }
 

@@ -1,7 +1,8 @@
 //! The engine: the only place where rules, store and clock meet.
 //!
 //! `schedule` takes due runs, `drive` polls the workflow of each and commits, `cell` is what driver and workflow share,
-//! `state` what is under its lock, `residents` are the runs in memory. What users hold in their hands is [`Engine`], [`Begin`] and [`RunHandle`].
+//! `state` what is under its lock, `residents` are the runs in memory. What users hold in their hands is [`Engine`],
+//! [`Begin`] and [`RunHandle`].
 
 mod builder;
 pub(crate) mod cell;

@@ -76,7 +76,8 @@ impl Queues {
         Self { store, clock }
     }
 
-    /// Takes due tasks for a worker. If the answer is lost, they are due again when the worker's lease ends.
+    /// Takes due tasks for a worker. If the answer is lost, they are due again when the worker's lease ends: a worker that
+    /// got none gives its lease up and goes on under another id, as engines do.
     pub async fn take(&self, take: Take) -> Result<Taken> {
         let Take { workspace, node, queues, limit } = take;
         let named = |name: &Name| -> Result<_> { Ok((workspace, queue::workflow(name)?)) };
@@ -176,7 +177,8 @@ impl Queues {
         match self.store.commit(commit).await {
             Ok(_) => Ok(()),
             Err(error @ (Error::Concurrency { .. } | Error::Unknown(_))) => {
-                let written = self.entries(workspace, run).await?;
+                // Without a look it stays what it was: lost, or unknown.
+                let Ok(written) = self.entries(workspace, run).await else { return Err(error) };
                 let after = written.get(usize::try_from(fence).unwrap_or(usize::MAX)..).unwrap_or_default();
                 if queue::is_reported(after, &report) { Ok(()) } else { Err(error) }
             }

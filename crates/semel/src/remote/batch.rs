@@ -66,12 +66,14 @@ async fn lane<A: DeserializeOwned>(
 ) {
     let mut left = None;
     loop {
-        let mut queue = queue.lock().await;
-        let Some(first) = (match left.take() {
-            Some(item) => Some(item),
-            None => queue.recv().await,
-        }) else {
-            return;
+        let (first, mut queue) = match left.take() {
+            // Only this lane has it. It does not wait for the queue, where another one may wait for the next item.
+            Some(item) => (item, queue.try_lock().ok()),
+            None => {
+                let mut queue = queue.lock().await;
+                let Some(item) = queue.recv().await else { return };
+                (item, Some(queue))
+            }
         };
         let mut body = format!("{{\"{list}\":[").into_bytes();
         let mut replies = Vec::new();
@@ -85,11 +87,10 @@ async fn lane<A: DeserializeOwned>(
             if replies.len() == MOST || body.len() > FULL {
                 break;
             }
-            match queue.try_recv() {
+            match queue.as_mut().and_then(|queue| queue.try_recv().ok()) {
                 // It goes first in the next one.
-                Ok(item) if body.len() + item.json.len() + FRAME > BODY_BYTES => left = Some(item),
-                Ok(item) => next = Some(item),
-                Err(_) => {}
+                Some(item) if body.len() + item.json.len() + FRAME > BODY_BYTES => left = Some(item),
+                item => next = item,
             }
         }
         drop(queue);

@@ -131,11 +131,15 @@ fn refused(status: StatusCode, body: &[u8], does: Does) -> Error {
     if let Some(view) = view {
         return view.into();
     }
-    let said = detail.unwrap_or_else(|| format!("the server answered with {status}"));
-    match status {
-        StatusCode::TOO_MANY_REQUESTS => Error::Unavailable(said.into()),
-        _ if status.is_client_error() => Error::Validation(said),
-        _ => untold(said.into(), does),
+    match (status, detail) {
+        (StatusCode::TOO_MANY_REQUESTS, detail) => {
+            Error::Unavailable(detail.unwrap_or_else(|| "too many calls".to_owned()).into())
+        }
+        (_, Some(said)) if status.is_client_error() => Error::Validation(said),
+        // Without a word about it not the server has answered, but something before it, which knows nothing of runs.
+        (_, said) => {
+            untold(said.unwrap_or_else(|| format!("the server answered with {status}")).into(), does)
+        }
     }
 }
 
@@ -152,6 +156,7 @@ mod tests {
         let gateway = StatusCode::BAD_GATEWAY;
         assert_eq!(code(gateway, "<html>", Does::Writes), "UNKNOWN");
         assert_eq!(code(gateway, "<html>", Does::Reads), "UNAVAILABLE");
+        assert_eq!(code(StatusCode::NOT_FOUND, "<html>", Does::Writes), "UNKNOWN", "a proxy");
         assert_eq!(
             code(StatusCode::SERVICE_UNAVAILABLE, r#"{"error":"unavailable"}"#, Does::Writes),
             "UNAVAILABLE"

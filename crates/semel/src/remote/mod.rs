@@ -1,7 +1,7 @@
 //! The store of a server elsewhere: an engine in another process than its runs.
 //!
-//! [`Remote`] is a [`Store`](crate::store::Store) like the others, spoken over HTTP. So workflows, steps, hooks, children, once and replay are
-//! what they are on a database of one's own:
+//! [`Remote`] is a [`Store`](crate::store::Store) like the others, spoken over HTTP. So workflows, steps, hooks,
+//! children, once and replay are what they are on a database of one's own:
 //!
 //! ```no_run
 //! # async fn greet(_: semel::Ctx, name: String) -> semel::Result<String> { Ok(name) }

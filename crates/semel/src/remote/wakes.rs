@@ -49,33 +49,34 @@ async fn listen(client: Arc<Client>, wakes: broadcast::Sender<Wake>, first: Resp
     hear(first, &wakes).await;
     let mut tries = 0;
     loop {
+        tokio::time::sleep(PAUSES[tries]).await;
         match client.stream(wire::WAKES).await {
             Ok(response) => {
-                tries = 0;
                 // Whatever happened while nobody listened.
                 drop(wakes.send(Wake::All));
-                hear(response, &wakes).await;
+                // A server that answers and says nothing is not asked again at once.
+                tries = if hear(response, &wakes).await { 0 } else { (tries + 1).min(PAUSES.len() - 1) };
             }
             Err(error) => {
                 tracing::warn!(%error, "the server's wakes are not heard; trying again");
-                tokio::time::sleep(PAUSES[tries]).await;
                 tries = (tries + 1).min(PAUSES.len() - 1);
             }
         }
     }
 }
 
-/// Passes on what is told until the stream ends, for whatever reason.
-async fn hear(mut response: Response, wakes: &broadcast::Sender<Wake>) {
-    let mut text = Vec::new();
+/// Passes on what is told until the stream ends, for whatever reason; whether anything was told.
+async fn hear(mut response: Response, wakes: &broadcast::Sender<Wake>) -> bool {
+    let (mut text, mut told_any) = (Vec::new(), false);
     while let Ok(Ok(Some(chunk))) = tokio::time::timeout(SILENCE, response.chunk()).await {
         text.extend_from_slice(&chunk);
         let Some(end) = text.iter().rposition(|byte| *byte == b'\n') else {
             if text.len() > LONGEST {
-                return;
+                return told_any;
             }
             continue;
         };
+        told_any = true;
         for line in text[..end].split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
             // A word that a newer server says may mean anything.
             let told: Vec<Wake> = serde_json::from_slice(line).unwrap_or_else(|_| vec![Wake::All]);
@@ -85,4 +86,5 @@ async fn hear(mut response: Response, wakes: &broadcast::Sender<Wake>) {
         }
         text.drain(..=end);
     }
+    told_any
 }

@@ -156,6 +156,8 @@ fn commit<B: Backend>(store: &B, commit: Commit) -> impl Future<Output = Result<
             Err(Error::Concurrency { .. }) => {
                 absorb(store, num, ReceiptKind::Result, format!("commit at version {expected}"));
             }
+            // It may have taken place, with all that others wait for.
+            Err(Error::Unknown(_)) => Backend::wakes(store).tell(Wake::All),
             Err(_) => {}
         }
         saved

@@ -47,6 +47,8 @@ pub(in crate::cli) fn shown(controlled: &ControlAnswer, answer: &Answer) -> Stri
 }
 
 /// Cancel a run; no step begins afterwards.
+///
+/// A cancel that came too late changes nothing: `changed` and the status say who was first.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   semel run cancel run_01j0000000e00800000000007z --reason 'the customer changed their mind'

@@ -76,8 +76,8 @@ pub(super) struct End {
     pub(super) purge: Time,
 }
 
-/// The statements. None of them touches an index, and none is to be taken back half-way: SQLite then keeps no copy of the
-/// pages it changes.
+/// The statements. Those of steps touch no index. None is to be taken back half-way: SQLite then keeps no copy of the
+/// pages it changes. What would have to be fails, and the whole transaction with it.
 pub(super) struct Steps<'c, 'a> {
     last: CachedStatement<'c>,
     update: CachedStatement<'c>,
@@ -181,7 +181,11 @@ impl<'c, 'a> Steps<'c, 'a> {
         };
         let version = expected + count;
         if head.execute(params![num, expected, version, row]).map_err(failed)? == 0 {
-            return Ok(false);
+            return match end {
+                None => Ok(false),
+                // Its header says that it has ended.
+                Some(_) => Err(failed(rusqlite::Error::StatementChangedRows(0))),
+            };
         }
         self.append(NewRow { row, prev, num, seq: expected, at, text })?;
         match end {

@@ -179,6 +179,10 @@ async fn deadline_from_now<T: Tx>(tx: &mut T, run: &Run) -> Result<Option<Time>>
 /// the sweep comes by.
 async fn in_the_way<T: Tx>(tx: &mut T, new: &NewRun) -> Result<Option<Run>> {
     if let Some(taken) = tx.run(new.id).await? {
+        if taken.new.workspace != new.workspace {
+            // Whose it is, and how it is doing, is nobody's business.
+            return Err(Error::Validation(format!("{} is taken; draw another id", new.id)));
+        }
         return Ok(Some(taken));
     }
     let now = tx.now();

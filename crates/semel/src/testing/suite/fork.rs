@@ -1,7 +1,7 @@
 //! Fork: another run that has done what this one had done at a version.
 
 use super::driver::{Driver, failure};
-use super::world::{World, code, key, label, payload, refused, visit};
+use super::world::{STRANGER, World, code, key, label, payload, refused, visit};
 use crate::error::{Error, Result};
 use crate::id::RunId;
 use crate::rules::control::{Action, Controlled, Fork};
@@ -22,6 +22,7 @@ promises![
     a_fork_of_a_fork_can_be_driven,
     a_fork_finds_the_children_of_its_lineage,
     a_fork_under_a_key_in_use_is_refused,
+    a_fork_under_the_id_of_a_strangers_run_is_told_nothing_of_it,
     a_fork_takes_a_key_that_is_remembered_no_more,
     a_repeated_fork_is_the_same_fork,
     a_forgotten_run_is_not_forked,
@@ -198,6 +199,17 @@ async fn a_fork_under_a_key_in_use_is_refused(world: World) {
     let error = refused(try_fork(&world, source.id(), same_id).await);
     assert!(matches!(error, Error::DuplicateRun { owner, .. } if owner == done.run.id()), "{error}");
     assert_eq!(world.list().await.len(), 2);
+}
+
+async fn a_fork_under_the_id_of_a_strangers_run_is_told_nothing_of_it(world: World) {
+    let source = world.driven("k").await;
+    let theirs = Start { workspace: STRANGER, ..world.request("theirs") };
+    let id = world.begin(theirs).await.run.id();
+    let error =
+        refused(try_fork(&world, source.id(), Fork { run: id, ..fork(&world, None, Lineage::Fresh) }).await);
+    assert_eq!(error.code(), "VALIDATION_ERROR");
+    assert_eq!(error.to_string(), format!("{id} is taken; draw another id"));
+    assert_eq!(world.list().await.len(), 1);
 }
 
 async fn a_fork_takes_a_key_that_is_remembered_no_more(world: World) {

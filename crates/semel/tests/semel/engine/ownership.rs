@@ -182,9 +182,11 @@ async fn claimed_while_stopping() -> Result<(), Failed> {
         let run = engine.start(nap, 60).await?.id();
         let asleep = |status| status == Status::Waiting;
         lab.until(async || engine.run(run).status().await.is_ok_and(asleep)).await;
+        // A claim is held before the run is due: one that was on its way already must not find it.
         armed.store(true, Ordering::SeqCst);
-        lab.clock.advance(Duration::from_mins(1));
+        lab.clock.advance(Duration::from_secs(1));
         pace.wait();
+        lab.clock.advance(Duration::from_mins(1));
         let mut stopped = pin!(engine.shutdown(Duration::from_hours(1)));
         assert!(
             poll_fn(|cx| Poll::Ready(stopped.as_mut().poll(cx))).await.is_pending(),
