@@ -88,6 +88,8 @@ pub mod id;
 #[cfg(feature = "remote")]
 pub mod remote;
 pub mod rules;
+#[doc(hidden)]
+pub mod sabotage;
 pub mod sdk;
 pub mod store;
 #[cfg(feature = "testing")]

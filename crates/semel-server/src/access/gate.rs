@@ -7,12 +7,16 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderValue, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use semel::id::WorkspaceId;
 
 use super::Caller;
 use super::audit::{self, Act};
 use crate::app::App;
 use crate::http::{PREFIX, Problem};
 use crate::serve::CalledIn;
+
+/// The status of a call whose answer nobody waited for, in the audit: as proxies say it.
+const UNANSWERED: u16 = 499;
 
 /// Whoever is known may pass, and the routes find them in the request. What is not the API needs nobody to be known.
 pub async fn gate(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
@@ -34,45 +38,53 @@ pub async fn gate(State(app): State<Arc<App>>, mut request: Request, next: Next)
         return refuse(problem, Some(wait));
     }
     request.extensions_mut().insert(caller.clone());
-    let (call, subject) = described(&request);
-    let workspace = caller.workspace;
-    let mut response = match request.method() == Method::GET {
-        true => next.run(request).await,
-        // A call that claims for somebody who has gone would hold what nobody knows of; it ends with its connection.
-        false if subject.starts_with("/workers") => {
-            noted(app, caller, call, subject, next.run(request)).await
-        }
-        // Apart from the connection: whoever hangs up when it is done is noted all the same.
-        false => tokio::spawn(async move { noted(app, caller, call, subject, next.run(request)).await })
-            .await
-            .unwrap_or_else(|_| {
-                Problem::unavailable("this call broke off; look before you repeat it").into_response()
-            }),
-    };
-    response.extensions_mut().insert(CalledIn(workspace));
+    let noting = (request.method() != Method::GET).then(|| Noting::new(app, &caller, &request));
+    let mut response = next.run(request).await;
+    if let Some(noting) = noting {
+        let about = response.extensions().get::<Concerns>().map(|about| about.0);
+        noting.answered(response.status().as_u16(), about).await;
+    }
+    response.extensions_mut().insert(CalledIn(caller.workspace));
     response
 }
 
-/// Answers, and notes what an administrator has done.
-async fn noted(
+/// Notes what an administrator does; also if they hang up before they are answered.
+struct Noting {
     app: Arc<App>,
     caller: Caller,
-    call: String,
-    subject: String,
-    answer: impl Future<Output = Response>,
-) -> Response {
-    let response = answer.await;
-    if caller.administers() {
-        let (at, by, status) = (app.clock.now(), caller.title(), response.status().as_u16());
-        let workspace = response.extensions().get::<Concerns>().map_or(caller.workspace, |about| about.0);
-        audit::note(&app, workspace, &Act { at, by, call, subject, status }).await;
+    /// Gone when it is noted.
+    act: Option<Act>,
+}
+
+impl Noting {
+    fn new(app: Arc<App>, caller: &Caller, request: &Request) -> Self {
+        let (call, subject) = described(request);
+        let act = Act { at: app.clock.now(), by: caller.title(), call, subject, status: UNANSWERED };
+        Self { app, caller: caller.clone(), act: Some(act) }
     }
-    response
+
+    async fn answered(mut self, status: u16, about: Option<WorkspaceId>) {
+        let (at, workspace) = (self.app.clock.now(), about.unwrap_or(self.caller.workspace));
+        if let (Some(act), true) = (&self.act, self.caller.administers()) {
+            audit::note(&self.app, workspace, &Act { at, status, ..act.clone() }).await;
+        }
+        self.act = None;
+    }
+}
+
+impl Drop for Noting {
+    /// The call was broken off, and what it asked for may have taken place.
+    fn drop(&mut self) {
+        if let (Some(act), true) = (self.act.take(), self.caller.administers()) {
+            let (app, workspace) = (self.app.clone(), self.caller.workspace);
+            tokio::spawn(async move { audit::note(&app, workspace, &act).await });
+        }
+    }
 }
 
 /// Which workspace root's call was about, left on the answer: there it belongs in the audit.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Concerns(pub(crate) semel::id::WorkspaceId);
+pub(crate) struct Concerns(pub(crate) WorkspaceId);
 
 /// What is called, and on what.
 fn described(request: &Request) -> (String, String) {
@@ -93,4 +105,47 @@ fn refuse(problem: Problem, wait: Option<Duration>) -> Response {
         headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Poll;
+
+    use axum::body::Body;
+    use axum::middleware::from_fn_with_state;
+    use axum::routing::post;
+    use axum::{Extension, Router};
+    use semel::clock::SystemClock;
+    use semel::store::memory::MemoryStore;
+    use tower::ServiceExt;
+
+    use super::*;
+    use crate::access::Access;
+    use crate::api::Permission;
+    use crate::serve::Stop;
+
+    /// It has what it needs to act, and is never answered.
+    async fn acts(Extension(caller): Extension<Caller>) {
+        caller.may(Permission::Admin).unwrap();
+        std::future::pending::<()>().await;
+    }
+
+    #[tokio::test]
+    async fn an_administrator_who_hangs_up_is_in_the_audit() {
+        let clock = Arc::new(SystemClock::new());
+        let store = Arc::new(MemoryStore::new(clock.clone()));
+        let app = Arc::new(App { store, clock, access: Access::Open, stop: Stop::default() });
+        let router =
+            Router::new().route("/api/v1/acts", post(acts)).layer(from_fn_with_state(app.clone(), gate));
+        let request = Request::post("/api/v1/acts").body(Body::empty()).unwrap();
+        let mut call = Box::pin(router.oneshot(request));
+        let polled = std::future::poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx))).await;
+        assert!(polled.is_pending());
+        drop(call);
+        // The note is written by a task of its own, which has its turn before this one comes again.
+        tokio::task::yield_now().await;
+        let (acts, _) = audit::page(&app, WorkspaceId::DEFAULT, None, 10).await.unwrap();
+        let noted: Vec<_> = acts.iter().map(|act| (act.subject.as_str(), act.status)).collect();
+        assert_eq!(noted, [("/acts", UNANSWERED)]);
+    }
 }

@@ -114,7 +114,7 @@ pub struct AuditView {
     pub call: String,
     /// On what.
     pub subject: String,
-    /// How it was answered.
+    /// How it was answered; 499 if nobody waited for the answer, and it may have taken place.
     pub status: u16,
 }
 
