@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 
 use super::cell::Cell;
 use crate::id::RunId;
+use crate::map::Map;
 use crate::rules::claim::Held;
 use crate::store::Claimed;
 
@@ -20,7 +21,7 @@ struct Resting {
 
 #[derive(Default)]
 struct Tables {
-    all: HashMap<RunId, Arc<Cell>>,
+    all: Map<RunId, Arc<Cell>>,
     resting: HashMap<i64, Resting>,
     /// In the order in which they came to rest; those that have gone on since are skipped.
     order: VecDeque<(i64, u64)>,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio::sync::oneshot;
 
-use super::cell::Cell;
+use super::drive::Driver;
 use super::settle::PAUSE;
 use super::{Core, Engine, RunHandle};
 use crate::error::{Error, Result};
@@ -147,8 +147,19 @@ impl<Out: Send + 'static> IntoFuture for Begin<Out> {
             let (core, start) = (self.engine.core().clone(), self.start?);
             let (reply, answer) = oneshot::channel();
             // Apart from the caller: if that goes away in the middle, the run that comes with its claim is driven all
-            // the same.
-            self.engine.core().spawn(async move { drop(reply.send(core.start(start).await)) });
+            // the same, by this very task.
+            self.engine.core().spawn(async move {
+                // Boxed: the task may rest for months, and needs no room for its start then.
+                let (answer, driver) = match Box::pin(core.start(start)).await {
+                    Ok((started, driver)) => (Ok((started, driver.as_ref().map(Driver::cell))), driver),
+                    Err(error) => (Err(error), None),
+                };
+                // A caller that has gone away needs no answer.
+                drop(reply.send(answer));
+                if let Some(driver) = driver {
+                    driver.drive().await;
+                }
+            });
             let stopped = |_| Error::Unavailable("the engine has stopped".into());
             let (started, cell) = answer.await.map_err(stopped)??;
             Ok(RunHandle::started(self.engine, started, cell))
@@ -157,8 +168,8 @@ impl<Out: Send + 'static> IntoFuture for Begin<Out> {
 }
 
 impl Core {
-    /// Starts a run. If there is room here it comes with its claim, and is driven without another trip to the store.
-    pub(crate) async fn start(self: &Arc<Self>, mut start: Start) -> Result<(Started, Option<Arc<Cell>>)> {
+    /// Starts a run. If there is room here it comes with its claim and its driver, without another trip to the store.
+    async fn start(self: &Arc<Self>, mut start: Start) -> Result<(Started, Option<Driver>)> {
         let here = !self.is_stopping()
             && start.delay.is_zero()
             && self.registry.find(&start.workflow, &start.workflow_version).is_some()
@@ -183,10 +194,10 @@ impl Core {
         };
         let read = Ledger::read(started.run.clone(), started.entries.iter().cloned());
         let ledger = read.map_err(|source| Error::Refused { run: started.run.id(), source })?;
-        let cell = self.drive(ledger, inbox);
+        let driver = self.enter(ledger, inbox);
         // It is the driver's to give back now.
         std::mem::forget(place);
-        Ok((started, Some(cell)))
+        Ok((started, Some(driver)))
     }
 
     /// A start whose answer is lost is repeated until it is known: the run may be there, with this engine's claim on it.

@@ -118,7 +118,7 @@ impl Store for Remote {
     }
 
     fn commit(&self, commit: Commit) -> Answer<'_, Saved> {
-        let asked = CommitItem::of(commit).map(|item| self.commits.ask(&item));
+        let asked = CommitItem::of(&commit).map(|item| self.commits.ask(&item));
         Box::pin(async { asked?.await })
     }
 
