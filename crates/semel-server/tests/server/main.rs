@@ -9,6 +9,7 @@ mod deployed;
 mod describe;
 mod documented;
 mod events;
+mod fuzz;
 mod hooks;
 mod keys;
 mod kill;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let mut trials = describe::trials();
     trials.extend(deployed::trials());
+    trials.extend(fuzz::trials());
     trials.extend(servers::trials());
     trials.extend(kill::trials());
     trials.extend(access::trials());

@@ -4,6 +4,7 @@ mod differential;
 mod engine;
 #[cfg(feature = "sqlite")]
 mod examples;
+mod fuzz;
 #[cfg(all(feature = "sqlite", feature = "postgres"))]
 mod kill;
 #[cfg(all(feature = "sqlite", feature = "postgres"))]
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
     trials.extend(vectors::trials());
     trials.extend(differential::trials());
     trials.extend(engine::trials());
+    trials.extend(fuzz::trials());
     #[cfg(feature = "sqlite")]
     trials.extend(examples::trials());
     #[cfg(feature = "sqlite")]
