@@ -5,6 +5,7 @@ mod batch;
 mod cli;
 mod control;
 mod demo;
+mod dependencies;
 mod deployed;
 mod describe;
 mod documented;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
     }
     let arguments = Arguments::from_args();
     let mut trials = describe::trials();
+    trials.extend(dependencies::trials());
     trials.extend(deployed::trials());
     trials.extend(fuzz::trials());
     trials.extend(servers::trials());
