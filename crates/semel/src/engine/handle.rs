@@ -124,8 +124,10 @@ impl<Out> RunHandle<Out> {
             // Not every change of state wakes somebody: it is also looked at again, less and less often.
             let until = self.core().clock.until(self.core().clock.now().after(pause));
             tokio::select! {
-                _ = wakes.recv() => {}
+                biased;
+                // The time first: what others do must not hold it up.
                 () = until => pause = (pause * 2).min(Duration::from_secs(1)),
+                _ = wakes.recv() => {}
             }
         }
     }
@@ -259,6 +261,7 @@ impl<Out> RunHandle<Out> {
             // does not let go of its thread.
             let soon = self.core().clock.now().after(LOOK);
             tokio::select! {
+                biased;
                 _ = cell.over() => {}
                 () = self.core().clock.until(soon) => {}
             }
@@ -307,6 +310,7 @@ impl Core {
             return Ok(None);
         }
         tokio::select! {
+            biased;
             () = told => {}
             // It may have come into this engine's memory, or its end may have been told to nobody.
             () = self.clock.until(self.clock.now().after(LOOK)) => {}

@@ -82,6 +82,8 @@ impl Core {
             let floor = self.clock.now().after(FLOOR);
             let wait = next_due.map_or(floor, |due| self.local(due).min(floor));
             tokio::select! {
+                // In this order, as everywhere in the engine: with the same turns it does the same (see tests/sim).
+                biased;
                 () = self.due.notified() => {}
                 () = self.clock.until(wait) => {}
             }
@@ -115,6 +117,7 @@ impl Core {
         loop {
             let next = self.clock.now().after(ttl / 3);
             tokio::select! {
+                biased;
                 () = self.renew.notified() => {}
                 () = self.clock.until(next) => {}
             }
@@ -255,8 +258,10 @@ impl Core {
                 return true;
             }
             tokio::select! {
-                () = self.left.notified() => {}
+                biased;
+                // The time first: those who leave one after the other must not hold it up.
                 () = self.clock.until(end) => return self.residents.is_empty(),
+                () = self.left.notified() => {}
             }
         }
     }
