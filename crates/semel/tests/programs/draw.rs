@@ -48,7 +48,7 @@ pub(crate) struct Pace {
 
 /// Draws a program that is executed at a place.
 pub(crate) fn draw(seed: u64, at: &str, pace: Pace) -> Program {
-    let mut drawer = Drawer { dice: Dice::new(seed), last: 0, left: pace.acts, pace };
+    let mut drawer = Drawer { dice: Dice::new(seed), last: 0, left: pace.acts, pace, limited: false };
     let acts = drawer.acts(pace.depth);
     (at.to_owned(), acts)
 }
@@ -59,6 +59,8 @@ struct Drawer {
     /// So many more things may be drawn.
     left: u32,
     pace: Pace,
+    /// What is drawn is inside of a race whose limit it may reach.
+    limited: bool,
 }
 
 impl Drawer {
@@ -104,9 +106,15 @@ impl Drawer {
             11 => {
                 let late = self.dice.flip();
                 let (far, limit) = (self.pace.limit)(depth, late);
-                Act::Race { n, late, far, limit, acts: self.acts(depth - 1) }
+                let outer = self.limited;
+                self.limited |= !far;
+                let acts = self.acts(depth - 1);
+                self.limited = outer;
+                Act::Race { n, late, far, limit, acts }
             }
             12 => Act::Child { n, acts: self.acts(depth - 1) },
+            // What fails in a race has won it, and goes on without a limit when it is tried again.
+            13 if self.limited => Act::Step { n, fails: 0 },
             13 => Act::Fails { n, times: self.dice.some(1, 2) },
             _ => Act::Door { n, millis: self.pace.waits[self.dice.below(4) as usize] },
         }

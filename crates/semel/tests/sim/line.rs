@@ -54,9 +54,9 @@ impl Line {
     pub(crate) fn new(stage: &Arc<Stage>, store: &Arc<dyn Store>, node: usize) -> Arc<Self> {
         let life = stage.lock().nodes[node].life;
         let (stage, store) = (stage.clone(), store.clone());
-        let line = Arc::new(Self { stage, store, node, life, wakes: broadcast::Sender::new(4096) });
-        tokio::spawn(line.clone().pass_on_wakes());
-        line
+        let this = Arc::new(Self { stage, store, node, life, wakes: broadcast::Sender::new(4096) });
+        tokio::spawn(this.clone().pass_on_wakes());
+        this
     }
 
     /// Wake-ups come as they may: they only save time.
@@ -100,7 +100,7 @@ impl Line {
             let _talks = call.about.map(|run| Talks::new(&self.stage, run));
             let (mut there, mut back) = self.stage.way();
             let trouble = self.stage.lock().trouble(self.node, What::Call);
-            let (mut lost, mut late, mut last) = (false, 0, None);
+            let (mut unheard, mut late, mut dies) = (false, 0, None);
             match trouble {
                 Some(Trouble::Refused) => {
                     self.stage.pause(there + back).await;
@@ -113,16 +113,16 @@ impl Line {
                     self.stage.lock().kill(self.node, down);
                     std::future::pending::<()>().await;
                 }
-                Some(Trouble::Dies { before: false, down }) => last = Some(down),
+                Some(Trouble::Dies { before: false, down }) => dies = Some(down),
                 Some(Trouble::Lost) => {
                     self.stage.pause(there + back).await;
                     self.stage.gate(self.node, self.life).await;
                     return Err(unknown(&call.said));
                 }
-                Some(Trouble::Unanswered) => lost = true,
+                Some(Trouble::Unanswered) => unheard = true,
                 Some(Trouble::Late { millis }) => late = millis,
                 Some(Trouble::Slow { there: slowly, back: slow }) => {
-                    (there, back) = (there + slowly, back + slow)
+                    (there, back) = (there + slowly, back + slow);
                 }
                 _ => {}
             }
@@ -134,7 +134,7 @@ impl Line {
                 node: self.node,
                 there: there + late,
                 back,
-                last,
+                dies,
             };
             // Apart from the caller: what is on its way arrives, whatever becomes of whoever sent it.
             tokio::spawn(async move {
@@ -149,7 +149,7 @@ impl Line {
             let answered = answer.await;
             self.stage.gate(self.node, self.life).await;
             match answered {
-                Ok(_) if lost => Err(unknown(&said)),
+                Ok(_) if unheard => Err(unknown(&said)),
                 Ok(answer) => answer,
                 Err(_) => {
                     self.stage.lock().violate("panic", format!("{said} was never answered"));
@@ -175,12 +175,12 @@ struct Way {
     there: u64,
     back: u64,
     /// The caller dies when the call has taken place, and is gone for so long.
-    last: Option<u64>,
+    dies: Option<u64>,
 }
 
 impl Way {
     async fn carry<T: Send + 'static>(self, call: Call<T>, work: Work<T>, reply: oneshot::Sender<Result<T>>) {
-        let Self { stage, store, node, there, back, last } = self;
+        let Self { stage, store, node, there, back, dies } = self;
         stage.pause(there).await;
         let answer = work(store.clone()).await;
         if answer.as_ref().is_ok_and(call.changes) {
@@ -195,7 +195,7 @@ impl Way {
             if let Err(Error::Concurrency { .. }) = &answer {
                 scene.figures.count("late commits refused");
             }
-            if let Some(down) = last {
+            if let Some(down) = dies {
                 scene.kill(node, down);
             }
         }

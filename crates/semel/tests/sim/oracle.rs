@@ -54,6 +54,7 @@ pub(crate) struct Seen {
     pub(crate) run: Run,
     pub(crate) entries: Vec<Numbered>,
     pub(crate) outcomes: Vec<Outcome>,
+    restarted: bool,
     /// Its latest claim.
     claim: u64,
     /// Steps that have a result: when they got it, and under which claim.
@@ -139,6 +140,7 @@ impl Scene {
             run: run.clone(),
             entries: Vec::new(),
             outcomes: Vec::new(),
+            restarted: false,
             claim: 0,
             completed: BTreeMap::new(),
             timers: BTreeMap::new(),
@@ -181,9 +183,10 @@ impl Scene {
             _ => "runs",
         };
         let same_key = |other: &&Seen| {
-            other.run.new.key == seen.run.new.key
-                && other.run.new.scope == seen.run.new.scope
-                && !other.ended()
+            // What is restarted after it has lost its key goes on without it.
+            let keyless = other.restarted && !other.run.state.holds_key;
+            let (this, other_new) = (&seen.run.new, &other.run.new);
+            (&this.key, &this.scope) == (&other_new.key, &other_new.scope) && !other.ended() && !keyless
         };
         let open: Vec<_> = self.oracle.runs.values().filter(same_key).map(|seen| seen.run.id()).collect();
         if open.len() > 1 {
@@ -272,6 +275,7 @@ impl Scene {
                 wrong = Some(("diverged", format!("{id}: {why}")));
             }
             Entry::Restarted { from, .. } => {
+                seen.restarted = true;
                 seen.retries.clear();
                 seen.hooks.clear();
                 if *from == RestartFrom::Beginning {

@@ -111,7 +111,7 @@ impl Outside for Way {
                 Some(Trouble::Dies { before: false, down }) => last = Some(down),
                 Some(Trouble::StandsStill { millis }) => self.stage.freeze(self.node, millis),
                 Some(Trouble::Slow { there: slowly, back: slow }) => {
-                    (there, back) = (there + slowly, back + slow)
+                    (there, back) = (there + slowly, back + slow);
                 }
                 _ => {}
             }
@@ -132,7 +132,7 @@ impl Outside for Way {
                 drop(on_its_way);
                 stage.pause(back).await;
                 // Nobody may be left to hear it.
-                drop(reply.send(number));
+                let _heard = reply.send(number);
             });
             let answered = answer.await;
             self.stage.gate(self.node, self.life).await;

@@ -1,6 +1,6 @@
 //! Plays a case: opens its nodes, lets everybody loose, passes the time, and asks the oracle for its verdict.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,18 +37,25 @@ pub(crate) struct Played {
 thread_local! {
     /// What panicked on this thread.
     static PANICKED: RefCell<Option<String>> = const { RefCell::new(None) };
+    /// Whether a simulation is under way on it.
+    static PLAYS: Cell<bool> = const { Cell::new(false) };
 }
 
 /// A panic in a task of the engine is a violation, and no news for the terminal.
 pub(crate) fn note_panics() {
-    std::panic::set_hook(Box::new(|panic| {
+    let ordinary = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if !PLAYS.get() {
+            return ordinary(panic);
+        }
         let text = panic.to_string();
         PANICKED.with(|panicked| panicked.borrow_mut().get_or_insert(text).truncate(2_000));
     }));
 }
 
 pub(crate) fn play(case: &Case, keep_trace: bool) -> Played {
-    PANICKED.with(|panicked| panicked.take());
+    PANICKED.take();
+    PLAYS.set(true);
     let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = runtime.expect("a runtime can be made");
     let stage = Stage::new(case, keep_trace);
@@ -57,6 +64,7 @@ pub(crate) fn play(case: &Case, keep_trace: bool) -> Played {
     let engines: Vec<_> = stage.lock().nodes.iter_mut().map(|node| node.engine.take()).collect();
     drop(engines);
     drop(runtime);
+    PLAYS.set(false);
     let (hash, lines) = stage.trace();
     let figures = stage.lock().figures.clone();
     Played { violation: stage.violation(), figures, hash, lines }
@@ -112,10 +120,10 @@ async fn live(stage: Arc<Stage>, store: Arc<dyn Store>, node: usize, kind: NodeK
         scene.nodes[node].life
     };
     loop {
-        let line: Arc<dyn Store> = Line::new(&stage, &store, node);
+        let way: Arc<dyn Store> = Line::new(&stage, &store, node);
         let clock: Arc<dyn Clock> = Arc::new(NodeClock { stage: stage.clone(), node, life });
         let world = World(Arc::new(Way { stage: stage.clone(), node, life }));
-        let engine = Engine::builder().store(line).clock(clock).limits(kind.limits()).state(world);
+        let engine = Engine::builder().store(way).clock(clock).limits(kind.limits()).state(world);
         match engine.workflow("program", execute).open().await {
             Ok(engine) => {
                 let before = {
@@ -136,7 +144,7 @@ async fn pass_the_time(stage: &Arc<Stage>, case: &Arc<Case>, store: &Arc<dyn Sto
     for moment in 0.. {
         until_nothing_moves().await;
         bury(stage, case, store).await;
-        if let Some(text) = PANICKED.with(|panicked| panicked.take()) {
+        if let Some(text) = PANICKED.take() {
             stage.lock().violate("panic", text);
         }
         let (now, done) = {

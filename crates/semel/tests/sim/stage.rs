@@ -1,7 +1,7 @@
 //! The stage: everything that a simulation shares. Its time, its nodes and whether they live, the plan of what goes wrong,
 //! what was noted, and the first thing that should not have happened.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use semel::Engine;
 use semel::clock::Time;
 use semel::id::RunId;
 
-use crate::case::{Case, Trouble, What};
+use crate::case::{Case, Disturbance, Trouble, What};
 use crate::clients::Told;
 use crate::figures::Figures;
 use crate::oracle::Oracle;
@@ -149,7 +149,7 @@ impl Stage {
             thaw: Vec::new(),
             counts: BTreeMap::new(),
         };
-        let plan = case.troubles.iter().filter_map(|disturbance| disturbance.planned()).collect();
+        let plan = case.troubles.iter().filter_map(Disturbance::planned).collect();
         let scene = Scene {
             now: DAWN,
             waiting: BTreeMap::new(),
@@ -264,10 +264,5 @@ impl Stage {
             let here = &scene.nodes[node];
             here.engine.clone().filter(|_| here.alive).map(|engine| (node, here.life, engine))
         })
-    }
-
-    /// Runs about which somebody still waits for an answer.
-    pub(crate) fn in_talks(&self) -> BTreeSet<RunId> {
-        self.lock().open_calls.iter().filter(|(_, count)| **count > 0).map(|(run, _)| *run).collect()
     }
 }

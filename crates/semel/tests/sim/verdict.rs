@@ -11,7 +11,7 @@ use semel::rules::ledger::Ledger;
 use semel::rules::status::Status;
 use semel::store::{Find, FindBy, Store};
 
-use crate::case::{Case, Scripted};
+use crate::case::{Ask, Case, Request, Scripted};
 use crate::operator::is_of;
 use crate::oracle::Seen;
 use crate::programs::{Calls, Count, Expected};
@@ -158,18 +158,16 @@ fn status_of(outcome: &Outcome) -> Status {
 
 /// One run for each key, unless a later one may take it over.
 fn keys(scene: &Scene, case: &Case, wrong: &mut Vec<Wrong>) {
-    for (key, kind) in case.keys.iter().enumerate() {
-        let key = format!("key {key}");
+    for (number, kind) in case.keys.iter().enumerate() {
+        let key = format!("key {number}");
         let of_key = |seen: &&Seen| seen.is_root() && seen.run.new.key.to_string() == key;
         let runs: Vec<_> = scene.oracle.runs.values().filter(of_key).map(|seen| seen.run.id()).collect();
         if runs.len() > 1 && matches!(kind.policy, "attach" | "retry-failed") {
             wrong.push(("two runs of one key", format!("{key} has {runs:?}")));
         }
-        let asked = case.programs.iter().any(|scripted| format!("key {}", scripted.key) == key)
-            && case
-                .requests
-                .iter()
-                .any(|request| format!("key {}", case.programs[request.program].key) == key);
+        let starts =
+            |request: &Request| request.ask == Ask::Start && case.programs[request.program].key == number;
+        let asked = case.requests.iter().any(starts);
         if runs.is_empty() && asked {
             wrong.push(("start", format!("{key} was asked for, and has no run")));
         }
@@ -276,8 +274,10 @@ fn root(scene: &Scene, case: &Case, seen: &Seen, wrong: &mut Vec<Wrong>) {
 }
 
 fn not_too_soon(seen: &Seen, scripted: &Scripted, wrong: &mut Vec<Wrong>) {
-    let claimed = seen.entries.iter().find(|numbered| matches!(numbered.entry, Entry::Claimed { .. }));
-    if let Some(claimed) = claimed
+    let first = |entry: &Entry| matches!(entry, Entry::Claimed { .. } | Entry::Paused { .. });
+    // One that is paused before it begins goes on as soon as it is resumed.
+    if let Some(claimed) = seen.entries.iter().find(|numbered| first(&numbered.entry))
+        && matches!(claimed.entry, Entry::Claimed { .. })
         && claimed.at.0 < seen.run.new.created.0 + scripted.delay as i64
     {
         wrong.push((
