@@ -108,6 +108,7 @@ pub(crate) enum Ask {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum What {
     Call,
+    Start,
     Effect,
     Wake,
 }
@@ -273,11 +274,14 @@ fn disturbance(dice: &mut Dice, nodes: usize) -> Disturbance {
     let nth = |dice: &mut Dice, what: What| {
         let most = match what {
             What::Call => 90,
+            What::Start => 6,
             What::Effect => 8,
             What::Wake => 40,
         };
         When::Nth(what, 1 + dice.below(most) as u32)
     };
+    let call = if dice.below(5) == 0 { What::Start } else { What::Call };
+    let call = nth(dice, call);
     let at = When::At(dice.below(STORMY - 2_000));
     let (when, trouble) = match dice.below(16) {
         0 if is_node => (at, Trouble::Dies { before: true, down }),
@@ -288,11 +292,11 @@ fn disturbance(dice: &mut Dice, nodes: usize) -> Disturbance {
         7 if is_node => (nth(dice, What::Wake), Trouble::Lost),
         8 if is_node => (nth(dice, What::Wake), Trouble::Repeated { millis: long(dice) }),
         9 | 10 if is_node => (nth(dice, What::Call), Trouble::Dies { before: dice.flip(), down }),
-        11 => (nth(dice, What::Call), Trouble::Refused),
-        12 => (nth(dice, What::Call), Trouble::Lost),
-        13 => (nth(dice, What::Call), Trouble::Unanswered),
-        14 => (nth(dice, What::Call), Trouble::Late { millis: long(dice) }),
-        _ => (nth(dice, What::Call), Trouble::Slow { there: long(dice), back: long(dice) }),
+        11 => (call, Trouble::Refused),
+        12 => (call, Trouble::Lost),
+        13 => (call, Trouble::Unanswered),
+        14 => (call, Trouble::Late { millis: long(dice) }),
+        _ => (call, Trouble::Slow { there: long(dice), back: long(dice) }),
     };
     Disturbance { node, when, trouble }
 }

@@ -40,6 +40,8 @@ pub(crate) struct Line {
 
 /// A call that is about to be made.
 struct Call<T> {
+    /// As what it is counted, beside as a call.
+    what: What,
     /// What it is, for the trace.
     said: String,
     /// The run that it is about, if whoever drives that run waits for the answer.
@@ -94,12 +96,18 @@ impl Line {
         }
     }
 
+    fn trouble(&self, what: What) -> Option<Trouble> {
+        let mut scene = self.stage.lock();
+        let any = scene.trouble(self.node, What::Call);
+        if what == What::Call { any } else { scene.trouble(self.node, what).or(any) }
+    }
+
     fn call<T: Send + 'static>(&self, call: Call<T>, work: Work<T>) -> Answer<'_, T> {
         Box::pin(async move {
             self.stage.gate(self.node, self.life).await;
             let _talks = call.about.map(|run| Talks::new(&self.stage, run));
             let (mut there, mut back) = self.stage.way();
-            let trouble = self.stage.lock().trouble(self.node, What::Call);
+            let trouble = self.trouble(call.what);
             let (mut unheard, mut late, mut dies) = (false, 0, None);
             match trouble {
                 Some(Trouble::Refused) => {
@@ -253,14 +261,14 @@ fn nothing<T>(_: &T) -> String {
 
 /// A call that only reads.
 fn reads<T>(said: String, about: Option<RunId>) -> Call<T> {
-    Call { said, about, changes: never, tells: nothing }
+    Call { what: What::Call, said, about, changes: never, tells: nothing }
 }
 
 impl Store for Line {
     fn start(&self, start: Start) -> Answer<'_, Started> {
         let said = format!("start {} under {}", start.run, start.key);
         let tells = |started: &Started| format!("{:?} {}", started.verdict, started.run.id());
-        let call = Call { said, about: None, changes: always, tells };
+        let call = Call { what: What::Start, said, about: None, changes: always, tells };
         let started =
             self.call(call, Box::new(move |store| Box::pin(async move { store.start(start).await })));
         Box::pin(async move {
@@ -279,6 +287,7 @@ impl Store for Line {
             runs.collect::<Vec<_>>().join(", ")
         };
         let call = Call {
+            what: What::Call,
             said: format!("claim {} for {}", claim.limit, claim.node),
             about: None,
             changes: |claims: &Claims| !claims.runs.is_empty(),
@@ -312,6 +321,7 @@ impl Store for Line {
 
     fn commit(&self, commit: Commit) -> Answer<'_, Saved> {
         let call = Call {
+            what: What::Call,
             said: format!("commit {} at {} +{}", commit.run(), commit.expected(), commit.count()),
             about: Some(commit.run()),
             changes: always,
@@ -325,7 +335,7 @@ impl Store for Line {
         let tells = |delivered: &Delivered| {
             format!("{} {} absorbed: {}", delivered.run, delivered.arrival, delivered.absorbed)
         };
-        let call = Call { said, about: None, changes: always, tells };
+        let call = Call { what: What::Call, said, about: None, changes: always, tells };
         let (stage, asked) = (self.stage.clone(), deliver.clone());
         self.call(
             call,
@@ -345,19 +355,25 @@ impl Store for Line {
             let Controlled { run, changed, repeated } = controlled;
             format!("{} changed: {changed} repeated: {repeated}", run.status())
         };
-        let call = Call { said, about: None, changes: always, tells };
+        let call = Call { what: What::Call, said, about: None, changes: always, tells };
         self.call(call, Box::new(move |store| Box::pin(async move { store.control(control).await })))
     }
 
     fn once(&self, once: Once) -> Answer<'_, OnceAnswer> {
         let said = format!("{:?} {} by {}", once.ask, once.label, once.run);
-        let call =
-            Call { said, about: None, changes: always, tells: |answer: &OnceAnswer| format!("{answer:?}") };
+        let call = Call {
+            what: What::Call,
+            said,
+            about: None,
+            changes: always,
+            tells: |answer: &OnceAnswer| format!("{answer:?}"),
+        };
         self.call(call, Box::new(move |store| Box::pin(async move { store.once(once).await })))
     }
 
     fn lease(&self, lease: Lease) -> Answer<'_, Time> {
         let call = Call {
+            what: What::Call,
             said: format!("{:?} {}", lease.act, lease.node),
             about: None,
             changes: never,
@@ -373,6 +389,7 @@ impl Store for Line {
 
     fn sweep(&self, sweep: Sweep) -> Answer<'_, Swept> {
         let call = Call {
+            what: What::Call,
             said: "sweep".to_owned(),
             about: None,
             changes: |swept: &Swept| *swept != Swept::default(),

@@ -13,6 +13,7 @@ mod line;
 mod operator;
 mod oracle;
 mod outside;
+mod plain;
 mod play;
 mod postman;
 #[path = "../programs/mod.rs"]
@@ -47,12 +48,13 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let arguments = Arguments::from_args();
-    let trials = vec![
+    let mut trials = vec![
         Trial::test("sim::no_seed_breaks_a_promise", no_seed_breaks_a_promise),
         Trial::test("sim::a_seed_replays_exactly", a_seed_replays_exactly),
         #[cfg(feature = "sabotage")]
         Trial::test("sim::sabotage_is_caught", sabotage::is_caught),
     ];
+    trials.extend(plain::trials());
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 

@@ -11,7 +11,7 @@ use crate::stage::Violation;
 /// So many cases are tried.
 const TRIES: u32 = 600;
 /// So many of the last lines of a trace are shown.
-const SHOWN: usize = 120;
+const SHOWN: usize = 200;
 
 /// What to say of a seed that has failed.
 pub(crate) fn report(seed: u64, violation: &Violation) -> String {
@@ -24,9 +24,11 @@ pub(crate) fn report(seed: u64, violation: &Violation) -> String {
     if let Some(violation) = &played.violation {
         let _ = writeln!(text, "{}: {}", violation.kind, violation.message);
     }
-    let from = played.lines.len().saturating_sub(SHOWN);
-    let _ =
-        writeln!(text, "the end of its trace ({:016x}):\n{}", played.hash, played.lines[from..].join("\n"));
+    // What nodes say all the time tells nothing.
+    let idle = |line: &&String| line.contains(": sweep") || line.contains(": Renew") || line.ends_with("-> ");
+    let telling: Vec<&str> = played.lines.iter().filter(|line| !idle(line)).map(String::as_str).collect();
+    let shown = telling[telling.len().saturating_sub(SHOWN)..].join("\n");
+    let _ = writeln!(text, "the end of its trace ({:016x}):\n{shown}", played.hash);
     let _ = writeln!(text, "to play it again: make sim SEEDS={seed}");
     text
 }
