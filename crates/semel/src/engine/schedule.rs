@@ -12,6 +12,7 @@ use super::residents::Kin;
 use crate::clock::Time;
 use crate::error::{Error, Result};
 use crate::id::{NodeId, RunId};
+use crate::sabotage::{self, Bug};
 use crate::store::{LeaseAct, Sweep, Wake};
 
 /// At most so many runs come with one claim: enough to fill a batch, and no long transaction.
@@ -69,7 +70,9 @@ impl Core {
                 Ok(None) => continue,
                 Err(Error::Unknown(error)) => {
                     tracing::warn!(%error, "it is unknown which runs were claimed");
-                    self.renounce().await;
+                    if !sabotage::commits(Bug::UnknownClaimForgotten) {
+                        self.renounce().await;
+                    }
                     continue;
                 }
                 Err(error) => {
@@ -100,7 +103,14 @@ impl Core {
             // Whoever leaves says so.
             return Ok(Some(None));
         }
-        let claims = self.store.claim(self.claim(places)).await;
+        let node = self.node();
+        let mut claims = self.store.claim(self.claim(places)).await;
+        if let Ok(claims) = &mut claims
+            && self.node() != node
+        {
+            // As another node by now, this engine has given up what it had claimed.
+            claims.runs.clear();
+        }
         let found = claims.as_ref().map_or(0, |claims| claims.runs.len());
         self.residents.free_many(places - found);
         // A stop may wait for these places.

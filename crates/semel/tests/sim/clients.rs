@@ -29,6 +29,9 @@ use crate::stage::Stage;
 /// So many milliseconds a client waits for an answer before it asks somebody else.
 const PATIENCE: u64 = 2_500;
 
+/// And so many pass before it asks again after an error.
+const AGAIN: u64 = 100;
+
 /// What clients have asked for and were told.
 #[derive(Default)]
 pub(crate) struct Told {
@@ -79,7 +82,7 @@ impl Client {
                 () = self.stage.pause(PATIENCE) => continue,
             };
             match answer {
-                Err(Error::Unavailable(_) | Error::Unknown(_)) => self.stage.pause(30).await,
+                Err(Error::Unavailable(_) | Error::Unknown(_)) => self.stage.pause(AGAIN).await,
                 answer => return answer,
             }
         }
@@ -302,7 +305,7 @@ pub(crate) fn started(
 fn cancelled(client: &Client, run: RunId, controlled: &Controlled) {
     let status = controlled.run.status();
     let mut scene = client.stage.lock();
-    if !status.is_terminal() {
+    if !status.is_terminal() && !controlled.repeated {
         scene.violate("cancel", format!("{run} was cancelled and is {status}"));
     }
     if controlled.changed {

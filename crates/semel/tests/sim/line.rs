@@ -379,7 +379,17 @@ impl Store for Line {
             changes: never,
             tells: |until: &Time| until.to_string(),
         };
-        self.call(call, Box::new(move |store| Box::pin(async move { store.lease(lease).await })))
+        let stage = self.stage.clone();
+        self.call(
+            call,
+            Box::new(move |store| {
+                Box::pin(async move {
+                    let until = store.lease(lease).await?;
+                    stage.lock().was_leased(lease, until);
+                    Ok(until)
+                })
+            }),
+        )
     }
 
     fn keep(&self, keep: Keep) -> Answer<'_, Record> {

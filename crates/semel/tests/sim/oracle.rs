@@ -9,7 +9,7 @@ use semel::id::{NodeId, RunId, WorkspaceId};
 use semel::rules::deliver::{Deliver, Delivered};
 use semel::rules::entry::{Entry, Outcome, PauseReason, RestartFrom};
 use semel::rules::run::Run;
-use semel::store::{Numbered, Query, Store};
+use semel::store::{Lease, LeaseAct, Numbered, Query, Store};
 
 use crate::outside::Begun;
 use crate::stage::{Scene, Stage};
@@ -24,6 +24,10 @@ pub(crate) struct Oracle {
     pub(crate) tokens: BTreeMap<String, (RunId, BTreeSet<String>)>,
     /// Results that all share.
     onces: BTreeMap<(String, String), String>,
+    /// Until when nodes are alive.
+    leases: BTreeMap<NodeId, Time>,
+    /// Children that were open when their parent was cancelled.
+    pub(crate) bereaved: BTreeSet<RunId>,
     /// To whom a version of a run was given.
     claims: BTreeMap<(RunId, u64), NodeId>,
     /// When a claim came into the hands of a life of a node.
@@ -205,10 +209,12 @@ impl Scene {
         }
         match &numbered.entry {
             Entry::Claimed { .. } => {
-                if seen.claim > 0
-                    && seen.entries.iter().rev().map(|n| &n.entry).find_map(runs_after) == Some(true)
-                {
+                let driver = seen.entries.iter().rev().map(|n| &n.entry).find_map(driver_after).flatten();
+                if let Some(before) = driver {
                     self.figures.count("takeovers");
+                    if oracle.leases.get(&before).is_some_and(|until| *until > at) {
+                        wrong = Some(("claim", format!("{id} was taken from {before}, which is alive")));
+                    }
                 }
                 seen.claim = number;
             }
@@ -292,7 +298,12 @@ impl Scene {
             seen.outcomes.push(outcome);
             oracle.tokens.retain(|_, (owner, _)| *owner != id);
         }
+        let cancelled = matches!(numbered.entry, Entry::Cancelled { .. });
         seen.entries.push(numbered);
+        if cancelled {
+            let child = |seen: &&Seen| seen.run.new.parent == Some(id) && !seen.ended();
+            oracle.bereaved.extend(oracle.runs.values().filter(child).map(|seen| seen.run.id()));
+        }
         if let Some((kind, message)) = wrong {
             self.violate(kind, message);
         }
@@ -304,6 +315,14 @@ impl Scene {
         let holder = *self.oracle.claims.entry((id, version)).or_insert(node);
         if holder != node {
             self.violate("claim", format!("version {version} of {id} was given to {holder} and to {node}"));
+        }
+    }
+
+    /// The store has answered a call about a lease.
+    pub(crate) fn was_leased(&mut self, lease: Lease, until: Time) {
+        match lease.act {
+            LeaseAct::Leave => drop(self.oracle.leases.remove(&lease.node)),
+            LeaseAct::Join(_) | LeaseAct::Renew(_) => drop(self.oracle.leases.insert(lease.node, until)),
         }
     }
 
@@ -392,14 +411,16 @@ impl Scene {
     }
 }
 
-/// Whether a run that had this entry last was being driven; nothing if the entry does not say.
-fn runs_after(entry: &Entry) -> Option<bool> {
+/// Who drove a run that had this entry last, if anybody did; nothing if the entry does not say.
+fn driver_after(entry: &Entry) -> Option<Option<NodeId>> {
     match entry {
-        Entry::Claimed { .. } => Some(true),
-        Entry::Waiting { .. } | Entry::Paused { .. } | Entry::Resumed { .. } | Entry::Restarted { .. } => {
-            Some(false)
-        }
-        Entry::Created(_) => Some(false),
+        Entry::Claimed { node } => Some(Some(*node)),
+        Entry::Created(_)
+        | Entry::Waiting { .. }
+        | Entry::Paused { .. }
+        | Entry::Resumed { .. }
+        | Entry::Restarted { .. }
+        | Entry::StepResolved { .. } => Some(None),
         _ => None,
     }
 }

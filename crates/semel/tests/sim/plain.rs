@@ -8,7 +8,10 @@ use crate::programs::Act;
 
 pub(crate) fn trials() -> Vec<Trial> {
     let trial = |name: &str, case: fn() -> Case| Trial::test(format!("sim::{name}"), move || hold(&case()));
-    vec![trial("a_start_that_comes_late_is_driven", late_start)]
+    vec![
+        trial("a_start_that_comes_late_is_driven", late_start),
+        trial("an_engine_that_became_another_node_drives_no_earlier_start", late_answer),
+    ]
 }
 
 fn hold(case: &Case) -> Result<(), Failed> {
@@ -46,5 +49,21 @@ fn late_start() -> Case {
         requests: vec![request(100, Ask::Start), Request { direct: true, ..request(101, Ask::Start) }],
         troubles: vec![Disturbance { node: 0, when: When::Nth(What::Start, 1), trouble: late }],
         ..alone("unique-while-open", vec![Act::Sleep { n: 1, millis: 300 }])
+    }
+}
+
+/// The answer to a start is so late that its node has lost its lease, has become another one, and has claimed the run anew.
+fn late_answer() -> Case {
+    let slow = Trouble::Slow { there: 0, back: 8_000 };
+    let frozen = Trouble::StandsStill { millis: 4_000 };
+    let step = |n| Act::Step { n, fails: 0 };
+    let sleep = |n| Act::Sleep { n, millis: 2_500 };
+    Case {
+        nodes: vec![NodeKind { wrong_by: 0, deaf: false, driven: 4096, resting: 0 }],
+        troubles: vec![
+            Disturbance { node: 0, when: When::Nth(What::Start, 1), trouble: slow },
+            Disturbance { node: 0, when: When::At(500), trouble: frozen },
+        ],
+        ..alone("attach", vec![step(1), sleep(2), sleep(3), step(4)])
     }
 }

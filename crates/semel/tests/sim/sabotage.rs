@@ -13,7 +13,46 @@ use semel::sabotage::Bug;
 use crate::hunt::hunt;
 
 /// The bugs that are the simulator's to find: those of the rules, the verbs, the memory store, the engine and the SDK.
-const HUNTED: [Bug; 1] = [Bug::SkipVersionGuard];
+const HUNTED: [Bug; 38] = [
+    Bug::IgnoreFingerprint,
+    Bug::IgnoreDelay,
+    Bug::RestartForgetsIntents,
+    Bug::ForkForgetsIntents,
+    Bug::ChildKeyIsNew,
+    Bug::OnceGivenTwice,
+    Bug::TicksAreNotCounted,
+    Bug::SkipVersionGuard,
+    Bug::TimersFireEarly,
+    Bug::ConsumedStays,
+    Bug::RestMissesArrivals,
+    Bug::RestFreesTokens,
+    Bug::EndKeepsTokens,
+    Bug::EndIsNotTold,
+    Bug::EndKeepsOnces,
+    Bug::CancelForgetsChildren,
+    Bug::ReadThenInsert,
+    Bug::SupersededGoesOn,
+    Bug::ClaimWithoutLease,
+    Bug::TakeoverKeepsVersion,
+    Bug::ClaimedStaysDue,
+    Bug::ClaimDropsInbox,
+    Bug::DeliveryIdForgotten,
+    Bug::EveryCancelWins,
+    Bug::HappenedIgnored,
+    Bug::FreshForkSharesKeys,
+    Bug::SweepForgetsOrphans,
+    Bug::UnknownIsSaved,
+    Bug::UnknownIsRefused,
+    Bug::UnknownClaimForgotten,
+    Bug::UnknownStartForgotten,
+    Bug::CancelLeavesDriver,
+    Bug::LastDeliveryFirst,
+    Bug::IntentAfterBody,
+    Bug::KeyPerTry,
+    Bug::ReplayCallsBodies,
+    Bug::RetryAtOnce,
+    Bug::RaceIsNotRecorded,
+];
 
 /// Within so many seeds every one of them is found.
 const SEEDS: u64 = 2_000;

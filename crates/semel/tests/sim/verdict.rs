@@ -6,7 +6,7 @@ use std::fmt::Write;
 use semel::error::Result;
 use semel::id::{RunId, WorkspaceId};
 use semel::rules::entry::{Class, Entry, Message, Outcome};
-use semel::rules::key::{Scope, Token};
+use semel::rules::key::Token;
 use semel::rules::ledger::Ledger;
 use semel::rules::status::Status;
 use semel::store::{Find, FindBy, Store};
@@ -83,6 +83,13 @@ async fn read_again(stage: &Stage, store: &dyn Store, wrong: &mut Vec<Wrong>) ->
             if !left.contains(arrival) && !taken.contains(arrival) {
                 wrong.push(("delivery", format!("message {arrival} of {run} for {token} is lost")));
             }
+        }
+        let wished = |entry: &Entry| matches!(entry, Entry::Cancelling { .. } | Entry::Noted { .. });
+        if scene.oracle.bereaved.contains(&id)
+            && !inbox.iter().any(|arrival| arrival.message.wishes_end().is_some())
+            && !seen.entries.iter().any(|numbered| wished(&numbered.entry))
+        {
+            wrong.push(("child", format!("{id} was not told that its parent was cancelled")));
         }
         let unknown = |message: &Message| matches!(message, Message::Delivery { .. });
         for arrival in inbox.iter().filter(|arrival| unknown(&arrival.message)) {
@@ -199,16 +206,16 @@ fn effects(scene: &Scene, wrong: &mut Vec<Wrong>) {
     }
 }
 
-/// A parent has one child at a place, unless an earlier one was cancelled.
+/// A parent has one child at a place, unless an earlier one was cancelled; and what it hears of it is so.
 fn children(scene: &Scene, wrong: &mut Vec<Wrong>) {
-    let mut at: BTreeMap<String, Vec<RunId>> = BTreeMap::new();
-    let child =
-        |seen: &&Seen| seen.run.new.scope == Scope::children() && seen.run.status() != Status::Cancelled;
-    for seen in scene.oracle.runs.values().filter(child) {
-        at.entry(seen.run.new.key.to_string()).or_default().push(seen.run.id());
+    let mut at: BTreeMap<(RunId, String), Vec<RunId>> = BTreeMap::new();
+    for seen in scene.oracle.runs.values().filter(|seen| seen.run.status() != Status::Cancelled) {
+        if let Some(parent) = seen.created().and_then(|created| created.parent.as_ref()) {
+            at.entry((parent.run, parent.visit.to_string())).or_default().push(seen.run.id());
+        }
     }
-    for (key, runs) in at.into_iter().filter(|(_, runs)| runs.len() > 1) {
-        wrong.push(("child", format!("{runs:?} are all the child with the key {key}")));
+    for ((parent, visit), runs) in at.into_iter().filter(|(_, runs)| runs.len() > 1) {
+        wrong.push(("child", format!("{runs:?} are all the child {visit} of {parent}")));
     }
     for seen in scene.oracle.runs.values() {
         for numbered in &seen.entries {
