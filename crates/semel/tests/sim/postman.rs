@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use semel::Error;
 use semel::id::{RunId, WorkspaceId};
-use semel::rules::deliver::Deliver;
+use semel::rules::deliver::{Deliver, Delivered};
 use semel::rules::json::Payload;
 use semel::rules::key::{CallId, Token};
 use semel::store::Store;
@@ -59,36 +59,36 @@ fn open_hooks(client: &Client, wanted: &BTreeMap<String, u32>) -> Vec<(String, R
 async fn bring(mut client: Client, token: String, owner: RunId, nth: u32, book: Arc<Mutex<Book>>) {
     let number = client.stage.lock().next_number();
     (client.node, client.direct) = (number as usize % 7, number.is_multiple_of(5));
-    let id = format!("{owner} {nth}");
+    let id = format!("{owner} {nth} {number}");
     let delivered = client.insist(|asked| deliver(asked, token.clone(), nth, id.clone())).await;
-    if delivered.is_ok() && number.is_multiple_of(3) {
+    if let Ok(first) = &delivered
+        && number.is_multiple_of(3)
+    {
         // As if the answer had not been heard.
         let again = client.insist(|asked| deliver(asked, token.clone(), nth, id.clone())).await;
-        if !matches!(again, Ok(true)) {
+        if !again.as_ref().is_ok_and(|again| again.absorbed && again.run == first.run) {
             client.stage.lock().violate("delivery", format!("{id} for {token} was brought twice: {again:?}"));
         }
     }
     let mut book = book.lock().unwrap_or_else(PoisonError::into_inner);
-    let place = (token, owner);
-    book.on_the_way.remove(&place);
+    book.on_the_way.remove(&(token.clone(), owner));
     match delivered {
-        Ok(_) => *book.brought.entry(place).or_default() += 1,
+        // The token may be another's by now.
+        Ok(delivered) => *book.brought.entry((token, delivered.run)).or_default() += 1,
         // It was closed meanwhile.
         Err(Error::HookNotFound(_)) => {}
         Err(error) => client.stage.lock().violate("delivery", format!("{id} was answered with {error}")),
     }
 }
 
-/// Gives whether it was absorbed.
-fn deliver(asked: Asked, token: String, nth: u32, id: String) -> Asking<bool> {
+fn deliver(asked: Asked, token: String, nth: u32, id: String) -> Asking<Delivered> {
     Box::pin(async move {
-        let delivered = match asked {
-            Asked::Node(_, _, engine) => engine.deliver(token, nth).id(id).await?,
+        match asked {
+            Asked::Node(_, _, engine) => engine.deliver(token, nth).id(id).await,
             Asked::Store(line) => {
                 let (token, payload, id) = (Token::new(token)?, Payload::of(&nth)?, Some(CallId::new(id)?));
-                line.deliver(Deliver { workspace: WorkspaceId::DEFAULT, token, payload, id }).await?
+                line.deliver(Deliver { workspace: WorkspaceId::DEFAULT, token, payload, id }).await
             }
-        };
-        Ok(delivered.absorbed)
+        }
     })
 }
