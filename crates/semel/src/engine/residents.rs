@@ -149,8 +149,11 @@ impl Residents {
         self.lock().resting.contains_key(&cell.num)
     }
 
+    /// All of them, in the order in which the store has numbered them: whoever is told something is told in that order.
     pub(super) fn all(&self) -> Vec<Arc<Cell>> {
-        self.lock().all.values().cloned().collect()
+        let mut all: Vec<_> = self.lock().all.values().cloned().collect();
+        all.sort_by_key(|cell| cell.num);
+        all
     }
 
     /// Places that are taken, or cells that still have a driver.
@@ -201,7 +204,9 @@ impl Residents {
     }
 
     pub(super) fn all_ended(&self) {
-        for end in self.lock().ends.values() {
+        let mut ends: Vec<_> = self.lock().ends.iter().map(|(run, end)| (*run, end.clone())).collect();
+        ends.sort_by_key(|(run, _)| *run);
+        for (_, end) in ends {
             end.notify_waiters();
         }
     }

@@ -24,6 +24,7 @@ use super::step::Step;
 use crate::clock::Time;
 use crate::id::RunId;
 use crate::map::Map;
+use crate::sabotage::{self, Bug};
 
 /// Whether a fork's effects are those of the run it was forked from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -282,7 +283,11 @@ impl Ledger {
     ) -> Result<(), Refused> {
         self.running("childStarted")?;
         self.vacant(&child, "childStarted")?;
-        let key = Key::new(self.effect_key(&child, "").to_string()).expect("34 plain characters");
+        let key = match sabotage::commits(Bug::ChildKeyIsNew) {
+            true => run.to_string(),
+            false => self.effect_key(&child, "").to_string(),
+        };
+        let key = Key::new(key).expect("34 plain characters");
         let fingerprint =
             Fingerprint::of_start(&workflow, &input, &[]).expect("a payload was checked when it was made");
         self.put(&child, Record::Child { run: None, outcome: None });

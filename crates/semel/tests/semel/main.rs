@@ -11,6 +11,8 @@ mod kill;
 mod migrate;
 #[cfg(all(feature = "sqlite", feature = "postgres"))]
 mod processes;
+#[path = "../programs/mod.rs"]
+mod programs;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod stores;
