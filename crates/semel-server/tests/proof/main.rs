@@ -3,6 +3,9 @@
 mod cluster;
 mod disk;
 mod faults;
+mod image;
+mod journal;
+mod power;
 mod proxy;
 mod said;
 mod starts;
@@ -25,7 +28,7 @@ pub(crate) use trials;
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
-    let trials = [proxy::trials(), cluster::trials(), faults::trials(), disk::trials()];
+    let trials = [proxy::trials(), cluster::trials(), faults::trials(), disk::trials(), power::trials()];
     libtest_mimic::run(&arguments, trials.into_iter().flatten().collect()).exit_code()
 }
 
