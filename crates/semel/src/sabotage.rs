@@ -33,6 +33,16 @@ macro_rules! bugs {
 bugs! {
     /// A commit is appended whatever the version is.
     SkipVersionGuard = "skip-version-guard",
+    /// SQLite syncs nothing.
+    SyncNever = "sync-never",
+    /// SQLite syncs at checkpoints only, not at commits.
+    SyncAtCheckpoints = "sync-at-checkpoints",
+    /// SQLite syncs each commit, but after it was answered.
+    AnswerBeforeSync = "answer-before-sync",
+    /// A checkpoint of SQLite does not sync the file before the log begins anew.
+    CheckpointWithoutSync = "checkpoint-without-sync",
+    /// A commit of SQLite that answered with an error is taken for done.
+    AssumeFailedCommit = "assume-failed-commit",
 }
 
 /// Whether this process is to commit a bug.

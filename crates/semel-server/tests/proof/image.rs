@@ -194,21 +194,26 @@ impl File {
         let mut bytes = self.synced.clone();
         let first = dice.below(self.pending.len() as u64 + 1) as usize;
         for (n, (_, change)) in self.pending.iter().enumerate() {
-            let parts = match fate {
-                Fate::Lost => Vec::new(),
-                Fate::Kept => vec![change.clone()],
-                Fate::Torn if n < first => vec![change.clone()],
-                Fate::Torn if n == first => {
-                    let mut sectors = change.sectors();
-                    sectors.truncate(dice.below(sectors.len() as u64) as usize);
-                    sectors
-                }
-                Fate::Torn => Vec::new(),
-                Fate::Writes if dice.coin() => vec![change.clone()],
-                Fate::Writes => Vec::new(),
-                Fate::Sectors => change.sectors().into_iter().filter(|_| dice.coin()).collect(),
+            let kept = match fate {
+                Fate::Lost => false,
+                Fate::Kept | Fate::Sectors => true,
+                Fate::Torn => n <= first,
+                Fate::Writes => dice.coin(),
             };
-            parts.iter().for_each(|part| part.make(&mut bytes));
+            let torn = fate == Fate::Torn && n == first;
+            if !kept {
+                continue;
+            }
+            let mut parts =
+                if fate == Fate::Sectors || torn { change.sectors() } else { vec![change.clone()] };
+            if torn {
+                parts.truncate(dice.below(parts.len() as u64) as usize);
+            }
+            for part in parts {
+                if fate != Fate::Sectors || dice.coin() {
+                    part.make(&mut bytes);
+                }
+            }
         }
         bytes
     }
@@ -282,11 +287,11 @@ impl Disk {
 
 /// A log is zeros for the most part, which take time to write and need not be.
 fn put(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    const BLOCK: usize = 64 * 1024;
+    const BLOCK: usize = 4096;
     let mut file = fs::File::create(path)?;
     file.set_len(bytes.len() as u64)?;
     for (n, block) in bytes.chunks(BLOCK).enumerate() {
-        if block != &[0; BLOCK][..block.len()] {
+        if block.iter().any(|byte| *byte != 0) {
             file.seek(SeekFrom::Start((n * BLOCK) as u64))?;
             file.write_all(block)?;
         }

@@ -7,6 +7,9 @@
 //!
 //! `SEMEL_POWER_CUTS` says how often the power is cut (0: before and after every sync), `SEMEL_POWER_SEED` what is drawn.
 
+#[cfg(feature = "sabotage")]
+mod sabotage;
+
 use std::collections::HashMap;
 use std::fs;
 use std::ops::ControlFlow;
@@ -286,7 +289,10 @@ fn setting(name: &str, default: u64) -> Result<u64, Failed> {
 }
 
 pub(crate) fn trials() -> Vec<Trial> {
-    crate::trials![what_was_acknowledged_survives_a_power_cut_anywhere]
+    let mut trials = crate::trials![what_was_acknowledged_survives_a_power_cut_anywhere];
+    #[cfg(feature = "sabotage")]
+    trials.extend(sabotage::trials());
+    trials
 }
 
 async fn what_was_acknowledged_survives_a_power_cut_anywhere() -> Result<(), Failed> {

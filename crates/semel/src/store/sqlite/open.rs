@@ -11,6 +11,7 @@ use rusqlite::{Connection, OpenFlags};
 use super::SqliteOptions;
 use super::checkpoint::LOG_PAGES;
 use crate::error::{Error, Result, Source};
+use crate::sabotage::{self, Bug};
 
 /// The schema, one script per version. A new version is appended; what has been released is never changed.
 pub(super) const MIGRATIONS: [&str; 2] = [include_str!("schema.sql"), include_str!("records.sql")];
@@ -55,7 +56,7 @@ impl File {
             settle_plans(&conn)?;
             conn.busy_timeout(Duration::from_secs(10))?;
             conn.pragma_update(None, "journal_mode", "wal")?;
-            conn.pragma_update(None, "synchronous", "full")?;
+            conn.pragma_update(None, "synchronous", synchronous())?;
             // Checkpoints are made beside the writer, not in its way.
             conn.pragma_update(None, "wal_autocheckpoint", 0)?;
             conn.pragma_update(None, "temp_store", "memory")?;
@@ -95,6 +96,17 @@ impl File {
             Ok(error) => *error,
             Err(source) => Error::Open { what: self.path.display().to_string(), source },
         }
+    }
+}
+
+/// Every commit is synced before it is answered.
+fn synchronous() -> &'static str {
+    if sabotage::commits(Bug::SyncNever) {
+        return "off";
+    }
+    match sabotage::commits(Bug::SyncAtCheckpoints) || sabotage::commits(Bug::AnswerBeforeSync) {
+        true => "normal",
+        false => "full",
     }
 }
 
