@@ -113,6 +113,18 @@ bugs! {
     RetryAtOnce = "retry-at-once",
     /// Who has won a race is not recorded.
     RaceIsNotRecorded = "race-is-not-recorded",
+
+    // SQLite
+    /// SQLite syncs nothing.
+    SyncNever = "sync-never",
+    /// SQLite syncs at checkpoints only, not at commits.
+    SyncAtCheckpoints = "sync-at-checkpoints",
+    /// SQLite syncs each commit, but after it was answered.
+    AnswerBeforeSync = "answer-before-sync",
+    /// A checkpoint of SQLite does not sync the file before the log begins anew.
+    CheckpointWithoutSync = "checkpoint-without-sync",
+    /// A commit of SQLite that answered with an error is taken for done.
+    AssumeFailedCommit = "assume-failed-commit",
 }
 
 /// Whether this process is to commit a bug.

@@ -14,6 +14,7 @@ use super::tx::{SqliteTx, failed};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::rules::commit::Saved;
+use crate::sabotage::{self, Bug};
 use crate::store::BATCH_CALLS;
 
 /// How often a batch whose COMMIT certainly did not take place is tried before its callers are told.
@@ -99,6 +100,9 @@ impl Writer {
             self.group(&mut batch);
             if let Some(tx) = &self.tx {
                 self.checkpoints.between_batches(&tx.conn);
+                if sabotage::commits(Bug::AnswerBeforeSync) {
+                    checkpoint::carry_over(&tx.conn);
+                }
             }
             jobs.linger();
         }
@@ -184,7 +188,12 @@ impl Writer {
         // A row that the same transaction deletes again would not be found.
         let by_row = tx.last_row > before && !tx.deleted_rows;
         let mark = if by_row { Mark::Row(tx.last_row) } else { Mark::Id(self.clock.uuid()) };
-        self.commit(&mark).map(|()| Ended::Committed).map_err(|e| (Some(mark), e))
+        match self.commit(&mark) {
+            Ok(()) => Ok(Ended::Committed),
+            // The page that makes a transaction valid is the last one written, so it did not fit either.
+            Err(error) if is_full(&error) => Err((None, error)),
+            Err(error) => Err((Some(mark), error)),
+        }
     }
 
     fn commit(&mut self, mark: &Mark) -> Result<()> {
@@ -204,6 +213,9 @@ impl Writer {
 
     /// Stops, reopens and looks: never assumes.
     fn look_up(&mut self, mark: &Mark, error: Error) -> Ended {
+        if sabotage::commits(Bug::AssumeFailedCommit) {
+            return Ended::Committed;
+        }
         tracing::error!(%error, "a commit failed; reopening the file to see whether it took place");
         if let Err(reopening) = self.reopen() {
             return Ended::Unknown(reopening);
@@ -277,6 +289,13 @@ fn run(tx: &mut SqliteTx, batch: &mut [Work]) -> Result<bool> {
         Work::Commit(job) if job.answer.is_none() => job.run(tx),
         Work::Commit(_) | Work::Step(_) => true,
     }))
+}
+
+/// Whether a write found the disk full. A sync that does is another error: then the pages are there.
+fn is_full(error: &Error) -> bool {
+    let Error::Unavailable(source) = error else { return false };
+    let below = source.downcast_ref::<rusqlite::Error>().and_then(rusqlite::Error::sqlite_error_code);
+    below == Some(rusqlite::ErrorCode::DiskFull)
 }
 
 /// Makes durable what is visible. After a failed fsync the kernel may take the log's pages for clean although they never
