@@ -104,8 +104,7 @@ impl Api {
 
     async fn ask_once(&self, server: usize, question: &Question) -> Result<(u16, Value), Failed> {
         let url = format!("{}/api/v1{}", self.servers[server], question.path);
-        let mut request =
-            self.http.request(question.method.clone(), url).timeout(ANSWER + question.wait);
+        let mut request = self.http.request(question.method.clone(), url).timeout(ANSWER + question.wait);
         if let Some(key) = &question.key {
             request = request.header("idempotency-key", key);
         }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::api::Question;
 use crate::books::{Books, Call};
-use crate::driver::Life;
+use crate::driver::{Life, Superseded};
 use crate::execute::{QUEUE, Told, WORKFLOW};
 use crate::findings::{Findings, Sort};
 use crate::program::{Effect, Kind, PARTS, cleaned};
@@ -77,11 +77,14 @@ impl<'a> Checker<'a> {
         for life in self.lives {
             match details.get(&life.run) {
                 Some(detail) => self.life(life, detail),
-                None => self.findings.add(Sort::Lost, &life.run, "", format!("{} was answered with it", life.key)),
+                None => {
+                    self.findings.add(Sort::Lost, &life.run, "", format!("{} was answered with it", life.key))
+                }
             }
         }
         self.known();
         self.hooks().await?;
+        self.deliveries(&details).await?;
         self.receipts().await?;
         let calls = &self.books.calls;
         let count = |wanted: fn(&Call) -> bool| calls.iter().filter(|call| wanted(call)).count() as u64;
@@ -121,7 +124,8 @@ impl<'a> Checker<'a> {
             let reply = self.site.api.ask(&Question::get(0, format!("/workflow-runs/{run}"))).await?;
             Ok((run.clone(), reply.body))
         };
-        let all: Vec<Result<_, Failed>> = stream::iter(runs).map(detail).buffer_unordered(AT_ONCE).collect().await;
+        let all: Vec<Result<_, Failed>> =
+            stream::iter(runs).map(detail).buffer_unordered(AT_ONCE).collect().await;
         all.into_iter().collect()
     }
 
@@ -143,7 +147,9 @@ impl<'a> Checker<'a> {
                 self.findings.add(Sort::Doubled, &run, &at, format!("{key} and {other} are keys of it"));
             }
         }
-        if !matches!(detail["status"].as_str(), Some("COMPLETED" | "CANCELLED")) && detail["endedAt"].is_string() {
+        if !matches!(detail["status"].as_str(), Some("COMPLETED" | "CANCELLED"))
+            && detail["endedAt"].is_string()
+        {
             let said = format!("it is {} with {}", detail["status"], detail["error"]);
             self.findings.add(Sort::Wrong, &run, "", said);
         }
@@ -153,9 +159,10 @@ impl<'a> Checker<'a> {
     }
 
     fn took_place(&self, at: &str, key: &str) -> bool {
-        let called = self.calls.get(at).is_some_and(|calls| {
-            calls.iter().any(|call| call.ask.key == key && call.number.is_some())
-        });
+        let called = self
+            .calls
+            .get(at)
+            .is_some_and(|calls| calls.iter().any(|call| call.ask.key == key && call.number.is_some()));
         called || self.rows.get(at).is_some_and(|rows| rows.iter().any(|row| row.key == key))
     }
 
@@ -173,7 +180,12 @@ impl<'a> Checker<'a> {
                 let first = *values.entry(at.clone()).or_insert(number);
                 if first != number {
                     let run = detail["id"].as_str().unwrap_or_default();
-                    self.findings.add(Sort::Doubled, run, &at, format!("it has {number}, others have {first}"));
+                    self.findings.add(
+                        Sort::Doubled,
+                        run,
+                        &at,
+                        format!("it has {number}, others have {first}"),
+                    );
                 }
             }
         }
@@ -189,25 +201,26 @@ impl<'a> Checker<'a> {
         if detail["version"].as_u64() < Some(life.version) {
             wrong(format!("it had version {} and has {}", life.version, detail["version"]));
         }
-        if life.end.as_deref() != Some(status) {
-            wrong(format!("it had ended as {:?} and is {status}", life.end));
+        if life.end != status {
+            wrong(format!("it had ended as {} and is {status}", life.end));
         }
-        if life.superseded && status != "CANCELLED" {
+        if life.superseded == Superseded::Told && status != "CANCELLED" {
             wrong(format!("a later start was told that it took its place, and it is {status}"));
         }
         match &life.cancel {
             Some(cancel) if !cancel.graceful => {
-                let won = cancel.changed && cancel.status == "CANCELLED";
-                let late = !cancel.changed && cancel.status == status;
-                if (status == "CANCELLED") != won || !(won || late) {
+                let won = cancel.changed || (cancel.repeated && cancel.status == "CANCELLED");
+                if (status == "CANCELLED") != won || cancel.status != status {
                     wrong(format!("its cancel was answered with {cancel:?}, and it is {status}"));
                 }
             }
-            Some(cancel) if status == "CANCELLED" && !cancel.changed => {
+            Some(cancel) if status == "CANCELLED" && !cancel.changed && !cancel.repeated => {
                 wrong(format!("its cancel was answered with {cancel:?}, and it is cancelled"));
             }
             Some(_) => {}
-            None if status == "CANCELLED" && !life.superseded => wrong("nobody has cancelled it".to_owned()),
+            None if status == "CANCELLED" && life.superseded == Superseded::Not => {
+                wrong("nobody has cancelled it".to_owned());
+            }
             None => {}
         }
         let completed = status == "COMPLETED";
@@ -216,7 +229,7 @@ impl<'a> Checker<'a> {
             self.effect(life, effect, completed, &told);
         }
         self.clean_up(life, status);
-        self.deliveries(life, completed, detail, &told);
+        self.received(life, completed, detail, &told);
         self.naps(life);
     }
 
@@ -248,7 +261,10 @@ impl<'a> Checker<'a> {
     fn applied(&self, at: &str, kind: Kind) -> (HashSet<&str>, Vec<u64>) {
         if kind == Kind::Row {
             let rows = self.rows.get(at).map_or(&[][..], Vec::as_slice);
-            return (rows.iter().map(|row| row.key.as_str()).collect(), rows.iter().map(|row| row.number).collect());
+            return (
+                rows.iter().map(|row| row.key.as_str()).collect(),
+                rows.iter().map(|row| row.number).collect(),
+            );
         }
         let calls = self.calls.get(at).map_or(&[][..], Vec::as_slice);
         let applied = calls.iter().filter(|call| call.applied).filter_map(|call| call.number);
@@ -266,7 +282,12 @@ impl<'a> Checker<'a> {
                     self.findings.add(Sort::Doubled, &life.run, &at, format!("{numbers:?} under {keys:?}"));
                 }
                 if number == 0 && graceful && status == "CANCELLED" && numbers.is_empty() {
-                    self.findings.add(Sort::Lost, &life.run, &at, "it was asked to end and has not cleaned up");
+                    self.findings.add(
+                        Sort::Lost,
+                        &life.run,
+                        &at,
+                        "it was asked to end and has not cleaned up",
+                    );
                 }
                 if status == "COMPLETED" && !keys.is_empty() {
                     self.findings.add(Sort::Wrong, &life.run, &at, "it has completed, and cleaned up");
@@ -275,8 +296,8 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// What was accepted was received once and in order, or is shown as not consumed.
-    fn deliveries(&self, life: &Life, completed: bool, detail: &Value, told: &HashMap<String, u64>) {
+    /// What was delivered to a run that has completed was received once and in order.
+    fn received(&self, life: &Life, completed: bool, detail: &Value, told: &HashMap<String, u64>) {
         for (token, payloads) in life.expected.tokens.iter().filter(|_| completed) {
             for number in 0..*payloads {
                 let at = format!("{token} {number}");
@@ -286,7 +307,9 @@ impl<'a> Checker<'a> {
                 }
             }
         }
-        if completed && detail["unconsumed"] != 0 {
+        // Nobody has read the request to end that came too late.
+        let asked = life.cancel.as_ref().is_some_and(|cancel| cancel.graceful);
+        if completed && !asked && detail["unconsumed"] != 0 {
             let said = format!("{} messages are left in its inbox", detail["unconsumed"]);
             self.findings.add(Sort::Wrong, &life.run, "", said);
         }
@@ -314,7 +337,8 @@ impl<'a> Checker<'a> {
         let mut known: HashSet<String> = HashSet::new();
         for life in self.lives {
             known.extend(life.expected.effects.iter().map(|effect| effect.at.clone()));
-            known.extend(life.expected.places.iter().flat_map(|place| PARTS.map(|part| cleaned(place, part))));
+            known
+                .extend(life.expected.places.iter().flat_map(|place| PARTS.map(|part| cleaned(place, part))));
         }
         let mut owners: HashMap<&str, &str> = HashMap::new();
         let asked = self.books.calls.iter().map(|call| (&call.ask.at, &call.ask.key, call.ask.run.as_str()));
@@ -344,9 +368,51 @@ impl<'a> Checker<'a> {
         Ok(())
     }
 
+    /// What was accepted by a run that was cancelled was received once and in order, or is shown as not consumed.
+    async fn deliveries(&self, details: &HashMap<String, Value>) -> Result<(), Failed> {
+        for life in self.lives.iter().filter(|life| life.end != "COMPLETED") {
+            let owners: HashSet<&String> = life.delivered.iter().map(|delivered| &delivered.owner).collect();
+            for owner in owners {
+                let path = format!("/workflow-runs/{owner}/ledger?limit=1000");
+                let entries = self.site.api.ask(&Question::get(0, path)).await?.body["entries"].take();
+                let entries = entries.as_array().cloned().unwrap_or_default();
+                let received: Vec<&Value> = entries
+                    .iter()
+                    .map(|line| &line["entry"]["hookReceived"])
+                    .filter(|entry| entry.is_object())
+                    .collect();
+                let delivered = life.delivered.iter().filter(|delivered| delivered.owner == *owner);
+                let shown =
+                    details.get(owner).and_then(|detail| detail["unconsumed"].as_u64()).unwrap_or_default();
+                let accepted = delivered.clone().count() as u64;
+                if accepted > received.len() as u64 + shown {
+                    let said = format!(
+                        "of {accepted} deliveries {} were received, {shown} are left",
+                        received.len()
+                    );
+                    self.findings.add(Sort::Lost, owner, "", said);
+                }
+                for token in delivered.map(|delivered| &delivered.token).collect::<HashSet<_>>() {
+                    let of_token = |entry: &&&Value| {
+                        entry["hook"].as_str().is_some_and(|hook| hook.ends_with(&format!("@hook[{token}]")))
+                    };
+                    let numbers: Vec<u64> = received
+                        .iter()
+                        .filter(of_token)
+                        .filter_map(|entry| entry["payload"].as_u64())
+                        .collect();
+                    if !numbers.iter().copied().eq(0..numbers.len() as u64) {
+                        self.findings.add(Sort::Doubled, owner, token, format!("it received {numbers:?}"));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Duplicates that are sent now are attached, and seen on their run. (A crash may lose receipts of its last moment.)
     async fn receipts(&self) -> Result<(), Failed> {
-        let held: Vec<&Life> = self.lives.iter().filter(|life| !life.superseded).collect();
+        let held: Vec<&Life> = self.lives.iter().filter(|life| life.superseded == Superseded::Not).collect();
         for life in held.iter().rev().take(RECEIPTS) {
             let key = self.site.api.ask(&Question::get(0, format!("/keys/{}", life.key))).await?;
             if key.text("/run/id") != life.run {
@@ -363,7 +429,9 @@ impl<'a> Checker<'a> {
                 self.findings.add(Sort::Lost, &life.run, "", said);
             }
             let end = self.site.clock.now().after(WRITTEN);
-            while absorbed(&self.site.api.ask(&Question::get(0, format!("/keys/{}", life.key))).await?.body) <= before {
+            while absorbed(&self.site.api.ask(&Question::get(0, format!("/keys/{}", life.key))).await?.body)
+                <= before
+            {
                 if self.site.clock.now() > end {
                     self.findings.add(Sort::Lost, &life.run, "", "the receipt of a duplicate is not shown");
                     break;

@@ -31,13 +31,32 @@ pub(crate) struct Life {
     pub(crate) expected: Expected,
     /// What a cancel was answered with.
     pub(crate) cancel: Option<Cancel>,
-    /// Whether a later start was told that it has taken this run's place.
-    pub(crate) superseded: bool,
-    /// Payloads that were accepted, by token: 0, 1, 2 …
-    pub(crate) delivered: Vec<(String, u32)>,
-    /// The latest version, and the status if that was an end.
+    /// Whether a later start has taken this run's place.
+    pub(crate) superseded: Superseded,
+    /// Payloads that were accepted.
+    pub(crate) delivered: Vec<Delivered>,
+    /// The latest version, and the status that it ended with.
     pub(crate) version: u64,
-    pub(crate) end: Option<String>,
+    pub(crate) end: String,
+}
+
+/// What a later start was told about the run that held its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Superseded {
+    /// Nobody has tried, or it had ended before.
+    Not,
+    /// That it was cancelled.
+    Told,
+    /// Nothing: the answer that would have told was lost.
+    Untold,
+}
+
+/// A payload that was accepted.
+#[derive(Clone, Debug)]
+pub(crate) struct Delivered {
+    pub(crate) token: String,
+    /// The run that got it.
+    pub(crate) owner: String,
 }
 
 /// An answer to a cancel.
@@ -46,6 +65,8 @@ pub(crate) struct Cancel {
     pub(crate) graceful: bool,
     pub(crate) changed: bool,
     pub(crate) status: String,
+    /// Whether an earlier answer was lost. Only the first call says that it has changed something.
+    pub(crate) repeated: bool,
 }
 
 /// What is done to a run beside starting it.
@@ -174,7 +195,12 @@ impl Driver {
             self.findings.add(Sort::Doubled, &run, "", format!("{key} was also answered with {other}"));
         }
         if one.status == 201 && two.status == 201 {
-            self.findings.add(Sort::Doubled, &run, "", format!("two starts of {key} say that they created it"));
+            self.findings.add(
+                Sort::Doubled,
+                &run,
+                "",
+                format!("two starts of {key} say that they created it"),
+            );
         }
     }
 
@@ -215,8 +241,7 @@ impl Driver {
                 self.meet(&key, &run, &program, fate, &mut fated),
             );
             let ((version, end), delivered, (cancel, superseded)) = (end?, delivered?, met?);
-            let life =
-                Life { key, run, expected, cancel, superseded, delivered, version, end: Some(end) };
+            let life = Life { key, run, expected, cancel, superseded, delivered, version, end };
             self.lives.lock().expect("nobody panics with it").push(life);
             Ok(())
         })
@@ -253,7 +278,7 @@ impl Driver {
         expected: &Expected,
         ended: &AtomicBool,
         dice: &mut Dice,
-    ) -> Result<Vec<(String, u32)>, Failed> {
+    ) -> Result<Vec<Delivered>, Failed> {
         let mut delivered = Vec::new();
         for (token, payloads) in &expected.tokens {
             let mut number = 0;
@@ -275,13 +300,15 @@ impl Driver {
                 self.asked.deliveries.fetch_add(1, Ordering::Relaxed);
                 if dice.percent(20) {
                     let again = self.site.api.ask(&question).await?;
-                    let same = again.body["arrival"] == reply.body["arrival"] && again.body["absorbed"] == true;
+                    let same =
+                        again.body["arrival"] == reply.body["arrival"] && again.body["absorbed"] == true;
                     if again.is_ok() && !same {
-                        let said = format!("{id} again is answered with {}, after {}", again.body, reply.body);
+                        let said =
+                            format!("{id} again is answered with {}, after {}", again.body, reply.body);
                         self.findings.add(Sort::Doubled, run, token, said);
                     }
                 }
-                delivered.push((token.clone(), number));
+                delivered.push(Delivered { token: token.clone(), owner: reply.text("/run") });
                 number += 1;
             }
         }
@@ -296,10 +323,10 @@ impl Driver {
         program: &Program,
         fate: Fate,
         dice: &mut Dice,
-    ) -> Result<(Option<Cancel>, bool), Failed> {
+    ) -> Result<(Option<Cancel>, Superseded), Failed> {
         let server = dice.below(self.site.api.servers() as u64) as usize;
         match fate {
-            Fate::LeftAlone => Ok((None, false)),
+            Fate::LeftAlone => Ok((None, Superseded::Not)),
             Fate::Cancelled { graceful } => {
                 self.pause(dice.below(500)).await;
                 self.asked.cancels.fetch_add(1, Ordering::Relaxed);
@@ -310,8 +337,9 @@ impl Driver {
                     let said = format!("a cancel is answered with {} {}", reply.status, reply.body);
                     self.findings.add(Sort::Wrong, run, "", said);
                 }
-                let (changed, status) = (reply.body["changed"] == Value::Bool(true), reply.text("/run/status"));
-                Ok((Some(Cancel { graceful, changed, status }), false))
+                let (changed, status) =
+                    (reply.body["changed"] == Value::Bool(true), reply.text("/run/status"));
+                Ok((Some(Cancel { graceful, changed, status, repeated: reply.repeated }), Superseded::Not))
             }
             Fate::Superseded => {
                 self.pause(dice.below(500)).await;
@@ -321,10 +349,17 @@ impl Driver {
                 if other == run {
                     let said = format!("another payload was attached to it: {}", reply.body);
                     self.findings.add(Sort::Wrong, run, "", said);
-                    return Ok((None, false));
+                    return Ok((None, Superseded::Not));
                 }
                 self.live(key.to_owned(), other, next, Fate::LeftAlone, dice.clone()).await?;
-                Ok((None, replaced == run))
+                Ok((
+                    None,
+                    match (replaced == run, reply.repeated) {
+                        (true, _) => Superseded::Told,
+                        (false, true) => Superseded::Untold,
+                        (false, false) => Superseded::Not,
+                    },
+                ))
             }
         }
     }

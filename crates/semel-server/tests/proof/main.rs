@@ -17,6 +17,7 @@ mod phase;
 mod process;
 mod program;
 mod recorder;
+mod report;
 mod rows;
 mod site;
 mod trap;

@@ -1,20 +1,20 @@
 //! Whoever disturbs: each kind of blow has its own stream of moments, drawn from the seed.
 
-use std::sync::Arc;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use libtest_mimic::Failed;
 use semel::clock::{Clock as _, Time};
 use tokio::task::JoinSet;
 
+use crate::api::Question;
 use crate::dice::Dice;
 use crate::site::{LEASE, Site, Slot};
 use crate::trap::Trap;
 
-/// What an engine says that has lost its runs without noticing, when it wakes up.
-const LOST_LEASE: &str = "the lease has ended";
-/// How long a worker that was stopped may take until it says so.
+/// How long a worker that was stopped may take until it works again.
 const WAKING: Duration = Duration::from_secs(6);
 /// How long a trap stays set.
 const AMBUSH: Duration = Duration::from_millis(400);
@@ -29,6 +29,19 @@ pub(crate) struct Pace {
     pub(crate) freezes: Option<Duration>,
 }
 
+/// Something else that disturbs: a database, a disk, a network. Each has a stream of its own.
+pub(crate) trait Disturbance: Send {
+    /// The figure it is counted under.
+    fn name(&self) -> &'static str;
+    /// The mean time between two blows.
+    fn gap(&self) -> Duration;
+    /// Strikes once, and puts back what it has broken; gives how often that counts.
+    fn strike<'a>(&'a mut self, dice: &'a mut Dice) -> Striking<'a>;
+}
+
+/// A blow that is under way.
+pub(crate) type Striking<'a> = Pin<Box<dyn Future<Output = Result<u64, Failed>> + Send + 'a>>;
+
 /// How often each blow fell.
 #[derive(Default)]
 pub(crate) struct Blows {
@@ -39,6 +52,8 @@ pub(crate) struct Blows {
     /// Workers that woke up and found that their lease had ended.
     pub(crate) zombies: AtomicU64,
     pub(crate) freezes: AtomicU64,
+    /// Other disturbances, by their names.
+    pub(crate) others: Mutex<Vec<(&'static str, u64)>>,
 }
 
 /// Whoever disturbs.
@@ -64,7 +79,7 @@ impl Nemesis {
     }
 
     /// All streams; each ends when the last process it struck stands again.
-    pub(crate) fn begin(self: &Arc<Self>) -> Streams {
+    pub(crate) fn begin(self: &Arc<Self>, others: Vec<Box<dyn Disturbance>>) -> Streams {
         let mut streams = JoinSet::new();
         let Pace { server_kills, worker_kills, zombies, freezes } = self.pace;
         if let Some(gap) = server_kills {
@@ -78,6 +93,9 @@ impl Nemesis {
         }
         if let Some(gap) = freezes {
             streams.spawn(self.clone().freeze_servers(gap));
+        }
+        for other in others {
+            streams.spawn(self.clone().disturb(other));
         }
         streams
     }
@@ -151,15 +169,16 @@ impl Nemesis {
             let (_, slot) = self.some(&self.site.workers, &mut dice);
             let _turn = slot.turn.lock().await;
             let Some(process) = slot.process() else { continue };
-            let from = process.said();
+            let known = self.is_known(process.pid()).await?;
             process.signal("STOP")?;
             let time = LEASE.mul_f64(1.3) + Duration::from_millis(dice.below(800));
             self.site.clock.until(self.in_(time)).await;
+            let lost = known && !self.is_known(process.pid()).await?;
             process.signal("CONT")?;
+            // It counts only if it had a lease, has lost it while it was stopped, and wakes up.
             let end = self.in_(WAKING);
-            while self.site.clock.now() < end {
-                // It counts only if it really woke up as one.
-                if process.said_since(from)?.contains(LOST_LEASE) {
+            while lost && self.site.clock.now() < end {
+                if self.is_known(process.pid()).await? {
                     self.blows.zombies.fetch_add(1, Ordering::Relaxed);
                     break;
                 }
@@ -167,6 +186,17 @@ impl Nemesis {
             }
         }
         Ok(())
+    }
+
+    /// Whether the servers believe in the engine of a worker: its name is that of its process.
+    async fn is_known(&self, pid: u32) -> Result<bool, Failed> {
+        let name = format!("pid-{pid}");
+        let list = self.site.api.ask(&Question::get(0, "/workers")).await?;
+        Ok(list.body["workers"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .any(|worker| worker["name"] == name.as_str()))
     }
 
     async fn freeze_servers(self: Arc<Self>, gap: Duration) -> Result<(), Failed> {
@@ -179,6 +209,16 @@ impl Nemesis {
             self.site.clock.until(self.in_(Duration::from_millis(dice.between(200, 2500)))).await;
             process.signal("CONT")?;
             self.blows.freezes.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    async fn disturb(self: Arc<Self>, mut other: Box<dyn Disturbance>) -> Result<(), Failed> {
+        let (name, gap) = (other.name(), other.gap());
+        let mut dice = self.dice(name);
+        while self.next(&mut dice, gap).await {
+            let count = other.strike(&mut dice).await?;
+            self.blows.others.lock().expect("nobody panics with it").push((name, count));
         }
         Ok(())
     }

@@ -84,7 +84,8 @@ impl Operator {
         // Whoever claimed the run before now may not do it any more, if we say that it did not happen.
         let (fence, attempt) = (version, u32::MAX);
         let at = format!("{place} {path}");
-        let ask = Ask { at, run: run.to_owned(), key: text(&step["effectKey"]), fence, attempt, kind: Kind::Blind };
+        let ask =
+            Ask { at, run: run.to_owned(), key: text(&step["effectKey"]), fence, attempt, kind: Kind::Blind };
         let body = match self.site.outside.look(&ask).await? {
             Some(number) => json!({"resolution": "happened", "tick": tick, "value": number}),
             None => json!({"resolution": "did-not-happen", "tick": tick}),

@@ -13,16 +13,16 @@ use crate::api::Question;
 use crate::checker::{Checker, Counted};
 use crate::driver::Driver;
 use crate::findings::{Findings, Sort};
-use crate::nemesis::{Nemesis, Pace};
+use crate::nemesis::{Disturbance, Nemesis, Pace};
 use crate::operator::Operator;
 use crate::site::{Layout, Site};
 use crate::trap::Trap;
 
 /// What is to happen.
-#[derive(Clone, Debug)]
 pub(crate) struct Phase {
     pub(crate) layout: Layout,
     pub(crate) pace: Pace,
+    pub(crate) others: Vec<Box<dyn Disturbance>>,
     /// How many runs are under way at once.
     pub(crate) callers: usize,
     /// How long there are new orders, and blows.
@@ -57,8 +57,13 @@ impl Tally {
 }
 
 /// Plays a phase in a folder.
-pub(crate) async fn play(phase: Phase, folder: &Path, seed: u64, findings: &Arc<Findings>) -> Result<Tally, Failed> {
-    let Phase { layout, pace, callers, load, calm } = phase;
+pub(crate) async fn play(
+    phase: Phase,
+    folder: &Path,
+    seed: u64,
+    findings: &Arc<Findings>,
+) -> Result<Tally, Failed> {
+    let Phase { layout, pace, others, callers, load, calm } = phase;
     let name = layout.name.to_owned();
     let site = Arc::new(Site::open(layout, folder, seed).await?);
     let (trap, begin) = (Arc::new(Trap::default()), site.clock.now());
@@ -70,7 +75,7 @@ pub(crate) async fn play(phase: Phase, folder: &Path, seed: u64, findings: &Arc<
         calls.spawn(driver.clone().call());
     }
     let operating = tokio::spawn(operator.clone().operate());
-    let mut blows = nemesis.begin();
+    let mut blows = nemesis.begin(others);
     let over = site.clock.now().after(load);
     // A stream of blows ends early only by what went wrong.
     let early = tokio::select! {
@@ -79,11 +84,13 @@ pub(crate) async fn play(phase: Phase, folder: &Path, seed: u64, findings: &Arc<
     };
     driver.end();
     nemesis.end();
-    for ended in early.into_iter().chain(std::iter::from_fn(|| None)) {
-        ended.map_err(|error| error.to_string())??;
-    }
-    while let Some(ended) = blows.join_next().await {
-        ended.map_err(|error| error.to_string())??;
+    let mut next = match early {
+        Some(ended) => Some(ended),
+        None => blows.join_next().await,
+    };
+    while let Some(ended) = next {
+        ended??;
+        next = blows.join_next().await;
     }
     let end = site.clock.now().after(calm);
     let came_to_rest = tokio::select! {
@@ -100,23 +107,25 @@ pub(crate) async fn play(phase: Phase, folder: &Path, seed: u64, findings: &Arc<
     let counted = Checker::new(&site, findings.clone(), &lives, &books).check().await?;
     let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
     let (blows, asked) = (&nemesis.blows, &driver.asked);
+    let mut figures = vec![
+        ("server kills", count(&blows.server_kills)),
+        ("at an answer", count(&blows.ambushes)),
+        ("worker kills", count(&blows.worker_kills)),
+        ("zombies", count(&blows.zombies)),
+        ("freezes", count(&blows.freezes)),
+        ("starts", count(&asked.starts)),
+        ("duplicate starts", count(&asked.duplicates)),
+        ("refused starts", count(&asked.refused)),
+        ("answers lost", count(&asked.repeated)),
+        ("deliveries", count(&asked.deliveries)),
+        ("cancels", count(&asked.cancels)),
+        ("doubts", count(&operator.doubts)),
+        ("poisoned", count(&operator.poisoned)),
+    ];
+    figures.extend(blows.others.lock().expect("nobody panics with it").iter());
     Ok(Tally {
         name,
-        figures: vec![
-            ("server kills", count(&blows.server_kills)),
-            ("at an answer", count(&blows.ambushes)),
-            ("worker kills", count(&blows.worker_kills)),
-            ("zombies", count(&blows.zombies)),
-            ("freezes", count(&blows.freezes)),
-            ("starts", count(&asked.starts)),
-            ("duplicate starts", count(&asked.duplicates)),
-            ("refused starts", count(&asked.refused)),
-            ("answers lost", count(&asked.repeated)),
-            ("deliveries", count(&asked.deliveries)),
-            ("cancels", count(&asked.cancels)),
-            ("doubts", count(&operator.doubts)),
-            ("poisoned", count(&operator.poisoned)),
-        ],
+        figures,
         counted,
         lost: findings.count(Sort::Lost) as u64,
         doubled: findings.count(Sort::Doubled) as u64,

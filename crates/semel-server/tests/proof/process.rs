@@ -1,7 +1,6 @@
 //! A process of the proof, seen from outside: started, signalled, read.
 
-use std::fs::{File, OpenOptions};
-use std::io::{Read as _, Seek as _, SeekFrom};
+use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard};
@@ -67,17 +66,8 @@ impl Process {
         &self.log
     }
 
-    /// How much is in its log.
-    pub(crate) fn said(&self) -> u64 {
-        self.log.metadata().map_or(0, |file| file.len())
-    }
-
-    /// What it has said since.
-    pub(crate) fn said_since(&self, from: u64) -> Result<String, Failed> {
-        let (mut file, mut text) = (File::open(&self.log)?, Vec::new());
-        file.seek(SeekFrom::Start(from))?;
-        file.read_to_end(&mut text)?;
-        Ok(String::from_utf8_lossy(&text).into_owned())
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid
     }
 }
 

@@ -136,7 +136,12 @@ impl Expected {
         match act {
             Act::Step { n } | Act::Remote { n } => self.effect(at(format!("s{n}")), Kind::Keyed, required),
             Act::Fatal { n } => {
-                self.effects.push(Effect { at: at(format!("s{n}")), kind: Kind::Keyed, required, told: false });
+                self.effects.push(Effect {
+                    at: at(format!("s{n}")),
+                    kind: Kind::Keyed,
+                    required,
+                    told: false,
+                });
             }
             Act::Letter { n } | Act::Asked { n } => self.effect(at(format!("s{n}")), Kind::Blind, required),
             Act::Tx { n } => self.effect(at(format!("s{n}")), Kind::Row, required),

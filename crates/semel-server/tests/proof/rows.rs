@@ -17,7 +17,8 @@ pub(crate) struct Row {
 }
 
 /// Nothing in this table is unique but the number.
-const SQLITE: &str = "CREATE TABLE IF NOT EXISTS effects (number INTEGER PRIMARY KEY, place TEXT, effect_key TEXT)";
+const SQLITE: &str =
+    "CREATE TABLE IF NOT EXISTS effects (number INTEGER PRIMARY KEY, place TEXT, effect_key TEXT)";
 const POSTGRES: &str =
     "CREATE TABLE IF NOT EXISTS effects (number bigserial PRIMARY KEY, place text, effect_key text)";
 

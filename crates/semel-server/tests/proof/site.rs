@@ -137,7 +137,8 @@ impl Site {
         let end = self.clock.now().after(PATIENCE);
         while self.clock.now() < end {
             let asked = self.http.post(url).timeout(Duration::from_secs(1)).body("null");
-            let asked = if process.is_some() { self.http.get(url).timeout(Duration::from_secs(1)) } else { asked };
+            let asked =
+                if process.is_some() { self.http.get(url).timeout(Duration::from_secs(1)) } else { asked };
             if asked.send().await.is_ok_and(|answer| answer.status().is_success()) {
                 return Ok(true);
             }
@@ -161,7 +162,7 @@ impl Site {
         while self.clock.now() < end {
             let mut command = Command::new(env!("CARGO_BIN_EXE_semel"));
             command.env_clear().args(["serve", "--listen", &listen, "--store", &store, "--log", "json"]);
-            command.env("SEMEL_AUTH", "none").env("SEMEL_LOG_FILTER", "warn");
+            command.env("SEMEL_AUTH", "none").env("SEMEL_LOG", "warn");
             command.envs(self.layout.server_env.iter().cloned());
             let process = Arc::new(Process::start(&mut command, &log)?);
             *self.servers[server].lock() = Some(process.clone());

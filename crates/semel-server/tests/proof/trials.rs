@@ -1,66 +1,133 @@
-//! The trials: the short form of the proof.
+//! The trials: the short form of the proof, and the long one.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
+use semel::tx::tokio_postgres;
 
 use crate::findings::Findings;
 use crate::nemesis::Pace;
 use crate::phase::{Phase, Tally, play};
+use crate::report::{self, Least};
 use crate::site::Layout;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    vec![Trial::test("proof::killed_servers_and_workers_on_sqlite_lose_nothing_and_double_nothing", short)]
+    vec![
+        Trial::test("proof::killed_servers_and_workers_on_sqlite_lose_nothing_and_double_nothing", short),
+        // `make proof`.
+        Trial::test("proof::long", long).with_ignored_flag(true),
+    ]
 }
 
-fn number(name: &str) -> Result<Option<u64>, Failed> {
-    std::env::var(name).ok().map(|text| text.parse().map_err(|e| format!("{name}: {e}").into())).transpose()
+/// What the environment says, else what is usual.
+fn number(name: &str, usual: u64) -> Result<u64, Failed> {
+    std::env::var(name).map_or(Ok(usual), |text| text.parse().map_err(|e| format!("{name}: {e}").into()))
 }
+
+fn seed() -> Result<u64, Failed> {
+    number("SEMEL_PROOF_SEED", 5)
+}
+
+/// Plays something in a folder that is kept if it fails.
+fn in_folder<T, Playing>(play: impl FnOnce(std::path::PathBuf) -> Playing) -> Result<T, Failed>
+where
+    Playing: Future<Output = Result<T, Failed>>,
+{
+    let folder = tempfile::tempdir()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(play(folder.path().to_owned())).map_err(|failed| {
+        let (why, seed) = (failed.message().unwrap_or("no reason"), seed().unwrap_or_default());
+        format!("SEMEL_PROOF_SEED={seed}: {why}; logs and stores are in {}", folder.keep().display()).into()
+    })
+}
+
+fn sqlite(name: &'static str) -> Layout {
+    let (server_env, worker_env) = (Vec::new(), Vec::new());
+    Layout { name, servers: 1, workers: 3, store: None, rows: None, server_env, worker_env }
+}
+
+fn millis(millis: u64) -> Option<Duration> {
+    Some(Duration::from_millis(millis))
+}
+
+/// The least that the short form must have shown for every 30 seconds.
+const SHORT: [Least; 4] = [("server kills", 5), ("worker kills", 5), ("zombies", 2), ("effects", 500)];
 
 fn short() -> Result<(), Failed> {
-    let seconds = number("SEMEL_PROOF_SECONDS")?.unwrap_or(30);
-    let seed = number("SEMEL_PROOF_SEED")?.unwrap_or(5);
+    let (seconds, seed) = (number("SEMEL_PROOF_SECONDS", 30)?, seed()?);
     let phase = Phase {
-        layout: Layout {
-            name: "sqlite",
-            servers: 1,
-            workers: 3,
-            store: None,
-            rows: None,
-            server_env: Vec::new(),
-            worker_env: Vec::new(),
-        },
+        layout: sqlite("sqlite"),
         pace: Pace {
-            server_kills: Some(Duration::from_millis(2500)),
-            worker_kills: Some(Duration::from_millis(2000)),
-            zombies: Some(Duration::from_millis(2500)),
-            freezes: Some(Duration::from_secs(8)),
+            server_kills: millis(2200),
+            worker_kills: millis(1800),
+            zombies: millis(1000),
+            freezes: millis(8000),
         },
+        others: Vec::new(),
         callers: 32,
         load: Duration::from_secs(seconds),
         calm: Duration::from_secs(25),
     };
-    let folder = tempfile::tempdir()?;
-    let (findings, runtime) = (Arc::new(Findings::default()), tokio::runtime::Runtime::new()?);
-    let tally = runtime.block_on(play(phase, folder.path(), seed, &findings));
-    let verdict = match tally {
-        Ok(tally) => {
-            println!("{tally:?}");
-            judge(&tally)
-        }
-        Err(failed) => Err(failed),
-    };
-    verdict.map_err(|failed| {
-        let kept = folder.keep();
-        let why = failed.message().unwrap_or("no reason");
-        format!("SEMEL_PROOF_SEED={seed}: {why}; logs and stores are in {}", kept.display()).into()
+    let least = SHORT.map(|(name, least)| (name, least * seconds / 30));
+    in_folder(async |folder| {
+        let tallies = [play(phase, &folder, seed, &Arc::new(Findings::default())).await?];
+        println!("\n{}", report::table(&tallies));
+        report::judge(&tallies, &least)
     })
 }
 
-fn judge(tally: &Tally) -> Result<(), Failed> {
-    if !tally.is_clean() {
-        return Err("promises were broken, see above".into());
-    }
-    Ok(())
+/// The least that the long form must have shown.
+const LONG: [Least; 5] =
+    [("server kills", 100), ("worker kills", 100), ("zombies", 20), ("runs", 20_000), ("effects", 100_000)];
+
+fn long() -> Result<(), Failed> {
+    let seed = seed()?;
+    let only = std::env::var("SEMEL_PROOF_ONLY").ok();
+    let wanted = |name: &str| only.as_ref().is_none_or(|only| only.split(',').any(|wanted| wanted == name));
+    let seconds = number("SEMEL_PROOF_SECONDS", 240)?;
+    in_folder(async |folder| {
+        let mut tallies: Vec<Tally> = Vec::new();
+        for name in PHASES.into_iter().filter(|name| wanted(name)) {
+            let phase = phase(name, Duration::from_secs(seconds)).await?;
+            tallies.push(play(phase, &folder, seed, &Arc::new(Findings::default())).await?);
+            println!("\n{}", report::table(&tallies));
+        }
+        report::write("proof.json", &report::proof(seed, &tallies, &LONG))?;
+        // What was asked to be short is not held to what the whole must show.
+        let whole = only.is_none() && std::env::var_os("SEMEL_PROOF_SECONDS").is_none();
+        report::judge(&tallies, if whole { &LONG } else { &[] })
+    })
+}
+
+/// The phases of the long form.
+const PHASES: [&str; 2] = ["sqlite", "postgres"];
+
+async fn phase(name: &'static str, load: Duration) -> Result<Phase, Failed> {
+    let pace = Pace {
+        server_kills: millis(2200),
+        worker_kills: millis(1800),
+        zombies: millis(4000),
+        freezes: millis(12_000),
+    };
+    let layout = match name {
+        "postgres" => {
+            let (store, rows) = (database("proof_store").await?, database("proof_rows").await?);
+            Layout { servers: 2, workers: 4, store: Some(store), rows: Some(rows), ..sqlite(name) }
+        }
+        name => sqlite(name),
+    };
+    Ok(Phase { layout, pace, others: Vec::new(), callers: 64, load, calm: Duration::from_mins(1) })
+}
+
+/// A new database of the server of `scripts/with-postgres`.
+async fn database(name: &str) -> Result<String, Failed> {
+    let url = std::env::var("SEMEL_TEST_POSTGRES")?;
+    let (client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await?;
+    tokio::spawn(connection);
+    let name = format!("{name}_{}", std::process::id());
+    client.batch_execute(&format!("CREATE DATABASE {name}")).await?;
+    let (server, _) = url.rsplit_once('/').ok_or("an address with a database")?;
+    Ok(format!("{server}/{name}"))
 }

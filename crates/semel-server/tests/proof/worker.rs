@@ -32,8 +32,11 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// Works until it is killed.
 pub(crate) async fn work(place: Place) -> Result<(), Failed> {
-    // What it says goes to its log, where the nemesis reads that it has lost its lease.
-    tracing_subscriber::fmt().with_ansi(false).with_writer(std::io::stderr).with_max_level(tracing::Level::WARN).init();
+    tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_writer(std::io::stderr)
+        .with_max_level(tracing::Level::WARN)
+        .init();
     let clock = SystemClock::new();
     let (outside, rows) = (Outside::new(place.recorder.clone()), Rows::open(&place.rows).await?);
     let engine = loop {
@@ -119,7 +122,8 @@ impl Desk {
 
     async fn perform(self, outside: Outside, clock: SystemClock, task: Task) {
         let Task { run, step, input, key, attempt, fence } = task;
-        let ask = Ask { at: format!("{input} {step}"), run: run.clone(), key, fence, attempt, kind: Kind::Keyed };
+        let ask =
+            Ask { at: format!("{input} {step}"), run: run.clone(), key, fence, attempt, kind: Kind::Keyed };
         let (path, report) = match outside.effect(&ask).await {
             Ok(number) => ("/steps/complete", json!({"run": run, "fence": fence, "value": number})),
             Err(fail) => ("/steps/fail", json!({"run": run, "fence": fence, "message": fail.to_string()})),
