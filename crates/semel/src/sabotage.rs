@@ -33,13 +33,27 @@ macro_rules! bugs {
 bugs! {
     /// A commit is appended whatever the version is.
     SkipVersionGuard = "skip-version-guard",
+    /// The SQLite store answers before COMMIT has made durable what it answers for.
+    AnswerBeforeCommit = "answer-before-commit",
+    /// A transactional step neither looks at the fence table nor obeys it.
+    IgnoreFenceTable = "ignore-fence-table",
+    /// A server believes a worker that has lost its lease, and takes its late commits for saved ones.
+    BelieveZombies = "believe-zombies",
+    /// A remote worker takes a commit whose answer was lost for one that was saved.
+    AssumeSaved = "assume-saved",
+    /// A server does not keep the ids of deliveries.
+    ForgetDeliveryIds = "forget-delivery-ids",
 }
+
+/// The variable that names the bug which a process is to commit.
+#[cfg(feature = "sabotage")]
+pub const VARIABLE: &str = "SEMEL_SABOTAGE";
 
 /// Whether this process is to commit a bug.
 #[cfg(feature = "sabotage")]
 pub fn commits(bug: Bug) -> bool {
     static CHOSEN: std::sync::LazyLock<Option<Bug>> = std::sync::LazyLock::new(|| {
-        let name = std::env::var("SEMEL_SABOTAGE").ok()?;
+        let name = std::env::var(VARIABLE).ok()?;
         let chosen = Bug::ALL.iter().copied().find(|bug| bug.name() == name);
         Some(chosen.unwrap_or_else(|| panic!("there is no deliberate bug named {name}")))
     });

@@ -2,6 +2,8 @@
 
 use std::sync::{Mutex, MutexGuard};
 
+use tokio::sync::Notify;
+
 /// What sort of promise is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sort {
@@ -29,24 +31,35 @@ pub(crate) struct Finding {
 
 /// All that was found.
 #[derive(Default)]
-pub(crate) struct Findings(Mutex<Vec<Finding>>);
+pub(crate) struct Findings {
+    all: Mutex<Vec<Finding>>,
+    more: Notify,
+}
 
 impl Findings {
     fn lock(&self) -> MutexGuard<'_, Vec<Finding>> {
-        self.0.lock().expect("nobody panics with it")
+        self.all.lock().expect("nobody panics with it")
     }
 
     pub(crate) fn add(&self, sort: Sort, run: &str, at: &str, said: impl Into<String>) {
         let finding = Finding { sort, run: run.to_owned(), at: at.to_owned(), said: said.into() };
         eprintln!("{:?}: run {} at {:?}: {}", finding.sort, finding.run, finding.at, finding.said);
         self.lock().push(finding);
+        self.more.notify_one();
     }
 
     pub(crate) fn count(&self, sort: Sort) -> usize {
         self.lock().iter().filter(|finding| finding.sort == sort).count()
     }
 
-    pub(crate) fn first(&self) -> Option<Finding> {
-        self.lock().first().cloned()
+    /// Waits for the first.
+    #[cfg(feature = "sabotage")]
+    pub(crate) async fn first(&self) -> Finding {
+        loop {
+            if let Some(first) = self.lock().first() {
+                return first.clone();
+            }
+            self.more.notified().await;
+        }
     }
 }

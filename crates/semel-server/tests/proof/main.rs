@@ -19,6 +19,8 @@ mod program;
 mod recorder;
 mod report;
 mod rows;
+#[cfg(feature = "sabotage")]
+mod sabotage;
 mod site;
 mod trap;
 mod trials;

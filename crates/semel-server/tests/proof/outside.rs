@@ -72,6 +72,12 @@ impl Outside {
         self.post("rates", &label, LOOK_UP).await
     }
 
+    /// Where something took place twice that nobody else absorbs.
+    #[cfg(feature = "sabotage")]
+    pub(crate) async fn doubled(&self) -> Result<Vec<String>> {
+        self.post("doubled", &(), LOOK_UP).await
+    }
+
     /// All that it knows.
     pub(crate) async fn books<T: DeserializeOwned>(&self) -> Result<T> {
         self.post("books", &(), Duration::from_mins(2)).await

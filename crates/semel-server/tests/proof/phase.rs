@@ -74,7 +74,16 @@ pub(crate) async fn play(
     for _ in 0..callers {
         calls.spawn(driver.clone().call());
     }
-    let operating = tokio::spawn(operator.clone().operate());
+    let mut operating = JoinSet::new();
+    operating.spawn(operator.clone().operate());
+    #[cfg(feature = "sabotage")]
+    let _watching = {
+        let mut watching = JoinSet::new();
+        if site.layout.server_env.iter().any(|(name, _)| name == semel::sabotage::VARIABLE) {
+            watching.spawn(crate::sabotage::watch(site.clone(), findings.clone()));
+        }
+        watching
+    };
     let mut blows = nemesis.begin(others);
     let over = site.clock.now().after(load);
     // A stream of blows ends early only by what went wrong.
@@ -102,7 +111,7 @@ pub(crate) async fn play(
         findings.add(Sort::Stuck, "some", "", format!("not all has ended {calm:?} after the last blow"));
     }
     operator.end();
-    operating.await?;
+    while operating.join_next().await.is_some() {}
     let (lives, books) = (driver.lives(), site.outside.books().await?);
     let counted = Checker::new(&site, findings.clone(), &lives, &books).check().await?;
     let count = |count: &AtomicU64| count.load(Ordering::Relaxed);

@@ -1,6 +1,7 @@
 //! The world outside, as a process that is never killed: it applies effects, and treats whoever asks as badly as the
 //! network and providers do.
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -20,6 +21,8 @@ use crate::books::{Books, Mode};
 use crate::dice::Dice;
 use crate::execute::Rows;
 use crate::outside::{Ask, PATIENCE};
+use crate::program::Kind;
+use crate::rows::Row;
 
 /// What a recorder is told.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -91,16 +94,27 @@ impl Recorder {
             "/look-ups" => ok(&self.books().look(&read(body)?)),
             "/rates" => ok(&self.books().rate()),
             "/books" => {
-                let rows = Rows::open(&self.rows).await.map_err(|fail| fail.to_string())?;
-                let rows = rows.read().await.map_err(|fail| fail.to_string())?;
+                let rows = self.rows().await?;
                 let mut books = self.books();
                 books.rows = rows;
                 ok(&*books)
+            }
+            "/doubled" => {
+                let (mut seen, rows) = (HashSet::new(), self.rows().await?);
+                let books = self.books();
+                let blind = books.calls.iter().filter(|call| call.applied && call.ask.kind == Kind::Blind);
+                let done = rows.iter().map(|row| &row.at).chain(blind.map(|call| &call.ask.at));
+                ok(&done.filter(|at| !seen.insert(*at)).collect::<Vec<_>>())
             }
             // Whoever started this process wants to know that it listens.
             "/" => ok(&()),
             other => Err(format!("{other} is no question").into()),
         }
+    }
+
+    async fn rows(&self) -> Result<Vec<Row>, Wrong> {
+        let rows = Rows::open(&self.rows).await.map_err(|fail| fail.to_string())?;
+        Ok(rows.read().await.map_err(|fail| fail.to_string())?)
     }
 
     fn draw(&self) -> (Mode, Duration) {

@@ -95,10 +95,7 @@ fn json(tally: &Tally) -> Value {
 
 /// Writes a file beside the build's own.
 pub(crate) fn write(name: &str, value: &Value) -> Result<(), Failed> {
-    let built = std::env::current_exe()?;
-    // deps, debug or release, target.
-    let target = built.ancestors().nth(3).filter(|folder| folder.is_dir()).unwrap_or(Path::new("target"));
-    let file = target.join(name);
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name(name);
     std::fs::write(&file, serde_json::to_string_pretty(value)?)?;
     println!("{} is written", file.display());
     Ok(())

@@ -15,6 +15,8 @@ use crate::site::Layout;
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
+        #[cfg(feature = "sabotage")]
+        Trial::test("sabotage::every_deliberate_bug_of_processes_is_found", crate::sabotage::find_all),
         Trial::test("proof::killed_servers_and_workers_on_sqlite_lose_nothing_and_double_nothing", short),
         // `make proof`.
         Trial::test("proof::long", long).with_ignored_flag(true),
@@ -22,16 +24,16 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 /// What the environment says, else what is usual.
-fn number(name: &str, usual: u64) -> Result<u64, Failed> {
+pub(crate) fn number(name: &str, usual: u64) -> Result<u64, Failed> {
     std::env::var(name).map_or(Ok(usual), |text| text.parse().map_err(|e| format!("{name}: {e}").into()))
 }
 
-fn seed() -> Result<u64, Failed> {
+pub(crate) fn seed() -> Result<u64, Failed> {
     number("SEMEL_PROOF_SEED", 5)
 }
 
 /// Plays something in a folder that is kept if it fails.
-fn in_folder<T, Playing>(play: impl FnOnce(std::path::PathBuf) -> Playing) -> Result<T, Failed>
+pub(crate) fn in_folder<T, Playing>(play: impl FnOnce(std::path::PathBuf) -> Playing) -> Result<T, Failed>
 where
     Playing: Future<Output = Result<T, Failed>>,
 {
@@ -43,12 +45,12 @@ where
     })
 }
 
-fn sqlite(name: &'static str) -> Layout {
+pub(crate) fn sqlite(name: &'static str) -> Layout {
     let (server_env, worker_env) = (Vec::new(), Vec::new());
     Layout { name, servers: 1, workers: 3, store: None, rows: None, server_env, worker_env }
 }
 
-fn millis(millis: u64) -> Option<Duration> {
+pub(crate) fn millis(millis: u64) -> Option<Duration> {
     Some(Duration::from_millis(millis))
 }
 
