@@ -4,7 +4,7 @@ EVERYTHING := --workspace --all-features
 LOCKED := --locked
 
 .DEFAULT_GOAL := help
-.PHONY: help check fix bench kill fuzz-http hello
+.PHONY: help check fix bench kill proof fuzz-http hello
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ bench: ## measure stores, engine and server; the results are in target/bench
 kill: ## kill servers and engines 100 times on SQLite, and 100 times two of them on one PostgreSQL; prints its figures
 	SEMEL_KILLS=100 scripts/with-postgres cargo test -p semel-server $(LOCKED) --test server -- kill:: --test-threads 1
 	SEMEL_KILLS=100 scripts/with-postgres cargo test -p semel $(LOCKED) --all-features --test semel -- kill:: --test-threads 1
+
+proof: ## try for 15 minutes to lose or double an effect, with real processes that are killed; the figures are in target/proof.json
+	scripts/with-postgres cargo test --release -p semel-server $(LOCKED) --test proof -- --ignored
 
 fuzz-http: ## ask a server everything that its description allows, and much that it does not
 	scripts/fuzz-http

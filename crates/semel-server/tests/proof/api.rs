@@ -92,7 +92,7 @@ impl Api {
                     return Ok(Reply { status, body, server, repeated: try_ > 0 });
                 }
                 Ok((status, body)) => said = format!("{status} {body}"),
-                Err(error) => said = error.message().unwrap_or_default().to_owned(),
+                Err(error) => error.message().unwrap_or_default().clone_into(&mut said),
             }
             if self.clock.now() > end {
                 break;

@@ -78,7 +78,8 @@ impl<'a> Checker<'a> {
             match details.get(&life.run) {
                 Some(detail) => self.life(life, detail),
                 None => {
-                    self.findings.add(Sort::Lost, &life.run, "", format!("{} was answered with it", life.key))
+                    let said = format!("{} was answered with it", life.key);
+                    self.findings.add(Sort::Lost, &life.run, "", said);
                 }
             }
         }
@@ -217,11 +218,10 @@ impl<'a> Checker<'a> {
             Some(cancel) if status == "CANCELLED" && !cancel.changed && !cancel.repeated => {
                 wrong(format!("its cancel was answered with {cancel:?}, and it is cancelled"));
             }
-            Some(_) => {}
             None if status == "CANCELLED" && life.superseded == Superseded::Not => {
                 wrong("nobody has cancelled it".to_owned());
             }
-            None => {}
+            _ => {}
         }
         let completed = status == "COMPLETED";
         let told: HashMap<String, u64> = told(detail).into_iter().collect();

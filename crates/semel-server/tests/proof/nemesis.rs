@@ -19,14 +19,14 @@ const WAKING: Duration = Duration::from_secs(6);
 /// How long a trap stays set.
 const AMBUSH: Duration = Duration::from_millis(400);
 
-/// How often each blow falls: the mean time between two of them, if it falls at all.
+/// How often each blow falls: the mean time between two of them; never, if that is nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pace {
-    pub(crate) server_kills: Option<Duration>,
-    pub(crate) worker_kills: Option<Duration>,
-    pub(crate) zombies: Option<Duration>,
+    pub(crate) server_kills: Duration,
+    pub(crate) worker_kills: Duration,
+    pub(crate) zombies: Duration,
     /// Servers that are stopped for a while: what was asked of them is done late.
-    pub(crate) freezes: Option<Duration>,
+    pub(crate) freezes: Duration,
 }
 
 /// Something else that disturbs: a database, a disk, a network. Each has a stream of its own.
@@ -82,17 +82,17 @@ impl Nemesis {
     pub(crate) fn begin(self: &Arc<Self>, others: Vec<Box<dyn Disturbance>>) -> Streams {
         let mut streams = JoinSet::new();
         let Pace { server_kills, worker_kills, zombies, freezes } = self.pace;
-        if let Some(gap) = server_kills {
-            streams.spawn(self.clone().kill_servers(gap));
+        if !server_kills.is_zero() {
+            streams.spawn(self.clone().kill_servers(server_kills));
         }
-        if let Some(gap) = worker_kills {
-            streams.spawn(self.clone().kill_workers(gap));
+        if !worker_kills.is_zero() {
+            streams.spawn(self.clone().kill_workers(worker_kills));
         }
-        if let Some(gap) = zombies {
-            streams.spawn(self.clone().make_zombies(gap));
+        if !zombies.is_zero() {
+            streams.spawn(self.clone().make_zombies(zombies));
         }
-        if let Some(gap) = freezes {
-            streams.spawn(self.clone().freeze_servers(gap));
+        if !freezes.is_zero() {
+            streams.spawn(self.clone().freeze_servers(freezes));
         }
         for other in others {
             streams.spawn(self.clone().disturb(other));
@@ -118,15 +118,10 @@ impl Nemesis {
         !self.over.load(Ordering::SeqCst)
     }
 
-    fn some<'a>(&self, slots: &'a [Slot], dice: &mut Dice) -> (usize, &'a Slot) {
-        let number = dice.below(slots.len() as u64) as usize;
-        (number, &slots[number])
-    }
-
     async fn kill_servers(self: Arc<Self>, gap: Duration) -> Result<(), Failed> {
         let mut dice = self.dice("server kills");
         while self.next(&mut dice, gap).await {
-            let (server, slot) = self.some(&self.site.servers, &mut dice);
+            let (server, slot) = some(&self.site.servers, &mut dice);
             let _turn = slot.turn.lock().await;
             let mut ambushed = false;
             if dice.percent(60) {
@@ -153,7 +148,7 @@ impl Nemesis {
     async fn kill_workers(self: Arc<Self>, gap: Duration) -> Result<(), Failed> {
         let mut dice = self.dice("worker kills");
         while self.next(&mut dice, gap).await {
-            let (worker, slot) = self.some(&self.site.workers, &mut dice);
+            let (worker, slot) = some(&self.site.workers, &mut dice);
             let _turn = slot.turn.lock().await;
             slot.kill()?;
             self.blows.worker_kills.fetch_add(1, Ordering::Relaxed);
@@ -166,7 +161,7 @@ impl Nemesis {
     async fn make_zombies(self: Arc<Self>, gap: Duration) -> Result<(), Failed> {
         let mut dice = self.dice("zombies");
         while self.next(&mut dice, gap).await {
-            let (_, slot) = self.some(&self.site.workers, &mut dice);
+            let (_, slot) = some(&self.site.workers, &mut dice);
             let _turn = slot.turn.lock().await;
             let Some(process) = slot.process() else { continue };
             let known = self.is_known(process.pid()).await?;
@@ -202,7 +197,7 @@ impl Nemesis {
     async fn freeze_servers(self: Arc<Self>, gap: Duration) -> Result<(), Failed> {
         let mut dice = self.dice("freezes");
         while self.next(&mut dice, gap).await {
-            let (_, slot) = self.some(&self.site.servers, &mut dice);
+            let (_, slot) = some(&self.site.servers, &mut dice);
             let _turn = slot.turn.lock().await;
             let Some(process) = slot.process() else { continue };
             process.signal("STOP")?;
@@ -222,4 +217,9 @@ impl Nemesis {
         }
         Ok(())
     }
+}
+
+fn some<'a>(slots: &'a [Slot], dice: &mut Dice) -> (usize, &'a Slot) {
+    let number = dice.below(slots.len() as u64) as usize;
+    (number, &slots[number])
 }

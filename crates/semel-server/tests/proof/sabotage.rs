@@ -13,7 +13,7 @@ use crate::nemesis::Pace;
 use crate::phase::{Phase, play};
 use crate::report;
 use crate::site::{Layout, Site};
-use crate::trials::{in_folder, millis, seed, sqlite};
+use crate::trials::{in_folder, seed, sqlite};
 
 /// So often a bug is looked for, each time with other draws.
 const ROUNDS: u64 = 4;
@@ -25,7 +25,7 @@ struct Case {
 }
 
 fn cases() -> [Case; 5] {
-    let quiet = Pace::default();
+    let (quiet, millis) = (Pace::default(), Duration::from_millis);
     [
         Case { bug: Bug::AnswerBeforeCommit, pace: Pace { server_kills: millis(300), ..quiet } },
         Case { bug: Bug::IgnoreFenceTable, pace: Pace { worker_kills: millis(250), ..quiet } },
@@ -46,7 +46,7 @@ pub(crate) fn find_all() -> Result<(), Failed> {
                 break;
             }
         }
-        let seconds = clock.elapsed().as_millis() as f64 / 1000.0;
+        let seconds = clock.elapsed().as_secs_f32();
         let how = found.map(|Finding { sort, at, said, .. }| format!("{sort:?}: {at}: {said}"));
         println!("{:<24}  {seconds:>10.1} s  {}", bug.name(), how.as_deref().unwrap_or("NOT CAUGHT"));
         if how.is_none() {

@@ -23,6 +23,16 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
+/// The switches of deliberate bugs are not in what people run.
+fn without_sabotage() -> Result<(), Failed> {
+    let binary = std::fs::read(env!("CARGO_BIN_EXE_semel"))?;
+    let contains = |name: &str| binary.windows(name.len()).any(|window| window == name.as_bytes());
+    if !contains("SEMEL_ROOT_TOKEN") {
+        return Err("the names of variables are not found in the binary as they are".into());
+    }
+    if contains("SEMEL_SABOTAGE") { Err("the binary has deliberate bugs in it".into()) } else { Ok(()) }
+}
+
 /// What the environment says, else what is usual.
 pub(crate) fn number(name: &str, usual: u64) -> Result<u64, Failed> {
     std::env::var(name).map_or(Ok(usual), |text| text.parse().map_err(|e| format!("{name}: {e}").into()))
@@ -50,10 +60,6 @@ pub(crate) fn sqlite(name: &'static str) -> Layout {
     Layout { name, servers: 1, workers: 3, store: None, rows: None, server_env, worker_env }
 }
 
-pub(crate) fn millis(millis: u64) -> Option<Duration> {
-    Some(Duration::from_millis(millis))
-}
-
 /// The least that the short form must have shown for every 30 seconds.
 const SHORT: [Least; 4] = [("server kills", 5), ("worker kills", 5), ("zombies", 2), ("effects", 500)];
 
@@ -62,10 +68,10 @@ fn short() -> Result<(), Failed> {
     let phase = Phase {
         layout: sqlite("sqlite"),
         pace: Pace {
-            server_kills: millis(2200),
-            worker_kills: millis(1800),
-            zombies: millis(1000),
-            freezes: millis(8000),
+            server_kills: Duration::from_millis(2200),
+            worker_kills: Duration::from_millis(1800),
+            zombies: Duration::from_secs(1),
+            freezes: Duration::from_secs(8),
         },
         others: Vec::new(),
         callers: 32,
@@ -85,6 +91,9 @@ const LONG: [Least; 5] =
     [("server kills", 100), ("worker kills", 100), ("zombies", 20), ("runs", 20_000), ("effects", 100_000)];
 
 fn long() -> Result<(), Failed> {
+    if !cfg!(debug_assertions) {
+        without_sabotage()?;
+    }
     let seed = seed()?;
     let only = std::env::var("SEMEL_PROOF_ONLY").ok();
     let wanted = |name: &str| only.as_ref().is_none_or(|only| only.split(',').any(|wanted| wanted == name));
@@ -108,10 +117,10 @@ const PHASES: [&str; 2] = ["sqlite", "postgres"];
 
 async fn phase(name: &'static str, load: Duration) -> Result<Phase, Failed> {
     let pace = Pace {
-        server_kills: millis(2200),
-        worker_kills: millis(1800),
-        zombies: millis(4000),
-        freezes: millis(12_000),
+        server_kills: Duration::from_millis(2200),
+        worker_kills: Duration::from_millis(1800),
+        zombies: Duration::from_secs(4),
+        freezes: Duration::from_secs(12),
     };
     let layout = match name {
         "postgres" => {
