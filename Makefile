@@ -36,7 +36,7 @@ kill: ## kill servers and engines 100 times on SQLite, and 100 times two of them
 	SEMEL_KILLS=100 scripts/with-postgres cargo test -p semel $(LOCKED) --all-features --test semel -- kill:: --test-threads 1
 
 proof: ## try for 15 minutes to lose or double an effect, with real processes that are killed; the figures are in target/proof.json
-	scripts/with-postgres cargo test --release -p semel-server $(LOCKED) --test proof -- --ignored
+	cargo test --release -p semel-server $(LOCKED) --test proof -- --ignored
 
 fuzz-http: ## ask a server everything that its description allows, and much that it does not
 	scripts/fuzz-http

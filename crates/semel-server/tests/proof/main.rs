@@ -1,4 +1,5 @@
-//! The proof: real servers, workers and a recorder, loaded and disturbed, and a checker that would find a lost or doubled effect.
+//! The proof: real servers, workers and a recorder, loaded and disturbed, and a checker that would find a lost or doubled
+//! effect; and the hostile environment in which they live.
 //!
 //! `make check` plays the short form; `make proof` the long one. `SEMEL_PROOF_SEED` chooses what is drawn,
 //! `SEMEL_PROOF_SECONDS` how long a phase is loaded, `SEMEL_PROOF_ONLY` which phases of the long form are played.
@@ -6,32 +7,51 @@
 mod api;
 mod books;
 mod checker;
+mod cluster;
 mod dice;
+mod disk;
+mod disturbances;
 mod driver;
 mod execute;
+mod faults;
 mod findings;
+mod forms;
 mod nemesis;
 mod operator;
 mod outside;
 mod phase;
 mod process;
 mod program;
+mod proxy;
 mod recorder;
 mod report;
 mod rows;
 #[cfg(feature = "sabotage")]
 mod sabotage;
+mod said;
 mod site;
+mod starts;
 mod trap;
-mod trials;
+mod victim;
 mod worker;
 
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Failed};
 use serde::de::DeserializeOwned;
 
 use crate::process::{PLACE, ROLE};
+
+/// One trial per function, named after the module and the function.
+macro_rules! trials {
+    ($($name:ident),+ $(,)?) => {{
+        let area = module_path!().rsplit("::").next().expect("a module has a name");
+        vec![$(libtest_mimic::Trial::test(format!("{area}::{}", stringify!($name)), || {
+            crate::runtime().block_on($name())
+        })),+]
+    }};
+}
+pub(crate) use trials;
 
 fn main() -> ExitCode {
     if let Ok(role) = std::env::var(ROLE) {
@@ -43,13 +63,16 @@ fn main() -> ExitCode {
             }
         };
     }
-    if std::env::var_os("SEMEL_TEST_POSTGRES").is_none() {
-        return again_with_postgres();
-    }
     let mut arguments = Arguments::from_args();
-    // Two processors are shared by all processes of one trial.
+    // Each trial has many processes, and they share all processors.
     arguments.test_threads = Some(1);
-    libtest_mimic::run(&arguments, trials::trials()).exit_code()
+    let trials = [proxy::trials(), cluster::trials(), faults::trials(), disk::trials(), forms::trials()];
+    libtest_mimic::run(&arguments, trials.into_iter().flatten().collect()).exit_code()
+}
+
+pub(crate) fn runtime() -> tokio::runtime::Runtime {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.worker_threads(2).enable_all().build().expect("a runtime can be made")
 }
 
 /// This process is one of those that are disturbed, or the one that never is.
@@ -59,25 +82,13 @@ fn play(role: &str) -> Result<(), Failed> {
         drop(std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink()));
         std::process::exit(0);
     });
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     match role {
-        "recorder" => runtime.block_on(recorder::record(place()?)),
-        "worker" => runtime.block_on(worker::work(place()?)),
+        "recorder" => runtime().block_on(recorder::record(place()?)),
+        "worker" => runtime().block_on(worker::work(place()?)),
         other => Err(format!("{other:?} is no role").into()),
     }
 }
 
 fn place<T: DeserializeOwned>() -> Result<T, Failed> {
     Ok(serde_json::from_str(&std::env::var(PLACE)?)?)
-}
-
-/// Plain `cargo test` has no PostgreSQL: the script starts one and runs this program again.
-fn again_with_postgres() -> ExitCode {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/with-postgres");
-    let this = std::env::current_exe().expect("a program knows where it is");
-    let ended = Command::new(script).arg(this).args(std::env::args_os().skip(1)).status();
-    match ended.expect("the script can be run").code() {
-        Some(0) => ExitCode::SUCCESS,
-        _ => ExitCode::FAILURE,
-    }
 }

@@ -31,16 +31,14 @@ pub(crate) struct Pace {
 
 /// Something else that disturbs: a database, a disk, a network. Each has a stream of its own.
 pub(crate) trait Disturbance: Send {
-    /// The figure it is counted under.
-    fn name(&self) -> &'static str;
     /// The mean time between two blows.
     fn gap(&self) -> Duration;
-    /// Strikes once, and puts back what it has broken; gives how often that counts.
-    fn strike<'a>(&'a mut self, dice: &'a mut Dice) -> Striking<'a>;
+    /// Strikes once, and puts back what it has broken; gives how often that counts, and as what.
+    fn strike<'a>(&'a mut self, site: &'a Site, dice: &'a mut Dice) -> Striking<'a>;
 }
 
 /// A blow that is under way.
-pub(crate) type Striking<'a> = Pin<Box<dyn Future<Output = Result<u64, Failed>> + Send + 'a>>;
+pub(crate) type Striking<'a> = Pin<Box<dyn Future<Output = Result<(&'static str, u64), Failed>> + Send + 'a>>;
 
 /// How often each blow fell.
 #[derive(Default)]
@@ -94,8 +92,8 @@ impl Nemesis {
         if !freezes.is_zero() {
             streams.spawn(self.clone().freeze_servers(freezes));
         }
-        for other in others {
-            streams.spawn(self.clone().disturb(other));
+        for (number, other) in others.into_iter().enumerate() {
+            streams.spawn(self.clone().disturb(number, other));
         }
         streams
     }
@@ -208,12 +206,11 @@ impl Nemesis {
         Ok(())
     }
 
-    async fn disturb(self: Arc<Self>, mut other: Box<dyn Disturbance>) -> Result<(), Failed> {
-        let (name, gap) = (other.name(), other.gap());
-        let mut dice = self.dice(name);
+    async fn disturb(self: Arc<Self>, number: usize, mut other: Box<dyn Disturbance>) -> Result<(), Failed> {
+        let (mut dice, gap) = (self.dice(&format!("disturbance {number}")), other.gap());
         while self.next(&mut dice, gap).await {
-            let count = other.strike(&mut dice).await?;
-            self.blows.others.lock().expect("nobody panics with it").push((name, count));
+            let blow = other.strike(&self.site, &mut dice).await?;
+            self.blows.others.lock().expect("nobody panics with it").push(blow);
         }
         Ok(())
     }

@@ -79,7 +79,7 @@ pub(crate) async fn play(
     #[cfg(feature = "sabotage")]
     let _watching = {
         let mut watching = JoinSet::new();
-        if site.layout.server_env.iter().any(|(name, _)| name == semel::sabotage::VARIABLE) {
+        if site.layout.env.iter().any(|(name, _)| name == semel::sabotage::VARIABLE) {
             watching.spawn(crate::sabotage::watch(site.clone(), findings.clone()));
         }
         watching

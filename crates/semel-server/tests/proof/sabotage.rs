@@ -9,11 +9,11 @@ use semel::sabotage::{Bug, VARIABLE};
 use serde_json::json;
 
 use crate::findings::{Finding, Findings, Sort};
+use crate::forms::{in_folder, seed, sqlite};
 use crate::nemesis::Pace;
 use crate::phase::{Phase, play};
 use crate::report;
 use crate::site::{Layout, Site};
-use crate::trials::{in_folder, seed, sqlite};
 
 /// So often a bug is looked for, each time with other draws.
 const ROUNDS: u64 = 4;
@@ -61,7 +61,7 @@ pub(crate) fn find_all() -> Result<(), Failed> {
 /// Plays with a bug in all processes; gives what was found first.
 fn look(bug: Bug, pace: Pace, seed: u64) -> Result<Option<Finding>, Failed> {
     let env = vec![(VARIABLE.to_owned(), bug.name().to_owned())];
-    let layout = Layout { server_env: env.clone(), worker_env: env, ..sqlite(bug.name()) };
+    let layout = Layout { env, ..sqlite(bug.name()) };
     let (load, calm) = (Duration::from_secs(5), Duration::from_secs(8));
     let phase = Phase { layout, pace, others: Vec::new(), callers: 32, load, calm };
     in_folder(async |folder| {

@@ -1,6 +1,6 @@
 //! Where all takes place: a folder, the servers, the workers, the recorder.
 
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -11,9 +11,12 @@ use libtest_mimic::Failed;
 use semel::clock::{Clock as _, SystemClock};
 
 use crate::api::Api;
+use crate::disk::SmallDisk;
 use crate::execute::Rows;
+use crate::faults::Haunted;
 use crate::outside::{Outside, client};
 use crate::process::Process;
+use crate::proxy::Proxy;
 use crate::{recorder, worker};
 
 /// How long the servers believe in a worker that says nothing.
@@ -22,8 +25,17 @@ pub(crate) const LEASE: Duration = Duration::from_millis(1500);
 const PATIENCE: Duration = Duration::from_mins(1);
 const ROUND: Duration = Duration::from_millis(20);
 
+/// Where the servers live.
+#[derive(Clone, Default)]
+pub(crate) enum Surroundings {
+    #[default]
+    Ordinary,
+    Haunted(Arc<Haunted>),
+    Small(Arc<SmallDisk>),
+}
+
 /// What there is to be of everything.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Layout {
     /// What the phase is called, and its folder.
     pub(crate) name: &'static str,
@@ -33,9 +45,11 @@ pub(crate) struct Layout {
     pub(crate) store: Option<String>,
     /// Where transactional steps write; a file in the folder if nothing is said.
     pub(crate) rows: Option<String>,
-    /// Variables for the servers, and for the workers.
-    pub(crate) server_env: Vec<(String, String)>,
-    pub(crate) worker_env: Vec<(String, String)>,
+    pub(crate) surroundings: Surroundings,
+    /// Whether everybody reaches the servers by lines that can be cut.
+    pub(crate) lines: bool,
+    /// Variables for servers and workers.
+    pub(crate) env: Vec<(String, String)>,
 }
 
 /// A process that is put back whenever it was killed. `None` while it is not there.
@@ -73,8 +87,12 @@ pub(crate) struct Site {
     pub(crate) workers: Vec<Slot>,
     pub(crate) outside: Outside,
     pub(crate) api: Api,
+    /// The way to each server, if it can be cut.
+    pub(crate) lines: Vec<Arc<Proxy>>,
     pub(crate) clock: SystemClock,
     ports: Vec<u16>,
+    /// Where everybody reaches the servers.
+    bases: Vec<String>,
     recorder: String,
     _recorder: Process,
     http: reqwest::Client,
@@ -105,11 +123,23 @@ impl Site {
         let place = recorder::Place { port, rows: rows.clone(), seed };
         let process = Process::role("recorder", &place, &[], &folder.join("recorder.log"))?;
         let ports: Vec<u16> = (0..layout.servers).map(|_| free_port()).collect::<Result<_, _>>()?;
+        let (mut lines, mut bases) = (Vec::new(), Vec::new());
+        for port in &ports {
+            let mut address = SocketAddr::from(([127, 0, 0, 1], *port));
+            if layout.lines {
+                let line = Arc::new(Proxy::to(address).await?);
+                address = line.address();
+                lines.push(line);
+            }
+            bases.push(format!("http://{address}"));
+        }
         let site = Self {
             servers: (0..layout.servers).map(|_| Slot::default()).collect(),
             workers: (0..layout.workers).map(|_| Slot::default()).collect(),
             outside: Outside::new(recorder.clone()),
-            api: Api::new(ports.iter().map(|port| format!("http://127.0.0.1:{port}")).collect()),
+            api: Api::new(bases.clone()),
+            lines,
+            bases,
             clock: SystemClock::new(),
             layout: Layout { rows: Some(rows), ..layout },
             folder,
@@ -126,10 +156,6 @@ impl Site {
             site.start_worker(worker)?;
         }
         Ok(site)
-    }
-
-    fn base(&self, server: usize) -> String {
-        format!("http://127.0.0.1:{}", self.ports[server])
     }
 
     /// Waits until something answers with 200; false if its process has ended before.
@@ -152,9 +178,11 @@ impl Site {
 
     /// Starts a server, again and again while its store or its port is not there.
     pub(crate) async fn start_server(&self, server: usize) -> Result<(), Failed> {
-        let store = match &self.layout.store {
-            Some(url) => url.clone(),
-            None => format!("sqlite:{}", self.folder.join("semel.db").display()),
+        let store = match (&self.layout.surroundings, &self.layout.store) {
+            (Surroundings::Haunted(haunted), _) => haunted.store.clone(),
+            (Surroundings::Small(disk), _) => disk.store(),
+            (Surroundings::Ordinary, Some(url)) => url.clone(),
+            (Surroundings::Ordinary, None) => format!("sqlite:{}", self.folder.join("semel.db").display()),
         };
         let listen = format!("127.0.0.1:{}", self.ports[server]);
         let log = self.folder.join(format!("server-{server}.log"));
@@ -163,10 +191,15 @@ impl Site {
             let mut command = Command::new(env!("CARGO_BIN_EXE_semel"));
             command.env_clear().args(["serve", "--listen", &listen, "--store", &store, "--log", "json"]);
             command.env("SEMEL_AUTH", "none").env("SEMEL_LOG", "warn");
-            command.envs(self.layout.server_env.iter().cloned());
+            command.envs(self.layout.env.iter().cloned());
+            let mut command = match &self.layout.surroundings {
+                Surroundings::Ordinary => command,
+                Surroundings::Haunted(haunted) => haunted.faults.haunt(command),
+                Surroundings::Small(disk) => disk.wrap(command),
+            };
             let process = Arc::new(Process::start(&mut command, &log)?);
             *self.servers[server].lock() = Some(process.clone());
-            if self.await_http(&format!("{}/readyz", self.base(server)), Some(&process)).await? {
+            if self.await_http(&format!("http://{listen}/readyz"), Some(&process)).await? {
                 return Ok(());
             }
             self.clock.until(self.clock.now().after(ROUND * 5)).await;
@@ -177,13 +210,13 @@ impl Site {
     /// Starts a worker; it looks for its server by itself.
     pub(crate) fn start_worker(&self, worker: usize) -> Result<(), Failed> {
         let place = worker::Place {
-            server: self.base(worker % self.servers.len()),
+            server: self.bases[worker % self.servers.len()].clone(),
             recorder: self.recorder.clone(),
             rows: self.layout.rows.clone().unwrap_or_default(),
             lease: LEASE,
         };
         let log = self.folder.join(format!("worker-{worker}.log"));
-        let process = Process::role("worker", &place, &self.layout.worker_env, &log)?;
+        let process = Process::role("worker", &place, &self.layout.env, &log)?;
         *self.workers[worker].lock() = Some(Arc::new(process));
         Ok(())
     }

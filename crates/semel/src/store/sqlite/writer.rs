@@ -188,7 +188,12 @@ impl Writer {
         if sabotage::commits(Bug::AnswerBeforeCommit) {
             self.answer(batch);
         }
-        self.commit(&mark).map(|()| Ended::Committed).map_err(|e| (Some(mark), e))
+        match self.commit(&mark) {
+            Ok(()) => Ok(Ended::Committed),
+            // The page that makes a transaction valid is the last one written, so it did not fit either.
+            Err(error) if is_full(&error) => Err((None, error)),
+            Err(error) => Err((Some(mark), error)),
+        }
     }
 
     fn commit(&mut self, mark: &Mark) -> Result<()> {
@@ -283,6 +288,13 @@ fn run(tx: &mut SqliteTx, batch: &mut [Work]) -> Result<bool> {
         Work::Commit(job) if job.answer.is_none() => job.run(tx),
         Work::Commit(_) | Work::Step(_) => true,
     }))
+}
+
+/// Whether a write found the disk full. A sync that does is another error: then the pages are there.
+fn is_full(error: &Error) -> bool {
+    let Error::Unavailable(source) = error else { return false };
+    let below = source.downcast_ref::<rusqlite::Error>().and_then(rusqlite::Error::sqlite_error_code);
+    below == Some(rusqlite::ErrorCode::DiskFull)
 }
 
 /// Makes durable what is visible. After a failed fsync the kernel may take the log's pages for clean although they never

@@ -1,17 +1,20 @@
 //! The trials: the short form of the proof, and the long one.
 
 use std::future::Future;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
-use semel::tx::tokio_postgres;
 
+use crate::disk::SmallDisk;
+use crate::disturbances::{ClockJumps, Database, FullDisk, Network, SyncErrors, database};
+use crate::faults::Haunted;
 use crate::findings::Findings;
 use crate::nemesis::Pace;
 use crate::phase::{Phase, Tally, play};
 use crate::report::{self, Least};
-use crate::site::Layout;
+use crate::site::{Layout, Surroundings};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
@@ -43,21 +46,20 @@ pub(crate) fn seed() -> Result<u64, Failed> {
 }
 
 /// Plays something in a folder that is kept if it fails.
-pub(crate) fn in_folder<T, Playing>(play: impl FnOnce(std::path::PathBuf) -> Playing) -> Result<T, Failed>
+pub(crate) fn in_folder<T, Playing>(play: impl FnOnce(PathBuf) -> Playing) -> Result<T, Failed>
 where
     Playing: Future<Output = Result<T, Failed>>,
 {
     let folder = tempfile::tempdir()?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(play(folder.path().to_owned())).map_err(|failed| {
+    crate::runtime().block_on(play(folder.path().to_owned())).map_err(|failed| {
         let (why, seed) = (failed.message().unwrap_or("no reason"), seed().unwrap_or_default());
         format!("SEMEL_PROOF_SEED={seed}: {why}; logs and stores are in {}", folder.keep().display()).into()
     })
 }
 
 pub(crate) fn sqlite(name: &'static str) -> Layout {
-    let (server_env, worker_env) = (Vec::new(), Vec::new());
-    Layout { name, servers: 1, workers: 3, store: None, rows: None, server_env, worker_env }
+    let (surroundings, env) = (Surroundings::Ordinary, Vec::new());
+    Layout { name, servers: 1, workers: 3, store: None, rows: None, surroundings, lines: false, env }
 }
 
 /// The least that the short form must have shown for every 30 seconds.
@@ -87,8 +89,20 @@ fn short() -> Result<(), Failed> {
 }
 
 /// The least that the long form must have shown.
-const LONG: [Least; 5] =
-    [("server kills", 100), ("worker kills", 100), ("zombies", 20), ("runs", 20_000), ("effects", 100_000)];
+const LONG: [Least; 9] = [
+    ("server kills", 100),
+    ("worker kills", 100),
+    ("zombies", 20),
+    ("postgres kills", 10),
+    ("failovers", 3),
+    ("disk full", 5),
+    ("fsync errors", 20),
+    ("runs", 20_000),
+    ("effects", 100_000),
+];
+
+/// The phases of the long form, and for how many seconds each is loaded.
+const PHASES: [(&str, u64); 4] = [("sqlite", 200), ("postgres", 280), ("faults", 160), ("disk", 45)];
 
 fn long() -> Result<(), Failed> {
     if !cfg!(debug_assertions) {
@@ -97,12 +111,11 @@ fn long() -> Result<(), Failed> {
     let seed = seed()?;
     let only = std::env::var("SEMEL_PROOF_ONLY").ok();
     let wanted = |name: &str| only.as_ref().is_none_or(|only| only.split(',').any(|wanted| wanted == name));
-    let seconds = number("SEMEL_PROOF_SECONDS", 240)?;
     in_folder(async |folder| {
         let mut tallies: Vec<Tally> = Vec::new();
-        for name in PHASES.into_iter().filter(|name| wanted(name)) {
-            let phase = phase(name, Duration::from_secs(seconds)).await?;
-            tallies.push(play(phase, &folder, seed, &Arc::new(Findings::default())).await?);
+        for (name, seconds) in PHASES.into_iter().filter(|(name, _)| wanted(name)) {
+            let load = Duration::from_secs(number("SEMEL_PROOF_SECONDS", seconds)?);
+            tallies.push(phase(name, load, &folder, seed).await?);
             println!("\n{}", report::table(&tallies));
         }
         report::write("proof.json", &report::proof(seed, &tallies, &LONG))?;
@@ -112,33 +125,43 @@ fn long() -> Result<(), Failed> {
     })
 }
 
-/// The phases of the long form.
-const PHASES: [&str; 2] = ["sqlite", "postgres"];
-
-async fn phase(name: &'static str, load: Duration) -> Result<Phase, Failed> {
+async fn phase(name: &'static str, load: Duration, folder: &Path, seed: u64) -> Result<Tally, Failed> {
     let pace = Pace {
         server_kills: Duration::from_millis(2200),
         worker_kills: Duration::from_millis(1800),
         zombies: Duration::from_secs(4),
         freezes: Duration::from_secs(12),
     };
-    let layout = match name {
+    let (layout, calm) = (Layout { lines: true, ..sqlite(name) }, Duration::from_mins(1));
+    let mut phase = Phase { layout, pace, others: Vec::new(), callers: 64, load, calm };
+    let mut cluster = None;
+    match name {
         "postgres" => {
-            let (store, rows) = (database("proof_store").await?, database("proof_rows").await?);
-            Layout { servers: 2, workers: 4, store: Some(store), rows: Some(rows), ..sqlite(name) }
+            let (new, line, url) = database().await?;
+            let (store, rows) = (Some(url.clone()), Some(url));
+            phase.layout = Layout { servers: 2, workers: 4, store, rows, ..phase.layout };
+            phase.others.push(Box::new(Network { database: Some(line.clone()) }));
+            phase.others.push(Box::new(Database { cluster: new.clone(), line, blows: 0 }));
+            // It is needed after the last blow.
+            cluster = Some(new);
         }
-        name => sqlite(name),
-    };
-    Ok(Phase { layout, pace, others: Vec::new(), callers: 64, load, calm: Duration::from_mins(1) })
-}
-
-/// A new database of the server of `scripts/with-postgres`.
-async fn database(name: &str) -> Result<String, Failed> {
-    let url = std::env::var("SEMEL_TEST_POSTGRES")?;
-    let (client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await?;
-    tokio::spawn(connection);
-    let name = format!("{name}_{}", std::process::id());
-    client.batch_execute(&format!("CREATE DATABASE {name}")).await?;
-    let (server, _) = url.rsplit_once('/').ok_or("an address with a database")?;
-    Ok(format!("{server}/{name}"))
+        "faults" => {
+            let haunted = Arc::new(Haunted::new()?);
+            phase.layout.surroundings = Surroundings::Haunted(haunted.clone());
+            phase.others.push(Box::new(SyncErrors(haunted.clone())));
+            phase.others.push(Box::new(FullDisk::Haunted(haunted.clone())));
+            phase.others.push(Box::new(ClockJumps(haunted)));
+        }
+        "disk" => {
+            let disk = Arc::new(SmallDisk::new()?);
+            phase.layout.surroundings = Surroundings::Small(disk.clone());
+            phase.others.push(Box::new(FullDisk::Small(disk)));
+            // Only so many runs fit on it.
+            phase.callers = 12;
+        }
+        _ => phase.others.push(Box::new(Network { database: None })),
+    }
+    let tally = play(phase, folder, seed, &Arc::new(Findings::default())).await;
+    drop(cluster);
+    tally
 }
