@@ -36,7 +36,7 @@ impl Disturbance for Database {
         Box::pin(async move {
             self.blows += 1;
             let mut cluster = self.cluster.lock().await;
-            if self.blows % 4 != 0 {
+            if !self.blows.is_multiple_of(4) {
                 cluster.kill()?;
                 pause(site, dice.below(500)).await;
                 cluster.restart().await?;

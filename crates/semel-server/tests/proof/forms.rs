@@ -134,16 +134,16 @@ async fn phase(name: &'static str, load: Duration, folder: &Path, seed: u64) -> 
     };
     let (layout, calm) = (Layout { lines: true, ..sqlite(name) }, Duration::from_mins(1));
     let mut phase = Phase { layout, pace, others: Vec::new(), callers: 64, load, calm };
-    let mut cluster = None;
+    let mut kept = None;
     match name {
         "postgres" => {
             let (new, line, url) = database().await?;
             let (store, rows) = (Some(url.clone()), Some(url));
             phase.layout = Layout { servers: 2, workers: 4, store, rows, ..phase.layout };
             phase.others.push(Box::new(Network { database: Some(line.clone()) }));
-            phase.others.push(Box::new(Database { cluster: new.clone(), line, blows: 0 }));
-            // It is needed after the last blow.
-            cluster = Some(new);
+            phase.others.push(Box::new(Database { cluster: new.clone(), line: line.clone(), blows: 0 }));
+            // They are needed after the last blow.
+            kept = Some((new, line));
         }
         "faults" => {
             let haunted = Arc::new(Haunted::new()?);
@@ -162,6 +162,6 @@ async fn phase(name: &'static str, load: Duration, folder: &Path, seed: u64) -> 
         _ => phase.others.push(Box::new(Network { database: None })),
     }
     let tally = play(phase, folder, seed, &Arc::new(Findings::default())).await;
-    drop(cluster);
+    drop(kept);
     tally
 }

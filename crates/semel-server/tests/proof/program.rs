@@ -86,6 +86,8 @@ pub(crate) struct Expected {
     pub(crate) naps: Vec<Nap>,
     /// Where it is executed, with the places of its children.
     pub(crate) places: Vec<String>,
+    /// Whether it asks for what others make. A message says when they have; who has looked before does not need it.
+    pub(crate) asks_once: bool,
 }
 
 /// The two parts of a clean-up.
@@ -172,7 +174,7 @@ impl Expected {
                 self.naps.push(Nap { before, after, millis: *millis });
             }
             Act::Hook { n, payloads } => self.tokens.push((token(place, scope, *n), *payloads)),
-            Act::Once { .. } => {}
+            Act::Once { .. } => self.asks_once = true,
             Act::Child { n, acts } => self.run(&below(place, scope, *n), acts, required),
         }
     }
