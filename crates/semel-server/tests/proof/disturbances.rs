@@ -29,7 +29,7 @@ pub(crate) struct Database {
 
 impl Disturbance for Database {
     fn gap(&self) -> Duration {
-        Duration::from_secs(4)
+        Duration::from_secs(5)
     }
 
     fn strike<'a>(&'a mut self, site: &'a Site, dice: &'a mut Dice) -> Striking<'a> {
@@ -74,11 +74,13 @@ impl Disturbance for Network {
                     line.pass();
                 }
                 _ => {
-                    // Half-open: nobody hears that nobody listens, until both are told by a reset.
+                    // Half-open: nobody hears that nobody listens. Some are told by a reset, the others find out.
                     line.silence();
                     pause(site, dice.between(500, 3000)).await;
                     line.pass();
-                    line.cut(Cut::Reset);
+                    if dice.percent(50) {
+                        line.cut(Cut::Reset);
+                    }
                 }
             }
             Ok(("cuts", 1))
@@ -116,7 +118,7 @@ pub(crate) enum FullDisk {
 
 impl Disturbance for FullDisk {
     fn gap(&self) -> Duration {
-        Duration::from_secs(6)
+        Duration::from_secs(4)
     }
 
     fn strike<'a>(&'a mut self, site: &'a Site, dice: &'a mut Dice) -> Striking<'a> {

@@ -102,7 +102,7 @@ const LONG: [Least; 9] = [
 ];
 
 /// The phases of the long form, and for how many seconds each is loaded.
-const PHASES: [(&str, u64); 4] = [("sqlite", 200), ("postgres", 280), ("faults", 160), ("disk", 45)];
+const PHASES: [(&str, u64); 4] = [("sqlite", 260), ("postgres", 280), ("faults", 160), ("disk", 25)];
 
 fn long() -> Result<(), Failed> {
     if !cfg!(debug_assertions) {
@@ -129,7 +129,7 @@ async fn phase(name: &'static str, load: Duration, folder: &Path, seed: u64) -> 
     let pace = Pace {
         server_kills: Duration::from_millis(2200),
         worker_kills: Duration::from_millis(1800),
-        zombies: Duration::from_secs(4),
+        zombies: Duration::from_secs(2),
         freezes: Duration::from_secs(12),
     };
     let (layout, calm) = (Layout { lines: true, ..sqlite(name) }, Duration::from_mins(1));
@@ -157,7 +157,7 @@ async fn phase(name: &'static str, load: Duration, folder: &Path, seed: u64) -> 
             phase.layout.surroundings = Surroundings::Small(disk.clone());
             phase.others.push(Box::new(FullDisk::Small(disk)));
             // Only so many runs fit on it.
-            phase.callers = 12;
+            phase.callers = 8;
         }
         _ => phase.others.push(Box::new(Network { database: None })),
     }
