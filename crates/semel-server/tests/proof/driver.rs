@@ -178,6 +178,12 @@ impl Driver {
         if let Some(policy) = policy {
             body["onConflict"] = policy.into();
         }
+        // Half of the first payloads come with the start, before there is a hook; each is delivered once more later.
+        if let Some((token, _)) = Expected::of(program).tokens.first()
+            && token.len().is_multiple_of(2)
+        {
+            body["deliver"] = json!({"token": token, "payload": 0, "id": format!("{token} 0")});
+        }
         let reply = self.site.api.ask(&Question::post(server, "/workflow-runs", key, body)).await?;
         self.trap.spring(&self.site, reply.server);
         self.asked.repeated.fetch_add(u64::from(reply.repeated), Ordering::Relaxed);
