@@ -5,7 +5,7 @@ LOCKED := --locked
 CASES ?= 100000
 
 .DEFAULT_GOAL := help
-.PHONY: help check fix bench kill fuzz fuzz-http deny hello
+.PHONY: help check fix bench kill proof fuzz fuzz-http deny hello
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ kill: ## kill servers and engines 100 times on SQLite, and 100 times two of them
 
 fuzz: ## play CASES damaged texts (100,000 if not said) to every reader
 	PROPTEST_CASES=$(CASES) scripts/with-postgres cargo test $(EVERYTHING) $(LOCKED) --test semel --test server -- fuzz::
+
+proof: ## try for 15 minutes to lose or double an effect, with real processes that are killed; the figures are in target/proof.json
+	cargo test --release -p semel-server $(LOCKED) --test proof -- --ignored
 
 fuzz-http: ## ask a server everything that its description allows, and much that it does not
 	scripts/fuzz-http

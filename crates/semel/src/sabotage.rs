@@ -125,13 +125,29 @@ bugs! {
     CheckpointWithoutSync = "checkpoint-without-sync",
     /// A commit of SQLite that answered with an error is taken for done.
     AssumeFailedCommit = "assume-failed-commit",
+    /// The SQLite store answers before COMMIT has made durable what it answers for.
+    AnswerBeforeCommit = "answer-before-commit",
+
+    // transactional steps, server, remote workers
+    /// A transactional step neither looks at the fence table nor obeys it.
+    IgnoreFenceTable = "ignore-fence-table",
+    /// A server believes a worker that has lost its lease, and takes its late commits for saved ones.
+    BelieveZombies = "believe-zombies",
+    /// A remote worker takes a commit whose answer was lost for one that was saved.
+    AssumeSaved = "assume-saved",
+    /// A server does not keep the ids of deliveries.
+    ForgetDeliveryIds = "forget-delivery-ids",
 }
+
+/// The variable that names the bug which a process is to commit.
+#[cfg(feature = "sabotage")]
+pub const VARIABLE: &str = "SEMEL_SABOTAGE";
 
 /// Whether this process is to commit a bug.
 #[cfg(feature = "sabotage")]
 pub fn commits(bug: Bug) -> bool {
     static CHOSEN: std::sync::LazyLock<Option<Bug>> = std::sync::LazyLock::new(|| {
-        let name = std::env::var("SEMEL_SABOTAGE").ok()?;
+        let name = std::env::var(VARIABLE).ok()?;
         let chosen = Bug::ALL.iter().copied().find(|bug| bug.name() == name);
         Some(chosen.unwrap_or_else(|| panic!("there is no deliberate bug named {name}")))
     });

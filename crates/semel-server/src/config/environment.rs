@@ -40,6 +40,8 @@ pub(super) fn settings(
             Some((key, _)) => settings.push((*key, value)),
             None if cfg!(feature = "sabotage") && name == "SEMEL_SABOTAGE" => {}
             None if OTHERS.iter().any(|other| name.starts_with(other)) => {}
+            #[cfg(feature = "sabotage")]
+            None if name == semel::sabotage::VARIABLE => {}
             None => {
                 let known = KEYS.map(|(_, variable)| variable).join(", ");
                 return Err(Error::Config(format!("{name} is no setting: remove it, or use one of {known}")));

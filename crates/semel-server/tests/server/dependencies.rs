@@ -1,8 +1,6 @@
 //! The dependency tree against `deny.toml`: licences, bans, sources. `make deny` checks the same file with cargo-deny, and
 //! the advisories with it.
 
-#![expect(clippy::unwrap_used, reason = "a test that fails by unwrap says where")]
-
 use std::collections::HashSet;
 use std::process::Command;
 

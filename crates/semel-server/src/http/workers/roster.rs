@@ -16,6 +16,7 @@ use semel::rules::json::Payload;
 use semel::rules::key::RecordId;
 use semel::rules::path::Name;
 use semel::rules::record::{Keep, Look, LookBy, Record};
+use semel::sabotage::{self, Bug};
 use semel::store::{Lease, LeaseAct};
 use serde::{Deserialize, Serialize};
 
@@ -153,7 +154,8 @@ pub(super) async fn heartbeat(
     caller.may(Permission::Worker)?;
     let node = node::of(caller.workspace, beat.node);
     let ttl = lease_of(beat.lease_ms)?;
-    let renewed = app.store.lease(Lease { node, act: LeaseAct::Renew(ttl) }).await;
+    let act = if sabotage::commits(Bug::BelieveZombies) { LeaseAct::Join(ttl) } else { LeaseAct::Renew(ttl) };
+    let renewed = app.store.lease(Lease { node, act }).await;
     let until = renewed.map_err(|error| own(error, node, beat.node))?;
     let place = (caller.workspace, node);
     let worker = match workers.roster.known(place) {

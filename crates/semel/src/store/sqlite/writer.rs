@@ -140,7 +140,7 @@ impl Writer {
     }
 
     /// One transaction. A COMMIT that fails is looked up, and tried again if it certainly did not take place.
-    fn transaction(&mut self, batch: &mut [Work]) -> Ended {
+    fn transaction(&mut self, batch: &mut Vec<Work>) -> Ended {
         let mut last = Ended::Unsound;
         for _ in 0..TRIES {
             if self.tx.is_none()
@@ -167,7 +167,7 @@ impl Writer {
 
     /// Runs the jobs and commits. An error comes with the mark under which the transaction is to be looked up; without
     /// one it came before COMMIT, and the transaction certainly did not take place.
-    fn attempt(&mut self, batch: &mut [Work]) -> Result<Ended, (Option<Mark>, Error)> {
+    fn attempt(&mut self, batch: &mut Vec<Work>) -> Result<Ended, (Option<Mark>, Error)> {
         let tx = self.tx.as_mut().expect("opened before an attempt");
         let before = tx.last_row;
         tx.now = self.clock.now();
@@ -188,6 +188,9 @@ impl Writer {
         // A row that the same transaction deletes again would not be found.
         let by_row = tx.last_row > before && !tx.deleted_rows;
         let mark = if by_row { Mark::Row(tx.last_row) } else { Mark::Id(self.clock.uuid()) };
+        if sabotage::commits(Bug::AnswerBeforeCommit) {
+            self.answer(batch);
+        }
         match self.commit(&mark) {
             Ok(()) => Ok(Ended::Committed),
             // The page that makes a transaction valid is the last one written, so it did not fit either.

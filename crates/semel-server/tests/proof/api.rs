@@ -1,0 +1,118 @@
+//! The servers, as a caller sees them who does not give up: whatever is not answered is asked again, of the next server,
+//! under the same key.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use libtest_mimic::Failed;
+use reqwest::Method;
+use semel::clock::{Clock as _, SystemClock};
+use serde_json::Value;
+
+use crate::outside::client;
+
+/// A server that was stopped answers nobody; beside what a call asks to wait, this is waited for.
+const ANSWER: Duration = Duration::from_secs(3);
+const PAUSE: Duration = Duration::from_millis(25);
+/// Nothing stays away for that long.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// The servers.
+#[derive(Clone)]
+pub(crate) struct Api {
+    http: reqwest::Client,
+    servers: Arc<Vec<String>>,
+    clock: SystemClock,
+}
+
+/// A question.
+#[derive(Clone, Debug)]
+pub(crate) struct Question {
+    /// The server that is asked first.
+    pub(crate) server: usize,
+    pub(crate) method: Method,
+    pub(crate) path: String,
+    /// The header `Idempotency-Key`.
+    pub(crate) key: Option<String>,
+    pub(crate) body: Option<Value>,
+    /// How long the answer may be waited for, as the question says.
+    pub(crate) wait: Duration,
+}
+
+impl Question {
+    pub(crate) fn get(server: usize, path: impl Into<String>) -> Self {
+        let (method, path, wait) = (Method::GET, path.into(), Duration::ZERO);
+        Self { server, method, path, key: None, body: None, wait }
+    }
+
+    pub(crate) fn post(server: usize, path: impl Into<String>, key: &str, body: Value) -> Self {
+        let (key, body) = (Some(key.to_owned()), Some(body));
+        Self { method: Method::POST, key, body, ..Self::get(server, path) }
+    }
+}
+
+/// An answer.
+#[derive(Clone, Debug)]
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) body: Value,
+    /// Who has answered.
+    pub(crate) server: usize,
+    /// Whether it had been asked before, and nobody knows what became of that.
+    pub(crate) repeated: bool,
+}
+
+impl Reply {
+    pub(crate) fn is_ok(&self) -> bool {
+        matches!(self.status, 200 | 201)
+    }
+
+    pub(crate) fn text(&self, pointer: &str) -> String {
+        self.body.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
+    }
+}
+
+impl Api {
+    pub(crate) fn new(servers: Vec<String>) -> Self {
+        Self { http: client(), servers: Arc::new(servers), clock: SystemClock::new() }
+    }
+
+    pub(crate) fn servers(&self) -> usize {
+        self.servers.len()
+    }
+
+    /// Asks until somebody answers with something else than that it cannot tell.
+    pub(crate) async fn ask(&self, question: &Question) -> Result<Reply, Failed> {
+        let end = self.clock.now().after(PATIENCE + question.wait);
+        let mut said = String::new();
+        for try_ in 0.. {
+            let server = (question.server + try_) % self.servers.len();
+            match self.ask_once(server, question).await {
+                Ok((status, body)) if status < 500 && status != 429 => {
+                    return Ok(Reply { status, body, server, repeated: try_ > 0 });
+                }
+                Ok((status, body)) => said = format!("{status} {body}"),
+                Err(error) => error.message().unwrap_or_default().clone_into(&mut said),
+            }
+            if self.clock.now() > end {
+                break;
+            }
+            self.clock.until(self.clock.now().after(PAUSE)).await;
+        }
+        Err(format!("nobody answers {} {}: {said}", question.method, question.path).into())
+    }
+
+    async fn ask_once(&self, server: usize, question: &Question) -> Result<(u16, Value), Failed> {
+        let url = format!("{}/api/v1{}", self.servers[server], question.path);
+        let mut request = self.http.request(question.method.clone(), url).timeout(ANSWER + question.wait);
+        if let Some(key) = &question.key {
+            request = request.header("idempotency-key", key);
+        }
+        if let Some(body) = &question.body {
+            request = request.body(body.to_string());
+        }
+        let response = request.send().await?;
+        let (status, text) = (response.status().as_u16(), response.text().await?);
+        Ok((status, serde_json::from_str(&text)?))
+    }
+}

@@ -1,0 +1,372 @@
+//! Whoever asks for work: starts programs, repeats what was not answered, asks twice, asks for something else under the same
+//! key, delivers, cancels, supersedes, and remembers every answer.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use libtest_mimic::Failed;
+use semel::clock::Clock as _;
+use serde_json::{Value, json};
+
+use crate::api::{Question, Reply};
+use crate::dice::Dice;
+use crate::execute::WORKFLOW;
+use crate::findings::{Findings, Sort};
+use crate::program::{Expected, Program, draw};
+use crate::site::Site;
+use crate::trap::Trap;
+
+/// How often somebody looks whether a hook is open.
+const ROUND: Duration = Duration::from_millis(60);
+/// How long the end of a run is waited for in one question.
+const WAIT: Duration = Duration::from_secs(5);
+
+/// A run that the driver has started, and what it was told about it.
+#[derive(Clone, Debug)]
+pub(crate) struct Life {
+    pub(crate) key: String,
+    pub(crate) run: String,
+    pub(crate) expected: Expected,
+    /// What a cancel was answered with.
+    pub(crate) cancel: Option<Cancel>,
+    /// Whether a later start has taken this run's place.
+    pub(crate) superseded: Superseded,
+    /// Payloads that were accepted.
+    pub(crate) delivered: Vec<Delivered>,
+    /// The latest version, and the status that it ended with.
+    pub(crate) version: u64,
+    pub(crate) end: String,
+}
+
+/// What a later start was told about the run that held its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Superseded {
+    /// Nobody has tried, or it had ended before.
+    Not,
+    /// That it was cancelled.
+    Told,
+    /// Nothing: the answer that would have told was lost.
+    Untold,
+}
+
+/// A payload that was accepted.
+#[derive(Clone, Debug)]
+pub(crate) struct Delivered {
+    pub(crate) token: String,
+    /// The run that got it.
+    pub(crate) owner: String,
+}
+
+/// An answer to a cancel.
+#[derive(Clone, Debug)]
+pub(crate) struct Cancel {
+    pub(crate) graceful: bool,
+    pub(crate) changed: bool,
+    pub(crate) status: String,
+    /// Whether an earlier answer was lost. Only the first call says that it has changed something.
+    pub(crate) repeated: bool,
+}
+
+/// What is done to a run beside starting it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    LeftAlone,
+    Cancelled { graceful: bool },
+    Superseded,
+}
+
+/// How often something was asked.
+#[derive(Default)]
+pub(crate) struct Asked {
+    pub(crate) starts: AtomicU64,
+    pub(crate) duplicates: AtomicU64,
+    pub(crate) refused: AtomicU64,
+    /// Answers that came only after an earlier one was lost.
+    pub(crate) repeated: AtomicU64,
+    pub(crate) deliveries: AtomicU64,
+    pub(crate) cancels: AtomicU64,
+}
+
+/// Whoever asks for work.
+pub(crate) struct Driver {
+    site: Arc<Site>,
+    seed: u64,
+    findings: Arc<Findings>,
+    trap: Arc<Trap>,
+    next: AtomicU64,
+    over: AtomicBool,
+    pub(crate) asked: Asked,
+    lives: Mutex<Vec<Life>>,
+}
+
+impl Driver {
+    pub(crate) fn new(site: Arc<Site>, seed: u64, findings: Arc<Findings>, trap: Arc<Trap>) -> Self {
+        let (next, over, asked) = (AtomicU64::new(0), AtomicBool::new(false), Asked::default());
+        Self { site, seed, findings, trap, next, over, asked, lives: Mutex::default() }
+    }
+
+    /// No more orders.
+    pub(crate) fn end(&self) {
+        self.over.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn lives(&self) -> Vec<Life> {
+        self.lives.lock().expect("nobody panics with it").clone()
+    }
+
+    /// One caller: asks for one order after the other.
+    pub(crate) async fn call(self: Arc<Self>) {
+        while !self.over.load(Ordering::SeqCst) {
+            let number = self.next.fetch_add(1, Ordering::SeqCst);
+            if let Err(error) = self.order(number).await {
+                let said = error.message().unwrap_or("no reason").to_owned();
+                self.findings.add(Sort::Stuck, &format!("key-{number}"), "", said);
+            }
+        }
+    }
+
+    async fn order(&self, number: u64) -> Result<(), Failed> {
+        let mut dice = Dice::new(self.seed, &format!("order {number}"));
+        let program = draw(&mut dice, format!("o{number}"));
+        let (key, server) = (format!("key-{number}"), dice.below(self.site.api.servers() as u64) as usize);
+        let start = || self.start(server, &key, &program, None);
+        let reply = match dice.below(100) {
+            // At the same time, at both servers if there are two.
+            0..5 => {
+                let (one, two) = tokio::join!(start(), self.start(server + 1, &key, &program, None));
+                let (one, two) = (one?, two?);
+                self.duplicate(&key, &one, &two);
+                one
+            }
+            5..10 => {
+                let one = start().await?;
+                self.pause(dice.below(400)).await;
+                let two = start().await?;
+                self.duplicate(&key, &one, &two);
+                one
+            }
+            _ => start().await?,
+        };
+        if dice.percent(2) {
+            self.other(server, &key, &program).await?;
+        }
+        let fate = match dice.below(100) {
+            0..4 => Fate::Cancelled { graceful: false },
+            4..8 => Fate::Cancelled { graceful: true },
+            8..11 => Fate::Superseded,
+            _ => Fate::LeftAlone,
+        };
+        self.live(key, reply.text("/run/id"), program, fate, dice).await
+    }
+
+    async fn pause(&self, millis: u64) {
+        self.site.clock.until(self.site.clock.now().after(Duration::from_millis(millis))).await;
+    }
+
+    /// Starts a program; it must be answered with a run.
+    async fn start(
+        &self,
+        server: usize,
+        key: &str,
+        program: &Program,
+        policy: Option<&str>,
+    ) -> Result<Reply, Failed> {
+        self.asked.starts.fetch_add(1, Ordering::Relaxed);
+        let mut body = json!({"workflow": WORKFLOW, "input": program});
+        if let Some(policy) = policy {
+            body["onConflict"] = policy.into();
+        }
+        // Half of the first payloads come with the start, before there is a hook; each is delivered once more later.
+        if let Some((token, _)) = Expected::of(program).tokens.first()
+            && token.len().is_multiple_of(2)
+        {
+            body["deliver"] = json!({"token": token, "payload": 0, "id": format!("{token} 0")});
+        }
+        let reply = self.site.api.ask(&Question::post(server, "/workflow-runs", key, body)).await?;
+        self.trap.spring(&self.site, reply.server);
+        self.asked.repeated.fetch_add(u64::from(reply.repeated), Ordering::Relaxed);
+        if !reply.is_ok() || reply.text("/run/id").is_empty() {
+            return Err(format!("a start is answered with {} {}", reply.status, reply.body).into());
+        }
+        Ok(reply)
+    }
+
+    /// Two starts under one key are one run.
+    fn duplicate(&self, key: &str, one: &Reply, two: &Reply) {
+        self.asked.duplicates.fetch_add(1, Ordering::Relaxed);
+        let (run, other) = (one.text("/run/id"), two.text("/run/id"));
+        if run != other {
+            self.findings.add(Sort::Doubled, &run, "", format!("{key} was also answered with {other}"));
+        }
+        if one.status == 201 && two.status == 201 {
+            self.findings.add(
+                Sort::Doubled,
+                &run,
+                "",
+                format!("two starts of {key} say that they created it"),
+            );
+        }
+    }
+
+    /// Something else under the same key is refused.
+    async fn other(&self, server: usize, key: &str, program: &Program) -> Result<(), Failed> {
+        let program = Program { place: format!("{}x", program.place), ..program.clone() };
+        let body = json!({"workflow": WORKFLOW, "input": program});
+        let reply = self.site.api.ask(&Question::post(server, "/workflow-runs", key, body)).await?;
+        self.asked.refused.fetch_add(1, Ordering::Relaxed);
+        if (reply.status, reply.text("/code").as_str()) != (422, "KEY_REUSED") {
+            let said = format!("another payload is answered with {} {}", reply.status, reply.body);
+            self.findings.add(Sort::Wrong, key, "", said);
+        }
+        Ok(())
+    }
+
+    /// Accompanies a run to its end.
+    fn live(
+        &self,
+        key: String,
+        run: String,
+        program: Program,
+        fate: Fate,
+        mut dice: Dice,
+    ) -> Pin<Box<dyn Future<Output = Result<(), Failed>> + Send + '_>> {
+        Box::pin(async move {
+            let expected = Expected::of(&program);
+            let ended = AtomicBool::new(false);
+            let watches = dice.percent(20);
+            let (mut deliver, mut fated) = (dice.clone(), Dice::new(dice.below(u64::MAX), "fate"));
+            let (end, delivered, met) = tokio::join!(
+                async {
+                    let end = self.end_of(&run, watches).await;
+                    ended.store(true, Ordering::SeqCst);
+                    end
+                },
+                self.deliver(&run, &expected, &ended, &mut deliver),
+                self.meet(&key, &run, &program, fate, &mut fated),
+            );
+            let ((version, end), delivered, (cancel, superseded)) = (end?, delivered?, met?);
+            let life = Life { key, run, expected, cancel, superseded, delivered, version, end };
+            self.lives.lock().expect("nobody panics with it").push(life);
+            Ok(())
+        })
+    }
+
+    /// Waits for a run's end. With `watches`, every version is looked at: it only grows.
+    async fn end_of(&self, run: &str, watches: bool) -> Result<(u64, String), Failed> {
+        let mut seen = 0;
+        loop {
+            let version = if watches { format!("&version={seen}") } else { String::new() };
+            let path = format!("/workflow-runs/{run}?wait={}{version}", WAIT.as_secs());
+            let question = Question { wait: WAIT, ..Question::get(seen as usize, path) };
+            let reply = self.site.api.ask(&question).await?;
+            if !reply.is_ok() {
+                let said = format!("it was answered with 2xx and is now {} {}", reply.status, reply.body);
+                self.findings.add(Sort::Lost, run, "", said);
+                return Ok((seen, "GONE".to_owned()));
+            }
+            let version = reply.body["version"].as_u64().unwrap_or_default();
+            if version < seen {
+                self.findings.add(Sort::Lost, run, "", format!("version {seen} has become {version}"));
+            }
+            seen = seen.max(version);
+            if reply.body["endedAt"].is_string() {
+                return Ok((seen, reply.text("/status")));
+            }
+        }
+    }
+
+    /// Delivers what the hooks of a run wait for, some of it twice.
+    async fn deliver(
+        &self,
+        run: &str,
+        expected: &Expected,
+        ended: &AtomicBool,
+        dice: &mut Dice,
+    ) -> Result<Vec<Delivered>, Failed> {
+        let mut delivered = Vec::new();
+        for (token, payloads) in &expected.tokens {
+            let mut number = 0;
+            while number < *payloads && !ended.load(Ordering::SeqCst) {
+                let id = format!("{token} {number}");
+                let server = dice.below(self.site.api.servers() as u64) as usize;
+                let question = Question::post(server, format!("/hooks/{token}"), &id, json!(number));
+                let reply = self.site.api.ask(&question).await?;
+                self.trap.spring(&self.site, reply.server);
+                if reply.status == 404 {
+                    self.pause(ROUND.as_millis() as u64).await;
+                    continue;
+                }
+                if !reply.is_ok() {
+                    let said = format!("a delivery is answered with {} {}", reply.status, reply.body);
+                    self.findings.add(Sort::Wrong, run, token, said);
+                    return Ok(delivered);
+                }
+                self.asked.deliveries.fetch_add(1, Ordering::Relaxed);
+                if dice.percent(20) {
+                    let again = self.site.api.ask(&question).await?;
+                    let same =
+                        again.body["arrival"] == reply.body["arrival"] && again.body["absorbed"] == true;
+                    if again.is_ok() && !same {
+                        let said =
+                            format!("{id} again is answered with {}, after {}", again.body, reply.body);
+                        self.findings.add(Sort::Doubled, run, token, said);
+                    }
+                }
+                delivered.push(Delivered { token: token.clone(), owner: reply.text("/run") });
+                number += 1;
+            }
+        }
+        Ok(delivered)
+    }
+
+    /// Does to a run what is its fate.
+    async fn meet(
+        &self,
+        key: &str,
+        run: &str,
+        program: &Program,
+        fate: Fate,
+        dice: &mut Dice,
+    ) -> Result<(Option<Cancel>, Superseded), Failed> {
+        let server = dice.below(self.site.api.servers() as u64) as usize;
+        match fate {
+            Fate::LeftAlone => Ok((None, Superseded::Not)),
+            Fate::Cancelled { graceful } => {
+                self.pause(dice.below(500)).await;
+                self.asked.cancels.fetch_add(1, Ordering::Relaxed);
+                let (path, id) = (format!("/workflow-runs/{run}/cancel"), format!("cancel-{run}"));
+                let body = json!({"graceful": graceful, "reason": "as planned"});
+                let reply = self.site.api.ask(&Question::post(server, path, &id, body)).await?;
+                if !reply.is_ok() {
+                    let said = format!("a cancel is answered with {} {}", reply.status, reply.body);
+                    self.findings.add(Sort::Wrong, run, "", said);
+                }
+                let (changed, status) =
+                    (reply.body["changed"] == Value::Bool(true), reply.text("/run/status"));
+                Ok((Some(Cancel { graceful, changed, status, repeated: reply.repeated }), Superseded::Not))
+            }
+            Fate::Superseded => {
+                self.pause(dice.below(500)).await;
+                let next = draw(dice, format!("{}s", program.place));
+                let reply = self.start(server, key, &next, Some("supersede")).await?;
+                let (other, replaced) = (reply.text("/run/id"), reply.text("/superseded"));
+                if other == run {
+                    let said = format!("another payload was attached to it: {}", reply.body);
+                    self.findings.add(Sort::Wrong, run, "", said);
+                    return Ok((None, Superseded::Not));
+                }
+                self.live(key.to_owned(), other, next, Fate::LeftAlone, dice.clone()).await?;
+                Ok((
+                    None,
+                    match (replaced == run, reply.repeated) {
+                        (true, _) => Superseded::Told,
+                        (false, true) => Superseded::Untold,
+                        (false, false) => Superseded::Not,
+                    },
+                ))
+            }
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! The database of transactional steps: where it is, how it is made, and what is in it.
+
+use semel::tx::deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod};
+use semel::tx::tokio_postgres::{self, NoTls};
+use semel::tx::{self, SqliteDb};
+use semel::{FailExt as _, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::execute::Rows;
+
+/// A row, as the checker sees it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Row {
+    pub(crate) at: String,
+    pub(crate) key: String,
+    pub(crate) number: u64,
+}
+
+/// Nothing in this table is unique but the number.
+const SQLITE: &str =
+    "CREATE TABLE IF NOT EXISTS effects (number INTEGER PRIMARY KEY, place TEXT, effect_key TEXT)";
+const POSTGRES: &str =
+    "CREATE TABLE IF NOT EXISTS effects (number bigserial PRIMARY KEY, place text, effect_key text)";
+
+impl Rows {
+    /// Opens the database at an address, a file or `postgres://…`; nothing is done there before it is used.
+    pub(crate) async fn open(address: &str) -> Result<Self> {
+        if !address.starts_with("postgres://") {
+            return Ok(Self::Sqlite(SqliteDb::open(address).await?));
+        }
+        let config: tokio_postgres::Config = address.parse().fatal()?;
+        let method = ManagerConfig { recycling_method: RecyclingMethod::Verified };
+        let manager = Manager::from_config(config, NoTls, method);
+        Ok(Self::Postgres(Pool::builder(manager).max_size(6).build().fatal()?))
+    }
+
+    /// Makes its tables.
+    pub(crate) async fn install(&self) -> Result<()> {
+        match self {
+            Self::Sqlite(db) => {
+                tx::install(db).await?;
+                db.call(|conn| Ok(conn.execute_batch(SQLITE)?)).await
+            }
+            Self::Postgres(pool) => {
+                tx::install(pool).await?;
+                Ok(pool.get().await?.batch_execute(POSTGRES).await?)
+            }
+        }
+    }
+
+    /// All that is in it.
+    pub(crate) async fn read(&self) -> Result<Vec<Row>> {
+        const ALL: &str = "SELECT place, effect_key, number FROM effects";
+        match self {
+            Self::Sqlite(db) => {
+                db.call(|conn| {
+                    let mut all = conn.prepare(ALL)?;
+                    let row = |row: &tx::rusqlite::Row<'_>| {
+                        let number: i64 = row.get(2)?;
+                        Ok(Row { at: row.get(0)?, key: row.get(1)?, number: number as u64 })
+                    };
+                    Ok(all.query_map([], row)?.collect::<Result<_, _>>()?)
+                })
+                .await
+            }
+            Self::Postgres(pool) => {
+                let rows = pool.get().await?.query(ALL, &[]).await?;
+                let row = |row: &tokio_postgres::Row| {
+                    let number: i64 = row.try_get(2)?;
+                    Ok(Row { at: row.try_get(0)?, key: row.try_get(1)?, number: number as u64 })
+                };
+                rows.iter().map(row).collect()
+            }
+        }
+    }
+}
