@@ -290,7 +290,8 @@ impl Store for Line {
             what: What::Call,
             said: format!("claim {} for {}", claim.limit, claim.node),
             about: None,
-            changes: |claims: &Claims| !claims.runs.is_empty(),
+            // One that gives nothing may have parked what kills its nodes.
+            changes: always,
             tells,
         };
         let (stage, node) = (self.stage.clone(), claim.node);

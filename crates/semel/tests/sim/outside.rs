@@ -49,6 +49,9 @@ impl Provider {
     }
 }
 
+/// So many milliseconds the body of a once takes.
+const ONCE: u64 = 150;
+
 /// The way of one life of a node to the provider.
 pub(crate) struct Way {
     pub(crate) stage: Arc<Stage>,
@@ -98,9 +101,14 @@ impl Outside for Way {
             });
         }
         drop(scene);
+        let attempt_less = attempt.is_none();
         Box::pin(async move {
             let _here = here;
             let (mut there, mut back) = self.stage.way();
+            if attempt_less {
+                // It takes longer, so that others come meanwhile.
+                there += ONCE;
+            }
             let mut last = None;
             let trouble = self.stage.lock().trouble(self.node, What::Effect);
             match trouble {
