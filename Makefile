@@ -4,7 +4,7 @@ EVERYTHING := --workspace --all-features
 LOCKED := --locked
 
 .DEFAULT_GOAL := help
-.PHONY: help check fix bench kill fuzz-http hello
+.PHONY: help check fix bench kill sim fuzz-http hello
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,10 @@ bench: ## measure stores, engine and server; the results are in target/bench
 kill: ## kill servers and engines 100 times on SQLite, and 100 times two of them on one PostgreSQL; prints its figures
 	SEMEL_KILLS=100 scripts/with-postgres cargo test -p semel-server $(LOCKED) --test server -- kill:: --test-threads 1
 	SEMEL_KILLS=100 scripts/with-postgres cargo test -p semel $(LOCKED) --all-features --test semel -- kill:: --test-threads 1
+
+SEEDS ?= 0..10000
+sim: ## simulate engines that fail, SEEDS=0..100000 of them; SEEDS=7 plays one again
+	SEMEL_SEEDS=$(SEEDS) cargo test -p semel $(LOCKED) --all-features --test sim -- no_seed_breaks_a_promise
 
 fuzz-http: ## ask a server everything that its description allows, and much that it does not
 	scripts/fuzz-http

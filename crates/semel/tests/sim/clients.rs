@@ -30,7 +30,7 @@ use crate::stage::Stage;
 const PATIENCE: u64 = 2_500;
 
 /// And so many pass before it asks again after an error.
-const AGAIN: u64 = 100;
+const AGAIN: u64 = 250;
 
 /// What clients have asked for and were told.
 #[derive(Default)]
@@ -248,11 +248,14 @@ fn watch(asked: Asked, run: RunId) -> Asking<Outcome> {
 
 /// A client of the node that drives a run, as soon as its next step has begun there.
 async fn driver(client: &Client, run: RunId) -> Client {
-    let begun =
-        |client: &Client| client.stage.lock().provider.begun.iter().filter(|begun| begun.run == run).count();
-    let before = begun(client);
-    while begun(client) == before && !client.stage.lock().calm {
-        client.stage.pause(1).await;
+    let begun = || client.stage.lock().provider.begun.iter().filter(|begun| begun.run == run).count();
+    let before = begun();
+    while begun() == before && !client.stage.lock().calm {
+        tokio::select! {
+            biased;
+            () = client.stage.next_body() => {}
+            () = client.stage.pause(PATIENCE) => {}
+        }
     }
     let scene = client.stage.lock();
     let latest = scene.provider.begun.iter().rev().find(|begun| begun.run == run);

@@ -56,7 +56,7 @@ impl Line {
     pub(crate) fn new(stage: &Arc<Stage>, store: &Arc<dyn Store>, node: usize) -> Arc<Self> {
         let life = stage.lock().nodes[node].life;
         let (stage, store) = (stage.clone(), store.clone());
-        let this = Arc::new(Self { stage, store, node, life, wakes: broadcast::Sender::new(4096) });
+        let this = Arc::new(Self { stage, store, node, life, wakes: broadcast::Sender::new(256) });
         tokio::spawn(this.clone().pass_on_wakes());
         this
     }

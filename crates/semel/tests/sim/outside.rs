@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::task::Waker;
 
 use semel::Attempt;
 use semel::id::RunId;
@@ -32,6 +33,8 @@ pub(crate) struct Begun {
 pub(crate) struct Provider {
     /// Bodies of steps, in the order in which they began.
     pub(crate) begun: Vec<Begun>,
+    /// Those who wait for the next one.
+    pub(crate) expectant: Vec<Waker>,
     /// How often each key was asked for, with and without success.
     pub(crate) asked: BTreeMap<String, usize>,
     /// What was done under a key: its name, which of that name, and how often it arrived here.
