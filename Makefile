@@ -3,9 +3,10 @@
 EVERYTHING := --workspace --all-features
 LOCKED := --locked
 CASES ?= 100000
+SEEDS ?= 0..10000
 
 .DEFAULT_GOAL := help
-.PHONY: help check fix bench kill proof fuzz fuzz-http deny hello
+.PHONY: help check fix bench kill sim proof fuzz fuzz-http deny hello
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +42,9 @@ fuzz: ## play CASES damaged texts (100,000 if not said) to every reader
 
 proof: ## try for 15 minutes to lose or double an effect, with real processes that are killed; the figures are in target/proof.json
 	cargo test --release -p semel-server $(LOCKED) --test proof -- --ignored
+
+sim: ## simulate engines that fail, SEEDS=0..100000 of them; SEEDS=7 plays one again
+	SEMEL_SEEDS=$(SEEDS) cargo test -p semel $(LOCKED) --all-features --test sim -- no_seed_breaks_a_promise
 
 fuzz-http: ## ask a server everything that its description allows, and much that it does not
 	scripts/fuzz-http

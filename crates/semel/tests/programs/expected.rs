@@ -1,6 +1,6 @@
 //! What a program must have done in the end.
 
-use super::{Act, Program, token};
+use super::{Act, Program, shared_name, token};
 
 /// How often effects of one name take place.
 #[derive(Debug)]
@@ -94,9 +94,12 @@ impl Expected {
                 (0..*times).for_each(|i| self.says(format!("r{n}.{i}")));
             }
             Act::Once { n, shared } => {
-                let calls = if *shared { Calls::Shared } else { Calls::Several };
-                self.count(format!("o{n}"), 1, calls, certain);
-                self.says(format!("o{n}"));
+                let (name, calls) = match shared {
+                    true => (shared_name(*n), Calls::Shared),
+                    false => (format!("o{n}"), Calls::Several),
+                };
+                self.count(name.clone(), 1, calls, certain);
+                self.says(name);
             }
             Act::Loop { n, times, acts } => {
                 for i in 0..*times {

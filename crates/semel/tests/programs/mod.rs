@@ -271,10 +271,9 @@ async fn hook(
 
 async fn once(ctx: &Ctx, place: &str, n: u32, shared: bool) -> Result<Vec<String>> {
     let world = ctx.state::<World>().0.clone();
-    let name = format!("o{n}");
-    let (label, scope) = match shared {
-        true => (name.clone(), Once::Workspace),
-        false => (format!("{place}/{name}"), Once::Run),
+    let (name, label, scope) = match shared {
+        true => (shared_name(n), shared_name(n), Once::Workspace),
+        false => (format!("o{n}"), format!("{place}/o{n}"), Once::Run),
     };
     let make = async || {
         let nth = world.calls_under(&label);
@@ -285,6 +284,11 @@ async fn once(ctx: &Ctx, place: &str, n: u32, shared: bool) -> Result<Vec<String
     };
     let result: String = ctx.run_once(label.clone(), make).scope(scope).await?;
     Ok(vec![result.split(' ').next().unwrap_or_default().to_owned()])
+}
+
+/// All programs share few of these, so that they meet.
+fn shared_name(n: u32) -> String {
+    format!("q{}", n % 3)
 }
 
 fn token(place: &str, n: u32) -> String {

@@ -8,8 +8,10 @@ use semel::rules::start::Policy;
 
 use crate::programs::{Act, Dice, Pace, Program, draw};
 
-/// Troubles come in the first milliseconds, at most so many; then all is let finish.
-pub(crate) const STORMY: u64 = 9_000;
+/// Troubles come in the first so many milliseconds; then all is let finish.
+pub(crate) const STORM: u64 = 9_000;
+/// A cursed step is met by so many nodes one after the other, each of which has to be given up first.
+const LONG_STORM: u64 = 30_000;
 
 /// How long the store believes in a node that says nothing.
 pub(crate) const LEASE: Duration = Duration::from_secs(3);
@@ -28,6 +30,8 @@ const PACE: Pace = Pace {
 #[derive(Clone)]
 pub(crate) struct Case {
     pub(crate) seed: u64,
+    /// For so many milliseconds things go wrong.
+    pub(crate) storm: u64,
     pub(crate) nodes: Vec<NodeKind>,
     pub(crate) keys: Vec<KeyKind>,
     pub(crate) programs: Vec<Scripted>,
@@ -97,10 +101,17 @@ pub(crate) struct Request {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Ask {
     Start,
-    Cancel,
+    /// At once, or of the node that drives it and as soon as its next step has begun.
+    Cancel {
+        close: bool,
+    },
     RequestCancel,
-    Pause { millis: u64 },
-    Fork { fresh: bool },
+    Pause {
+        millis: u64,
+    },
+    Fork {
+        fresh: bool,
+    },
     Watch,
 }
 
@@ -193,8 +204,13 @@ impl Case {
         }
         let requests = requests(&mut dice, nodes.len(), &programs, &keys);
         let count = [0, 3, 6, 9, 12, 18][dice.below(6) as usize];
-        let troubles = (0..count).map(|_| disturbance(&mut dice, nodes.len())).collect();
-        Self { seed, nodes, keys, programs, requests, troubles }
+        let mut troubles: Vec<_> = (0..count).map(|_| disturbance(&mut dice, nodes.len())).collect();
+        let cursed = dice.below(25) == 0;
+        if cursed {
+            troubles.extend(curse(nodes.len()));
+        }
+        let storm = if cursed { LONG_STORM } else { STORM };
+        Self { seed, storm, nodes, keys, programs, requests, troubles }
     }
 
     /// How many things there are in it that a smaller case might not have.
@@ -247,14 +263,17 @@ fn requests(dice: &mut Dice, nodes: usize, programs: &[Scripted], keys: &[KeyKin
         let watched = first + dice.below(1_000);
         push(dice, watched, Ask::Watch);
         let later = first + dice.below(4_000);
-        match dice.below(12) {
-            0 | 1 => push(dice, later, Ask::Cancel),
+        match dice.below(11) {
+            0 | 1 => {
+                let close = dice.flip();
+                push(dice, if close { first } else { later }, Ask::Cancel { close });
+            }
             2 => push(dice, later, Ask::RequestCancel),
             3 => {
                 let millis = dice.below(2_000);
                 push(dice, later, Ask::Pause { millis });
             }
-            4 if keys[scripted.key].policy == "attach" => {
+            4 | 5 if keys[scripted.key].policy == "attach" => {
                 let fresh = dice.flip();
                 push(dice, later, Ask::Fork { fresh });
             }
@@ -263,6 +282,16 @@ fn requests(dice: &mut Dice, nodes: usize, programs: &[Scripted], keys: &[KeyKin
     }
     requests.sort_by_key(|request| request.at);
     requests
+}
+
+/// Whatever nodes do first kills them, and so does the next thing.
+fn curse(nodes: usize) -> Vec<Disturbance> {
+    let dies = |node: usize, nth: u32| Disturbance {
+        node,
+        when: When::Nth(What::Effect, nth),
+        trouble: Trouble::Dies { before: true, down: 100 },
+    };
+    (0..nodes).flat_map(|node| (1..=5).map(move |nth| dies(node, nth))).collect()
 }
 
 fn disturbance(dice: &mut Dice, nodes: usize) -> Disturbance {
@@ -280,9 +309,9 @@ fn disturbance(dice: &mut Dice, nodes: usize) -> Disturbance {
         };
         When::Nth(what, 1 + dice.below(most) as u32)
     };
-    let call = if dice.below(5) == 0 { What::Start } else { What::Call };
+    let call = if dice.below(3) == 0 { What::Start } else { What::Call };
     let call = nth(dice, call);
-    let at = When::At(dice.below(STORMY - 2_000));
+    let at = When::At(dice.below(STORM - 2_000));
     let (when, trouble) = match dice.below(16) {
         0 if is_node => (at, Trouble::Dies { before: true, down }),
         1 | 2 if is_node => (at, Trouble::StandsStill { millis: 500 + dice.below(8_000) }),

@@ -30,7 +30,7 @@ use crate::stage::Stage;
 const PATIENCE: u64 = 2_500;
 
 /// And so many pass before it asks again after an error.
-const AGAIN: u64 = 100;
+const AGAIN: u64 = 250;
 
 /// What clients have asked for and were told.
 #[derive(Default)]
@@ -198,10 +198,11 @@ async fn play(client: &Client, case: &Arc<Case>, request: &Request, number: usiz
     let Some(run) = known(client, request.program).await else { return Ok(()) };
     match request.ask {
         Ask::Start => unreachable!("done"),
-        Ask::Cancel => {
+        Ask::Cancel { close } => {
+            let client = if close { driver(client, run).await } else { client.clone() };
             stage.lock().told.unwanted.insert(run);
             let controlled = client.control(run, Action::Cancel { reason: id.clone() }, id).await?;
-            cancelled(client, run, &controlled);
+            cancelled(&client, run, &controlled);
         }
         Ask::RequestCancel => {
             stage.lock().told.unwanted.insert(run);
@@ -243,6 +244,24 @@ fn watch(asked: Asked, run: RunId) -> Asking<Outcome> {
             }
         }
     })
+}
+
+/// A client of the node that drives a run, as soon as its next step has begun there.
+async fn driver(client: &Client, run: RunId) -> Client {
+    let begun = || client.stage.lock().provider.begun.iter().filter(|begun| begun.run == run).count();
+    let before = begun();
+    while begun() == before && !client.stage.lock().calm {
+        tokio::select! {
+            biased;
+            () = client.stage.next_body() => {}
+            () = client.stage.pause(PATIENCE) => {}
+        }
+    }
+    let scene = client.stage.lock();
+    let latest = scene.provider.begun.iter().rev().find(|begun| begun.run == run);
+    let node = latest.map_or(client.node, |begun| begun.node);
+    drop(scene);
+    Client { node, direct: false, ..client.clone() }
 }
 
 /// The run of a program, as soon as somebody was told of it.

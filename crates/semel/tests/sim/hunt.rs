@@ -10,6 +10,11 @@ use crate::figures::Figures;
 use crate::play::play;
 use crate::stage::Violation;
 
+/// One for each processor.
+pub(crate) fn threads() -> usize {
+    available_parallelism().map_or(1, usize::from)
+}
+
 /// What a hunt has come to.
 #[derive(Default)]
 pub(crate) struct Hunted {
@@ -20,8 +25,8 @@ pub(crate) struct Hunted {
     pub(crate) caught: Option<(u64, Violation)>,
 }
 
-/// Plays these seeds, until one breaks a promise.
-pub(crate) fn hunt(seeds: Range<u64>) -> Hunted {
+/// Plays these seeds on so many threads, until one breaks a promise.
+pub(crate) fn hunt(seeds: Range<u64>, threads: usize) -> Hunted {
     let (next, stop, hunted) =
         (AtomicU64::new(seeds.start), AtomicBool::new(false), Mutex::new(Hunted::default()));
     let work = || {
@@ -43,7 +48,6 @@ pub(crate) fn hunt(seeds: Range<u64>) -> Hunted {
             }
         }
     };
-    let threads = available_parallelism().map_or(1, usize::from);
     scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
     hunted.into_inner().unwrap_or_else(PoisonError::into_inner)
 }

@@ -56,7 +56,7 @@ impl Line {
     pub(crate) fn new(stage: &Arc<Stage>, store: &Arc<dyn Store>, node: usize) -> Arc<Self> {
         let life = stage.lock().nodes[node].life;
         let (stage, store) = (stage.clone(), store.clone());
-        let this = Arc::new(Self { stage, store, node, life, wakes: broadcast::Sender::new(4096) });
+        let this = Arc::new(Self { stage, store, node, life, wakes: broadcast::Sender::new(256) });
         tokio::spawn(this.clone().pass_on_wakes());
         this
     }
@@ -290,7 +290,8 @@ impl Store for Line {
             what: What::Call,
             said: format!("claim {} for {}", claim.limit, claim.node),
             about: None,
-            changes: |claims: &Claims| !claims.runs.is_empty(),
+            // One that gives nothing may have parked what kills its nodes.
+            changes: always,
             tells,
         };
         let (stage, node) = (self.stage.clone(), claim.node);

@@ -32,7 +32,7 @@ use libtest_mimic::{Arguments, Failed, Trial};
 
 use crate::case::Case;
 use crate::figures::MUST_HAPPEN;
-use crate::hunt::hunt;
+use crate::hunt::{hunt, threads};
 use crate::play::play;
 
 /// The seeds that every check plays.
@@ -68,7 +68,7 @@ fn chosen() -> Result<Option<Range<u64>>, Failed> {
 
 fn no_seed_breaks_a_promise() -> Result<(), Failed> {
     let chosen = chosen()?;
-    let hunted = hunt(chosen.clone().unwrap_or(SEEDS));
+    let hunted = hunt(chosen.clone().unwrap_or(SEEDS), threads());
     println!("\n{} seeds\n{}", hunted.seeds, hunted.figures);
     if let Some((seed, violation)) = hunted.caught {
         return Err(shrink::report(seed, &violation).into());

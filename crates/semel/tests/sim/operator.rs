@@ -19,7 +19,7 @@ use crate::oracle::Seen;
 use crate::stage::Scene;
 
 /// So many milliseconds pass between two rounds.
-const ROUND: u64 = 100;
+const ROUND: u64 = 150;
 /// A run that fails more often than this never ends.
 const FAILS_FOR_EVER: usize = 60;
 /// What an operator paused, and nobody resumed, goes on after so many milliseconds.

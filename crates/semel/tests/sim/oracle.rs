@@ -2,6 +2,7 @@
 //! not the rules: nothing here decides what the engine or the store should do next.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::task::Waker;
 
 use semel::clock::Time;
 use semel::error::Result;
@@ -405,6 +406,7 @@ impl Scene {
             wrong.push(("start", format!("{path} begins in {run}, which is not in the store")));
         }
         self.provider.begun.push(begun);
+        self.provider.expectant.drain(..).for_each(Waker::wake);
         for (kind, message) in wrong {
             self.violate(kind, message);
         }

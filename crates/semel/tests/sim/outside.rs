@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::task::Waker;
 
 use semel::Attempt;
 use semel::id::RunId;
@@ -32,6 +33,8 @@ pub(crate) struct Begun {
 pub(crate) struct Provider {
     /// Bodies of steps, in the order in which they began.
     pub(crate) begun: Vec<Begun>,
+    /// Those who wait for the next one.
+    pub(crate) expectant: Vec<Waker>,
     /// How often each key was asked for, with and without success.
     pub(crate) asked: BTreeMap<String, usize>,
     /// What was done under a key: its name, which of that name, and how often it arrived here.
@@ -48,6 +51,9 @@ impl Provider {
         done.1
     }
 }
+
+/// So many milliseconds the body of a once takes.
+const ONCE: u64 = 150;
 
 /// The way of one life of a node to the provider.
 pub(crate) struct Way {
@@ -98,9 +104,14 @@ impl Outside for Way {
             });
         }
         drop(scene);
+        let attempt_less = attempt.is_none();
         Box::pin(async move {
             let _here = here;
             let (mut there, mut back) = self.stage.way();
+            if attempt_less {
+                // It takes longer, so that others come meanwhile.
+                there += ONCE;
+            }
             let mut last = None;
             let trouble = self.stage.lock().trouble(self.node, What::Effect);
             match trouble {

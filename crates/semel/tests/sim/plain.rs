@@ -2,7 +2,9 @@
 
 use libtest_mimic::{Failed, Trial};
 
-use crate::case::{Again, Ask, Case, Disturbance, KeyKind, NodeKind, Request, Scripted, Trouble, What, When};
+use crate::case::{
+    Again, Ask, Case, Disturbance, KeyKind, NodeKind, Request, STORM, Scripted, Trouble, What, When,
+};
 use crate::play::play;
 use crate::programs::Act;
 
@@ -33,6 +35,7 @@ fn request(at: u64, ask: Ask) -> Request {
 fn alone(policy: &'static str, acts: Vec<Act>) -> Case {
     Case {
         seed: 0,
+        storm: STORM,
         nodes: vec![NodeKind { wrong_by: 0, deaf: false, driven: 4096, resting: 4096 }],
         keys: vec![KeyKind { policy, again: Again::Retry }],
         programs: vec![Scripted { key: 0, program: ("p".to_owned(), acts), delay: 0, timeout: None }],

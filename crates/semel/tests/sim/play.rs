@@ -10,10 +10,11 @@ use semel::store::Store;
 use semel::store::memory::MemoryStore;
 use tokio::runtime::Builder;
 
-use crate::case::{Case, NodeKind, STORMY, Trouble, When};
+use crate::case::{Case, NodeKind, Trouble, When};
 use crate::clients::{Client, play_all};
 use crate::figures::Figures;
 use crate::line::Line;
+use crate::oracle::Seen;
 use crate::outside::Way;
 use crate::programs::{World, execute};
 use crate::stage::{DAWN, Stage, Violation};
@@ -21,7 +22,7 @@ use crate::time::{NodeClock, StoreClock};
 use crate::{operator, postman, verdict};
 
 /// After so many milliseconds something is stuck.
-const LONGEST: i64 = 15 * 60 * 1000;
+const LONGEST: i64 = 5 * 60 * 1000;
 /// And after so many moments in which something happened.
 const MOST_MOMENTS: u32 = 200_000;
 
@@ -101,9 +102,9 @@ fn disturb(stage: &Arc<Stage>, case: &Case) {
             }
         });
     }
-    let stage = stage.clone();
+    let (stage, storm) = (stage.clone(), case.storm);
     tokio::spawn(async move {
-        stage.pause(STORMY).await;
+        stage.pause(storm).await;
         let mut scene = stage.lock();
         scene.note(|| "from here on all is calm".to_owned());
         scene.calm = true;
@@ -149,7 +150,7 @@ async fn pass_the_time(stage: &Arc<Stage>, case: &Arc<Case>, store: &Arc<dyn Sto
         }
         let (now, done) = {
             let scene = stage.lock();
-            (scene.now, scene.done)
+            (scene.now, scene.done && scene.oracle.runs.values().all(Seen::ended))
         };
         if done || stage.violation().is_some() {
             return;

@@ -15,7 +15,7 @@ use crate::clients::{Asked, Asking, Client};
 use crate::programs::Expected;
 
 /// So many milliseconds pass between two rounds.
-const ROUND: u64 = 40;
+const ROUND: u64 = 60;
 
 /// How many deliveries a hook has got, and which are on their way.
 #[derive(Default)]

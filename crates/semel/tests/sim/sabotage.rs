@@ -5,12 +5,12 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::{available_parallelism, scope};
+use std::thread::scope;
 
 use libtest_mimic::Failed;
 use semel::sabotage::Bug;
 
-use crate::hunt::hunt;
+use crate::hunt::{hunt, threads};
 
 /// The bugs that are the simulator's to find: those of the rules, the verbs, the memory store, the engine and the SDK.
 const HUNTED: [Bug; 38] = [
@@ -70,7 +70,7 @@ struct Fate {
 /// What the hunter has found, if this process is the hunter of a bug.
 pub(crate) fn hunted() -> Option<String> {
     std::env::var_os(HUNTER)?;
-    let hunted = hunt(0..SEEDS);
+    let hunted = hunt(0..SEEDS, 1);
     Some(match hunted.caught {
         Some((seed, violation)) => format!("caught {} {}: {}", seed + 1, violation.kind, violation.message),
         None => "not caught".to_owned(),
@@ -85,8 +85,7 @@ pub(crate) fn is_caught() -> Result<(), Failed> {
             fates.lock().expect("nobody panics with it").push(fate);
         }
     };
-    let threads = available_parallelism().map_or(1, usize::from);
-    scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+    scope(|scope| (0..threads()).for_each(|_| drop(scope.spawn(work))));
     let mut fates = fates.into_inner().expect("nobody panics with it");
     fates.sort_by_key(|fate| HUNTED.iter().position(|bug| *bug == fate.bug));
     println!("\n{}", table(&fates));

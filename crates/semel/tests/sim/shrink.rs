@@ -25,7 +25,8 @@ pub(crate) fn report(seed: u64, violation: &Violation) -> String {
         let _ = writeln!(text, "{}: {}", violation.kind, violation.message);
     }
     // What nodes say all the time tells nothing.
-    let idle = |line: &&String| line.contains(": sweep") || line.contains(": Renew") || line.ends_with("-> ");
+    let said = [": sweep", ": Renew", ": find Id"];
+    let idle = |line: &&String| line.ends_with("-> ") || said.iter().any(|said| line.contains(said));
     let telling: Vec<&str> = played.lines.iter().filter(|line| !idle(line)).map(String::as_str).collect();
     let shown = telling[telling.len().saturating_sub(SHOWN)..].join("\n");
     let _ = writeln!(text, "the end of its trace ({:016x}):\n{shown}", played.hash);

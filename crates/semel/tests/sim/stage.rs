@@ -204,6 +204,20 @@ impl Stage {
         .await;
     }
 
+    /// Is over when the next body of a step begins.
+    pub(crate) async fn next_body(&self) {
+        let before = self.lock().provider.begun.len();
+        poll_fn(|cx| {
+            let mut scene = self.lock();
+            if scene.provider.begun.len() > before {
+                return Poll::Ready(());
+            }
+            scene.provider.expectant.push(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
     /// A node stands still for a while.
     pub(crate) fn freeze(self: &Arc<Self>, node: usize, millis: u64) {
         let mut scene = self.lock();

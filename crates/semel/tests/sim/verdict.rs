@@ -303,7 +303,7 @@ fn count_effects(
     wrong: &mut Vec<Wrong>,
 ) {
     let done = &scene.provider.done;
-    let keys: BTreeSet<&str> = if count.name.starts_with('o') {
+    let keys: BTreeSet<&str> = if count.name.starts_with(['o', 'q']) {
         // A once has its label for a key.
         let label = |key: &str| match count.calls {
             Calls::Shared => key == count.name,
