@@ -2,9 +2,10 @@
 # --locked because `check` writes nothing, Cargo.lock included; `fix` brings it up to date.
 EVERYTHING := --workspace --all-features
 LOCKED := --locked
+CASES ?= 100000
 
 .DEFAULT_GOAL := help
-.PHONY: help check fix bench kill proof fuzz-http hello
+.PHONY: help check fix bench kill proof fuzz fuzz-http deny hello
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,11 +36,17 @@ kill: ## kill servers and engines 100 times on SQLite, and 100 times two of them
 	SEMEL_KILLS=100 scripts/with-postgres cargo test -p semel-server $(LOCKED) --test server -- kill:: --test-threads 1
 	SEMEL_KILLS=100 scripts/with-postgres cargo test -p semel $(LOCKED) --all-features --test semel -- kill:: --test-threads 1
 
+fuzz: ## play CASES damaged texts (100,000 if not said) to every reader
+	PROPTEST_CASES=$(CASES) scripts/with-postgres cargo test $(EVERYTHING) $(LOCKED) --test semel --test server -- fuzz::
+
 proof: ## try for 15 minutes to lose or double an effect, with real processes that are killed; the figures are in target/proof.json
 	cargo test --release -p semel-server $(LOCKED) --test proof -- --ignored
 
 fuzz-http: ## ask a server everything that its description allows, and much that it does not
 	scripts/fuzz-http
+
+deny: ## check licences, bans, sources and, when reachable, advisories of all dependencies with cargo-deny
+	scripts/deny
 
 hello: ## run the smallest example
 	cargo run --release -p semel --example hello

@@ -85,6 +85,7 @@ pub mod clock;
 pub mod engine;
 pub mod error;
 pub mod id;
+mod map;
 #[cfg(feature = "remote")]
 pub mod remote;
 pub mod rules;

@@ -30,11 +30,105 @@ macro_rules! bugs {
     };
 }
 
+// Sorted by where they sit.
 bugs! {
+    // rules
+    /// Another request under the key counts as the same.
+    IgnoreFingerprint = "ignore-fingerprint",
+    /// A delayed run is due at once.
+    IgnoreDelay = "ignore-delay",
+    /// A restart forgets which steps must not simply be tried again.
+    RestartForgetsIntents = "restart-forgets-intents",
+    /// A fork takes over what is settled, and nothing of steps that must not simply be tried again.
+    ForkForgetsIntents = "fork-forgets-intents",
+    /// A child has a key of its own each time it is asked for.
+    ChildKeyIsNew = "child-key-is-new",
+    /// The right to do something once is given to whoever asks.
+    OnceGivenTwice = "once-given-twice",
+    /// The second visit of a path is taken for the first.
+    TicksAreNotCounted = "ticks-are-not-counted",
+
+    // verbs: what all stores do
     /// A commit is appended whatever the version is.
     SkipVersionGuard = "skip-version-guard",
+    /// A timer that fires before its time is believed, and fires half a second too early.
+    TimersFireEarly = "timers-fire-early",
+    /// A message that was consumed stays in the inbox.
+    ConsumedStays = "consumed-stays",
+    /// A run that goes to rest does not look whether something has arrived meanwhile.
+    RestMissesArrivals = "rest-misses-arrivals",
+    /// A run that goes to rest lets go of its tokens.
+    RestFreesTokens = "rest-frees-tokens",
+    /// A run that ends keeps its tokens.
+    EndKeepsTokens = "end-keeps-tokens",
+    /// A run that ends does not tell those who wait for it.
+    EndIsNotTold = "end-is-not-told",
+    /// A run that ends does not let others do what it had the right to do once.
+    EndKeepsOnces = "end-keeps-onces",
+    /// A cancelled run does not tell its children.
+    CancelForgetsChildren = "cancel-forgets-children",
+    /// A start looks whether the key is free, and later inserts its run without looking.
+    ReadThenInsert = "read-then-insert",
+    /// The run that is superseded goes on.
+    SupersededGoesOn = "superseded-goes-on",
+    /// A dead node may claim.
+    ClaimWithoutLease = "claim-without-lease",
+    /// A run that is taken over keeps its version.
+    TakeoverKeepsVersion = "takeover-keeps-version",
+    /// A claimed run stays due.
+    ClaimedStaysDue = "claimed-stays-due",
+    /// A claim empties the inbox.
+    ClaimDropsInbox = "claim-drops-inbox",
+    /// The id of a delivery is not remembered.
+    DeliveryIdForgotten = "delivery-id-forgotten",
+    /// A cancel that came too late is answered as won.
+    EveryCancelWins = "every-cancel-wins",
+    /// That a step in doubt has happened is noted as if it had not.
+    HappenedIgnored = "happened-ignored",
+    /// A fork with effects of its own has those of the other.
+    FreshForkSharesKeys = "fresh-fork-shares-keys",
+    /// The sweep forgets a dead node together with its runs.
+    SweepForgetsOrphans = "sweep-forgets-orphans",
+
+    // engine and SDK
+    /// A commit that was not answered is taken for saved.
+    UnknownIsSaved = "unknown-is-saved",
+    /// A commit that was not answered is taken for refused.
+    UnknownIsRefused = "unknown-is-refused",
+    /// A claim that was not answered is forgotten.
+    UnknownClaimForgotten = "unknown-claim-forgotten",
+    /// A start that was not answered is forgotten once another answer is there.
+    UnknownStartForgotten = "unknown-start-forgotten",
+    /// Whoever drives a run that is cancelled is not told.
+    CancelLeavesDriver = "cancel-leaves-driver",
+    /// What is delivered last is consumed first.
+    LastDeliveryFirst = "last-delivery-first",
+    /// The body of a step that must not run twice begins before its intent is durable.
+    IntentAfterBody = "intent-after-body",
+    /// Every try has an effect key of its own.
+    KeyPerTry = "key-per-try",
+    /// The body of a step that has its result is called again in a replay.
+    ReplayCallsBodies = "replay-calls-bodies",
+    /// A failed try is followed by the next one at once.
+    RetryAtOnce = "retry-at-once",
+    /// Who has won a race is not recorded.
+    RaceIsNotRecorded = "race-is-not-recorded",
+
+    // SQLite
+    /// SQLite syncs nothing.
+    SyncNever = "sync-never",
+    /// SQLite syncs at checkpoints only, not at commits.
+    SyncAtCheckpoints = "sync-at-checkpoints",
+    /// SQLite syncs each commit, but after it was answered.
+    AnswerBeforeSync = "answer-before-sync",
+    /// A checkpoint of SQLite does not sync the file before the log begins anew.
+    CheckpointWithoutSync = "checkpoint-without-sync",
+    /// A commit of SQLite that answered with an error is taken for done.
+    AssumeFailedCommit = "assume-failed-commit",
     /// The SQLite store answers before COMMIT has made durable what it answers for.
     AnswerBeforeCommit = "answer-before-commit",
+
+    // transactional steps, server, remote workers
     /// A transactional step neither looks at the fence table nor obeys it.
     IgnoreFenceTable = "ignore-fence-table",
     /// A server believes a worker that has lost its lease, and takes its late commits for saved ones.

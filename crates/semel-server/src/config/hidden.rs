@@ -65,7 +65,13 @@ impl StoreAddress {
 
 impl fmt::Display for StoreAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some((scheme, rest)) = self.0.split_once("://") else { return f.write_str(&self.0) };
+        let Some((scheme, rest)) = self.0.split_once("://") else {
+            // A file; or an address that somebody has mistyped.
+            return match (self.0.split_once(':'), self.0.rsplit_once('@')) {
+                (Some((before, _)), Some((_, after))) => write!(f, "{before}:{HIDDEN}@{after}"),
+                _ => f.write_str(&self.0),
+            };
+        };
         // The password may be before the host, and among the parameters.
         let rest = rest.split_once('?').map_or(rest, |(rest, _)| rest);
         match rest.rsplit_once('@') {
@@ -108,6 +114,8 @@ mod tests {
             ("postgres://me:canary@host/db", "postgres://me@host/db"),
             ("postgres://me:ca@nary@host/db?password=canary", "postgres://me@host/db"),
             ("postgres://host/db", "postgres://host/db"),
+            ("postgres:/me:canary@host/db", "postgres:(hidden)@host/db"),
+            ("/home/me@corp/semel.db", "/home/me@corp/semel.db"),
         ] {
             assert_eq!(StoreAddress::new(address).to_string(), shown);
         }

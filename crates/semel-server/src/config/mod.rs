@@ -240,6 +240,7 @@ fn read_file(path: &Path) -> Result<Table, Error> {
     let told = |wrong: toml::de::Error| {
         let number = wrong.span().map_or(0, |span| text[..span.start].matches('\n').count());
         let key = text.lines().nth(number).and_then(|line| line.split_once('=')).map(|(key, _)| key.trim());
+        let key = key.filter(|key| key.chars().all(|c| c.is_ascii_lowercase() || c == '-'));
         let key = key.map(|key| format!(", `{key}`")).unwrap_or_default();
         refuse(format!("line {}{key}: {}", number + 1, wrong.message()))
     };

@@ -292,7 +292,29 @@ fn remove(folder: &Path) -> std::io::Result<()> {
 }
 
 pub(crate) fn trials() -> Vec<Trial> {
-    crate::trials![every_start_that_was_answered_survives_a_kill_and_a_fail_over]
+    crate::trials![
+        every_start_that_was_answered_survives_a_kill_and_a_fail_over,
+        servers_leave_connections_that_have_fallen_silent,
+    ]
+}
+
+/// Both sides of the line are there and acknowledge what comes; but nothing of it arrives, and nobody is told.
+async fn servers_leave_connections_that_have_fallen_silent() -> Result<(), Failed> {
+    let cluster = Cluster::start().await?;
+    let proxy = Proxy::to(cluster.address()).await?;
+    let store = Cluster::url(proxy.address());
+    let here = Victim::serve(Victim::command(), &store).await?;
+    let there = Victim::serve(Victim::command(), &store).await?;
+    let mut starters = Starters::begin(&[here.base(), there.base()], 8);
+    for _ in 0..2 {
+        starters.more(100).await?;
+        proxy.silence();
+        proxy.pass();
+    }
+    starters.more(100).await?;
+    let started = starters.end().await?;
+    assert_all_there(&here.base(), &started).await?;
+    assert_all_there(&there.base(), &started).await
 }
 
 async fn every_start_that_was_answered_survives_a_kill_and_a_fail_over() -> Result<(), Failed> {

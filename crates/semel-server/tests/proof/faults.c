@@ -137,7 +137,7 @@ static void note(enum record_kind kind, uint64_t file, uint64_t at, const void *
 
 /* ---- Opening and closing ---- */
 
-static int opened(int fd) {
+static int opened(int fd, int flags) {
     char link[64], path[PATH_MAX];
     struct stat found;
     if (!control || fd < 0 || fd >= MAX_FD) return fd;
@@ -153,6 +153,7 @@ static int opened(int fd) {
     } else if (S_ISREG(found.st_mode)) {
         file_of[fd] = found.st_ino;
         note(OPENED, found.st_ino, 0, name, strlen(name));
+        if (flags & O_TRUNC) note(CUT_TO, found.st_ino, 0, NULL, 0);
     }
     pthread_mutex_unlock(&mutex);
     return fd;
@@ -163,10 +164,10 @@ static int opened(int fd) {
     mode_t mode = 0; \
     if (((flags) & O_CREAT) || ((flags) & O_TMPFILE) == O_TMPFILE) { va_list rest; va_start(rest, flags); mode = va_arg(rest, mode_t); va_end(rest); }
 
-int open(const char *path, int flags, ...) { MODE(flags); REAL(open); return opened(real(path, flags, mode)); }
-int open64(const char *path, int flags, ...) { MODE(flags); REAL(open64); return opened(real(path, flags, mode)); }
-int openat(int at, const char *path, int flags, ...) { MODE(flags); REAL(openat); return opened(real(at, path, flags, mode)); }
-int openat64(int at, const char *path, int flags, ...) { MODE(flags); REAL(openat64); return opened(real(at, path, flags, mode)); }
+int open(const char *path, int flags, ...) { MODE(flags); REAL(open); return opened(real(path, flags, mode), flags); }
+int open64(const char *path, int flags, ...) { MODE(flags); REAL(open64); return opened(real(path, flags, mode), flags); }
+int openat(int at, const char *path, int flags, ...) { MODE(flags); REAL(openat); return opened(real(at, path, flags, mode), flags); }
+int openat64(int at, const char *path, int flags, ...) { MODE(flags); REAL(openat64); return opened(real(at, path, flags, mode), flags); }
 
 int close(int fd) {
     REAL(close);

@@ -88,6 +88,11 @@ impl Faults {
         command
     }
 
+    /// Where everything that is written and synced is noted.
+    pub(crate) fn journal(&self) -> &Path {
+        &self.journal
+    }
+
     /// The n-th sync from now fails with EIO: 1 is the next one.
     pub(crate) fn fail_sync(&self, nth: u32, error: SyncError) -> Result<(), Failed> {
         self.set(Word::ErrorKind, error as i64)?;

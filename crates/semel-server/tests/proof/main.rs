@@ -16,10 +16,13 @@ mod execute;
 mod faults;
 mod findings;
 mod forms;
+mod image;
+mod journal;
 mod nemesis;
 mod operator;
 mod outside;
 mod phase;
+mod power;
 mod process;
 mod program;
 mod proxy;
@@ -66,7 +69,14 @@ fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     // Each trial has many processes, and they share all processors.
     arguments.test_threads = Some(1);
-    let trials = [proxy::trials(), cluster::trials(), faults::trials(), disk::trials(), forms::trials()];
+    let trials = [
+        proxy::trials(),
+        cluster::trials(),
+        faults::trials(),
+        disk::trials(),
+        power::trials(),
+        forms::trials(),
+    ];
     libtest_mimic::run(&arguments, trials.into_iter().flatten().collect()).exit_code()
 }
 

@@ -5,10 +5,12 @@ mod batch;
 mod cli;
 mod control;
 mod demo;
+mod dependencies;
 mod deployed;
 mod describe;
 mod documented;
 mod events;
+mod fuzz;
 mod hooks;
 mod keys;
 mod kill;
@@ -35,7 +37,9 @@ fn main() -> ExitCode {
     }
     let arguments = Arguments::from_args();
     let mut trials = describe::trials();
+    trials.extend(dependencies::trials());
     trials.extend(deployed::trials());
+    trials.extend(fuzz::trials());
     trials.extend(servers::trials());
     trials.extend(kill::trials());
     trials.extend(access::trials());

@@ -81,6 +81,11 @@ impl Driver {
         }
     }
 
+    /// What it drives.
+    pub(super) fn cell(&self) -> Arc<Cell> {
+        self.cell.clone()
+    }
+
     /// How much memory the execution takes, roughly: the future and what its ledger holds.
     pub(super) fn weight(&self) -> usize {
         let future = self.execution.as_ref().map_or(0, |execution| size_of_val(&**execution));

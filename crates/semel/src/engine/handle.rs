@@ -25,6 +25,7 @@ use crate::rules::path::Visit;
 use crate::rules::run::Run;
 use crate::rules::start::Verdict;
 use crate::rules::status::Status;
+use crate::sabotage::{self, Bug};
 use crate::store::{Find, FindBy, Numbered, Started};
 
 /// How often whoever waits for an end looks by itself, in case nobody tells.
@@ -124,8 +125,10 @@ impl<Out> RunHandle<Out> {
             // Not every change of state wakes somebody: it is also looked at again, less and less often.
             let until = self.core().clock.until(self.core().clock.now().after(pause));
             tokio::select! {
-                _ = wakes.recv() => {}
+                biased;
+                // The time first: what others do must not hold it up.
                 () = until => pause = (pause * 2).min(Duration::from_secs(1)),
+                _ = wakes.recv() => {}
             }
         }
     }
@@ -253,12 +256,14 @@ impl<Out> RunHandle<Out> {
         let cell = self.core().residents.get(run).filter(|_| takes);
         let controlled =
             self.core().store.control(Control { workspace, run, action, by, id, expected: None }).await?;
-        if let Some(cell) = cell.filter(|_| controlled.changed) {
+        let told = controlled.changed && !sabotage::commits(Bug::CancelLeavesDriver);
+        if let Some(cell) = cell.filter(|_| told) {
             cell.order(|orders| orders.lost = true);
             // Its execution is dropped before the answer is given, so that nothing of it begins afterwards; unless it
             // does not let go of its thread.
             let soon = self.core().clock.now().after(LOOK);
             tokio::select! {
+                biased;
                 _ = cell.over() => {}
                 () = self.core().clock.until(soon) => {}
             }
@@ -307,6 +312,7 @@ impl Core {
             return Ok(None);
         }
         tokio::select! {
+            biased;
             () = told => {}
             // It may have come into this engine's memory, or its end may have been told to nobody.
             () = self.clock.until(self.clock.now().after(LOOK)) => {}

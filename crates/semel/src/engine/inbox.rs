@@ -6,6 +6,7 @@ use crate::rules::entry::{Message, Outcome};
 use crate::rules::json::Payload;
 use crate::rules::key::{Label, Token};
 use crate::rules::path::Visit;
+use crate::sabotage::{self, Bug};
 use crate::store::Arrival;
 
 /// What a wait is for, besides a time.
@@ -77,7 +78,10 @@ impl Inbox {
 
     pub(crate) fn delivery(&mut self, token: &Token) -> Option<(u64, Payload)> {
         let waiting = self.deliveries.get_mut(token)?;
-        let first = waiting.pop_front();
+        let first = match sabotage::commits(Bug::LastDeliveryFirst) {
+            true => waiting.pop_back(),
+            false => waiting.pop_front(),
+        };
         if waiting.is_empty() {
             self.deliveries.remove(token);
         }

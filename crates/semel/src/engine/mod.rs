@@ -237,7 +237,7 @@ impl Core {
                 }
             }
             Some(entries) => match Ledger::read(claimed.run, entries) {
-                Ok(ledger) => drop(self.drive(ledger, claimed.inbox)),
+                Ok(ledger) => self.spawn(self.enter(ledger, claimed.inbox).drive()),
                 Err(refused) => {
                     tracing::error!(%refused, %run, "a ledger cannot be read; its run is paused");
                     self.residents.free();
@@ -279,8 +279,8 @@ impl Core {
         }
     }
 
-    /// Puts a claimed run into memory and drives it.
-    fn drive(self: &Arc<Self>, ledger: Ledger, inbox: Vec<Arrival>) -> Arc<Cell> {
+    /// Puts a claimed run into memory, to be driven.
+    fn enter(self: &Arc<Self>, ledger: Ledger, inbox: Vec<Arrival>) -> Driver {
         let created = ledger.created();
         let workflow = self.registry.find(&created.workflow, &created.workflow_version);
         let input = created.input.clone();
@@ -295,8 +295,7 @@ impl Core {
             cell.order(|orders| orders.stop = true);
         }
         let execution = workflow.call(Ctx::new(cell.clone()), input);
-        self.spawn(Driver::new(self.clone(), cell.clone(), execution).drive());
-        cell
+        Driver::new(self.clone(), cell, execution)
     }
 
     /// A run waits durably and stays in memory as long as there is room.

@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 
 use super::cell::Cell;
 use crate::id::RunId;
+use crate::map::Map;
 use crate::rules::claim::Held;
 use crate::store::Claimed;
 
@@ -20,7 +21,7 @@ struct Resting {
 
 #[derive(Default)]
 struct Tables {
-    all: HashMap<RunId, Arc<Cell>>,
+    all: Map<RunId, Arc<Cell>>,
     resting: HashMap<i64, Resting>,
     /// In the order in which they came to rest; those that have gone on since are skipped.
     order: VecDeque<(i64, u64)>,
@@ -148,8 +149,11 @@ impl Residents {
         self.lock().resting.contains_key(&cell.num)
     }
 
+    /// All of them, in the order in which the store has numbered them: whoever is told something is told in that order.
     pub(super) fn all(&self) -> Vec<Arc<Cell>> {
-        self.lock().all.values().cloned().collect()
+        let mut all: Vec<_> = self.lock().all.values().cloned().collect();
+        all.sort_by_key(|cell| cell.num);
+        all
     }
 
     /// Places that are taken, or cells that still have a driver.
@@ -200,7 +204,9 @@ impl Residents {
     }
 
     pub(super) fn all_ended(&self) {
-        for end in self.lock().ends.values() {
+        let mut ends: Vec<_> = self.lock().ends.iter().map(|(run, end)| (*run, end.clone())).collect();
+        ends.sort_by_key(|(run, _)| *run);
+        for (_, end) in ends {
             end.notify_waiters();
         }
     }

@@ -12,6 +12,7 @@ use super::residents::Kin;
 use crate::clock::Time;
 use crate::error::{Error, Result};
 use crate::id::{NodeId, RunId};
+use crate::sabotage::{self, Bug};
 use crate::store::{LeaseAct, Sweep, Wake};
 
 /// At most so many runs come with one claim: enough to fill a batch, and no long transaction.
@@ -69,7 +70,9 @@ impl Core {
                 Ok(None) => continue,
                 Err(Error::Unknown(error)) => {
                     tracing::warn!(%error, "it is unknown which runs were claimed");
-                    self.renounce().await;
+                    if !sabotage::commits(Bug::UnknownClaimForgotten) {
+                        self.renounce().await;
+                    }
                     continue;
                 }
                 Err(error) => {
@@ -82,6 +85,8 @@ impl Core {
             let floor = self.clock.now().after(FLOOR);
             let wait = next_due.map_or(floor, |due| self.local(due).min(floor));
             tokio::select! {
+                // In this order, as everywhere in the engine: with the same turns it does the same (see tests/sim).
+                biased;
                 () = self.due.notified() => {}
                 () = self.clock.until(wait) => {}
             }
@@ -98,7 +103,14 @@ impl Core {
             // Whoever leaves says so.
             return Ok(Some(None));
         }
-        let claims = self.store.claim(self.claim(places)).await;
+        let node = self.node();
+        let mut claims = self.store.claim(self.claim(places)).await;
+        if let Ok(claims) = &mut claims
+            && self.node() != node
+        {
+            // As another node by now, this engine has given up what it had claimed.
+            claims.runs.clear();
+        }
         let found = claims.as_ref().map_or(0, |claims| claims.runs.len());
         self.residents.free_many(places - found);
         // A stop may wait for these places.
@@ -115,6 +127,7 @@ impl Core {
         loop {
             let next = self.clock.now().after(ttl / 3);
             tokio::select! {
+                biased;
                 () = self.renew.notified() => {}
                 () = self.clock.until(next) => {}
             }
@@ -255,8 +268,10 @@ impl Core {
                 return true;
             }
             tokio::select! {
-                () = self.left.notified() => {}
+                biased;
+                // The time first: those who leave one after the other must not hold it up.
                 () = self.clock.until(end) => return self.residents.is_empty(),
+                () = self.left.notified() => {}
             }
         }
     }

@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::rules::commit::{Commit, Saved};
 use crate::rules::control::{Action, Control};
 use crate::rules::entry::Entry;
+use crate::sabotage::{self, Bug};
 
 /// Between two attempts to reach a store that cannot answer.
 pub(super) const PAUSE: Duration = Duration::from_millis(100);
@@ -26,6 +27,12 @@ impl Core {
                 tracing::warn!(%error, run = %cell.id, "a commit has to wait for the store");
                 self.clock.until(self.clock.now().after(PAUSE)).await;
                 self.store.commit(commit).await
+            }
+            Error::Unknown(_) if sabotage::commits(Bug::UnknownIsSaved) => {
+                Ok(Saved { version: commit.expected() + commit.count(), ..Saved::default() })
+            }
+            Error::Unknown(_) if sabotage::commits(Bug::UnknownIsRefused) => {
+                Err(Error::Concurrency { run: cell.id, expected: commit.expected() })
             }
             Error::Unknown(error) => {
                 tracing::warn!(%error, run = %cell.id, "it is unknown whether a commit took place; looking");

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio::sync::oneshot;
 
-use super::cell::Cell;
+use super::drive::Driver;
 use super::settle::PAUSE;
 use super::{Core, Engine, RunHandle};
 use crate::error::{Error, Result};
@@ -19,6 +19,7 @@ use crate::rules::ledger::Ledger;
 use crate::rules::path::Name;
 use crate::rules::run::Retention;
 use crate::rules::start::{Handover, Policy, Start};
+use crate::sabotage::{self, Bug};
 use crate::store::{Arrival, Started};
 use std::sync::Arc;
 
@@ -147,8 +148,19 @@ impl<Out: Send + 'static> IntoFuture for Begin<Out> {
             let (core, start) = (self.engine.core().clone(), self.start?);
             let (reply, answer) = oneshot::channel();
             // Apart from the caller: if that goes away in the middle, the run that comes with its claim is driven all
-            // the same.
-            self.engine.core().spawn(async move { drop(reply.send(core.start(start).await)) });
+            // the same, by this very task.
+            self.engine.core().spawn(async move {
+                // Boxed: the task may rest for months, and needs no room for its start then.
+                let (answer, driver) = match Box::pin(core.start(start)).await {
+                    Ok((started, driver)) => (Ok((started, driver.as_ref().map(Driver::cell))), driver),
+                    Err(error) => (Err(error), None),
+                };
+                // A caller that has gone away needs no answer.
+                drop(reply.send(answer));
+                if let Some(driver) = driver {
+                    driver.drive().await;
+                }
+            });
             let stopped = |_| Error::Unavailable("the engine has stopped".into());
             let (started, cell) = answer.await.map_err(stopped)??;
             Ok(RunHandle::started(self.engine, started, cell))
@@ -157,8 +169,8 @@ impl<Out: Send + 'static> IntoFuture for Begin<Out> {
 }
 
 impl Core {
-    /// Starts a run. If there is room here it comes with its claim, and is driven without another trip to the store.
-    pub(crate) async fn start(self: &Arc<Self>, mut start: Start) -> Result<(Started, Option<Arc<Cell>>)> {
+    /// Starts a run. If there is room here it comes with its claim and its driver, without another trip to the store.
+    async fn start(self: &Arc<Self>, mut start: Start) -> Result<(Started, Option<Driver>)> {
         let here = !self.is_stopping()
             && start.delay.is_zero()
             && self.registry.find(&start.workflow, &start.workflow_version).is_some()
@@ -166,8 +178,16 @@ impl Core {
         let place = here.then(|| Place(self));
         start.claim = here.then(|| self.node());
         let (claim, handover) = (start.claim, start.deliver.clone());
-        let started = self.start_for_certain(start).await?;
-        let mine = started.created() && claim.is_some() && started.run.state.node == claim;
+        let (started, asked_again) = self.start_for_certain(start).await?;
+        // As another node by now, this engine has given up what it had claimed.
+        let same_node = claim == Some(self.node());
+        let mine = same_node && started.created() && started.run.state.node == claim;
+        if asked_again && same_node && !mine && !sabotage::commits(Bug::UnknownStartForgotten) {
+            // The call that was not answered may still be on its way, and find the key free when it arrives: then it
+            // starts a run with a claim of which this engine knows nothing. For another node that claim counts no more.
+            let core = self.clone();
+            self.spawn(async move { core.renounce().await });
+        }
         // A repeated request may find the run it made long ago: then its entries are not those of a fresh run.
         let fresh =
             started.entries.len() as u64 == started.run.state.version && started.run.state.version == 2;
@@ -183,21 +203,22 @@ impl Core {
         };
         let read = Ledger::read(started.run.clone(), started.entries.iter().cloned());
         let ledger = read.map_err(|source| Error::Refused { run: started.run.id(), source })?;
-        let cell = self.drive(ledger, inbox);
+        let driver = self.enter(ledger, inbox);
         // It is the driver's to give back now.
         std::mem::forget(place);
-        Ok((started, Some(cell)))
+        Ok((started, Some(driver)))
     }
 
     /// A start whose answer is lost is repeated until it is known: the run may be there, with this engine's claim on it.
-    async fn start_for_certain(&self, start: Start) -> Result<Started> {
-        for _ in 0..TRIES {
+    /// Gives whether it was.
+    async fn start_for_certain(&self, start: Start) -> Result<(Started, bool)> {
+        for tried in 0..TRIES {
             match self.store.start(start.clone()).await {
                 Err(Error::Unknown(error)) => {
                     tracing::warn!(%error, run = %start.run, "it is unknown whether a run was started; asking again");
                     self.clock.until(self.clock.now().after(PAUSE)).await;
                 }
-                answer => return answer,
+                answer => return answer.map(|started| (started, tried > 0)),
             }
         }
         // Nobody may be left to drive what this node has claimed.

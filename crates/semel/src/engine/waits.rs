@@ -1,6 +1,6 @@
 //! The places at which a workflow waits durably: for a time, for input, or for whichever comes first.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::task::Waker;
 
 use super::inbox::On;
@@ -16,7 +16,8 @@ struct Wait {
 #[derive(Default)]
 pub(crate) struct Waits {
     last: u64,
-    all: HashMap<u64, Wait>,
+    /// In the order in which they came: everybody is woken in that order.
+    all: BTreeMap<u64, Wait>,
     by_time: BTreeSet<(Time, u64)>,
     by_input: HashMap<On, Vec<u64>>,
 }

@@ -120,7 +120,7 @@ impl Store for Remote {
 
     fn commit(&self, commit: Commit) -> Answer<'_, Saved> {
         let version = commit.expected() + commit.count();
-        let asked = CommitItem::of(commit).map(|item| self.commits.ask(&item));
+        let asked = CommitItem::of(&commit).map(|item| self.commits.ask(&item));
         Box::pin(async move {
             match asked?.await {
                 Err(Error::Unknown(_)) if sabotage::commits(Bug::AssumeSaved) => {

@@ -13,7 +13,7 @@ pub use self::refusal::ErrorView;
 use crate::clock::Time;
 use crate::error::Error;
 use crate::id::{NodeId, RunId, WorkspaceId};
-use crate::rules::commit::{Commit, Content, Draft};
+use crate::rules::commit::{ChildStart, Commit, Content, Draft};
 use crate::rules::entry::{Entry, Lines, Outcome};
 use crate::rules::json::{InvalidJson, Payload};
 use crate::rules::key::Token;
@@ -184,25 +184,25 @@ pub enum DraftView {
 
 impl CommitItem<Box<RawValue>> {
     /// A commit as it travels.
-    pub fn of(commit: Commit) -> Result<Self, Error> {
+    pub fn of(commit: &Commit) -> Result<Self, Error> {
         let (mut lines, mut drafts) = (Lines::default(), Vec::new());
-        let text = match commit.content {
-            Content::Ready(text) => text,
+        let text = match &commit.content {
+            Content::Ready(text) => text.clone(),
             Content::Drafts(all) => {
                 for draft in all {
                     let draft = match draft {
                         Draft::Entries(before) => {
-                            lines.extend(&before);
+                            lines.extend(before);
                             continue;
                         }
-                        Draft::OpenHook { hook, token } => DraftView::OpenHook { hook, token },
-                        Draft::StartChild(start) => DraftView::StartChild {
-                            child: start.child,
-                            run: start.run,
-                            workflow: start.workflow,
-                            workflow_version: start.workflow_version,
-                            input: start.input,
-                        },
+                        Draft::OpenHook { hook, token } => {
+                            DraftView::OpenHook { hook: hook.clone(), token: token.clone() }
+                        }
+                        Draft::StartChild(start) => {
+                            let ChildStart { child, run, workflow, workflow_version, input, .. } =
+                                (**start).clone();
+                            DraftView::StartChild { child, run, workflow, workflow_version, input }
+                        }
                     };
                     drafts.push(PlacedDraft { after: lines.count(), draft });
                 }

@@ -4,6 +4,9 @@
 //! came before. The store's guard on the version then says whether that is still all that came before. So a store
 //! never judges entries, and yet no invalid one gets in.
 
+use std::ops::Deref;
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use super::entry::{Entry, Lines, Outcome, decode};
@@ -61,9 +64,28 @@ pub enum Content {
     Drafts(Vec<Draft>),
 }
 
-/// One atomic write of entries at an expected version.
+/// One atomic write of entries at an expected version. It is shared, not copied: its driver keeps it until it is answered, in
+/// case that it has to be sent again.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Commit {
+pub struct Commit(Arc<Write>);
+
+impl Commit {
+    pub(crate) fn new(write: Write) -> Self {
+        Self(Arc::new(write))
+    }
+}
+
+impl Deref for Commit {
+    type Target = Write;
+
+    fn deref(&self) -> &Write {
+        &self.0
+    }
+}
+
+/// What a commit writes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Write {
     pub(crate) num: i64,
     pub(crate) run: RunId,
     /// The run that started it, which hears of its end.
@@ -112,7 +134,7 @@ impl Tally {
     }
 }
 
-impl Commit {
+impl Write {
     /// The run it belongs to.
     pub fn run(&self) -> RunId {
         self.run
@@ -180,35 +202,18 @@ impl Commit {
         self.is_plain() && self.status == Status::Running && self.not_before.is_none()
     }
 
-    /// Whether it ends the run, and that changes nothing else unless the run has ties: its entries as stored.
+    /// Whether it ends the run, and that changes nothing else unless the run has ties.
     #[cfg(feature = "sqlite")]
-    pub(crate) fn plain_end(&self) -> Option<&str> {
-        let Content::Ready(text) = &self.content else { return None };
-        let ends = self.is_plain() && self.status.is_terminal() && self.not_before.is_none();
-        ends.then_some(text)
+    pub(crate) fn is_plain_end(&self) -> bool {
+        self.is_plain() && self.status.is_terminal() && self.not_before.is_none()
     }
-}
 
-/// The commit of a step, without all that is empty in it: what waits by the thousand is kept small.
-#[derive(Debug)]
-pub(crate) struct Progress {
-    pub(crate) num: i64,
-    pub(crate) run: RunId,
-    pub(crate) expected: u64,
-    pub(crate) count: u64,
-    pub(crate) text: String,
-}
-
-impl Commit {
-    /// The commit of a step as such; any other is given back.
-    #[expect(clippy::result_large_err, reason = "what is no progress goes on as it came; it is no error")]
-    pub(crate) fn into_progress(self) -> Result<Progress, Self> {
-        if !self.is_progress() {
-            return Err(self);
+    /// Its entries as stored; nothing if the store has yet to settle some.
+    pub(crate) fn text(&self) -> Option<&str> {
+        match &self.content {
+            Content::Ready(text) => Some(text),
+            Content::Drafts(_) => None,
         }
-        let Self { num, run, expected, count, content, .. } = self;
-        let Content::Ready(text) = content else { unreachable!("the commit of a step is plain") };
-        Ok(Progress { num, run, expected, count, text })
     }
 }
 

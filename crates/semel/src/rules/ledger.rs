@@ -13,7 +13,7 @@ use std::collections::{HashMap, HashSet};
 pub use record::{HookState, Record};
 use serde::{Deserialize, Serialize};
 
-use super::commit::{ChildStart, Commit, Content, Draft, Tally};
+use super::commit::{ChildStart, Commit, Content, Draft, Tally, Write};
 use super::entry::{Class, Created, Entry, Lines, Outcome, PauseReason};
 use super::json::Payload;
 use super::key::{EffectKey, Fingerprint, Key, Label, Token};
@@ -23,6 +23,8 @@ use super::status::Status;
 use super::step::Step;
 use crate::clock::Time;
 use crate::id::RunId;
+use crate::map::Map;
+use crate::sabotage::{self, Bug};
 
 /// Whether a fork's effects are those of the run it was forked from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,7 +78,7 @@ pub enum Refused {
 pub struct Ledger {
     run: Run,
     created: Option<Box<Created>>,
-    records: HashMap<Visit, Record>,
+    records: Map<Visit, Record>,
     once: HashMap<(String, Label), Payload>,
     /// Steps in doubt: a run must not complete over one.
     doubts: usize,
@@ -134,7 +136,7 @@ impl Ledger {
         Self {
             run,
             created: None,
-            records: HashMap::new(),
+            records: Map::default(),
             once: HashMap::new(),
             doubts: 0,
             tokens: HashMap::new(),
@@ -281,7 +283,11 @@ impl Ledger {
     ) -> Result<(), Refused> {
         self.running("childStarted")?;
         self.vacant(&child, "childStarted")?;
-        let key = Key::new(self.effect_key(&child, "").to_string()).expect("34 plain characters");
+        let key = match sabotage::commits(Bug::ChildKeyIsNew) {
+            true => run.to_string(),
+            false => self.effect_key(&child, "").to_string(),
+        };
+        let key = Key::new(key).expect("34 plain characters");
         let fingerprint =
             Fingerprint::of_start(&workflow, &input, &[]).expect("a payload was checked when it was made");
         self.put(&child, Record::Child { run: None, outcome: None });
@@ -313,7 +319,7 @@ impl Ledger {
             drafts.push(Draft::Entries(lines));
             Content::Drafts(drafts)
         };
-        Some(Commit {
+        Some(Commit::new(Write {
             num: self.run.num,
             run: self.run.id(),
             parent: self.run.new.parent,
@@ -329,7 +335,7 @@ impl Ledger {
             closed,
             outcome: self.outcome.clone(),
             tally,
-        })
+        }))
     }
 
     /// Takes in what the store made of the drafts of a saved commit.

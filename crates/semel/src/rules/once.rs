@@ -13,6 +13,7 @@ use super::key::{Key, Label, Scope};
 use crate::clock::Time;
 use crate::error::Error;
 use crate::id::{RunId, WorkspaceId};
+use crate::sabotage::{self, Bug};
 
 /// Where a label is unique, beyond one run. (Labels of one run are in its ledger.)
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -158,7 +159,9 @@ fn claim(run: RunId, fence: u64, existing: Option<OnceRow>, owner_open: bool) ->
                 OnceStep { answer: OnceAnswer::Settled(value.clone()), row: Some(row), wake: Vec::new() }
             }
             // Its own grant from before a crash, or that of a run that ended without settling it.
-            None if row.owner == run || !owner_open => granted(OnceRow { owner: run, fence, ..row }),
+            None if row.owner == run || !owner_open || sabotage::commits(Bug::OnceGivenTwice) => {
+                granted(OnceRow { owner: run, fence, ..row })
+            }
             None => {
                 let (owner, mut row) = (row.owner, row);
                 if !row.waiters.contains(&run) {

@@ -11,6 +11,7 @@ use super::status::Status;
 use crate::clock::Time;
 use crate::error::Error;
 use crate::id::{NodeId, RunId, WorkspaceId};
+use crate::sabotage::{self, Bug};
 use std::time::Duration;
 
 /// A request to start a run. [`Start::new`] fills in the defaults; set the public fields to change them.
@@ -258,7 +259,8 @@ pub fn decide(start: &Start, fingerprint: Fingerprint, holder: Option<&Run>, now
     if holder.key_expired(now) {
         return Decision::Replace;
     }
-    let row = if holder.new.fingerprint == fingerprint { start.policy.same } else { start.policy.other };
+    let same = holder.new.fingerprint == fingerprint || sabotage::commits(Bug::IgnoreFingerprint);
+    let row = if same { start.policy.same } else { start.policy.other };
     match row.action(holder.status()) {
         Action::Attach if holder.status() == Status::Completed => Decision::Attach(Verdict::Replayed),
         Action::Attach => Decision::Attach(Verdict::Attached),
@@ -296,7 +298,7 @@ pub fn create(
         created,
         &Frame { id: start.run, workspace: start.workspace, fingerprint, retention: start.retention },
         now,
-        now.after(start.delay),
+        if sabotage::commits(Bug::IgnoreDelay) { now } else { now.after(start.delay) },
         claim,
     )
 }

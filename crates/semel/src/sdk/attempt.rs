@@ -8,6 +8,7 @@ use crate::engine::cell::Cell;
 use crate::id::RunId;
 use crate::rules::key::EffectKey;
 use crate::rules::path::Visit;
+use crate::sabotage::{self, Bug};
 
 /// One try at a step. Its [key](Attempt::key) is the same on every try, over crashes, restarts and takeovers: hand it to
 /// whoever is asked to do something, so that they can tell a repetition.
@@ -33,7 +34,8 @@ impl Attempt {
 
     /// The effect key: 34 characters.
     pub fn key(&self) -> &str {
-        self.key.get_or_init(|| self.effect_key("").to_string())
+        let label = if sabotage::commits(Bug::KeyPerTry) { self.fence.to_string() } else { String::new() };
+        self.key.get_or_init(|| self.effect_key(&label).to_string())
     }
 
     /// The effect key for those who want a UUID.

@@ -10,6 +10,7 @@ use crate::engine::replay::watch::Asked;
 use crate::rules::entry::Entry;
 use crate::rules::json::Payload;
 use crate::rules::path::Visit;
+use crate::sabotage::{self, Bug};
 
 /// One of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +31,7 @@ where
     let (mut a, mut b) = (pin!(a), pin!(b));
     let (mut first, mut second) = (None, None);
     let won = poll_fn(|cx| {
-        let mut round = Round::new(ctx, recorded.is_some());
+        let mut round = Round::new(ctx, recorded);
         round.poll(a.as_mut(), &mut first, cx);
         round.poll(b.as_mut(), &mut second, cx);
         let ready = [first.is_some(), second.is_some()];
@@ -53,7 +54,7 @@ where
     let recorded = winner(ctx, &at)?;
     let mut all: Vec<_> = all.into_iter().map(|future| (Box::pin(future), None)).collect();
     let won = poll_fn(|cx| {
-        let mut round = Round::new(ctx, recorded.is_some());
+        let mut round = Round::new(ctx, recorded);
         for (future, output) in &mut all {
             round.poll(future.as_mut(), output, cx);
         }
@@ -67,15 +68,19 @@ where
 }
 
 /// One round of polling those who race. Once the winner is known, the others do nothing new: they are polled only so that
-/// a replay comes by all that they have recorded.
+/// a replay comes by all that they have recorded. The recorded winner itself goes on as ever: a restart may have forgotten
+/// what had failed in it.
 struct Round<'a> {
     ctx: &'a Ctx,
+    recorded: Option<usize>,
     decided: bool,
+    /// Whose turn it is.
+    place: usize,
 }
 
 impl<'a> Round<'a> {
-    fn new(ctx: &'a Ctx, decided: bool) -> Self {
-        Self { ctx, decided }
+    fn new(ctx: &'a Ctx, recorded: Option<usize>) -> Self {
+        Self { ctx, recorded, decided: recorded.is_some(), place: 0 }
     }
 
     fn poll<F: Future>(
@@ -84,10 +89,12 @@ impl<'a> Round<'a> {
         output: &mut Option<F::Output>,
         cx: &mut std::task::Context<'_>,
     ) {
-        if output.is_some() || (self.decided && !self.ctx.is_replaying()) {
+        let lost = self.decided && self.recorded != Some(self.place);
+        self.place += 1;
+        if output.is_some() || (lost && !self.ctx.is_replaying()) {
             return;
         }
-        let _held = self.decided.then(|| self.ctx.cell.hold());
+        let _held = lost.then(|| self.ctx.cell.hold());
         if let Poll::Ready(ready) = future.poll(cx) {
             *output = Some(ready);
             self.decided = true;
@@ -110,7 +117,7 @@ fn winner(ctx: &Ctx, at: &Visit) -> Result<Option<usize>> {
 }
 
 async fn record(ctx: &Ctx, at: Visit, recorded: Option<usize>, won: usize) -> Result<()> {
-    if recorded.is_none() {
+    if recorded.is_none() && !sabotage::commits(Bug::RaceIsNotRecorded) {
         ctx.cell.live(Some(&at)).await;
         let value = Payload::of(&won).map_err(fatal)?;
         ctx.cell.record(Entry::Recorded { at, value });

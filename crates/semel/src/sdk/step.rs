@@ -21,6 +21,7 @@ use crate::rules::ledger::Record;
 use crate::rules::path::Visit;
 use crate::rules::retry::{Next, Retry};
 use crate::rules::step::{self, AfterCrash};
+use crate::sabotage::{self, Bug};
 
 /// A step that has not begun.
 #[must_use = "a step begins with `.run(..)`, and is over when that is awaited"]
@@ -182,6 +183,12 @@ where
         step.ctx.cell.asks(&visit, || Asked::Step);
         loop {
             match look(&step.ctx, &visit) {
+                At::Settled(Ok(value))
+                    if step.ctx.is_replaying() && sabotage::commits(Bug::ReplayCallsBodies) =>
+                {
+                    let attempt = Attempt::new(step.ctx.cell.clone(), visit.clone(), 1);
+                    return body(attempt).await.and(read(&visit, &value));
+                }
                 At::Settled(settled) => return settled.and_then(|value| read(&visit, &value)),
                 At::Stuck => std::future::pending().await,
                 At::Hidden(number, class) => {
@@ -200,7 +207,7 @@ where
                     }
                 }
                 At::Next(number, at) => {
-                    if let Some(at) = at {
+                    if let Some(at) = at.filter(|_| !sabotage::commits(Bug::RetryAtOnce)) {
                         let wait = (None, Some(at));
                         let come = |_: &mut State, now| (now >= at).then_some(());
                         Box::pin(step.ctx.cell.wait(&visit, step.ctx.shielded, wait, come)).await?;
@@ -230,7 +237,9 @@ async fn try_once<'a, T, B, Fut>(
     if step.class != Class::Keyed {
         // The intent is durable before the effect begins.
         cell.record(started());
-        cell.barrier().await;
+        if !sabotage::commits(Bug::IntentAfterBody) {
+            cell.barrier().await;
+        }
     }
     let attempt = Attempt::new(cell.clone(), visit.clone(), number);
     #[cfg(feature = "testing")]

@@ -1,7 +1,7 @@
 //! Workflows: plain async functions, found again by their type or by a name.
 
 use std::any::TypeId;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::marker::PhantomData;
 use std::pin::Pin;
@@ -124,7 +124,8 @@ impl Registered {
 /// The workflows that an engine knows.
 #[derive(Default)]
 pub struct Registry {
-    by_name: HashMap<Name, Versions>,
+    /// Sorted, so that claims ask in the same order each time.
+    by_name: BTreeMap<Name, Versions>,
     by_type: HashMap<TypeId, (Name, Name)>,
 }
 

@@ -22,6 +22,7 @@ use crate::rules::receipt::{ReceiptKind, Receipts};
 use crate::rules::record::{Look, LookBy, Record};
 use crate::rules::run::{NewRun, Run, State};
 use crate::rules::status::Status;
+use crate::sabotage::{self, Bug};
 
 /// A store in memory.
 #[derive(Clone)]
@@ -126,7 +127,7 @@ impl Tables {
         self.purge.extend(run.state.purge.map(|purge| (purge, num)));
         if run.state.holds_key {
             let held = self.keys.insert(Self::key(run), num);
-            assert!(held.is_none(), "two runs hold one key");
+            assert!(held.is_none() || sabotage::commits(Bug::ReadThenInsert), "two runs hold one key");
         }
     }
 }
@@ -151,7 +152,8 @@ impl Tx for MemoryTx<'_> {
 
     async fn insert_run(&mut self, new: &NewRun, state: &State, text: &str) -> Result<Option<i64>> {
         let run = Run { num: 0, new: new.clone(), state: state.clone(), arrivals: 0, purged: false };
-        if self.tables.keys.contains_key(&Tables::key(&run)) || self.tables.ids.contains_key(&new.id) {
+        let key_taken = self.tables.keys.contains_key(&Tables::key(&run));
+        if (key_taken && !sabotage::commits(Bug::ReadThenInsert)) || self.tables.ids.contains_key(&new.id) {
             return Ok(None);
         }
         let tables = self.write();

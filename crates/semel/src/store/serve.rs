@@ -28,6 +28,7 @@ use crate::rules::record::{Keep, Look, Record};
 use crate::rules::run::Run;
 use crate::rules::start::{Start, Verdict};
 use crate::rules::status::Status;
+use crate::sabotage::{self, Bug};
 use crate::store::tx::InboxRow;
 
 /// A store, as far as it is not the same for all of them.
@@ -49,7 +50,12 @@ pub(crate) trait Backend: Clone + Send + Sync + 'static {
             let peek = PeekStart(start);
             match self.execute(peek.clone()).await? {
                 Some(started) => Ok(started),
-                None => self.execute(peek.0).await,
+                None => {
+                    if sabotage::commits(Bug::ReadThenInsert) {
+                        tokio::task::yield_now().await;
+                    }
+                    self.execute(peek.0).await
+                }
             }
         }
     }

@@ -113,6 +113,11 @@ impl Effects {
         counts.into_values().max().unwrap_or(0)
     }
 
+    /// How often something was asked for under a key.
+    pub fn calls_under(&self, key: &str) -> usize {
+        self.lock().calls.iter().filter(|(_, called)| called == key).count()
+    }
+
     /// How many effects of this name there are.
     pub fn applied(&self, name: &str) -> u32 {
         self.lock().applied(name)

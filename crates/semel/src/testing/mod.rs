@@ -6,9 +6,12 @@
 //!
 //! Of stores: the [`suite`] that every store passes, and the [`differential`] test that plays the same calls on several
 //! of them.
+//!
+//! Of readers: random [damage] to valid texts.
 
 mod clock;
 pub(crate) mod crash;
+pub mod damage;
 pub mod differential;
 mod effects;
 mod history;

@@ -4,12 +4,15 @@ mod differential;
 mod engine;
 #[cfg(feature = "sqlite")]
 mod examples;
+mod fuzz;
 #[cfg(all(feature = "sqlite", feature = "postgres"))]
 mod kill;
 #[cfg(all(feature = "sqlite", feature = "postgres"))]
 mod migrate;
 #[cfg(all(feature = "sqlite", feature = "postgres"))]
 mod processes;
+#[path = "../programs/mod.rs"]
+mod programs;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod stores;
@@ -43,6 +46,7 @@ fn main() -> ExitCode {
     trials.extend(vectors::trials());
     trials.extend(differential::trials());
     trials.extend(engine::trials());
+    trials.extend(fuzz::trials());
     #[cfg(feature = "sqlite")]
     trials.extend(examples::trials());
     #[cfg(feature = "sqlite")]

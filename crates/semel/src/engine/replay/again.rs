@@ -69,6 +69,7 @@ impl Again<'_> {
                 }
             }
             tokio::select! {
+                biased;
                 ended = self.fork.outcome() => return ended.map(drop),
                 () = core.clock.until(core.clock.now().after(PACE)) => {}
             }

@@ -8,6 +8,7 @@ use crate::rules::key::Label;
 use crate::rules::path::Visit;
 use crate::rules::run::Run;
 use crate::rules::step::Step;
+use crate::sabotage::{self, Bug};
 
 /// What an entry is about, if it is not about the run as a whole.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -48,7 +49,7 @@ impl Ledger {
                 _ => false,
             };
             let kept = from == RestartFrom::Failure && record.is_settled() && !failed;
-            kept || (intents.contains(visit) && !failed)
+            kept || (intents.contains(visit) && !failed && !sabotage::commits(Bug::RestartForgetsIntents))
         });
         self.carried = self.records.keys().cloned().collect();
         self.tokens.clear();
@@ -106,6 +107,7 @@ impl Ledger {
 
     /// Whether a visit is a step, known now, that must not simply be tried again.
     fn is_intent(&self, visit: &Visit) -> bool {
-        self.intents.contains(visit) && self.records.contains_key(visit)
+        let intent = self.intents.contains(visit) && self.records.contains_key(visit);
+        intent && !sabotage::commits(Bug::ForkForgetsIntents)
     }
 }

@@ -72,7 +72,7 @@ type Inbox = Vec<(u64, Message)>;
 /// What the next commit of a ledger says.
 fn kinds(ledger: &mut Ledger) -> Vec<&'static str> {
     let Some(commit) = ledger.commit() else { return Vec::new() };
-    let crate::rules::commit::Content::Ready(text) = &commit.content else { panic!("no drafts here") };
+    let text = commit.text().expect("no drafts here");
     crate::rules::entry::decode(text).unwrap().iter().map(Entry::kind).collect()
 }
 
@@ -186,8 +186,8 @@ fn a_report_is_known_again_by_what_it_says() {
     for (n, first) in all.iter().enumerate() {
         let mut ledger = ledger([]);
         report(&mut ledger, first, &[], MOMENT).unwrap();
-        let crate::rules::commit::Content::Ready(text) = ledger.commit().unwrap().content else { panic!() };
-        let written = crate::rules::entry::decode(&text).unwrap();
+        let commit = ledger.commit().unwrap();
+        let written = crate::rules::entry::decode(commit.text().expect("no drafts here")).unwrap();
         for (m, second) in all.iter().enumerate() {
             assert_eq!(is_reported(&written, second), n == m, "{first:?} {second:?}");
         }

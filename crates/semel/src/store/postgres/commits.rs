@@ -9,7 +9,7 @@ use super::batch::{Batch, Done, Kind, Writer};
 use super::queue::Queue;
 use super::server::Server;
 use crate::error::Result;
-use crate::rules::commit::{Commit, Content, Saved};
+use crate::rules::commit::{Commit, Saved};
 
 /// Which commits of a batch are in the ledger, as they are: of a batch that took place, but did not say so.
 const FOUND: &str = "SELECT array_agg(c.num) FROM unnest($1::bigint[], $2::bigint[], $3::text[]) \
@@ -140,7 +140,7 @@ impl<'a> Batch<'a> for CommitBatch<'a> {
 impl<'a> CommitBatch<'a> {
     fn add(&mut self, commit: &'a Commit) {
         let columns = if commit.is_progress() { &mut self.steps } else { &mut self.others };
-        let Content::Ready(text) = &commit.content else { unreachable!("only plain commits are queued") };
+        let text = commit.text().expect("only plain commits are queued");
         columns.nums.push(commit.num);
         columns.expected.push(commit.expected as i64);
         columns.versions.push((commit.expected + commit.count) as i64);
@@ -175,12 +175,12 @@ mod tests {
     use super::*;
     use crate::clock::Time;
     use crate::id::RunId;
-    use crate::rules::commit::Tally;
+    use crate::rules::commit::{Content, Tally, Write};
     use crate::rules::run::Retention;
     use crate::rules::status::Status;
 
     fn commit(num: i64, expected: u64, status: Status) -> Commit {
-        Commit {
+        Commit::new(Write {
             num,
             run: RunId(uuid::Uuid::from_u128(num as u128)),
             parent: None,
@@ -196,7 +196,7 @@ mod tests {
             closed: Vec::new(),
             outcome: None,
             tally: Tally::default(),
-        }
+        })
     }
 
     #[test]

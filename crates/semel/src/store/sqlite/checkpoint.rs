@@ -14,6 +14,7 @@ use rusqlite::Connection;
 
 use super::open::File;
 use crate::error::{Error, Result};
+use crate::sabotage::{self, Bug};
 
 /// A log of this many pages (8 MiB) is carried over: large enough to make checkpoints rare, small enough to get its
 /// blocks beforehand. Within them a commit does not lengthen the file, so its fdatasync leaves the metadata alone
@@ -93,8 +94,11 @@ impl Drop for Checkpoints {
 }
 
 /// Carries over what no reader still needs to see in the log.
-fn carry_over(conn: &Connection) -> bool {
-    let done = conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+pub(super) fn carry_over(conn: &Connection) -> bool {
+    let careless = sabotage::commits(Bug::CheckpointWithoutSync);
+    let syncing = |how| if careless { conn.pragma_update(None, "synchronous", how) } else { Ok(()) };
+    let checkpoint = || conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+    let done = syncing("off").and_then(|()| checkpoint()).and_then(|()| syncing("full"));
     if let Err(error) = &done {
         tracing::warn!(%error, "a checkpoint failed; the write-ahead log grows until one succeeds");
     }

@@ -7,7 +7,7 @@ use tokio::sync::{oneshot, watch};
 
 use super::tx::SqliteTx;
 use crate::error::{Error, Result, Source};
-use crate::rules::commit::{Commit, Progress, Saved};
+use crate::rules::commit::{Commit, Saved};
 use crate::store::tx::{Verb, now_or_never};
 
 /// How many jobs one transaction takes at most: enough to share an fsync among all of a large process's runs, few enough
@@ -37,7 +37,7 @@ pub(super) enum Work {
 
 /// The commit of a step: the same as a job of its verb, without the detours.
 pub(super) struct Step {
-    pub(super) progress: Progress,
+    pub(super) commit: Commit,
     pub(super) saved: bool,
     reply: oneshot::Sender<Stepped>,
 }
@@ -153,9 +153,9 @@ impl Queue {
     }
 
     /// Sends the commit of a step and waits for its answer.
-    pub(super) async fn step(&self, progress: Progress) -> Result<Saved> {
-        let Progress { run, expected, count, .. } = progress;
-        let work = |reply| Work::Step(Step { progress, saved: false, reply });
+    pub(super) async fn step(&self, commit: Commit) -> Result<Saved> {
+        let (run, expected, count) = (commit.run, commit.expected, commit.count);
+        let work = |reply| Work::Step(Step { commit, saved: false, reply });
         match self.send(work, Error::Unknown).await? {
             Stepped::Saved => Ok(Saved { version: expected + count, ..Saved::default() }),
             Stepped::Lost => Err(Error::Concurrency { run, expected }),

@@ -117,10 +117,13 @@ impl Backend for SqliteStore {
     fn commit_run(&self, commit: Commit) -> impl Future<Output = Result<Saved>> + Send {
         let writes = &self.0.writes;
         // Told apart here and not inside: a future has room for all that it may have to carry, in each of its layers.
-        let asked = commit.into_progress().map_err(|commit| Box::pin(writes.commit(commit)));
+        let asked = match commit.is_progress() {
+            true => Ok(commit),
+            false => Err(Box::pin(writes.commit(commit))),
+        };
         async move {
             match asked {
-                Ok(progress) => writes.step(progress).await,
+                Ok(step) => writes.step(step).await,
                 Err(verb) => verb.await,
             }
         }

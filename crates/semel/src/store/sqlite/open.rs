@@ -11,6 +11,7 @@ use rusqlite::{Connection, OpenFlags};
 use super::SqliteOptions;
 use super::checkpoint::LOG_PAGES;
 use crate::error::{Error, Result, Source};
+use crate::sabotage::{self, Bug};
 
 /// The schema, one script per version. A new version is appended; what has been released is never changed.
 pub(super) const MIGRATIONS: [&str; 2] = [include_str!("schema.sql"), include_str!("records.sql")];
@@ -32,8 +33,8 @@ impl File {
         let lock = lock(&path)?;
         let file = Self { path, cache_bytes: options.cache_bytes, _lock: lock };
         if fs::metadata(&file.path).is_ok_and(|found| found.len() > 0) {
-            // Before the first connection that writes, which would turn a foreign database to WAL.
-            schema_version(&file.connect_reader()?).map_err(|e| file.cannot_open(e))?;
+            // Before the first connection that is set up to write, which would turn a foreign database to WAL.
+            schema_version(&file.connect_to_look()?).map_err(|e| file.cannot_open(e))?;
         }
         let mut conn = file.connect()?;
         migrate(&mut conn).map_err(|e| file.cannot_open(e))?;
@@ -55,7 +56,7 @@ impl File {
             settle_plans(&conn)?;
             conn.busy_timeout(Duration::from_secs(10))?;
             conn.pragma_update(None, "journal_mode", "wal")?;
-            conn.pragma_update(None, "synchronous", "full")?;
+            conn.pragma_update(None, "synchronous", synchronous())?;
             // Checkpoints are made beside the writer, not in its way.
             conn.pragma_update(None, "wal_autocheckpoint", 0)?;
             conn.pragma_update(None, "temp_store", "memory")?;
@@ -63,6 +64,13 @@ impl File {
         };
         pragmas().map_err(|e| self.cannot_open(e.into()))?;
         Ok(conn)
+    }
+
+    /// A connection that changes nothing of its own, but may take back what a crash has left half done: a file whose making
+    /// was cut off cannot be read otherwise.
+    fn connect_to_look(&self) -> Result<Connection> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        Connection::open_with_flags(&self.path, flags).map_err(|e| self.cannot_open(e.into()))
     }
 
     /// A connection that only reads.
@@ -88,6 +96,17 @@ impl File {
             Ok(error) => *error,
             Err(source) => Error::Open { what: self.path.display().to_string(), source },
         }
+    }
+}
+
+/// Every commit is synced before it is answered.
+fn synchronous() -> &'static str {
+    if sabotage::commits(Bug::SyncNever) {
+        return "off";
+    }
+    match sabotage::commits(Bug::SyncAtCheckpoints) || sabotage::commits(Bug::AnswerBeforeSync) {
+        true => "normal",
+        false => "full",
     }
 }
 
@@ -156,6 +175,22 @@ fn migrate(conn: &mut Connection) -> Result<(), Source> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// As a crash in the first transaction leaves it: pages in the file, and the journal that takes them back.
+    #[test]
+    fn a_file_whose_making_was_cut_off_is_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let (from, to) = (folder.path().join("half.db"), folder.path().join("semel.db"));
+        let half = Connection::open(&from).unwrap();
+        let filling = "PRAGMA cache_size = 1; BEGIN; CREATE TABLE t (x);
+            WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100)
+            INSERT INTO t SELECT zeroblob(4000) FROM n;";
+        half.execute_batch(filling).unwrap();
+        fs::copy(&from, &to).unwrap();
+        fs::copy(folder.path().join("half.db-journal"), folder.path().join("semel.db-journal")).unwrap();
+        assert!(fs::metadata(&to).unwrap().len() > 0);
+        File::open(&SqliteOptions::new(to)).unwrap();
+    }
 
     #[test]
     fn every_commit_is_synced() {

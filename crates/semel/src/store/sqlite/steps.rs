@@ -3,7 +3,6 @@
 //! This is the one thing that happens hundreds of thousands of times a second, so it goes around the verb that does the
 //! same ([`Commit`]'s, through [`Tx::advance`](crate::store::tx::Tx::advance)) and does nothing else.
 
-use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
@@ -11,7 +10,8 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 use super::tx::failed;
 use crate::clock::Time;
 use crate::error::Result;
-use crate::rules::commit::{Commit, Progress};
+use crate::map::Map;
+use crate::rules::commit::Commit;
 use crate::rules::status::Status;
 
 /// How many heads are remembered: some megabytes, more than a process drives at once.
@@ -20,7 +20,7 @@ const REMEMBERED: usize = 100_000;
 /// The latest ledger row of runs at a version, as the writer last wrote it. It saves a read, and is never trusted for the
 /// version itself: the guard is in the statement. Forgotten whenever a transaction does not take place.
 #[derive(Default)]
-pub(super) struct Heads(HashMap<i64, (u64, i64)>);
+pub(super) struct Heads(Map<i64, (u64, i64)>);
 
 impl Heads {
     pub(super) fn remember(&mut self, num: i64, version: u64, row: i64) {
@@ -56,16 +56,17 @@ pub(super) struct Entries<'a> {
 }
 
 impl<'a> Entries<'a> {
-    pub(super) fn of_step(progress: &'a Progress, at: Time) -> Self {
-        let Progress { num, expected, count, ref text, .. } = *progress;
-        Self { num, expected, count, at, text, end: None }
-    }
-
-    /// Of a commit that ends its run and does nothing else.
-    pub(super) fn of_end(commit: &'a Commit, at: Time) -> Option<Self> {
-        let Commit { num, expected, count, status, retention, .. } = *commit;
-        let end = Some(End { status, purge: retention.first_purge(at) });
-        commit.plain_end().map(|text| Self { num, expected, count, at, text, end })
+    /// Of a commit that lets its run go on, or ends it, and does nothing else.
+    pub(super) fn of(commit: &'a Commit, at: Time) -> Option<Self> {
+        let end = match commit.is_progress() {
+            true => None,
+            false if commit.is_plain_end() => {
+                Some(End { status: commit.status, purge: commit.retention.first_purge(at) })
+            }
+            false => return None,
+        };
+        let text = commit.text()?;
+        Some(Self { num: commit.num, expected: commit.expected, count: commit.count, at, text, end })
     }
 }
 

@@ -100,6 +100,9 @@ impl Writer {
             self.group(&mut batch);
             if let Some(tx) = &self.tx {
                 self.checkpoints.between_batches(&tx.conn);
+                if sabotage::commits(Bug::AnswerBeforeSync) {
+                    checkpoint::carry_over(&tx.conn);
+                }
             }
             jobs.linger();
         }
@@ -213,6 +216,9 @@ impl Writer {
 
     /// Stops, reopens and looks: never assumes.
     fn look_up(&mut self, mark: &Mark, error: Error) -> Ended {
+        if sabotage::commits(Bug::AssumeFailedCommit) {
+            return Ended::Committed;
+        }
         tracing::error!(%error, "a commit failed; reopening the file to see whether it took place");
         if let Err(reopening) = self.reopen() {
             return Ended::Unknown(reopening);
@@ -261,7 +267,8 @@ impl Writer {
 /// same time, so any order is right. False if the transaction must not be committed.
 fn run(tx: &mut SqliteTx, batch: &mut [Work]) -> Result<bool> {
     let mut steps = Steps::prepare(&tx.conn)?;
-    let mut advance = |entries| -> Result<bool> {
+    let mut advance = |entries: Option<_>| -> Result<bool> {
+        let Some(entries) = entries else { return Ok(false) };
         let advanced = steps.advance(&mut tx.heads, tx.last_row + 1, &entries)?;
         tx.last_row += i64::from(advanced);
         tx.writes.set(tx.writes.get() + usize::from(advanced));
@@ -269,14 +276,11 @@ fn run(tx: &mut SqliteTx, batch: &mut [Work]) -> Result<bool> {
     };
     for work in &mut *batch {
         match work {
-            Work::Step(Step { progress, saved, .. }) => {
-                *saved = advance(Entries::of_step(progress, tx.now))?;
-            }
+            Work::Step(Step { commit, saved, .. }) => *saved = advance(Entries::of(commit, tx.now))?,
             Work::Commit(job) => {
                 let VerbJob { verb, answer, .. } = &mut **job;
                 let saved = Saved { version: verb.expected + verb.count, ..Saved::default() };
-                let ended = Entries::of_end(verb, tx.now).map(&mut advance).transpose()? == Some(true);
-                *answer = ended.then_some(Ok(saved));
+                *answer = advance(Entries::of(verb, tx.now))?.then_some(Ok(saved));
             }
             Work::Verb(_) => {}
         }

@@ -7,7 +7,9 @@ use crate::clock::Time;
 use crate::error::{Error, Result};
 use crate::rules::claim::{self, Claim};
 use crate::rules::entry::{Entry, encode};
-use crate::rules::run::Run;
+use crate::rules::run::{Run, State};
+use crate::rules::status::Status;
+use crate::sabotage::{self, Bug};
 use crate::store::CLAIM_LATENESS;
 use crate::store::tx::{InboxRow, LedgerRow, Taken, Tx, Verb};
 
@@ -31,7 +33,8 @@ impl Verb for Claim {
     type Answer = ClaimRows;
 
     async fn run<T: Tx>(&self, tx: &mut T) -> Result<ClaimRows> {
-        if tx.lease(self.node).await?.is_none_or(|until| until <= tx.now()) {
+        let dead = tx.lease(self.node).await?.is_none_or(|until| until <= tx.now());
+        if dead && !sabotage::commits(Bug::ClaimWithoutLease) {
             return Err(Error::NodeLost(self.node));
         }
         let lateness = metrics::histogram!(CLAIM_LATENESS);
@@ -42,8 +45,19 @@ impl Verb for Claim {
             if let Some(due) = run.state.due {
                 lateness.record(Duration::from_millis(tx.now().0.saturating_sub(due.0).max(0) as u64));
             }
-            let (entry, state) = claim::decide(&run, self.node);
+            let (entry, mut state) = claim::decide(&run, self.node);
             let (num, expected) = (run.num, run.state.version);
+            if sabotage::commits(Bug::ClaimedStaysDue) {
+                state.due = run.state.due;
+            }
+            if sabotage::commits(Bug::TakeoverKeepsVersion) && run.status() == Status::Running {
+                run.state = State { version: expected, ..state };
+                tx.save(num, expected, &run.state).await?;
+                order.push(num);
+                unread.push(num);
+                claimed.insert(num, ClaimedRows { run, ledger: Some(Vec::new()), inbox: Vec::new() });
+                continue;
+            }
             taken.push(Taken {
                 num,
                 expected,
@@ -67,6 +81,10 @@ impl Verb for Claim {
             run.ledger.get_or_insert_default().push(row);
         }
         for row in tx.inboxes(&order).await? {
+            if sabotage::commits(Bug::ClaimDropsInbox) {
+                tx.consume(row.num, row.arrival).await?;
+                continue;
+            }
             claimed.get_mut(&row.num).expect("asked for claimed runs only").inbox.push(row);
         }
         let runs = order.iter().filter_map(|num| claimed.remove(num)).collect();

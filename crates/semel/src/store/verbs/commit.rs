@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use crate::clock::Time;
 use crate::error::{Error, Result};
 use crate::rules::commit::{ChildStart, Commit, Content, Draft, Saved};
 use crate::rules::entry::{Created, Entry, Lines, Message};
@@ -33,20 +34,24 @@ impl Verb for Commit {
         let fits = |run: &Run| run.state.version == self.expected || !guarded;
         let mut run = found.filter(fits).ok_or_else(|| self.lost())?;
         let version = run.state.version + self.count();
-        if let Some(until) = self.not_before.filter(|until| *until > tx.now()) {
+        let too_early = |until: &Time| *until > tx.now() && !sabotage::commits(Bug::TimersFireEarly);
+        if let Some(until) = self.not_before.filter(too_early) {
             return Err(Error::TooEarly { until, now: tx.now() });
         }
         if !run.status().may_become(self.status) {
             return Err(self.lost());
         }
         self.check_consumed(tx).await?;
-        for arrival in &self.consumed {
+        for arrival in self.consumed.iter().filter(|_| !sabotage::commits(Bug::ConsumedStays)) {
             tx.consume(self.num, *arrival).await?;
         }
         for token in &self.closed {
             tx.delete_hook(run.new.workspace, token, self.num).await?;
         }
         let (text, settled) = self.settle(tx, &mut run).await?;
+        if self.status == Status::Waiting && sabotage::commits(Bug::RestFreesTokens) {
+            tx.delete_hooks(self.num).await?;
+        }
         // With those that this very commit has made: it may open a hook and end the run at once.
         let had_ties = run.state.ties;
         run.state = self.state(&run, version, tx);
@@ -86,7 +91,10 @@ impl Commit {
             Status::Running => State { version, stalls: 0, ..run.state.clone() },
             Status::Waiting => State {
                 // What arrived unseen while the driver decided to wait wakes the run at once.
-                due: if run.arrivals > self.seen { Some(tx.now()) } else { self.due },
+                due: match run.arrivals > self.seen && !sabotage::commits(Bug::RestMissesArrivals) {
+                    true => Some(tx.now()),
+                    false => self.due,
+                },
                 ..self.released(run, version)
             },
             status if status.is_terminal() => finish::ended(run, status, version, tx.now()),

@@ -11,6 +11,7 @@ use crate::rules::path::Visit;
 use crate::rules::run::{NewRun, Run};
 use crate::rules::start::{Frame, created_run};
 use crate::rules::status::Status;
+use crate::sabotage::{self, Bug};
 use crate::store::tx::{Tx, Verb, race};
 
 use super::read::entries_of;
@@ -65,7 +66,8 @@ impl Control {
 
     async fn act<T: Tx>(&self, tx: &mut T, mut run: Run, action: &Action) -> Result<Controlled> {
         let Some((mut entry, state)) = control::decide(&run, action, &self.by, tx.now())? else {
-            return Ok(Controlled { run, changed: false, repeated: false });
+            let wins = matches!(action, Action::Cancel { .. }) && sabotage::commits(Bug::EveryCancelWins);
+            return Ok(Controlled { run, changed: wins, repeated: false });
         };
         if let Entry::Restarted { deadline, .. } = &mut entry {
             *deadline = deadline_from_now(tx, &run).await?;
@@ -99,6 +101,10 @@ impl Control {
         if run.purged {
             return Err(Error::RunFinished { run: run.id(), status: run.status() });
         }
+        let resolution = match resolution {
+            Resolution::Happened(_) if sabotage::commits(Bug::HappenedIgnored) => &Resolution::DidNotHappen,
+            resolution => resolution,
+        };
         let refused = |source| Error::Refused { run: self.run, source };
         let mut ledger = Ledger::read(run.clone(), ledger_of(tx, &run).await?).map_err(refused)?;
         let resolved =
@@ -134,6 +140,7 @@ impl Control {
             },
             lineage: match fork.lineage {
                 Lineage::Inherited => run.new.lineage,
+                Lineage::Fresh if sabotage::commits(Bug::FreshForkSharesKeys) => run.new.lineage,
                 Lineage::Fresh => fork.run,
             },
             deadline: None,

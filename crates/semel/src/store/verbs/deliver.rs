@@ -4,6 +4,7 @@ use crate::error::{Error, Result};
 use crate::rules::deliver::{Deliver, Delivered, PastCall};
 use crate::rules::entry::Message;
 use crate::rules::run::Run;
+use crate::sabotage::{self, Bug};
 use crate::store::tx::{Tx, Verb, race};
 
 impl Verb for Deliver {
@@ -23,7 +24,9 @@ impl Verb for Deliver {
 
 /// The same delivery from before, if it has an id and there was one.
 pub(super) async fn past_call<T: Tx>(tx: &mut T, deliver: &Deliver) -> Result<Option<PastCall>> {
-    let Some(id) = &deliver.id else { return Ok(None) };
+    let Some(id) = deliver.id.as_ref().filter(|_| !sabotage::commits(Bug::DeliveryIdForgotten)) else {
+        return Ok(None);
+    };
     let Some(past) = tx.call(deliver.workspace, &deliver.call_scope(), id).await? else { return Ok(None) };
     past.repeated(id, deliver.fingerprint()?).map(|past| Some(past.clone()))
 }
@@ -39,7 +42,7 @@ pub(super) async fn accept<T: Tx>(tx: &mut T, deliver: &Deliver, owner: Run) -> 
     let message = Message::Delivery { token: deliver.token.clone(), payload: deliver.payload.clone() };
     // An owner that has ended owns nothing: its tokens went with it.
     let arrival = tx.arrive(owner.num, &message).await?.ok_or_else(race)?;
-    if let Some(id) = &deliver.id {
+    if let Some(id) = deliver.id.as_ref().filter(|_| !sabotage::commits(Bug::DeliveryIdForgotten)) {
         let call = PastCall { run: owner.id(), fingerprint, result: arrival };
         if !tx.insert_call(deliver.workspace, &deliver.call_scope(), id, owner.num, &call).await? {
             return Err(race());

@@ -4,6 +4,7 @@ use crate::error::Result;
 use crate::rules::entry::{Entry, Message, Outcome};
 use crate::rules::run::Run;
 use crate::rules::status::Status;
+use crate::sabotage::{self, Bug};
 use crate::store::tx::Tx;
 
 use super::start::append_at;
@@ -23,20 +24,23 @@ pub(super) async fn end_run<T: Tx>(
 /// Tokens become free, those who wait for the run get its outcome, children of a cancelled run are told, and what it
 /// had the right to do once goes to others; gives whether there was any of that. A run without ties has none of these.
 pub(super) async fn untie<T: Tx>(tx: &mut T, run: &Run, outcome: Outcome) -> Result<bool> {
-    tx.delete_hooks(run.num).await?;
-    for watcher in tx.take_watchers(run.num).await? {
+    if !sabotage::commits(Bug::EndKeepsTokens) {
+        tx.delete_hooks(run.num).await?;
+    }
+    let told = !sabotage::commits(Bug::EndIsNotTold);
+    for watcher in tx.take_watchers(run.num).await?.into_iter().filter(|_| told) {
         let message = Message::ChildEnded { child: watcher.visit, run: run.id(), outcome: outcome.clone() };
         // A watcher that has ended itself needs no answer.
         tx.arrive(watcher.num, &message).await?;
     }
-    if run.status() == Status::Cancelled {
+    if run.status() == Status::Cancelled && !sabotage::commits(Bug::CancelForgetsChildren) {
         for child in tx.open_children(run.id()).await? {
             tx.arrive(child.num, &Message::ParentCancelled { parent: run.id() }).await?;
         }
     }
     let onces = tx.held_once(run.id()).await?;
     let freed = !onces.is_empty();
-    for held in onces {
+    for held in onces.into_iter().filter(|_| !sabotage::commits(Bug::EndKeepsOnces)) {
         tx.put_once(held.workspace, &held.scope, &held.label, None).await?;
         for waiter in held.row.waiters {
             let message = Message::OnceSettled { scope: held.scope.clone(), label: held.label.clone() };

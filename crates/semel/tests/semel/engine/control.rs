@@ -22,6 +22,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("a_pause_stops_a_driven_run", pause_driven),
         trial("a_fork_inherits_results_and_keys", fork_inherited),
         trial("a_fork_with_fresh_keys_does_its_own_effects", fork_fresh),
+        trial("a_restart_and_a_fork_go_on_behind_a_race", behind_a_race),
+        trial("a_restart_tries_again_what_failed_in_the_winner_of_a_race", failed_in_a_race),
         trial("a_hundred_equal_starts_are_one_run", equal_starts),
         trial("a_start_delivers_to_its_run_or_to_the_owner", start_with_delivery),
         trial("a_dropped_hook_frees_its_token_and_a_resting_one_does_not", tokens),
@@ -190,6 +192,47 @@ async fn fork_fresh() -> Result<(), Failed> {
     assert_eq!(run.0, fork.0, "a result is a result");
     assert_ne!(run.1, fork.1, "but a new effect is another one");
     assert_eq!(calls, [1, 2]);
+    Ok(())
+}
+
+/// A race is over, or fails with its winner; then a step fails the first time.
+async fn racing(ctx: Ctx, fails_inside: bool) -> Result<u32> {
+    let tries = ctx.state::<Effects>();
+    let fails_once = async |attempt: semel::Attempt| match tries.calls(attempt.key()) {
+        0 => tries.apply(attempt.key(), attempt.key()).and(Err(semel::fatal("as planned"))),
+        _ => Ok(7),
+    };
+    let work = async {
+        ctx.step("inside").run(async |_| Ok(())).await?;
+        if fails_inside { ctx.step("fails").run(fails_once).await } else { Ok(0) }
+    };
+    let limit = ctx.sleep("limit", Duration::from_hours(1));
+    match ctx.race("race", work, limit).await? {
+        semel::sdk::Either::A(done) if fails_inside => done,
+        semel::sdk::Either::A(done) => done.and(ctx.step("behind").run(fails_once).await),
+        semel::sdk::Either::B(late) => late.map(|()| 0),
+    }
+}
+
+async fn behind_a_race() -> Result<(), Failed> {
+    let (lab, tries) = (Lab::new(), Effects::new());
+    let engine = lab.engine().state(tries).workflow("racing", racing).open().await?;
+    let run = engine.start(racing, false).await?;
+    assert!(run.result().await.is_err());
+    let fork = run.fork(None, Lineage::Fresh).await?;
+    assert!(fork.result().await.is_err());
+    assert!(run.retry().await?.changed);
+    assert_eq!(run.result().await?, 7);
+    Ok(())
+}
+
+async fn failed_in_a_race() -> Result<(), Failed> {
+    let (lab, tries) = (Lab::new(), Effects::new());
+    let engine = lab.engine().state(tries).workflow("racing", racing).open().await?;
+    let run = engine.start(racing, true).await?;
+    assert!(run.result().await.is_err());
+    assert!(run.retry().await?.changed);
+    assert_eq!(run.result().await?, 7);
     Ok(())
 }
 

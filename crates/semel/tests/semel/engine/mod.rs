@@ -12,7 +12,6 @@ mod failures;
 mod hidden;
 mod history;
 mod ownership;
-mod program;
 mod queue;
 mod random;
 mod replay;

@@ -1,4 +1,5 @@
-//! Users' own `tracing` events, in steps and in workflow code, are tied to the run they belong to.
+//! What `tracing` hears: users' own events, in steps and in workflow code, are tied to the run they belong to; and the
+//! engine's own events say nothing of what users hand over.
 
 use std::fmt::{Debug, Write};
 use std::sync::{Arc, Mutex};
@@ -6,7 +7,9 @@ use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
 use semel::rules::status::Status;
-use semel::{Ctx, Result};
+use semel::store::Store;
+use semel::store::faulty::{Fault, Faulty};
+use semel::{Attempt, Ctx, Fail, Result, Retry, fatal};
 use tokio::runtime::Builder as Runtime;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -15,13 +18,25 @@ use tracing::{Event, Metadata, Subscriber};
 use super::Lab;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    vec![Trial::test("engine::events_of_user_code_are_in_the_span_of_their_run", || {
-        // One thread, so that this test's subscriber hears all of its engine and nothing of other tests.
-        let runtime = Runtime::new_current_thread().enable_all().build()?;
-        let heard = Heard::default();
-        let _listening = tracing::subscriber::set_default(heard.clone());
-        runtime.block_on(events(heard))
-    })]
+    vec![
+        Trial::test("engine::events_of_user_code_are_in_the_span_of_their_run", || {
+            alone(module_path!(), events)
+        }),
+        Trial::test("engine::what_users_hand_over_is_in_no_event_of_the_engine", || {
+            alone("semel::", secrets)
+        }),
+    ]
+}
+
+/// On one thread, so that this test's subscriber hears all of its engine and nothing of other tests.
+fn alone<F: Future<Output = Result<(), Failed>>>(
+    whose: &'static str,
+    test: impl FnOnce(Heard) -> F,
+) -> Result<(), Failed> {
+    let runtime = Runtime::new_current_thread().enable_all().build()?;
+    let heard = Heard { whose, notes: Arc::default() };
+    let _listening = tracing::subscriber::set_default(heard.clone());
+    runtime.block_on(test(heard))
 }
 
 #[derive(Debug, Default)]
@@ -33,9 +48,12 @@ struct Notes {
     events: Vec<(String, String)>,
 }
 
-/// A subscriber that notes events of this file.
-#[derive(Clone, Debug, Default)]
-struct Heard(Arc<Mutex<Notes>>);
+/// A subscriber that notes all spans, and the events of some.
+#[derive(Clone, Debug)]
+struct Heard {
+    whose: &'static str,
+    notes: Arc<Mutex<Notes>>,
+}
 
 struct Text(String);
 
@@ -53,7 +71,7 @@ impl Subscriber for Heard {
     fn new_span(&self, span: &Attributes<'_>) -> Id {
         let mut text = Text(span.metadata().name().to_owned());
         span.record(&mut text);
-        let mut notes = self.0.lock().expect("it works");
+        let mut notes = self.notes.lock().expect("it works");
         notes.spans.push(text.0);
         Id::from_u64(notes.spans.len() as u64)
     }
@@ -63,22 +81,26 @@ impl Subscriber for Heard {
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
     fn event(&self, event: &Event<'_>) {
-        if event.metadata().target() != module_path!() {
+        if !event.metadata().target().starts_with(self.whose) {
             return;
         }
         let mut text = Text(String::new());
         event.record(&mut text);
-        let mut notes = self.0.lock().expect("it works");
+        let mut notes = self.notes.lock().expect("it works");
         let span = notes.entered.last().map(|id| notes.spans[*id as usize - 1].clone());
         notes.events.push((text.0, span.unwrap_or_default()));
     }
 
     fn enter(&self, span: &Id) {
-        self.0.lock().expect("it works").entered.push(span.into_u64());
+        self.notes.lock().expect("it works").entered.push(span.into_u64());
     }
 
     fn exit(&self, span: &Id) {
-        assert_eq!(self.0.lock().expect("it works").entered.pop(), Some(span.into_u64()), "one in the other");
+        assert_eq!(
+            self.notes.lock().expect("it works").entered.pop(),
+            Some(span.into_u64()),
+            "one in the other"
+        );
     }
 }
 
@@ -110,7 +132,7 @@ async fn events(heard: Heard) -> Result<(), Failed> {
         run.result().await?;
     }
     tracing::info!("the end");
-    let notes = heard.0.lock().expect("it works");
+    let notes = heard.notes.lock().expect("it works");
     let expected = |name: &str, does: &str, id: &dyn Debug| {
         let said = (format!(" message={name} {does}"), format!("run run={id:?} workflow=talks"));
         assert!(notes.events.contains(&said), "{said:?} is not among {:#?}", notes.events);
@@ -122,5 +144,49 @@ async fn events(heard: Heard) -> Result<(), Failed> {
     }
     assert_eq!(notes.events.last(), Some(&(" message=the end".to_owned(), String::new())), "of no run");
     assert_eq!(notes.events.len(), 5);
+    Ok(())
+}
+
+const CANARY: &str = "canary-3f9a";
+
+async fn discreet(ctx: Ctx, card: String) -> Result<String> {
+    let fails = async |attempt: Attempt| match attempt.number() {
+        1 => Err(Fail::retryable(format!("{card} was declined"))),
+        _ => Ok(card.clone()),
+    };
+    ctx.step("pay").retry(Retry::fixed(Duration::ZERO)).run(fails).await?;
+    let panics = async |_| -> Result<()> { panic!("{card}") };
+    ctx.step("break").retry(Retry::none()).run(panics).await.expect_err("it panics");
+    let code: String = ctx.hook(CANARY).recv().await?;
+    Err(fatal(format!("{code} is wrong")))
+}
+
+async fn secrets(heard: Heard) -> Result<(), Failed> {
+    let lab = Lab::new();
+    // The answer to every third commit is lost, so that the engine has something to say.
+    let mut commits = 0;
+    let plan = move |call: &'static str| {
+        commits += usize::from(call == "commit");
+        (call == "commit" && commits % 3 == 0).then_some(Fault::After)
+    };
+    let store: Arc<dyn Store> = Arc::new(Faulty::new(lab.store.clone(), plan));
+    let engine = lab.engine().store(store).workflow("discreet", discreet).open().await?;
+    let run = engine.start(discreet, CANARY.to_owned()).key(CANARY).await?;
+    lab.until(async || {
+        lab.clock.advance(Duration::from_millis(100));
+        engine.deliver(CANARY, CANARY).id(CANARY).await.is_ok()
+    })
+    .await;
+    lab.until(async || {
+        lab.clock.advance(Duration::from_millis(100));
+        run.status().await.is_ok_and(Status::is_terminal)
+    })
+    .await;
+    let notes = heard.notes.lock().expect("it works");
+    assert!(!notes.events.is_empty(), "the engine has said something");
+    let all = notes.spans.iter().chain(notes.events.iter().map(|(said, _)| said));
+    for said in all {
+        assert!(!said.contains(CANARY), "{said}");
+    }
     Ok(())
 }

@@ -1,0 +1,122 @@
+//! How programs are drawn: numbers from a seed, and what they are made into.
+
+use super::{Act, Program};
+
+/// Numbers from a seed.
+pub(crate) struct Dice(u64);
+
+impl Dice {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0x5EED)
+    }
+
+    /// A number below another (splitmix64).
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (z ^ (z >> 31)) % limit
+    }
+
+    pub(crate) fn flip(&mut self) -> bool {
+        self.below(2) == 0
+    }
+
+    pub(crate) fn some(&mut self, least: u32, most: u32) -> u32 {
+        least + self.below(u64::from(most - least + 1)) as u32
+    }
+}
+
+/// How long and how large programs are.
+#[derive(Clone, Copy)]
+pub(crate) struct Pace {
+    /// At most so many acts.
+    pub(crate) acts: u32,
+    /// How deep they are nested.
+    pub(crate) depth: u32,
+    /// Waits, in milliseconds.
+    pub(crate) waits: [u64; 4],
+    /// How long a hook waits in vain.
+    pub(crate) in_vain: u64,
+    /// The limit of a race at a depth that comes too late (or does not): whether nothing else takes as long, and how long
+    /// it is.
+    pub(crate) limit: fn(depth: u32, late: bool) -> (bool, u64),
+    /// Whether there are acts that only several runs make interesting, or an operator who restarts what failed.
+    pub(crate) company: bool,
+}
+
+/// Draws a program that is executed at a place.
+pub(crate) fn draw(seed: u64, at: &str, pace: Pace) -> Program {
+    let mut drawer = Drawer { dice: Dice::new(seed), last: 0, left: pace.acts, pace, limited: false };
+    let acts = drawer.acts(pace.depth);
+    (at.to_owned(), acts)
+}
+
+struct Drawer {
+    dice: Dice,
+    last: u32,
+    /// So many more things may be drawn.
+    left: u32,
+    pace: Pace,
+    /// What is drawn is inside of a race whose limit it may reach.
+    limited: bool,
+}
+
+impl Drawer {
+    fn acts(&mut self, depth: u32) -> Vec<Act> {
+        let wanted = self.dice.some(1, 4);
+        let mut acts = Vec::new();
+        while acts.len() < wanted as usize && self.left > 0 {
+            self.left -= 1;
+            acts.push(self.act(depth));
+        }
+        acts
+    }
+
+    fn act(&mut self, depth: u32) -> Act {
+        self.last += 1;
+        let n = self.last;
+        let flat = if self.pace.company { 11 } else { 9 };
+        let kinds = if depth == 0 { flat } else { flat + 4 };
+        let drawn = self.dice.below(kinds);
+        // What needs company comes after the rest, so that the same seeds draw the same programs without it.
+        match if drawn >= flat {
+            drawn - flat + 9
+        } else if drawn >= 9 {
+            drawn + 4
+        } else {
+            drawn
+        } {
+            0 => Act::Step { n, fails: self.dice.some(0, 2) },
+            1 => Act::Fatal { n },
+            2 => Act::Letter { n },
+            3 => Act::Asked { n, lost: self.dice.flip() },
+            4 => Act::Repeat { n, times: self.dice.some(1, 3), indexed: self.dice.flip() },
+            5 => Act::Sleep { n, millis: self.pace.waits[self.dice.below(4) as usize] },
+            6 => {
+                let (recv, recv_for) = (self.dice.some(0, 2), self.dice.some(0, 1));
+                let in_vain = self.dice.flip().then_some(self.pace.in_vain);
+                Act::Hook { n, recv, recv_for, in_vain }
+            }
+            7 => Act::Once { n, shared: self.dice.flip() },
+            8 => Act::Values { n },
+            9 => Act::Loop { n, times: self.dice.some(1, 2), acts: self.acts(depth - 1) },
+            10 => Act::Join { n, left: self.acts(depth - 1), right: self.acts(depth - 1) },
+            11 => {
+                let late = self.dice.flip();
+                let (far, limit) = (self.pace.limit)(depth, late);
+                let outer = self.limited;
+                self.limited |= !far;
+                let acts = self.acts(depth - 1);
+                self.limited = outer;
+                Act::Race { n, late, far, limit, acts }
+            }
+            12 => Act::Child { n, acts: self.acts(depth - 1) },
+            // What fails in a race has won it, and goes on without a limit when it is tried again.
+            13 if self.limited => Act::Step { n, fails: 0 },
+            13 => Act::Fails { n, times: self.dice.some(1, 2) },
+            _ => Act::Door { n, millis: self.pace.waits[self.dice.below(4) as usize] },
+        }
+    }
+}

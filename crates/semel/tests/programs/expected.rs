@@ -1,0 +1,129 @@
+//! What a program must have done in the end.
+
+use super::{Act, Program, token};
+
+/// How often effects of one name take place.
+#[derive(Debug)]
+pub(crate) struct Count {
+    pub(crate) name: String,
+    /// So many keys there are at least, if the program comes to its end.
+    pub(crate) least: u32,
+    /// And so many at most, whatever happens.
+    pub(crate) most: u32,
+    pub(crate) calls: Calls,
+}
+
+/// How often one effect is asked for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Calls {
+    /// Once.
+    One,
+    /// Again after a crash that hid its end.
+    Several,
+    /// By whoever comes first: it is the same one for all programs.
+    Shared,
+}
+
+/// What a program must have done in the end.
+#[derive(Debug, Default)]
+pub(crate) struct Expected {
+    /// Effects by name.
+    pub(crate) effects: Vec<Count>,
+    /// Tokens, and how many payloads each is to get.
+    pub(crate) tokens: Vec<(String, u32)>,
+    /// What it gives; none where that depends on others.
+    pub(crate) values: Vec<Option<String>>,
+}
+
+impl Expected {
+    pub(crate) fn of((place, acts): &Program) -> Self {
+        let mut expected = Self::default();
+        expected.add_all(place, acts, true);
+        expected
+    }
+
+    /// Whether this is what it gives.
+    pub(crate) fn fits(&self, values: &[String]) -> bool {
+        let fits = |(wanted, value): (&Option<String>, &String)| wanted.as_ref().is_none_or(|w| w == value);
+        self.values.len() == values.len() && self.values.iter().zip(values).all(fits)
+    }
+
+    fn add_all(&mut self, place: &str, acts: &[Act], certain: bool) {
+        for act in acts {
+            self.add(place, act, certain);
+        }
+    }
+
+    fn count(&mut self, name: String, times: u32, calls: Calls, certain: bool) {
+        let least = if certain { times } else { 0 };
+        match self.effects.iter_mut().find(|known| known.name == name) {
+            Some(count) if calls == Calls::Shared => count.least = count.least.max(least),
+            Some(count) => (count.least, count.most) = (count.least + least, count.most + times),
+            None => self.effects.push(Count { name, least, most: times, calls }),
+        }
+    }
+
+    fn says(&mut self, value: impl Into<String>) {
+        self.values.push(Some(value.into()));
+    }
+
+    fn add(&mut self, place: &str, act: &Act, certain: bool) {
+        match act {
+            Act::Step { n, .. } => {
+                self.count(format!("s{n}"), 1, Calls::Several, certain);
+                self.says(format!("s{n}"));
+            }
+            Act::Fatal { n } => {
+                self.count(format!("f{n}"), 1, Calls::Several, certain);
+                self.says(format!("f{n} failed"));
+            }
+            Act::Fails { n, .. } => {
+                self.count(format!("x{n}"), 1, Calls::Several, certain);
+                self.says(format!("x{n}"));
+            }
+            Act::Letter { n } => {
+                self.count(format!("m{n}"), 1, Calls::One, certain);
+                self.says(format!("m{n}"));
+            }
+            Act::Asked { n, .. } => {
+                self.count(format!("a{n}"), 1, Calls::One, certain);
+                self.says(format!("a{n}"));
+            }
+            Act::Repeat { n, times, .. } => {
+                self.count(format!("r{n}"), *times, Calls::Several, certain);
+                (0..*times).for_each(|i| self.says(format!("r{n}.{i}")));
+            }
+            Act::Once { n, shared } => {
+                let calls = if *shared { Calls::Shared } else { Calls::Several };
+                self.count(format!("o{n}"), 1, calls, certain);
+                self.says(format!("o{n}"));
+            }
+            Act::Loop { n, times, acts } => {
+                for i in 0..*times {
+                    self.add_all(&format!("{place}/l{n}-{i}"), acts, certain);
+                }
+            }
+            Act::Join { left, right, .. } => {
+                self.add_all(place, left, certain);
+                self.add_all(place, right, certain);
+            }
+            Act::Race { late, far, acts, .. } => {
+                let said = self.values.len();
+                self.add_all(place, acts, certain && *far);
+                if *late {
+                    self.values.truncate(said);
+                    self.says("too late");
+                }
+            }
+            Act::Child { n, acts } => self.add_all(&format!("{place}/c{n}"), acts, certain),
+            Act::Hook { n, recv, recv_for, in_vain } => {
+                self.tokens.push((token(place, *n), recv + recv_for));
+                // Who brings it may bring too much, if runs follow each other that want the same token.
+                self.values.extend((0..recv + recv_for + u32::from(in_vain.is_some())).map(|_| None));
+            }
+            Act::Door { .. } => self.values.push(None),
+            Act::Sleep { .. } => self.says("slept"),
+            Act::Values { .. } => self.says("the same"),
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! Random workflow programs: what they are made of, and the one workflow that executes them all. Two test programs
+//! play them: `semel` kills an engine at every write of one, `sim` lets several engines fight over many.
+
+mod draw;
+mod expected;
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use semel::rules::entry::Class;
+use semel::sdk::Either;
+use semel::{Attempt, Ctx, Fail, Once, Result, Retry, fatal};
+use serde::{Deserialize, Serialize};
+
+pub(crate) use self::draw::{Dice, Pace, draw};
+pub(crate) use self::expected::{Calls, Count, Expected};
+
+/// One thing that a program does. `n` is its name, different in all of a program.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Act {
+    /// A step with a key, whose first tries fail.
+    Step { n: u32, fails: u32 },
+    /// A step that fails for good after its effect took place; the program goes on.
+    Fatal { n: u32 },
+    /// A step that fails for good, and the run with it, the first times that it is called.
+    Fails { n: u32, times: u32 },
+    /// A step that must not be called twice.
+    Letter { n: u32 },
+    /// A step with a look-up, whose answer may be lost.
+    Asked { n: u32, lost: bool },
+    /// The same step several times, told apart by key or by count.
+    Repeat { n: u32, times: u32, indexed: bool },
+    /// Parts of a program several times, each in a scope of its own.
+    Loop { n: u32, times: u32, acts: Vec<Act> },
+    /// Two parts at once.
+    Join { n: u32, left: Vec<Act>, right: Vec<Act> },
+    /// A part against a limit (in milliseconds) that it does not reach, or (`late`) does. If the limit is not `far`, not
+    /// all of the part need have been done by then.
+    Race { n: u32, late: bool, far: bool, limit: u64, acts: Vec<Act> },
+    /// A wait.
+    Sleep { n: u32, millis: u64 },
+    /// A hook, and how much it receives; then, perhaps, it waits in vain for so many milliseconds.
+    Hook { n: u32, recv: u32, recv_for: u32, in_vain: Option<u64> },
+    /// A token that all programs want: whoever gets it holds it for a while.
+    Door { n: u32, millis: u64 },
+    /// Another run.
+    Child { n: u32, acts: Vec<Act> },
+    /// Something once in the run, or once among all runs.
+    Once { n: u32, shared: bool },
+    /// Values that must not change.
+    Values { n: u32 },
+}
+
+/// A program, and the place at which it is executed: a child's is inside its parent's.
+pub(crate) type Program = (String, Vec<Act>);
+
+/// The answer of the world outside.
+pub(crate) type Answer<'a> = Pin<Box<dyn Future<Output = Result<u32>> + Send + 'a>>;
+
+/// The world outside of the workflows, in which effects take place.
+pub(crate) trait Outside: Send + Sync + 'static {
+    /// Does something under a key; gives which of its name it was. `attempt` is the try of a step that asks for it, none
+    /// if it is the body of a once.
+    fn apply<'a>(&'a self, name: String, key: String, by: (Class, Option<&Attempt>)) -> Answer<'a>;
+    /// What was done under a key.
+    fn find(&self, key: &str) -> Option<u32>;
+    /// How often something was asked for under a key.
+    fn calls_under(&self, key: &str) -> usize;
+}
+
+/// The world outside, as workflows find it among the engine's states.
+pub(crate) struct World(pub(crate) Arc<dyn Outside>);
+
+pub(crate) async fn execute(ctx: Ctx, (place, acts): Program) -> Result<Vec<String>> {
+    match run_all(&ctx, place, &acts).await {
+        Err(fail) if fail.is_cancelled() => {
+            clean_up(&ctx.cleanup()).await?;
+            Err(fail)
+        }
+        ended => ended,
+    }
+}
+
+async fn clean_up(ctx: &Ctx) -> Result<()> {
+    let world = &ctx.state::<World>().0;
+    for part in ["one", "two"] {
+        let body = async |attempt: Attempt| applied(&**world, "clean up".to_owned(), &attempt).await;
+        ctx.step("clean up").key(part).run(body).await?;
+        ctx.sleep(format!("after {part}"), Duration::from_secs(1)).await?;
+    }
+    Ok(())
+}
+
+/// The effect of a keyed step.
+async fn applied(world: &dyn Outside, name: String, attempt: &Attempt) -> Result<u32> {
+    world.apply(name, attempt.key().to_owned(), (Class::Keyed, Some(attempt))).await
+}
+
+type Running<'a> = Pin<Box<dyn Future<Output = Result<Vec<String>>> + Send + 'a>>;
+
+fn run_all<'a>(ctx: &'a Ctx, place: String, acts: &'a [Act]) -> Running<'a> {
+    Box::pin(async move {
+        let mut values = Vec::new();
+        for act in acts {
+            values.extend(run(ctx, &place, act).await?);
+        }
+        Ok(values)
+    })
+}
+
+async fn run(ctx: &Ctx, place: &str, act: &Act) -> Result<Vec<String>> {
+    let said = |what: &str| Ok(vec![what.to_owned()]);
+    match act {
+        Act::Step { .. }
+        | Act::Fatal { .. }
+        | Act::Fails { .. }
+        | Act::Letter { .. }
+        | Act::Asked { .. }
+        | Act::Repeat { .. } => run_step(ctx, act).await,
+        Act::Loop { n, times, acts } => {
+            let mut values = Vec::new();
+            for i in 0..*times {
+                let part = format!("l{n}-{i}");
+                values.extend(run_all(&ctx.scope(&part), format!("{place}/{part}"), acts).await?);
+            }
+            Ok(values)
+        }
+        Act::Join { n, left, right } => {
+            let (one, two) = (ctx.scope(format!("left{n}")), ctx.scope(format!("right{n}")));
+            let (one, two) =
+                tokio::join!(run_all(&one, place.to_owned(), left), run_all(&two, place.to_owned(), right));
+            Ok([one?, two?].concat())
+        }
+        Act::Race { n, late, limit, acts, .. } => {
+            race(ctx, place, *n, *late, Duration::from_millis(*limit), acts).await
+        }
+        Act::Sleep { n, millis } => {
+            ctx.sleep(format!("sl{n}"), Duration::from_millis(*millis)).await?;
+            said("slept")
+        }
+        Act::Hook { n, recv, recv_for, in_vain } => hook(ctx, place, *n, (*recv, *recv_for, *in_vain)).await,
+        Act::Door { n, millis } => {
+            let mut door = ctx.hook::<u32>(format!("door {}", n % 2));
+            match door.conflict().await? {
+                Some(_) => said("taken"),
+                None => {
+                    ctx.sleep(format!("d{n}"), Duration::from_millis(*millis)).await?;
+                    said("through")
+                }
+            }
+        }
+        Act::Child { n, acts } => {
+            let program = (format!("{place}/c{n}"), acts.clone());
+            ctx.child(execute, program).key(n).await?.result().await
+        }
+        Act::Once { n, shared } => once(ctx, place, *n, *shared).await,
+        Act::Values { n } => {
+            let (now, uuid) = (ctx.now().await?, ctx.uuid().await?);
+            let noted = ctx.step(format!("v{n}")).run(async |_| Ok((now, uuid.to_string()))).await?;
+            ctx.sleep(format!("v{n} later"), Duration::from_secs(1)).await?;
+            assert_eq!(noted, (now, uuid.to_string()), "a value has changed");
+            said("the same")
+        }
+    }
+}
+
+async fn run_step(ctx: &Ctx, act: &Act) -> Result<Vec<String>> {
+    let world = &*ctx.state::<World>().0.clone();
+    let retry = Retry::fixed(Duration::from_secs(1)).max_attempts(4);
+    let done = match act {
+        Act::Step { n, fails } => {
+            let body = async |attempt: Attempt| match attempt.number() <= *fails {
+                true => Err(Fail::retryable("as planned")),
+                false => applied(world, format!("s{n}"), &attempt).await.map(|_| format!("s{n}")),
+            };
+            ctx.step(format!("s{n}")).retry(retry).run(body).await
+        }
+        Act::Fatal { n } => {
+            let body = async |attempt: Attempt| {
+                applied(world, format!("f{n}"), &attempt).await?;
+                Err::<String, _>(fatal("as planned"))
+            };
+            let failed = ctx.step(format!("f{n}")).run(body).await.expect_err("it always fails");
+            if failed.is_cancelled() { Err(failed) } else { Ok(format!("f{n} failed")) }
+        }
+        Act::Fails { n, times } => {
+            let body = async |attempt: Attempt| {
+                let before = world.calls_under(attempt.key()) as u32;
+                applied(world, format!("x{n}"), &attempt).await?;
+                if before < *times { Err(fatal("as planned")) } else { Ok(format!("x{n}")) }
+            };
+            ctx.step(format!("x{n}")).run(body).await
+        }
+        Act::Letter { n } => {
+            let body = async |attempt: Attempt| {
+                let by = (Class::AtMostOnce, Some(&attempt));
+                world.apply(format!("m{n}"), attempt.key().to_owned(), by).await.map(|_| format!("m{n}"))
+            };
+            ctx.step(format!("m{n}")).at_most_once().run(body).await
+        }
+        Act::Asked { n, lost } => {
+            let look_up = async |attempt: Attempt| Ok(world.find(attempt.key()).map(|_| format!("a{n}")));
+            let body = async |attempt: Attempt| {
+                let by = (Class::Reconcile, Some(&attempt));
+                world.apply(format!("a{n}"), attempt.key().to_owned(), by).await?;
+                if *lost { Err(Fail::retryable("as planned")) } else { Ok(format!("a{n}")) }
+            };
+            ctx.step(format!("a{n}")).retry(Retry::none()).reconcile(look_up).run(body).await
+        }
+        Act::Repeat { n, times, indexed } => {
+            let mut values = Vec::new();
+            for i in 0..*times {
+                let step = ctx.step(format!("r{n}"));
+                let step = if *indexed { step.indexed() } else { step.key(i) };
+                let body =
+                    async |attempt: Attempt| applied(world, format!("r{n}"), &attempt).await.map(|_| i);
+                values.push(format!("r{n}.{}", step.run(body).await?));
+            }
+            return Ok(values);
+        }
+        _ => unreachable!("no step"),
+    };
+    Ok(vec![done?])
+}
+
+async fn race(
+    ctx: &Ctx,
+    place: &str,
+    n: u32,
+    late: bool,
+    limit: Duration,
+    acts: &[Act],
+) -> Result<Vec<String>> {
+    let part = ctx.scope(format!("race{n}"));
+    let work = async {
+        let values = run_all(&part, place.to_owned(), acts).await?;
+        if late {
+            part.sleep(format!("too long {n}"), limit * 1000).await?;
+            part.step(format!("never {n}"))
+                .run(async |_| Err::<(), _>(fatal("this is never reached")))
+                .await?;
+        }
+        Ok::<_, Fail>(values)
+    };
+    let (name, limit) = (format!("race{n}"), ctx.sleep(format!("limit{n}"), limit));
+    match ctx.race(&name, work, limit).await? {
+        Either::A(values) => values,
+        Either::B(fired) => fired.map(|()| vec!["too late".to_owned()]),
+    }
+}
+
+async fn hook(
+    ctx: &Ctx,
+    place: &str,
+    n: u32,
+    (recv, recv_for, in_vain): (u32, u32, Option<u64>),
+) -> Result<Vec<String>> {
+    let (mut hook, mut values) = (ctx.hook::<u32>(token(place, n)), Vec::new());
+    for _ in 0..recv {
+        values.push(hook.recv().await?.to_string());
+    }
+    for _ in 0..recv_for {
+        values.push(format!("{:?}", hook.recv_for(Duration::from_hours(1)).await?));
+    }
+    if let Some(millis) = in_vain {
+        values.push(format!("{:?}", hook.recv_for(Duration::from_millis(millis)).await?));
+    }
+    Ok(values)
+}
+
+async fn once(ctx: &Ctx, place: &str, n: u32, shared: bool) -> Result<Vec<String>> {
+    let world = ctx.state::<World>().0.clone();
+    let name = format!("o{n}");
+    let (label, scope) = match shared {
+        true => (name.clone(), Once::Workspace),
+        false => (format!("{place}/{name}"), Once::Run),
+    };
+    let make = async || {
+        let nth = world.calls_under(&label);
+        world.apply(name.clone(), label.clone(), (Class::Keyed, None)).await?;
+        tokio::task::yield_now().await;
+        // Another execution would give another result.
+        Ok(format!("{name} made by call {nth}"))
+    };
+    let result: String = ctx.run_once(label.clone(), make).scope(scope).await?;
+    Ok(vec![result.split(' ').next().unwrap_or_default().to_owned()])
+}
+
+fn token(place: &str, n: u32) -> String {
+    format!("{place}:h{n}")
+}

@@ -1,0 +1,315 @@
+//! What a seed is made into: nodes, programs, what clients ask for, and all that goes wrong.
+
+use std::fmt;
+use std::time::Duration;
+
+use semel::Limits;
+use semel::rules::start::Policy;
+
+use crate::programs::{Act, Dice, Pace, Program, draw};
+
+/// Troubles come in the first milliseconds, at most so many; then all is let finish.
+pub(crate) const STORMY: u64 = 9_000;
+
+/// How long the store believes in a node that says nothing.
+pub(crate) const LEASE: Duration = Duration::from_secs(3);
+
+/// Programs that are over soon, although nodes die meanwhile.
+const PACE: Pace = Pace {
+    acts: 7,
+    depth: 2,
+    waits: [3, 15, 300, 2_500],
+    in_vain: 300,
+    limit: |_, late| if late { (false, 2_000) } else { (true, 360_000_000) },
+    company: true,
+};
+
+/// One simulation.
+#[derive(Clone)]
+pub(crate) struct Case {
+    pub(crate) seed: u64,
+    pub(crate) nodes: Vec<NodeKind>,
+    pub(crate) keys: Vec<KeyKind>,
+    pub(crate) programs: Vec<Scripted>,
+    pub(crate) requests: Vec<Request>,
+    pub(crate) troubles: Vec<Disturbance>,
+}
+
+/// What an engine is like.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NodeKind {
+    /// By so many milliseconds its clock is ahead of the store's.
+    pub(crate) wrong_by: i64,
+    /// It hears no wake-up.
+    pub(crate) deaf: bool,
+    /// Runs that it drives, and that rest in its memory, at most.
+    pub(crate) driven: usize,
+    pub(crate) resting: usize,
+}
+
+impl NodeKind {
+    pub(crate) fn limits(self) -> Limits {
+        Limits { driven: self.driven, resting: self.resting, lease: LEASE, ..Limits::default() }
+    }
+}
+
+/// What starts under a key come to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct KeyKind {
+    pub(crate) policy: &'static str,
+    /// How an operator lets go on what failed.
+    pub(crate) again: Again,
+}
+
+impl KeyKind {
+    pub(crate) fn policy(self) -> Policy {
+        let preset = Policy::PRESETS.iter().find(|(name, _)| *name == self.policy);
+        preset.expect("one of the presets").1
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Again {
+    Retry,
+    Restart,
+    Start,
+}
+
+/// A program that is started, and under which key.
+#[derive(Clone, Debug)]
+pub(crate) struct Scripted {
+    pub(crate) key: usize,
+    pub(crate) program: Program,
+    pub(crate) delay: u64,
+    pub(crate) timeout: Option<u64>,
+}
+
+/// Something that a client asks for, of a node or of the store itself.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    pub(crate) at: u64,
+    pub(crate) node: usize,
+    pub(crate) direct: bool,
+    pub(crate) program: usize,
+    pub(crate) ask: Ask,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Ask {
+    Start,
+    Cancel,
+    RequestCancel,
+    Pause { millis: u64 },
+    Fork { fresh: bool },
+    Watch,
+}
+
+/// What a node does that can be counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum What {
+    Call,
+    Start,
+    Effect,
+    Wake,
+}
+
+/// Something that goes wrong at a node: at the n-th thing of a kind that it does, or at a time.
+#[derive(Clone, Debug)]
+pub(crate) struct Disturbance {
+    pub(crate) node: usize,
+    pub(crate) when: When,
+    pub(crate) trouble: Trouble,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum When {
+    Nth(What, u32),
+    At(u64),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Trouble {
+    /// The node dies: before the thing is done, or when it is done and the node has not been told.
+    Dies { before: bool, down: u64 },
+    /// The node and its clock stand still.
+    StandsStill { millis: u64 },
+    /// The call is not made, and the caller is told so.
+    Refused,
+    /// The call is lost, and the caller knows nothing.
+    Lost,
+    /// The call takes place, and its answer is lost.
+    Unanswered,
+    /// The caller knows nothing, and then the call takes place.
+    Late { millis: u64 },
+    /// It takes its time, there and back.
+    Slow { there: u64, back: u64 },
+    /// A wake-up comes twice.
+    Repeated { millis: u64 },
+}
+
+impl Trouble {
+    /// The name under which it is counted.
+    pub(crate) fn kind(&self, what: What) -> &'static str {
+        match self {
+            Self::Lost if what == What::Wake => "wake-ups lost",
+            Self::Dies { before: true, .. } => "crashes before a write or effect",
+            Self::Dies { before: false, .. } => "crashes after a write or effect",
+            Self::StandsStill { .. } => "nodes that stand still at a call or effect",
+            Self::Refused => "calls refused",
+            Self::Lost => "calls lost",
+            Self::Unanswered => "answers lost",
+            Self::Late { .. } => "calls that come late",
+            Self::Slow { .. } => "slow calls",
+            Self::Repeated { .. } => "wake-ups repeated",
+        }
+    }
+}
+
+impl Disturbance {
+    pub(crate) fn planned(&self) -> Option<((usize, What, u32), Trouble)> {
+        match self.when {
+            When::Nth(what, n) => Some(((self.node, what, n), self.trouble.clone())),
+            When::At(_) => None,
+        }
+    }
+}
+
+impl Case {
+    pub(crate) fn of(seed: u64) -> Self {
+        let mut dice = Dice::new(seed ^ 0x51);
+        let nodes: Vec<_> = (0..dice.some(2, 3)).map(|_| node(&mut dice)).collect();
+        let keys: Vec<_> = (0..dice.some(1, 3)).map(|_| key(&mut dice)).collect();
+        let mut programs = Vec::new();
+        for (key, kind) in keys.iter().enumerate() {
+            // What is asked for under one key may change.
+            let variants = if kind.policy == "attach" { dice.some(1, 2) } else { dice.some(1, 3) };
+            for variant in 0..variants {
+                let at = format!("p{key}{}", ["a", "b", "c"][variant as usize]);
+                let program = draw(dice.below(u64::MAX), &at, PACE);
+                let delay = if dice.below(8) == 0 { 700 } else { 0 };
+                let timeout = (dice.below(10) == 0).then(|| u64::from(dice.some(1, 8)) * 1000);
+                programs.push(Scripted { key, program, delay, timeout });
+            }
+        }
+        let requests = requests(&mut dice, nodes.len(), &programs, &keys);
+        let count = [0, 3, 6, 9, 12, 18][dice.below(6) as usize];
+        let troubles = (0..count).map(|_| disturbance(&mut dice, nodes.len())).collect();
+        Self { seed, nodes, keys, programs, requests, troubles }
+    }
+
+    /// How many things there are in it that a smaller case might not have.
+    pub(crate) fn size(&self) -> usize {
+        fn acts(all: &[Act]) -> usize {
+            let inside = |act: &Act| match act {
+                Act::Loop { acts: all, .. } | Act::Race { acts: all, .. } | Act::Child { acts: all, .. } => {
+                    acts(all)
+                }
+                Act::Join { left, right, .. } => acts(left) + acts(right),
+                _ => 0,
+            };
+            all.iter().map(|act| 1 + inside(act)).sum()
+        }
+        let programs: usize = self.programs.iter().map(|scripted| acts(&scripted.program.1)).sum();
+        self.troubles.len() + self.requests.len() + programs
+    }
+}
+
+fn node(dice: &mut Dice) -> NodeKind {
+    NodeKind {
+        wrong_by: [0, 0, -400, 900, 60_000][dice.below(5) as usize],
+        deaf: dice.below(6) == 0,
+        driven: [4096, 4096, 2][dice.below(3) as usize],
+        resting: [16_384, 16_384, 0, 1][dice.below(4) as usize],
+    }
+}
+
+fn key(dice: &mut Dice) -> KeyKind {
+    let policy = ["attach", "attach", "retry-failed", "unique-while-open", "supersede", "supersede"];
+    let policy = policy[dice.below(6) as usize];
+    let again = if policy == "retry-failed" { Again::Start } else { Again::Retry };
+    let again = if dice.below(3) == 0 { Again::Restart } else { again };
+    KeyKind { policy, again }
+}
+
+fn requests(dice: &mut Dice, nodes: usize, programs: &[Scripted], keys: &[KeyKind]) -> Vec<Request> {
+    let mut requests = Vec::new();
+    for (program, scripted) in programs.iter().enumerate() {
+        let mut push = |dice: &mut Dice, at: u64, ask: Ask| {
+            let (node, direct) = (dice.below(nodes as u64) as usize, dice.below(3) == 0);
+            requests.push(Request { at, node, direct, program, ask });
+        };
+        let first = dice.below(2_500);
+        push(dice, first, Ask::Start);
+        for _ in 0..dice.below(3) {
+            let again = first + [0, 0, 3, dice.below(4_000)][dice.below(4) as usize];
+            push(dice, again, Ask::Start);
+        }
+        let watched = first + dice.below(1_000);
+        push(dice, watched, Ask::Watch);
+        let later = first + dice.below(4_000);
+        match dice.below(12) {
+            0 | 1 => push(dice, later, Ask::Cancel),
+            2 => push(dice, later, Ask::RequestCancel),
+            3 => {
+                let millis = dice.below(2_000);
+                push(dice, later, Ask::Pause { millis });
+            }
+            4 if keys[scripted.key].policy == "attach" => {
+                let fresh = dice.flip();
+                push(dice, later, Ask::Fork { fresh });
+            }
+            _ => {}
+        }
+    }
+    requests.sort_by_key(|request| request.at);
+    requests
+}
+
+fn disturbance(dice: &mut Dice, nodes: usize) -> Disturbance {
+    // Those who talk to the store themselves have a line that fails, but nothing else.
+    let node = dice.below(nodes as u64 + 1) as usize;
+    let is_node = node < nodes;
+    let long = |dice: &mut Dice| [5, 80, 700, 4_500, 9_000][dice.below(5) as usize];
+    let down = 100 + dice.below(3_000);
+    let nth = |dice: &mut Dice, what: What| {
+        let most = match what {
+            What::Call => 90,
+            What::Start => 6,
+            What::Effect => 8,
+            What::Wake => 40,
+        };
+        When::Nth(what, 1 + dice.below(most) as u32)
+    };
+    let call = if dice.below(5) == 0 { What::Start } else { What::Call };
+    let call = nth(dice, call);
+    let at = When::At(dice.below(STORMY - 2_000));
+    let (when, trouble) = match dice.below(16) {
+        0 if is_node => (at, Trouble::Dies { before: true, down }),
+        1 | 2 if is_node => (at, Trouble::StandsStill { millis: 500 + dice.below(8_000) }),
+        3 | 4 if is_node => (nth(dice, What::Effect), Trouble::Dies { before: dice.flip(), down }),
+        5 if is_node => (nth(dice, What::Effect), Trouble::StandsStill { millis: 3_000 + dice.below(6_000) }),
+        6 if is_node => (nth(dice, What::Effect), Trouble::Slow { there: long(dice), back: long(dice) }),
+        7 if is_node => (nth(dice, What::Wake), Trouble::Lost),
+        8 if is_node => (nth(dice, What::Wake), Trouble::Repeated { millis: long(dice) }),
+        9 | 10 if is_node => (nth(dice, What::Call), Trouble::Dies { before: dice.flip(), down }),
+        11 => (call, Trouble::Refused),
+        12 => (call, Trouble::Lost),
+        13 => (call, Trouble::Unanswered),
+        14 => (call, Trouble::Late { millis: long(dice) }),
+        _ => (call, Trouble::Slow { there: long(dice), back: long(dice) }),
+    };
+    Disturbance { node, when, trouble }
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let line = |f: &mut fmt::Formatter<'_>, what: &str, all: &mut dyn Iterator<Item = String>| {
+            all.enumerate().try_for_each(|(i, text)| writeln!(f, "  {what} {i}: {text}"))
+        };
+        line(f, "node", &mut self.nodes.iter().map(|node| format!("{node:?}")))?;
+        line(f, "key", &mut self.keys.iter().map(|key| format!("{key:?}")))?;
+        line(f, "program", &mut self.programs.iter().map(|program| format!("{program:?}")))?;
+        line(f, "request", &mut self.requests.iter().map(|request| format!("{request:?}")))?;
+        line(f, "disturbance", &mut self.troubles.iter().map(|trouble| format!("{trouble:?}")))
+    }
+}

@@ -1,0 +1,426 @@
+//! The oracle watches the store: whatever is written there, it sees, and knows whether that may be. It knows the promises,
+//! not the rules: nothing here decides what the engine or the store should do next.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use semel::clock::Time;
+use semel::error::Result;
+use semel::id::{NodeId, RunId, WorkspaceId};
+use semel::rules::deliver::{Deliver, Delivered};
+use semel::rules::entry::{Entry, Outcome, PauseReason, RestartFrom};
+use semel::rules::run::Run;
+use semel::store::{Lease, LeaseAct, Numbered, Query, Store};
+
+use crate::outside::Begun;
+use crate::stage::{Scene, Stage};
+
+/// So many bodies of one claim may begin on a node that has not heard yet that its run has ended: one in every branch.
+const UNAWARE: u32 = 8;
+
+#[derive(Default)]
+pub(crate) struct Oracle {
+    pub(crate) runs: BTreeMap<RunId, Seen>,
+    /// Who owns a token, and with which hooks, by what the ledgers say.
+    pub(crate) tokens: BTreeMap<String, (RunId, BTreeSet<String>)>,
+    /// Results that all share.
+    onces: BTreeMap<(String, String), String>,
+    /// Until when nodes are alive.
+    leases: BTreeMap<NodeId, Time>,
+    /// Children that were open when their parent was cancelled.
+    pub(crate) bereaved: BTreeSet<RunId>,
+    /// To whom a version of a run was given.
+    claims: BTreeMap<(RunId, u64), NodeId>,
+    /// When a claim came into the hands of a life of a node.
+    in_hand: BTreeMap<(RunId, u64, usize, u32), u64>,
+    /// What became of deliveries, by token and id.
+    accepted: BTreeMap<(String, String), (RunId, u64)>,
+    /// What was delivered, by run and arrival: token and payload.
+    pub(crate) payloads: BTreeMap<(RunId, u64), (String, String)>,
+    /// The highest fence that a life of a node had for a run.
+    fences: BTreeMap<(RunId, usize, u32), u64>,
+    /// Bodies that began under a claim after the end of the run.
+    unaware: BTreeMap<(RunId, u64), u32>,
+    /// Cancels that were won, and answered.
+    pub(crate) won: Vec<Won>,
+}
+
+/// A cancel that was asked of a node and won.
+pub(crate) struct Won {
+    pub(crate) run: RunId,
+    pub(crate) node: usize,
+    pub(crate) life: u32,
+    /// Its place among all that happened.
+    pub(crate) asked: u64,
+}
+
+/// A run as it was seen.
+pub(crate) struct Seen {
+    pub(crate) run: Run,
+    pub(crate) entries: Vec<Numbered>,
+    pub(crate) outcomes: Vec<Outcome>,
+    restarted: bool,
+    /// Its latest claim.
+    claim: u64,
+    /// Steps that have a result: when they got it, and under which claim.
+    completed: BTreeMap<String, u64>,
+    /// When a timer fires, or a step may be tried again and since which claim.
+    timers: BTreeMap<String, Time>,
+    retries: BTreeMap<String, (Time, u64)>,
+    hooks: BTreeMap<String, String>,
+    consumed: BTreeSet<u64>,
+    /// The latest message that was taken for a token.
+    latest: BTreeMap<String, u64>,
+    /// How many payloads earlier lives of the run had taken for a token; a new life begins without them.
+    pub(crate) spent: BTreeMap<String, u32>,
+    taken: BTreeMap<String, u32>,
+}
+
+impl Seen {
+    pub(crate) fn created(&self) -> Option<&semel::rules::entry::Created> {
+        match self.entries.first().map(|numbered| &numbered.entry) {
+            Some(Entry::Created(created)) => Some(created),
+            _ => None,
+        }
+    }
+
+    /// Whether somebody asked for it by its key: it is neither a child nor a fork.
+    pub(crate) fn is_root(&self) -> bool {
+        self.created().is_some_and(|created| created.parent.is_none() && created.forked_from.is_none())
+    }
+
+    pub(crate) fn is_fork(&self) -> bool {
+        self.created().is_some_and(|created| created.forked_from.is_some())
+    }
+
+    pub(crate) fn ended(&self) -> bool {
+        self.run.status().is_terminal()
+    }
+
+    /// Whether an entry was taken over from the run it was forked from.
+    fn inherits(&self) -> bool {
+        self.is_fork() && self.claim == 0
+    }
+}
+
+pub(crate) fn everything() -> Query {
+    let workspace = WorkspaceId::DEFAULT;
+    Query { workspace, status: None, workflow: None, since: None, before: None, limit: 10_000 }
+}
+
+/// Sees all that is new in the store.
+pub(crate) async fn look(stage: &Stage, store: &dyn Store) {
+    if let Err(error) = see(stage, store).await {
+        stage.lock().violate("the store cannot be read", error.to_string());
+    }
+}
+
+async fn see(stage: &Stage, store: &dyn Store) -> Result<()> {
+    for run in store.list(everything()).await?.into_iter().rev() {
+        let known = stage.lock().oracle.runs.get(&run.id()).map_or(0, |seen| seen.entries.len() as u64);
+        let fresh = match run.state.version == known {
+            true => Vec::new(),
+            false => store.ledger(run.new.workspace, run.id(), known + 1).await?,
+        };
+        stage.lock().saw(run, known, fresh);
+    }
+    Ok(())
+}
+
+impl Scene {
+    fn saw(&mut self, run: Run, known: u64, fresh: Vec<Numbered>) {
+        let id = run.id();
+        if run.state.version < known {
+            self.violate("version", format!("{id} was at version {known} and is at {}", run.state.version));
+        }
+        if known + fresh.len() as u64 != run.state.version {
+            let message = format!(
+                "{id} is at version {}, and has {known} and {} entries",
+                run.state.version,
+                fresh.len()
+            );
+            self.violate("version", message);
+        }
+        let seen = self.oracle.runs.entry(id).or_insert_with(|| Seen {
+            run: run.clone(),
+            entries: Vec::new(),
+            outcomes: Vec::new(),
+            restarted: false,
+            claim: 0,
+            completed: BTreeMap::new(),
+            timers: BTreeMap::new(),
+            retries: BTreeMap::new(),
+            hooks: BTreeMap::new(),
+            consumed: BTreeSet::new(),
+            latest: BTreeMap::new(),
+            spent: BTreeMap::new(),
+            taken: BTreeMap::new(),
+        });
+        if fresh.is_empty() && seen.run.status() != run.status() && known > 0 {
+            let message = format!("{id} was {} and is {}, without an entry", seen.run.status(), run.status());
+            self.violate("terminal", message);
+        }
+        let mut ended = self.oracle.runs[&id].ended() && known > 0;
+        for numbered in fresh {
+            if ended && !matches!(numbered.entry, Entry::Restarted { .. } | Entry::KeyReleased { .. }) {
+                let message = format!("{id} had ended, and then got {:?}", numbered.entry);
+                self.violate("terminal", message);
+            }
+            ended = match &numbered.entry {
+                Entry::Restarted { .. } => false,
+                entry => ended || entry.outcome().is_some(),
+            };
+            self.saw_entry(id, numbered);
+        }
+        if let Some(seen) = self.oracle.runs.get_mut(&id) {
+            seen.run = run;
+        }
+        if known == 0 {
+            self.saw_new(id);
+        }
+    }
+
+    fn saw_new(&mut self, id: RunId) {
+        let seen = &self.oracle.runs[&id];
+        let kind = match seen.created() {
+            Some(created) if created.forked_from.is_some() => "forks",
+            Some(created) if created.parent.is_some() => "children",
+            _ => "runs",
+        };
+        let same_key = |other: &&Seen| {
+            // What is restarted after it has lost its key goes on without it.
+            let keyless = other.restarted && !other.run.state.holds_key;
+            let (this, other_new) = (&seen.run.new, &other.run.new);
+            (&this.key, &this.scope) == (&other_new.key, &other_new.scope) && !other.ended() && !keyless
+        };
+        let open: Vec<_> = self.oracle.runs.values().filter(same_key).map(|seen| seen.run.id()).collect();
+        if open.len() > 1 {
+            self.violate("two runs of one key", format!("{open:?} are open at once"));
+        }
+        self.figures.count(kind);
+    }
+
+    fn saw_entry(&mut self, id: RunId, numbered: Numbered) {
+        let oracle = &mut self.oracle;
+        let seen = oracle.runs.get_mut(&id).expect("it is being looked at");
+        let (at, number) = (numbered.at, numbered.number);
+        let mut wrong = None;
+        if number != seen.entries.len() as u64 + 1 {
+            wrong = Some(("version", format!("{id} has entry {number} after {}", seen.entries.len())));
+        }
+        match &numbered.entry {
+            Entry::Claimed { .. } => {
+                let driver = seen.entries.iter().rev().map(|n| &n.entry).find_map(driver_after).flatten();
+                if let Some(before) = driver {
+                    self.figures.count("takeovers");
+                    if oracle.leases.get(&before).is_some_and(|until| *until > at) {
+                        wrong = Some(("claim", format!("{id} was taken from {before}, which is alive")));
+                    }
+                }
+                seen.claim = number;
+            }
+            Entry::TimerSet { timer, at } => {
+                seen.timers.insert(timer.to_string(), *at);
+            }
+            Entry::TimerFired { timer } => match seen.timers.get(&timer.to_string()) {
+                Some(due) if !seen.inherits() && at < *due => {
+                    wrong = Some(("timer", format!("{timer} of {id} fired at {at}, due at {due}")));
+                }
+                _ => {}
+            },
+            Entry::TimedOut { limit } if at < *limit => {
+                wrong = Some(("timer", format!("{id} timed out at {at}, and had time until {limit}")));
+            }
+            Entry::StepFailed { step, retry_at: Some(again), .. } => {
+                seen.retries.insert(step.to_string(), (*again, seen.claim));
+            }
+            Entry::StepCompleted { step, .. } => {
+                seen.completed.insert(step.to_string(), seen.claim);
+            }
+            Entry::HookOpened { hook, token } if !seen.inherits() => {
+                let owner = oracle.tokens.entry(token.to_string()).or_insert_with(|| (id, BTreeSet::new()));
+                if owner.0 != id {
+                    wrong = Some(("token", format!("{token} belongs to {}, and {id} opened it", owner.0)));
+                }
+                owner.1.insert(hook.to_string());
+                seen.hooks.insert(hook.to_string(), token.to_string());
+            }
+            Entry::HookClosed { hook } if !seen.inherits() => {
+                let token = seen.hooks.remove(&hook.to_string()).unwrap_or_default();
+                if let Some((_, hooks)) = oracle.tokens.get_mut(&token) {
+                    hooks.remove(&hook.to_string());
+                    if hooks.is_empty() {
+                        oracle.tokens.remove(&token);
+                    }
+                }
+            }
+            Entry::HookReceived { hook, arrival, payload } if !seen.inherits() => {
+                let token = seen.hooks.get(&hook.to_string()).cloned().unwrap_or_default();
+                let delivered = oracle.payloads.get(&(id, *arrival));
+                if delivered != Some(&(token.clone(), payload.text().to_owned())) {
+                    wrong = Some((
+                        "delivery",
+                        format!("{id} got {} as message {arrival} for {token}", payload.text()),
+                    ));
+                }
+                if !seen.consumed.insert(*arrival) {
+                    wrong = Some(("delivery", format!("{id} took message {arrival} twice")));
+                }
+                if seen.latest.insert(token.clone(), *arrival).is_some_and(|before| before >= *arrival) {
+                    wrong = Some(("order", format!("{id} took message {arrival} of {token} out of order")));
+                }
+                *seen.taken.entry(token).or_default() += 1;
+            }
+            Entry::Once { label, scope, value } if !scope.is_empty() => {
+                let place = (scope.clone(), label.to_string());
+                let kept = oracle.onces.entry(place).or_insert_with(|| value.text().to_owned());
+                if kept != value.text() {
+                    wrong = Some(("once", format!("{id} has {} for {label}, others {kept}", value.text())));
+                }
+            }
+            Entry::Paused { reason: PauseReason::Diverged(why) } => {
+                wrong = Some(("diverged", format!("{id}: {why}")));
+            }
+            Entry::Restarted { from, .. } => {
+                seen.restarted = true;
+                seen.retries.clear();
+                seen.hooks.clear();
+                if *from == RestartFrom::Beginning {
+                    seen.completed.clear();
+                    for (token, taken) in std::mem::take(&mut seen.taken) {
+                        *seen.spent.entry(token).or_default() += taken;
+                    }
+                }
+                self.figures.count("restarts");
+            }
+            _ => {}
+        }
+        if let Some(outcome) = numbered.entry.outcome() {
+            seen.outcomes.push(outcome);
+            oracle.tokens.retain(|_, (owner, _)| *owner != id);
+        }
+        let cancelled = matches!(numbered.entry, Entry::Cancelled { .. });
+        seen.entries.push(numbered);
+        if cancelled {
+            let child = |seen: &&Seen| seen.run.new.parent == Some(id) && !seen.ended();
+            oracle.bereaved.extend(oracle.runs.values().filter(child).map(|seen| seen.run.id()));
+        }
+        if let Some((kind, message)) = wrong {
+            self.violate(kind, message);
+        }
+    }
+
+    /// The store has given a run to a node.
+    pub(crate) fn was_claimed(&mut self, run: &Run, node: NodeId) {
+        let (id, version) = (run.id(), run.state.version);
+        let holder = *self.oracle.claims.entry((id, version)).or_insert(node);
+        if holder != node {
+            self.violate("claim", format!("version {version} of {id} was given to {holder} and to {node}"));
+        }
+    }
+
+    /// The store has answered a call about a lease.
+    pub(crate) fn was_leased(&mut self, lease: Lease, until: Time) {
+        match lease.act {
+            LeaseAct::Leave => drop(self.oracle.leases.remove(&lease.node)),
+            LeaseAct::Join(_) | LeaseAct::Renew(_) => drop(self.oracle.leases.insert(lease.node, until)),
+        }
+    }
+
+    /// A node has heard that a run is its.
+    pub(crate) fn has_in_hand(&mut self, run: &Run, node: usize, life: u32) {
+        let number = self.next_number();
+        self.oracle.in_hand.insert((run.id(), run.state.version, node, life), number);
+    }
+
+    /// The store has answered a delivery.
+    pub(crate) fn was_delivered(&mut self, asked: &Deliver, delivered: &Result<Delivered>) {
+        let token = asked.token.to_string();
+        match delivered {
+            Ok(delivered) => {
+                let (to, id) =
+                    ((delivered.run, delivered.arrival), asked.id.as_ref().map(ToString::to_string));
+                let call = (token.clone(), id.unwrap_or_default());
+                let before = *self.oracle.accepted.entry(call).or_insert(to);
+                if before != to {
+                    self.violate("delivery", format!("{asked:?} went to {before:?}, and then to {to:?}"));
+                }
+                if delivered.absorbed {
+                    self.figures.count("deliveries absorbed");
+                } else {
+                    self.figures.count("deliveries");
+                    self.oracle.payloads.insert(to, (token, asked.payload.text().to_owned()));
+                }
+            }
+            Err(semel::Error::HookNotFound(_)) => {
+                if let Some((owner, _)) = self.oracle.tokens.get(&token) {
+                    let message = format!("{token} is open in {owner}, and was not found");
+                    self.violate("token", message);
+                }
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// The body of a step begins.
+    pub(crate) fn begins(&mut self, begun: Begun) {
+        let Begun { run, path, number, fence, node, life, .. } = &begun;
+        self.note(|| format!("node {node}: {path} of {run} begins, try {number}, fence {fence}"));
+        let mut wrong = Vec::new();
+        let oracle = &mut self.oracle;
+        let highest = oracle.fences.entry((*run, *node, *life)).or_default();
+        if fence < highest {
+            wrong.push(("fence", format!("{path} of {run} has fence {fence} after {highest}")));
+        }
+        *highest = (*highest).max(*fence);
+        if let Some(seen) = oracle.runs.get(run) {
+            let claimed = (*fence as usize).checked_sub(1).and_then(|place| seen.entries.get(place));
+            if !claimed.is_some_and(|numbered| matches!(numbered.entry, Entry::Claimed { .. })) {
+                wrong.push(("fence", format!("{path} of {run} has fence {fence}, which is no claim")));
+            }
+            if seen.completed.get(path).is_some_and(|claim| fence >= claim) {
+                wrong.push(("called again", format!("{path} of {run} has its result, and is called again")));
+            }
+            if seen.retries.get(path).is_some_and(|(at, claim)| fence >= claim && self.now < *at) {
+                wrong.push(("timer", format!("{path} of {run} is tried again too early")));
+            }
+            if seen.ended() {
+                let unaware = oracle.unaware.entry((*run, *fence)).or_default();
+                *unaware += 1;
+                if *unaware > UNAWARE {
+                    wrong.push(("after the end", format!("{run} has ended, and its steps go on beginning")));
+                }
+            }
+            let in_hand = oracle.in_hand.get(&(*run, *fence, *node, *life));
+            let after = |won: &Won| {
+                (won.run, won.node, won.life) == (*run, *node, *life)
+                    && in_hand.is_some_and(|number| *number < won.asked)
+            };
+            if oracle.won.iter().any(after) {
+                wrong.push((
+                    "after a won cancel",
+                    format!("{path} of {run} begins on the node that cancelled it"),
+                ));
+            }
+        } else {
+            wrong.push(("start", format!("{path} begins in {run}, which is not in the store")));
+        }
+        self.provider.begun.push(begun);
+        for (kind, message) in wrong {
+            self.violate(kind, message);
+        }
+    }
+}
+
+/// Who drove a run that had this entry last, if anybody did; nothing if the entry does not say.
+fn driver_after(entry: &Entry) -> Option<Option<NodeId>> {
+    match entry {
+        Entry::Claimed { node } => Some(Some(*node)),
+        Entry::Created(_)
+        | Entry::Waiting { .. }
+        | Entry::Paused { .. }
+        | Entry::Resumed { .. }
+        | Entry::Restarted { .. }
+        | Entry::StepResolved { .. } => Some(None),
+        _ => None,
+    }
+}

@@ -1,0 +1,69 @@
+//! Cases that are written down: what the simulator has found, each as small as it can be.
+
+use libtest_mimic::{Failed, Trial};
+
+use crate::case::{Again, Ask, Case, Disturbance, KeyKind, NodeKind, Request, Scripted, Trouble, What, When};
+use crate::play::play;
+use crate::programs::Act;
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let trial = |name: &str, case: fn() -> Case| Trial::test(format!("sim::{name}"), move || hold(&case()));
+    vec![
+        trial("a_start_that_comes_late_is_driven", late_start),
+        trial("an_engine_that_became_another_node_drives_no_earlier_start", late_answer),
+    ]
+}
+
+fn hold(case: &Case) -> Result<(), Failed> {
+    let played = play(case, true);
+    match played.violation {
+        None => Ok(()),
+        Some(violation) => {
+            let trace = played.lines.join("\n");
+            Err(format!("{}: {}\n{case}\n{trace}", violation.kind, violation.message).into())
+        }
+    }
+}
+
+fn request(at: u64, ask: Ask) -> Request {
+    Request { at, node: 0, direct: false, program: 0, ask }
+}
+
+/// One node, and one program under one key.
+fn alone(policy: &'static str, acts: Vec<Act>) -> Case {
+    Case {
+        seed: 0,
+        nodes: vec![NodeKind { wrong_by: 0, deaf: false, driven: 4096, resting: 4096 }],
+        keys: vec![KeyKind { policy, again: Again::Retry }],
+        programs: vec![Scripted { key: 0, program: ("p".to_owned(), acts), delay: 0, timeout: None }],
+        requests: vec![request(100, Ask::Start)],
+        troubles: Vec::new(),
+    }
+}
+
+/// The start of a node is not answered; asked again, it finds the run of somebody else. When that has ended, the lost call
+/// arrives and starts a run, with a claim of the node, which knows nothing of it.
+fn late_start() -> Case {
+    let late = Trouble::Late { millis: 3_000 };
+    Case {
+        requests: vec![request(100, Ask::Start), Request { direct: true, ..request(101, Ask::Start) }],
+        troubles: vec![Disturbance { node: 0, when: When::Nth(What::Start, 1), trouble: late }],
+        ..alone("unique-while-open", vec![Act::Sleep { n: 1, millis: 300 }])
+    }
+}
+
+/// The answer to a start is so late that its node has lost its lease, has become another one, and has claimed the run anew.
+fn late_answer() -> Case {
+    let slow = Trouble::Slow { there: 0, back: 8_000 };
+    let frozen = Trouble::StandsStill { millis: 4_000 };
+    let step = |n| Act::Step { n, fails: 0 };
+    let sleep = |n| Act::Sleep { n, millis: 2_500 };
+    Case {
+        nodes: vec![NodeKind { wrong_by: 0, deaf: false, driven: 4096, resting: 0 }],
+        troubles: vec![
+            Disturbance { node: 0, when: When::Nth(What::Start, 1), trouble: slow },
+            Disturbance { node: 0, when: When::At(500), trouble: frozen },
+        ],
+        ..alone("attach", vec![step(1), sleep(2), sleep(3), step(4)])
+    }
+}

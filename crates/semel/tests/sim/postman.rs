@@ -1,0 +1,94 @@
+//! The postman: brings to every open hook what its program is to get, one after the other, some of it twice.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use semel::Error;
+use semel::id::{RunId, WorkspaceId};
+use semel::rules::deliver::{Deliver, Delivered};
+use semel::rules::json::Payload;
+use semel::rules::key::{CallId, Token};
+use semel::store::Store;
+
+use crate::case::Case;
+use crate::clients::{Asked, Asking, Client};
+use crate::programs::Expected;
+
+/// So many milliseconds pass between two rounds.
+const ROUND: u64 = 40;
+
+/// How many deliveries a hook has got, and which are on their way.
+#[derive(Default)]
+struct Book {
+    brought: BTreeMap<(String, RunId), u32>,
+    on_the_way: BTreeSet<(String, RunId)>,
+}
+
+/// Goes round until everything is done.
+pub(crate) async fn go_round(client: Client, case: Arc<Case>) {
+    let mut wanted = BTreeMap::new();
+    for scripted in &case.programs {
+        wanted.extend(Expected::of(&scripted.program).tokens);
+    }
+    let book = Arc::new(Mutex::new(Book::default()));
+    loop {
+        for (token, owner, needs) in open_hooks(&client, &wanted) {
+            let place = (token.clone(), owner);
+            let mut open = book.lock().unwrap_or_else(PoisonError::into_inner);
+            let brought = open.brought.get(&place).copied().unwrap_or(0);
+            if brought < needs && open.on_the_way.insert(place) {
+                drop(open);
+                tokio::spawn(bring(client.clone(), token, owner, brought, book.clone()));
+            }
+        }
+        client.stage.pause(ROUND).await;
+    }
+}
+
+/// Tokens that are open, with their owners, and how much those need in all.
+fn open_hooks(client: &Client, wanted: &BTreeMap<String, u32>) -> Vec<(String, RunId, u32)> {
+    let scene = client.stage.lock();
+    let needs = |(token, (owner, _)): (&String, &(RunId, BTreeSet<String>))| {
+        let spent = scene.oracle.runs.get(owner).and_then(|seen| seen.spent.get(token)).copied().unwrap_or(0);
+        let wanted = wanted.get(token).copied().filter(|wanted| *wanted > 0)?;
+        Some((token.clone(), *owner, wanted + spent))
+    };
+    scene.oracle.tokens.iter().filter_map(needs).collect()
+}
+
+async fn bring(mut client: Client, token: String, owner: RunId, nth: u32, book: Arc<Mutex<Book>>) {
+    let number = client.stage.lock().next_number();
+    (client.node, client.direct) = (number as usize % 7, number.is_multiple_of(5));
+    let id = format!("{owner} {nth} {number}");
+    let delivered = client.insist(|asked| deliver(asked, token.clone(), nth, id.clone())).await;
+    if let Ok(first) = &delivered
+        && number.is_multiple_of(3)
+    {
+        // As if the answer had not been heard.
+        let again = client.insist(|asked| deliver(asked, token.clone(), nth, id.clone())).await;
+        if !again.as_ref().is_ok_and(|again| again.absorbed && again.run == first.run) {
+            client.stage.lock().violate("delivery", format!("{id} for {token} was brought twice: {again:?}"));
+        }
+    }
+    let mut book = book.lock().unwrap_or_else(PoisonError::into_inner);
+    book.on_the_way.remove(&(token.clone(), owner));
+    match delivered {
+        // The token may be another's by now.
+        Ok(delivered) => *book.brought.entry((token, delivered.run)).or_default() += 1,
+        // It was closed meanwhile.
+        Err(Error::HookNotFound(_)) => {}
+        Err(error) => client.stage.lock().violate("delivery", format!("{id} was answered with {error}")),
+    }
+}
+
+fn deliver(asked: Asked, token: String, nth: u32, id: String) -> Asking<Delivered> {
+    Box::pin(async move {
+        match asked {
+            Asked::Node(_, _, engine) => engine.deliver(token, nth).id(id).await,
+            Asked::Store(line) => {
+                let (token, payload, id) = (Token::new(token)?, Payload::of(&nth)?, Some(CallId::new(id)?));
+                line.deliver(Deliver { workspace: WorkspaceId::DEFAULT, token, payload, id }).await
+            }
+        }
+    })
+}
