@@ -178,8 +178,10 @@ impl Driver {
         if let Some(policy) = policy {
             body["onConflict"] = policy.into();
         }
-        // Half of the first payloads come with the start, before there is a hook; each is delivered once more later.
+        // Half of the first payloads come with the start, before there is a hook; each is delivered once more later. Only
+        // tokens of the run itself: it owns them from now on, and its children could not have them.
         if let Some((token, _)) = Expected::of(program).tokens.first()
+            && token.starts_with(&format!("{}:", program.place))
             && token.len().is_multiple_of(2)
         {
             body["deliver"] = json!({"token": token, "payload": 0, "id": format!("{token} 0")});
