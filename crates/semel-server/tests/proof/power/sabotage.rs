@@ -7,13 +7,14 @@ use semel::sabotage::Bug;
 use super::{CUTS, Dice, Life, SyncError, cuts, record};
 
 /// What a server has to live through until the bug can show.
-const BUGS: [(Bug, Life); 5] = [
-    (Bug::SyncNever, Life { answers: 150, errors: None }),
-    (Bug::SyncAtCheckpoints, Life { answers: 150, errors: None }),
-    (Bug::AnswerBeforeSync, Life { answers: 150, errors: None }),
+const BUGS: [(Bug, Life); 6] = [
+    (Bug::SyncNever, Life::of(150)),
+    (Bug::SyncAtCheckpoints, Life::of(150)),
+    (Bug::AnswerBeforeSync, Life::of(150)),
     // Long enough for checkpoints.
-    (Bug::CheckpointWithoutSync, Life { answers: 1_000, errors: None }),
-    (Bug::AssumeFailedCommit, Life { answers: 150, errors: Some(SyncError::Cached) }),
+    (Bug::CheckpointWithoutSync, Life::of(1_000)),
+    (Bug::TrustFailedCheckpoint, Life::of(1_000).with_failed_checkpoint(SyncError::Cached)),
+    (Bug::AssumeFailedCommit, Life::of(150).with_errors(SyncError::Cached)),
 ];
 
 pub(super) fn trials() -> Vec<Trial> {
