@@ -29,7 +29,7 @@ use tempfile::TempDir;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-use crate::faults::{Haunted, SyncError};
+use crate::faults::{Faults, Haunted, SyncError};
 use crate::image::{Dice, Disk, Fate};
 use crate::journal::{Call, Journal};
 use crate::victim::Victim;
@@ -113,7 +113,7 @@ struct Life {
     answers: usize,
     /// From time to time a sync fails.
     errors: Option<SyncError>,
-    /// The sync of its first checkpoint fails.
+    /// The first sync of each checkpoint fails, if there is time for some answers between two of them.
     checkpoints: Option<SyncError>,
 }
 
@@ -126,8 +126,16 @@ impl Life {
         Self { errors: Some(error), ..self }
     }
 
-    const fn with_failed_checkpoint(self, error: SyncError) -> Self {
+    const fn with_failed_checkpoints(self, error: SyncError) -> Self {
         Self { checkpoints: Some(error), ..self }
+    }
+
+    /// Lets the next error come.
+    fn err(&self, faults: &Faults, answers: usize) -> Result<(), Failed> {
+        if let Some(error) = self.errors {
+            faults.fail_sync(1 + answers as u32 % 3, error)?;
+        }
+        self.checkpoints.map_or(Ok(()), |error| faults.fail_checkpoint(error))
     }
 }
 
@@ -150,17 +158,14 @@ async fn record(lives: &[Life], sabotage: Option<&str>) -> Result<Recording, Fai
         let victim = Victim::serve(command, &haunted.store).await?;
         let engine = Engine::builder().store(victim.base()).state(notes.clone()).workflow("order", order);
         let engine = engine.open().await?;
-        if let Some(error) = life.checkpoints {
-            haunted.faults.fail_checkpoint(error)?;
-        }
         let mut callers = JoinSet::new();
         for _ in 0..ORDERS {
             callers.spawn(orders(engine.clone(), notes.clone(), numbers.clone()));
         }
         let (enough, mut next_error) = (notes.count() + life.answers, notes.count());
         while notes.count() < enough {
-            if let (Some(error), true) = (life.errors, notes.count() >= next_error) {
-                haunted.faults.fail_sync(1 + notes.count() as u32 % 3, error)?;
+            if notes.count() >= next_error {
+                life.err(&haunted.faults, notes.count())?;
                 next_error = notes.count() + 40;
             }
             tokio::select! {
@@ -336,7 +341,7 @@ async fn what_was_acknowledged_survives_a_power_cut_anywhere() -> Result<(), Fai
     let (count, seed) = (setting("SEMEL_POWER_CUTS", CUTS as u64)?, setting("SEMEL_POWER_SEED", 1)?);
     let lives = [
         Life::of(600),
-        Life::of(600).with_failed_checkpoint(SyncError::Cached),
+        Life::of(600).with_failed_checkpoints(SyncError::Cached),
         Life::of(300).with_errors(SyncError::Cached),
         Life::of(300).with_errors(SyncError::Lost),
         Life::of(100).with_errors(SyncError::Kept),
