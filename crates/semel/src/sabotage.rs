@@ -123,6 +123,8 @@ bugs! {
     AnswerBeforeSync = "answer-before-sync",
     /// A checkpoint of SQLite does not sync the file before the log begins anew.
     CheckpointWithoutSync = "checkpoint-without-sync",
+    /// After a checkpoint of SQLite that could not be synced the next one goes on where it stopped.
+    TrustFailedCheckpoint = "trust-failed-checkpoint",
     /// A commit of SQLite that answered with an error is taken for done.
     AssumeFailedCommit = "assume-failed-commit",
     /// The SQLite store answers before COMMIT has made durable what it answers for.

@@ -67,9 +67,9 @@ impl Cluster {
         self.primary.address()
     }
 
-    /// The database's URL for whoever connects by way of an address.
+    /// The database's URL for whoever connects by way of an address, and gives up a connection after three seconds of silence.
     pub(crate) fn url(address: SocketAddr) -> String {
-        format!("postgres://postgres@{address}/semel")
+        format!("postgres://postgres@{address}/semel?tcp_user_timeout=3")
     }
 
     /// Kills the primary with SIGKILL, the postmaster and all of its children.

@@ -31,6 +31,7 @@ _Static_assert(sizeof(off_t) == 8, "offsets have 64 bits");
 struct control {
     int64_t error_in;     /* the sync that many syncs from now fails with EIO: 1 is the next one, 0 none */
     int64_t error_kind;   /* and what was written since the last sync is (enum error_kind) */
+    int64_t error_only;   /* 1: only syncs of databases themselves count and fail, not of their logs */
     int64_t room;         /* files may grow by so many bytes, then it is ENOSPC; negative: without limit */
     int64_t clock_offset; /* nanoseconds that are added to the wall clock */
     int64_t sync_micros;  /* how much longer a sync takes */
@@ -67,6 +68,7 @@ enum { MAX_FD = 4096 };
 /* The inode behind a descriptor; 0: none of ours. The folder itself has the inode FOLDER. */
 static uint64_t file_of[MAX_FD];
 static const uint64_t FOLDER = UINT64_MAX;
+static char is_database[MAX_FD];
 static struct { uint64_t file; struct undo *newest; } undos[64];
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -152,6 +154,7 @@ static int opened(int fd, int flags) {
         file_of[fd] = FOLDER;
     } else if (S_ISREG(found.st_mode)) {
         file_of[fd] = found.st_ino;
+        is_database[fd] = length > 3 && !strcmp(path + length - 3, ".db");
         note(OPENED, found.st_ino, 0, name, strlen(name));
         if (flags & O_TRUNC) note(CUT_TO, found.st_ino, 0, NULL, 0);
     }
@@ -299,7 +302,8 @@ static int sync_file(int fd, int (*real)(int)) {
     pthread_mutex_lock(&mutex);
     uint64_t began = journal_length;
     control->syncs++;
-    int fails = control->error_in > 0 && --control->error_in == 0;
+    int counts = is_database[fd] || !control->error_only;
+    int fails = counts && control->error_in > 0 && --control->error_in == 0;
     enum error_kind kind = (enum error_kind)control->error_kind;
     if (fails) control->errors++;
     end_undos(fd, file, fails && kind == LOST);

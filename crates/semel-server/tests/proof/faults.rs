@@ -32,6 +32,7 @@ pub(crate) enum SyncError {
 enum Word {
     ErrorIn,
     ErrorKind,
+    ErrorOnly,
     Room,
     ClockOffset,
     SyncMicros,
@@ -95,7 +96,17 @@ impl Faults {
 
     /// The n-th sync from now fails with EIO: 1 is the next one.
     pub(crate) fn fail_sync(&self, nth: u32, error: SyncError) -> Result<(), Failed> {
+        self.fail(nth, error, 0)
+    }
+
+    /// The next sync of the database itself, not of its log, fails: that of a checkpoint.
+    pub(crate) fn fail_checkpoint(&self, error: SyncError) -> Result<(), Failed> {
+        self.fail(1, error, 1)
+    }
+
+    fn fail(&self, nth: u32, error: SyncError, only_databases: i64) -> Result<(), Failed> {
         self.set(Word::ErrorKind, error as i64)?;
+        self.set(Word::ErrorOnly, only_databases)?;
         self.set(Word::ErrorIn, nth.into())
     }
 

@@ -29,7 +29,7 @@ use tempfile::TempDir;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-use crate::faults::{Haunted, SyncError};
+use crate::faults::{Faults, Haunted, SyncError};
 use crate::image::{Dice, Disk, Fate};
 use crate::journal::{Call, Journal};
 use crate::victim::Victim;
@@ -40,6 +40,8 @@ const ORDERS: usize = 12;
 const SYNC: Duration = Duration::from_millis(2);
 /// So many findings are shown; all are counted.
 const SHOWN: usize = 20;
+/// After so many cuts the command line checks what is left as well.
+const BY_COMMAND: usize = 20;
 /// Cuts in `make check`.
 const CUTS: usize = 240;
 
@@ -111,6 +113,30 @@ struct Life {
     answers: usize,
     /// From time to time a sync fails.
     errors: Option<SyncError>,
+    /// The first sync of each checkpoint fails, if there is time for some answers between two of them.
+    checkpoints: Option<SyncError>,
+}
+
+impl Life {
+    const fn of(answers: usize) -> Self {
+        Self { answers, errors: None, checkpoints: None }
+    }
+
+    const fn with_errors(self, error: SyncError) -> Self {
+        Self { errors: Some(error), ..self }
+    }
+
+    const fn with_failed_checkpoints(self, error: SyncError) -> Self {
+        Self { checkpoints: Some(error), ..self }
+    }
+
+    /// Lets the next error come.
+    fn err(&self, faults: &Faults, answers: usize) -> Result<(), Failed> {
+        if let Some(error) = self.errors {
+            faults.fail_sync(1 + answers as u32 % 3, error)?;
+        }
+        self.checkpoints.map_or(Ok(()), |error| faults.fail_checkpoint(error))
+    }
 }
 
 /// What a server has written, and what its callers know of.
@@ -138,8 +164,8 @@ async fn record(lives: &[Life], sabotage: Option<&str>) -> Result<Recording, Fai
         }
         let (enough, mut next_error) = (notes.count() + life.answers, notes.count());
         while notes.count() < enough {
-            if let (Some(error), true) = (life.errors, notes.count() >= next_error) {
-                haunted.faults.fail_sync(1 + notes.count() as u32 % 3, error)?;
+            if notes.count() >= next_error {
+                life.err(&haunted.faults, notes.count())?;
                 next_error = notes.count() + 40;
             }
             tokio::select! {
@@ -227,8 +253,11 @@ impl Recording {
             let fate = Fate::draw(&mut dice);
             let image = folder()?;
             disk.cut(fate, &mut dice, image.path())?;
-            let checked = runtime.block_on(check(image.path(), self.acknowledged_by(*place)));
             let cuts = done.fetch_add(1, Ordering::Relaxed) + 1;
+            let by_command =
+                if cuts.is_multiple_of(BY_COMMAND) { check_by_command(image.path()) } else { Ok(()) };
+            let checked =
+                by_command.and_then(|()| runtime.block_on(check(image.path(), self.acknowledged_by(*place))));
             let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
             if let Err(wrong) = checked {
                 let wrong =
@@ -254,6 +283,19 @@ fn text(failed: &Failed) -> &str {
 /// In memory, where there is such a place: hundreds of disks are made, and none must last.
 fn folder() -> Result<TempDir, Failed> {
     Ok(tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?)
+}
+
+/// As whoever finds a machine that has lost its power would do it.
+fn check_by_command(image: &Path) -> Result<(), Failed> {
+    let file = image.join("semel.db");
+    if !file.exists() {
+        return Ok(());
+    }
+    let ended = Victim::command().args(["store", "check", "--store"]).arg(file).output()?;
+    match ended.status.success() {
+        true => Ok(()),
+        false => Err(format!("semel store check: {}", String::from_utf8_lossy(&ended.stderr)).into()),
+    }
 }
 
 /// Opens what the cut has left: it is sound, and everything that was acknowledged is there.
@@ -298,10 +340,11 @@ pub(crate) fn trials() -> Vec<Trial> {
 async fn what_was_acknowledged_survives_a_power_cut_anywhere() -> Result<(), Failed> {
     let (count, seed) = (setting("SEMEL_POWER_CUTS", CUTS as u64)?, setting("SEMEL_POWER_SEED", 1)?);
     let lives = [
-        Life { answers: 1_200, errors: None },
-        Life { answers: 300, errors: Some(SyncError::Cached) },
-        Life { answers: 300, errors: Some(SyncError::Lost) },
-        Life { answers: 100, errors: Some(SyncError::Kept) },
+        Life::of(600),
+        Life::of(600).with_failed_checkpoints(SyncError::Cached),
+        Life::of(300).with_errors(SyncError::Cached),
+        Life::of(300).with_errors(SyncError::Lost),
+        Life::of(100).with_errors(SyncError::Kept),
     ];
     let recording = record(&lives, None).await?;
     let places = cuts(&recording.journal, &mut Dice(seed), count as usize);

@@ -4,15 +4,22 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
 use semel::clock::SystemClock;
+use semel::remote::{Options, Remote};
+use semel::store::Store;
+use semel::{Ctx, Engine};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+
+use crate::said::PATIENCE;
+use crate::victim::Victim;
 
 /// What everybody on the line is told. Numbers of cuts and silences only grow: a connection compares them with those that
 /// it was born with.
@@ -197,6 +204,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         a_silent_line_swallows_and_says_nothing,
         a_delay_delays,
         new_connections_go_to_the_new_address,
+        a_worker_goes_on_whatever_becomes_of_its_connections,
     ]
 }
 
@@ -299,5 +307,47 @@ async fn new_connections_go_to_the_new_address() -> Result<(), Failed> {
     drop(new);
     let mut refused = TcpStream::connect(proxy.address()).await?;
     assert_eq!(refused.read(&mut [0; 8]).await?, 0);
+    Ok(())
+}
+
+async fn walk(ctx: Ctx, steps: u64) -> semel::Result<u64> {
+    for step in 0..steps {
+        ctx.step("walk").key(step.to_string()).run(async |_| Ok(step)).await?;
+    }
+    Ok(steps)
+}
+
+/// Every run ends in time: no lost answer, silence or delay between a worker and its server makes one hang.
+async fn a_worker_goes_on_whatever_becomes_of_its_connections() -> Result<(), Failed> {
+    const STEPS: u64 = 20;
+    let victim = Victim::serve(Victim::command(), "memory:").await?;
+    let proxy = Proxy::to(victim.address()?).await?;
+    let options =
+        Options { timeout: Duration::from_secs(2), ..Options::new(format!("http://{}", proxy.address())) };
+    let store: Arc<dyn Store> = Arc::new(Remote::open(options).await?);
+    let engine = Engine::builder().store(store).workflow("walk", walk).open().await?;
+    let disturbances: [fn(&Proxy); 4] = [
+        |proxy| proxy.cut(Cut::Reset),
+        |proxy| proxy.cut(Cut::Close),
+        |proxy| proxy.delay(Duration::from_millis(20)),
+        |proxy| {
+            proxy.silence();
+            proxy.pass();
+        },
+    ];
+    for (n, disturb) in disturbances.iter().enumerate() {
+        let mut runs = Vec::new();
+        for place in 0..10 {
+            runs.push(engine.start(walk, STEPS).key(format!("{n}-{place}")).await?);
+            if place == 5 {
+                disturb(&proxy);
+            }
+        }
+        for run in runs {
+            let ended = tokio::time::timeout(PATIENCE, run.result()).await;
+            assert_eq!(ended.map_err(|_| format!("a run hangs after disturbance {n}"))??, STEPS);
+        }
+    }
+    engine.shutdown(Duration::from_secs(1)).await?;
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! A server process, which is made to suffer.
 
 use std::ffi::OsStr;
+use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 
 use libtest_mimic::Failed;
@@ -40,6 +41,11 @@ impl Victim {
     /// Where it listens.
     pub(crate) fn base(&self) -> String {
         self.base.clone()
+    }
+
+    /// The same as an address, for a proxy.
+    pub(crate) fn address(&self) -> Result<SocketAddr, Failed> {
+        Ok(self.base.trim_start_matches("http://").parse()?)
     }
 
     /// What it has logged.

@@ -28,7 +28,7 @@ pub(super) async fn export(server: &Server, workspace: Option<WorkspaceId>, each
     client.batch_execute(begin).await.map_err(unavailable)?;
     let mut next = Some(ExportPage::first(workspace));
     while let Some(page) = next {
-        let (lines, after) = page.run(&mut PgTx::reading(client, server.given())).await?;
+        let (lines, after) = page.run(&mut PgTx::reading(server, client, server.given())).await?;
         if lines.into_iter().try_for_each(&mut *each).is_break() {
             break;
         }

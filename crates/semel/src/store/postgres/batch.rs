@@ -12,9 +12,9 @@ use tokio_postgres::{Client, Error as PgError, Row, Statement};
 
 use super::queue::{Failure, Job, Worker, failed};
 use super::rows::{is_collision, is_refused};
-use super::server::{PAUSE, Server};
+use super::server::{Line, PAUSE, Server};
 use crate::clock::Clock;
-use crate::error::Error;
+use crate::error::{Error, Source};
 use crate::store::BATCH_CALLS;
 
 /// Batches of one kind under way at once: while one waits for the disk the other uses the processor.
@@ -59,7 +59,7 @@ pub(super) enum Done<C> {
 /// One connection of its own, and the batches that go over it.
 pub(super) struct Writer<K> {
     server: Arc<Server>,
-    session: Option<(Client, Vec<Statement>)>,
+    session: Option<(Line, Vec<Statement>)>,
     /// How many calls share a statement.
     sizes: metrics::Histogram,
     kind: PhantomData<K>,
@@ -101,40 +101,43 @@ impl<K: Kind> Writer<K> {
     async fn write(&mut self, batch: &K::Batch<'_>) -> Result<Vec<Option<i64>>, Failure> {
         for _ in 0..ATTEMPTS {
             let (mark, now) = (self.server.ids.uuid(), self.server.given().map(|now| now.0));
+            let server = self.server.clone();
             let session = self.session().await?;
             let mut params: Vec<&(dyn ToSql + Sync)> = vec![&mark, &now];
             params.extend(batch.params());
-            let answer = session.0.query_one(&session.1[batch.statement()], &params).await;
-            match answer.and_then(|row| batch.done(&row)) {
-                Ok(nums) => return Ok(nums),
-                Err(error) if is_collision(&error) => {
+            let asking = session.0.query_one(&session.1[batch.statement()], &params);
+            let answer = server.answered(asking).await;
+            let error: Source = match answer.map(|answer| answer.and_then(|row| batch.done(&row))) {
+                Ok(Ok(nums)) => return Ok(nums),
+                Ok(Err(error)) if is_collision(&error) => {
                     tracing::debug!(%error, "a batch has met another; again");
+                    continue;
                 }
-                Err(error) if is_refused(&error) => {
+                Ok(Err(error)) if is_refused(&error) => {
                     tracing::warn!(%error, "a batch was refused; its calls go on singly");
                     break;
                 }
-                Err(error) => {
-                    tracing::warn!(%error, "the answer to a batch is lost; its mark will tell");
-                    self.session = None;
-                    let took = self.server.settle(mark).await;
-                    if took.map_err(|elapsed| (Error::Unknown as _, Arc::new(elapsed) as _))? {
-                        return self.found(batch).await;
-                    }
-                }
+                Ok(Err(error)) => error.into(),
+                Err(silent) => silent.into(),
+            };
+            tracing::warn!(%error, "the answer to a batch is lost; its mark will tell");
+            self.session = None;
+            let took = self.server.settle(mark).await;
+            if took.map_err(|elapsed| (Error::Unknown as _, Arc::new(elapsed) as _))? {
+                return self.found(batch).await;
             }
         }
         Ok(Vec::new())
     }
 
-    async fn session(&mut self) -> Result<&(Client, Vec<Statement>), Failure> {
-        if self.session.as_ref().is_none_or(|(client, _)| client.is_closed()) {
+    async fn session(&mut self) -> Result<&(Line, Vec<Statement>), Failure> {
+        if self.session.as_ref().is_none_or(|(line, _)| line.is_closed()) {
             match self.server.prepared(K::SETTINGS, K::SQL).await {
                 Ok(session) => self.session = Some(session),
                 Err(error) => {
                     // Callers may try again at once; the server that is down need not hear of it as often.
                     tokio::time::sleep(PAUSE).await;
-                    return Err((Error::Unavailable, Arc::new(error)));
+                    return Err((Error::Unavailable, error.into()));
                 }
             }
         }
@@ -144,8 +147,8 @@ impl<K: Kind> Writer<K> {
     async fn found(&self, batch: &K::Batch<'_>) -> Result<Vec<Option<i64>>, Failure> {
         let asking = async {
             loop {
-                let client = self.server.reconnect().await;
-                match batch.found(&client).await {
+                let line = self.server.reconnect().await;
+                match self.server.asked(batch.found(&line)).await {
                     Ok(nums) => return nums,
                     Err(error) => tracing::debug!(%error, "a batch could not be looked up; trying again"),
                 }

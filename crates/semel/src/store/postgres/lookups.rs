@@ -53,7 +53,7 @@ impl Looked {
     /// Runs a verb that looks for this key first and only reads.
     pub(super) async fn peek<V: Verb>(self, server: &Server, verb: &V) -> Result<V::Answer> {
         let Some((row, client)) = self.found else { return server.execute(verb).await };
-        let answer = verb.run(&mut PgTx::beside(&client, self.now, &row)?).await;
+        let answer = verb.run(&mut PgTx::beside(server, &client, self.now, &row)?).await;
         drop(client);
         match answer {
             Err(error) if runs_again(&error) => server.execute(verb).await,
@@ -78,10 +78,12 @@ impl Looker {
         let mut attempt = 1;
         loop {
             let looking = async {
-                let client = self.0.client().await?;
-                let statement = client.prepare_cached(LOOK_UP_KEYS).await.map_err(unavailable)?;
-                let rows = client.query(&statement, &params).await.map_err(unavailable)?;
-                Ok::<_, Error>((Arc::new(client), rows))
+                let session = self.0.session().await?;
+                let client = session.client();
+                let query =
+                    async { client.query(&client.prepare_cached(LOOK_UP_KEYS).await?, &params).await };
+                let rows = self.0.answered(query).await?.map_err(unavailable)?;
+                Ok::<_, Error>((Arc::new(session.settled()), rows))
             };
             match looking.await {
                 Ok(found) => return Ok(found),

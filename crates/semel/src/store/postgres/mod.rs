@@ -25,7 +25,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod};
+use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
 use tokio_postgres::{Config, NoTls};
 
 use self::commits::CommitQueue;
@@ -63,7 +63,8 @@ pub struct PostgresOptions {
     /// opened when needed.
     pub connections: usize,
     /// How long the store tries to find out what became of a write when the connection broke in the middle: long enough
-    /// for a restart of the server. Then the answer is [`Error::Unknown`].
+    /// for a restart of the server. Then the answer is [`Error::Unknown`]. A connection on which no answer has come for as
+    /// long is given up as broken; the URL's `tcp_user_timeout`, in seconds, is another limit for that.
     pub patience: Duration,
 }
 
@@ -120,18 +121,21 @@ impl PostgresStore {
         let open = |source| Error::Open { what: place(&config), source };
         let manager = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         let manager = Manager::from_config(config.clone(), NoTls, manager);
-        let pool = Pool::builder(manager).max_size(options.connections.max(1)).build();
+        let silence = config.get_tcp_user_timeout().copied().unwrap_or(options.patience);
+        let pool = Pool::builder(manager).max_size(options.connections.max(1));
+        let pool = pool.create_timeout(Some(silence)).runtime(Runtime::Tokio1).build();
         let server = Server {
             pool: pool.map_err(|e| open(e.into()))?,
+            silence,
             config: config.clone(),
             clock: options.clock,
             ids: SystemClock::new(),
             patience: options.patience,
         };
-        let mut client = server.connect().await.map_err(|e| open(e.into()))?;
+        let mut client = server.connect().await.map_err(open)?;
         migrate::migrate(&mut client, options.schema.as_deref()).await?;
         let (server, wakes, neighbours) = (Arc::new(server), Arc::new(Wakes::among_others()), Tasks::new());
-        notify::start(&neighbours, &server, &client, &wakes).await.map_err(|e| open(e.into()))?;
+        notify::start(&neighbours, &server, &client, &wakes).await.map_err(open)?;
         let (commits, starts) = (CommitQueue::start(&server), StartQueue::start(&server));
         let buffer = ReceiptBuffer::default();
         Ok(Self(Arc::new(Inner { server, commits, starts, buffer, wakes, neighbours })))
@@ -190,7 +194,7 @@ impl Backend for PostgresStore {
 /// yet, or old ones, must not think of anything else. A transaction whose client has vanished gives up its locks.
 const SETTINGS: &str = "-c default_transaction_isolation=read\\ committed -c plan_cache_mode=force_generic_plan \
     -c enable_seqscan=off -c enable_bitmapscan=off -c enable_hashjoin=off -c enable_mergejoin=off -c jit=off \
-    -c idle_in_transaction_session_timeout=60000";
+    -c idle_in_transaction_session_timeout=10000";
 
 fn config(options: &PostgresOptions) -> Result<Config> {
     let wrong = |source| Error::Open { what: "the PostgreSQL database".to_owned(), source };

@@ -10,13 +10,14 @@ use std::time::Duration;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::mpsc;
-use tokio_postgres::{AsyncMessage, Client, Error as PgError, NoTls, Statement};
+use tokio_postgres::{AsyncMessage, Client, NoTls, Statement};
 use uuid::Uuid;
 
 use super::rows::is_refused;
-use super::server::{PAUSE, Server};
+use super::server::{Line, PAUSE, Server};
 use super::tasks::{Stop, Tasks};
 use crate::clock::Clock;
+use crate::error::Source;
 use crate::id::RunId;
 use crate::store::wakes::{Wake, Wakes};
 
@@ -39,8 +40,8 @@ pub(super) async fn start(
     server: &Arc<Server>,
     client: &Client,
     wakes: &Arc<Wakes>,
-) -> Result<(), PgError> {
-    let channel: String = client.query_one(CHANNEL, &[]).await?.try_get(0)?;
+) -> Result<(), Source> {
+    let channel: String = server.asked(client.query_one(CHANNEL, &[])).await?.try_get(0)?;
     let me = server.ids.uuid();
     let ears = Ears::open(server, &channel).await?;
     let listener = Listener { server: server.clone(), channel: channel.clone(), me, wakes: wakes.clone() };
@@ -126,7 +127,7 @@ struct Teller {
     server: Arc<Server>,
     channel: String,
     me: Uuid,
-    session: Option<(Client, Vec<Statement>)>,
+    session: Option<(Line, Vec<Statement>)>,
 }
 
 impl Teller {
@@ -167,7 +168,7 @@ impl Teller {
     /// Sends until it is sent. A message that is sent twice does no harm.
     async fn send(&mut self, text: &str) {
         while let Err(error) = self.try_send(text).await {
-            if is_refused(&error) {
+            if error.downcast_ref().is_some_and(is_refused) {
                 tracing::warn!(%error, "PostgreSQL refuses to tell other processes what happened");
                 return;
             }
@@ -177,13 +178,13 @@ impl Teller {
         }
     }
 
-    async fn try_send(&mut self, text: &str) -> Result<(), PgError> {
-        let (client, statements) = match &mut self.session {
+    async fn try_send(&mut self, text: &str) -> Result<(), Source> {
+        let (line, statements) = match &mut self.session {
             Some(session) => session,
             // Without waiting for the disk: what a crash of the server takes away was only to save time.
             none => none.insert(self.server.prepared("SET synchronous_commit = off", &[NOTIFY]).await?),
         };
-        client.execute(&statements[0], &[&self.channel, &text]).await.map(drop)
+        self.server.asked(line.execute(&statements[0], &[&self.channel, &text])).await.map(drop)
     }
 }
 
@@ -191,14 +192,14 @@ impl Teller {
 struct Ears {
     heard: mpsc::UnboundedReceiver<String>,
     /// Without it the connection ends.
-    _client: Client,
+    line: Line,
 }
 
 impl Ears {
-    async fn open(server: &Server, channel: &str) -> Result<Self, PgError> {
-        let (client, mut connection) = server.config.connect(NoTls).await?;
+    async fn open(server: &Server, channel: &str) -> Result<Self, Source> {
+        let (client, mut connection) = server.asked(server.config.connect(NoTls)).await?;
         let (ear, heard) = mpsc::unbounded_channel();
-        tokio::spawn(async move {
+        let carrying = tokio::spawn(async move {
             while let Some(message) = poll_fn(|cx| connection.poll_message(cx)).await {
                 match message {
                     // Nobody hears it any more: then the client is gone too, and the connection ends.
@@ -211,8 +212,19 @@ impl Ears {
                 }
             }
         });
-        client.batch_execute(&format!("LISTEN {channel}")).await?;
-        Ok(Self { heard, _client: client })
+        let line = Line::new(client, carrying);
+        server.asked(line.batch_execute(&format!("LISTEN {channel}"))).await?;
+        Ok(Self { heard, line })
+    }
+
+    /// What comes next; none if nothing will. After a long silence somebody who still listens is asked for.
+    async fn next(&mut self, server: &Server) -> Option<String> {
+        loop {
+            match tokio::time::timeout(server.silence, self.heard.recv()).await {
+                Ok(heard) => return heard,
+                Err(_) => server.asked(self.line.batch_execute("")).await.ok()?,
+            }
+        }
     }
 
     /// Opens it as soon as the server can be reached.
@@ -246,7 +258,7 @@ impl Listener {
 
     async fn hear(&self, mut ears: Ears) {
         loop {
-            while let Some(text) = ears.heard.recv().await {
+            while let Some(text) = ears.next(&self.server).await {
                 self.understand(&text);
             }
             tracing::warn!("the connection that hears other processes is lost; it is opened again");

@@ -1,8 +1,10 @@
 //! Connections and transactions: how a verb runs, and how its fate is found out when the answer to COMMIT is lost.
 
+use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use deadpool_postgres::{Object, Pool};
+use tokio::task::JoinHandle;
 use tokio::time::error::Elapsed;
 use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage, Statement};
 use uuid::Uuid;
@@ -11,7 +13,7 @@ use super::PgClock;
 use super::rows::{clock, runs_again, unavailable};
 use super::tx::PgTx;
 use crate::clock::{Clock, SystemClock, Time};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Source};
 use crate::store::tx::{Verb, race};
 
 /// How often a verb is run that meets others, before its caller is told. Each time somebody else got on.
@@ -28,6 +30,24 @@ pub(super) struct Server {
     pub(super) ids: SystemClock,
     /// How long a lost answer is asked for.
     pub(super) patience: Duration,
+    /// How long an answer is waited for before it is taken for lost.
+    pub(super) silence: Duration,
+}
+
+/// Nothing has come back for so long.
+#[derive(Debug, thiserror::Error)]
+#[error("the database has not answered for {} s", .0.as_secs_f32())]
+pub(super) struct Silent(Duration);
+
+impl From<Silent> for Error {
+    fn from(silent: Silent) -> Self {
+        Self::Unavailable(Box::new(silent))
+    }
+}
+
+/// Whether a call failed because nobody answered: its connection is of no more use.
+fn is_silent<T>(answer: &Result<T>) -> bool {
+    matches!(answer, Err(Error::Unavailable(source)) if source.is::<Silent>())
 }
 
 impl Server {
@@ -55,22 +75,28 @@ impl Server {
     /// is enough for these verbs: what must agree (a header and its outcome) comes in one statement, what is read after
     /// a header belongs to it whenever it is read.
     async fn read<V: Verb>(&self, verb: &V) -> Result<V::Answer> {
-        let client = self.client().await?;
-        verb.run(&mut PgTx::reading(&client, self.given())).await
+        let mut session = self.session().await?;
+        let answer = verb.run(&mut PgTx::reading(self, session.client(), self.given())).await;
+        session.open = is_silent(&answer);
+        answer
     }
 
     async fn write<V: Verb>(&self, verb: &V) -> Result<V::Answer> {
         let mut session = self.session().await?;
         let client = session.client();
-        let mut tx = PgTx::writing(client, self.begin(client).await?);
+        let begun = self.answered(self.begin(client)).await?;
+        let mut tx = PgTx::writing(self, client, begun?);
         let answer = verb.run(&mut tx).await;
+        if is_silent(&answer) {
+            return answer;
+        }
         // What has written nothing has nothing to make durable, and waits for no disk.
         if answer.is_err() || tx.is_untouched() {
-            session.open = client.batch_execute("ROLLBACK").await.is_err();
+            session.open = self.asked(client.batch_execute("ROLLBACK")).await.is_err();
             return answer;
         }
         let mark = self.ids.uuid();
-        match commit(client, mark).await {
+        match self.asked(commit(client, mark)).await {
             Ok(()) => session.open = false,
             Err(error) => {
                 tracing::warn!(%error, "the answer to a COMMIT is lost; its mark will tell");
@@ -108,16 +134,35 @@ impl Server {
         now.map(Time).ok_or_else(|| Error::Unavailable("the database tells no time".into()))
     }
 
+    /// Waits for the database, but not for ever: a connection can be dead although everything on the way to it says that
+    /// it is not.
+    pub(super) async fn answered<T>(&self, asking: impl Future<Output = T>) -> Result<T, Silent> {
+        let answer = tokio::time::timeout(self.silence, asking).await;
+        answer.map_err(|_| {
+            // Those that rest in the pool went the same way.
+            self.pool.retain(|_, _| false);
+            Silent(self.silence)
+        })
+    }
+
+    /// The same for a statement, where it does not matter why there is no answer.
+    pub(super) async fn asked<T>(
+        &self,
+        asking: impl Future<Output = Result<T, tokio_postgres::Error>>,
+    ) -> Result<T, Source> {
+        Ok(self.answered(asking).await??)
+    }
+
     /// Opens a connection beside the pool.
-    pub(super) async fn connect(&self) -> Result<Client, tokio_postgres::Error> {
-        let (client, connection) = self.config.connect(NoTls).await?;
-        tokio::spawn(async move {
+    pub(super) async fn connect(&self) -> Result<Line, Source> {
+        let (client, connection) = self.asked(self.config.connect(NoTls)).await?;
+        let carrying = tokio::spawn(async move {
             // Whoever uses the client is told as well.
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "a connection to PostgreSQL has ended");
             }
         });
-        Ok(client)
+        Ok(Line::new(client, carrying))
     }
 
     /// Opens a connection beside the pool for some statements, with settings of its own.
@@ -125,20 +170,20 @@ impl Server {
         &self,
         settings: &str,
         sql: &[&str],
-    ) -> Result<(Client, Vec<Statement>), tokio_postgres::Error> {
-        let client = self.connect().await?;
+    ) -> Result<(Line, Vec<Statement>), Source> {
+        let line = self.connect().await?;
         if !settings.is_empty() {
-            client.batch_execute(settings).await?;
+            self.asked(line.batch_execute(settings)).await?;
         }
         let mut statements = Vec::with_capacity(sql.len());
         for sql in sql {
-            statements.push(client.prepare(sql).await?);
+            statements.push(self.asked(line.prepare(sql)).await?);
         }
-        Ok((client, statements))
+        Ok((line, statements))
     }
 
     /// Opens a connection as soon as the server can be reached.
-    pub(super) async fn reconnect(&self) -> Client {
+    pub(super) async fn reconnect(&self) -> Line {
         loop {
             match self.connect().await {
                 Ok(client) => return client,
@@ -156,7 +201,8 @@ impl Server {
     pub(super) async fn settle(&self, mark: Uuid) -> Result<bool, Elapsed> {
         let asking = async {
             loop {
-                match ask(&self.reconnect().await, mark).await {
+                let line = self.reconnect().await;
+                match self.asked(ask(&line, mark)).await {
                     Ok(took) => return took,
                     Err(error) => tracing::debug!(%error, "a mark could not be looked up; trying again"),
                 }
@@ -164,6 +210,39 @@ impl Server {
             }
         };
         tokio::time::timeout(self.patience, asking).await
+    }
+}
+
+/// A connection beside the pool. Dropped, it is closed, whatever is still waited for on it.
+pub(super) struct Line {
+    client: Client,
+    carrying: JoinHandle<()>,
+}
+
+impl Line {
+    /// Of a client, and the task that carries what it says.
+    pub(super) fn new(client: Client, carrying: JoinHandle<()>) -> Self {
+        Self { client, carrying }
+    }
+}
+
+impl Deref for Line {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        &self.client
+    }
+}
+
+impl DerefMut for Line {
+    fn deref_mut(&mut self) -> &mut Client {
+        &mut self.client
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.carrying.abort();
     }
 }
 
@@ -188,8 +267,8 @@ async fn ask(client: &Client, mark: Uuid) -> Result<bool, tokio_postgres::Error>
     client.query_one("SELECT took FROM marks WHERE id = $1", &[&mark]).await?.try_get(0)
 }
 
-/// A connection from the pool that may have a transaction open. It goes back only when that is certainly over: a
-/// caller that goes away in the middle must not leave its locks to the next one.
+/// A connection from the pool that may have a transaction open, or wait for an answer that never comes. It goes back only
+/// when that is certainly over: a caller that goes away in the middle must not leave its locks to the next one.
 pub(super) struct Session {
     client: Option<Object>,
     pub(super) open: bool,
@@ -197,7 +276,12 @@ pub(super) struct Session {
 
 impl Session {
     pub(super) fn client(&self) -> &Object {
-        self.client.as_ref().expect("taken out on drop only")
+        self.client.as_ref().expect("taken out at the end only")
+    }
+
+    /// The connection, on which nothing is open and nothing is waited for.
+    pub(super) fn settled(mut self) -> Object {
+        self.client.take().expect("taken out at the end only")
     }
 }
 

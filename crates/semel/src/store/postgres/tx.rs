@@ -5,11 +5,12 @@
 //! what was read before it is read again, or the write carries its guard.
 
 use deadpool_postgres::Object;
-use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
+use tokio_postgres::{Error as PgError, Row};
 use uuid::Uuid;
 
 use super::rows::{self, Lookup, bigint, column, corrupt, run_columns, select_run, unavailable};
+use super::server::Server;
 use crate::clock::Time;
 use crate::error::Result;
 use crate::id::{NodeId, RunId, WorkspaceId};
@@ -29,6 +30,7 @@ pub(super) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
 
 /// One transaction, or, if it only reads, the statements of one verb.
 pub(super) struct PgTx<'a> {
+    server: &'a Server,
     client: &'a Object,
     /// None until a read has looked for a run, which brings the time along.
     pub(super) now: Option<Time>,
@@ -43,39 +45,45 @@ pub(super) struct PgTx<'a> {
 }
 
 impl<'a> PgTx<'a> {
-    pub(super) fn writing(client: &'a Object, now: Time) -> Self {
-        Self { client, now: Some(now), locks: true, writes: 0, tail: None, held: None, once: None }
+    pub(super) fn writing(server: &'a Server, client: &'a Object, now: Time) -> Self {
+        Self { server, client, now: Some(now), locks: true, writes: 0, tail: None, held: None, once: None }
     }
 
-    pub(super) fn reading(client: &'a Object, now: Option<Time>) -> Self {
-        Self { client, now, locks: false, writes: 0, tail: None, held: None, once: None }
+    pub(super) fn reading(server: &'a Server, client: &'a Object, now: Option<Time>) -> Self {
+        Self { server, client, now, locks: false, writes: 0, tail: None, held: None, once: None }
     }
 
     /// To read beside a run that was found under its key, in one statement with others.
-    pub(super) fn beside(client: &'a Object, now: Time, row: &Row) -> Result<Self> {
+    pub(super) fn beside(server: &'a Server, client: &'a Object, now: Time, row: &Row) -> Result<Self> {
         let run = rows::run_of(row)?;
         let tail = Some((run.num, rows::tail_beside(row, run.num)?));
-        Ok(Self { tail, held: Some(run), ..Self::reading(client, Some(now)) })
+        Ok(Self { tail, held: Some(run), ..Self::reading(server, client, Some(now)) })
     }
 
     pub(super) fn is_untouched(&self) -> bool {
         self.writes == 0
     }
 
+    /// Sends a statement, and waits for its answer.
+    async fn ask<T>(&self, asking: impl Future<Output = Result<T, PgError>>) -> Result<T> {
+        self.server.answered(asking).await?.map_err(unavailable)
+    }
+
     pub(super) async fn rows(&self, sql: &str, params: Params<'_>) -> Result<Vec<Row>> {
-        let statement = self.client.prepare_cached(sql).await.map_err(unavailable)?;
-        self.client.query(&statement, params).await.map_err(unavailable)
+        let client = self.client;
+        self.ask(async { client.query(&client.prepare_cached(sql).await?, params).await }).await
     }
 
     pub(super) async fn row(&self, sql: &str, params: Params<'_>) -> Result<Option<Row>> {
-        let statement = self.client.prepare_cached(sql).await.map_err(unavailable)?;
-        self.client.query_opt(&statement, params).await.map_err(unavailable)
+        let client = self.client;
+        self.ask(async { client.query_opt(&client.prepare_cached(sql).await?, params).await }).await
     }
 
     /// Writes, and gives the number of rows.
     pub(super) async fn write(&mut self, sql: &str, params: Params<'_>) -> Result<u64> {
-        let statement = self.client.prepare_cached(sql).await.map_err(unavailable)?;
-        let rows = self.client.execute(&statement, params).await.map_err(unavailable)?;
+        let client = self.client;
+        let rows =
+            self.ask(async { client.execute(&client.prepare_cached(sql).await?, params).await }).await?;
         self.writes += rows;
         Ok(rows)
     }
@@ -339,14 +347,18 @@ impl Tx for PgTx<'_> {
         if !self.locks {
             return self.look_up(&rows::BY_TOKEN, params).await;
         }
-        let lock = self.client.prepare_cached(rows::BY_TOKEN.locked).await.map_err(unavailable)?;
+        let client = self.client;
         let check = "SELECT run FROM hooks WHERE workspace = $1 AND token = $2";
-        let check = self.client.prepare_cached(check).await.map_err(unavailable)?;
-        // Both are sent at once, and the second begins when the first has its lock: by then the run that was waited
-        // for may have ended and lost the token.
-        let (locked, owner) =
-            tokio::join!(biased; self.client.query_opt(&lock, params), self.client.query_opt(&check, params));
-        let (locked, owner) = (locked.map_err(unavailable)?, owner.map_err(unavailable)?);
+        let asking = async {
+            let lock = client.prepare_cached(rows::BY_TOKEN.locked).await?;
+            let check = client.prepare_cached(check).await?;
+            // Both are sent at once, and the second begins when the first has its lock: by then the run that was waited
+            // for may have ended and lost the token.
+            let (locked, owner) =
+                tokio::join!(biased; client.query_opt(&lock, params), client.query_opt(&check, params));
+            Ok((locked?, owner?))
+        };
+        let (locked, owner) = self.ask(asking).await?;
         let run = locked.as_ref().map(rows::run_of).transpose()?;
         let owner: Option<i64> = owner.map(|row| column(&row, 0)).transpose()?;
         match run {

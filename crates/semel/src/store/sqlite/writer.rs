@@ -100,11 +100,11 @@ impl Writer {
             self.group(&mut batch);
             if let Some(tx) = &self.tx {
                 self.checkpoints.between_batches(&tx.conn);
-                if sabotage::commits(Bug::AnswerBeforeSync) {
-                    checkpoint::carry_over(&tx.conn);
-                }
             }
             jobs.linger();
+        }
+        if let Some(tx) = &self.tx {
+            self.checkpoints.before_close(&tx.conn);
         }
     }
 
@@ -233,7 +233,7 @@ impl Writer {
         };
         self.checkpoints.wait();
         let made_sure = found.map_err(failed).and_then(|found| match found {
-            true => settle(conn).map(|()| Ended::Committed),
+            true => self.checkpoints.settle(conn).map(|()| Ended::Committed),
             false => overwrite(conn, self.clock.uuid()).map(|()| Ended::Not(error)),
         });
         made_sure.unwrap_or_else(|error| {
@@ -299,16 +299,6 @@ fn is_full(error: &Error) -> bool {
     let Error::Unavailable(source) = error else { return false };
     let below = source.downcast_ref::<rusqlite::Error>().and_then(rusqlite::Error::sqlite_error_code);
     below == Some(rusqlite::ErrorCode::DiskFull)
-}
-
-/// Makes durable what is visible. After a failed fsync the kernel may take the log's pages for clean although they never
-/// reached the disk; carrying the whole log over writes and syncs every page anew.
-fn settle(conn: &Connection) -> Result<()> {
-    let sql = "PRAGMA wal_checkpoint(TRUNCATE)";
-    match conn.query_row(sql, [], |row| row.get::<_, i64>(0)).map_err(failed)? {
-        0 => Ok(()),
-        _ => Err(Error::Unavailable("the write-ahead log is still being read".into())),
-    }
 }
 
 /// Makes sure that what is not visible stays so. The failed transaction's pages may stand in the log beyond its end,
