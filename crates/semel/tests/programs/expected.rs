@@ -124,6 +124,10 @@ impl Expected {
                 // Who brings it may bring too much, if runs follow each other that want the same token.
                 self.values.extend((0..recv + recv_for + u32::from(in_vain.is_some())).map(|_| None));
             }
+            Act::Close { n, .. } => {
+                self.count(format!("c{n}"), 1, Calls::Several, certain);
+                self.values.push(None);
+            }
             Act::Door { .. } => self.values.push(None),
             Act::Sleep { .. } => self.says("slept"),
             Act::Values { .. } => self.says("the same"),

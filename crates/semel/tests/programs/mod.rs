@@ -38,6 +38,8 @@ pub(crate) enum Act {
     /// A part against a limit (in milliseconds) that it does not reach, or (`late`) does. If the limit is not `far`, not
     /// all of the part need have been done by then.
     Race { n: u32, late: bool, far: bool, limit: u64, acts: Vec<Act> },
+    /// Two waits that race; who has won decides what is done next, and a replay must not decide otherwise.
+    Close { n: u32, millis: u64 },
     /// A wait.
     Sleep { n: u32, millis: u64 },
     /// A hook, and how much it receives; then, perhaps, it waits in vain for so many milliseconds.
@@ -135,6 +137,7 @@ async fn run(ctx: &Ctx, place: &str, act: &Act) -> Result<Vec<String>> {
         Act::Race { n, late, limit, acts, .. } => {
             race(ctx, place, *n, *late, Duration::from_millis(*limit), acts).await
         }
+        Act::Close { n, millis } => close(ctx, *n, Duration::from_millis(*millis)).await,
         Act::Sleep { n, millis } => {
             ctx.sleep(format!("sl{n}"), Duration::from_millis(*millis)).await?;
             said("slept")
@@ -250,6 +253,20 @@ async fn race(
     }
 }
 
+async fn close(ctx: &Ctx, n: u32, time: Duration) -> Result<Vec<String>> {
+    let world = ctx.state::<World>().0.clone();
+    // The longer one is asked first: when both are over, it would win.
+    let (long, short) = (ctx.sleep(format!("long{n}"), time * 2), ctx.sleep(format!("short{n}"), time));
+    let winner = match ctx.race(&format!("close{n}"), long, short).await? {
+        Either::A(over) => over.map(|()| "long")?,
+        Either::B(over) => over.map(|()| "short")?,
+    };
+    let body = async |attempt: Attempt| applied(&*world, format!("c{n}"), &attempt).await;
+    ctx.step(format!("c{n} {winner}")).run(body).await?;
+    ctx.sleep(format!("after {n}"), time * 2).await?;
+    Ok(vec![winner.to_owned()])
+}
+
 async fn hook(
     ctx: &Ctx,
     place: &str,
@@ -288,7 +305,7 @@ async fn once(ctx: &Ctx, place: &str, n: u32, shared: bool) -> Result<Vec<String
 
 /// All programs share few of these, so that they meet.
 fn shared_name(n: u32) -> String {
-    format!("q{}", n % 3)
+    format!("q{}", n % 2)
 }
 
 fn token(place: &str, n: u32) -> String {

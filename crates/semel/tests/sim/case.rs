@@ -240,7 +240,7 @@ fn node(dice: &mut Dice) -> NodeKind {
 }
 
 fn key(dice: &mut Dice) -> KeyKind {
-    let policy = ["attach", "attach", "retry-failed", "unique-while-open", "supersede", "supersede"];
+    let policy = ["attach", "attach", "retry-failed", "unique-while-open", "unique-while-open", "supersede"];
     let policy = policy[dice.below(6) as usize];
     let again = if policy == "retry-failed" { Again::Start } else { Again::Retry };
     let again = if dice.below(3) == 0 { Again::Restart } else { again };
@@ -273,7 +273,7 @@ fn requests(dice: &mut Dice, nodes: usize, programs: &[Scripted], keys: &[KeyKin
                 let millis = dice.below(2_000);
                 push(dice, later, Ask::Pause { millis });
             }
-            4 | 5 if keys[scripted.key].policy == "attach" => {
+            4..=8 if keys[scripted.key].policy == "attach" => {
                 let fresh = dice.flip();
                 push(dice, later, Ask::Fork { fresh });
             }
@@ -320,7 +320,11 @@ fn disturbance(dice: &mut Dice, nodes: usize) -> Disturbance {
         6 if is_node => (nth(dice, What::Effect), Trouble::Slow { there: long(dice), back: long(dice) }),
         7 if is_node => (nth(dice, What::Wake), Trouble::Lost),
         8 if is_node => (nth(dice, What::Wake), Trouble::Repeated { millis: long(dice) }),
-        9 | 10 if is_node => (nth(dice, What::Call), Trouble::Dies { before: dice.flip(), down }),
+        9 if is_node => (nth(dice, What::Call), Trouble::Dies { before: dice.flip(), down }),
+        // A start that arrives when nobody thinks of it any more.
+        10 | 11 if matches!(call, When::Nth(What::Start, _)) => {
+            (call, Trouble::Late { millis: 1_500 + dice.below(6_000) })
+        }
         11 => (call, Trouble::Refused),
         12 => (call, Trouble::Lost),
         13 => (call, Trouble::Unanswered),

@@ -22,7 +22,7 @@ const UNAWARE: u32 = 8;
 pub(crate) struct Oracle {
     pub(crate) runs: BTreeMap<RunId, Seen>,
     /// Who owns a token, and with which hooks, by what the ledgers say.
-    pub(crate) tokens: BTreeMap<String, (RunId, BTreeSet<String>)>,
+    pub(crate) tokens: Tokens,
     /// Results that all share.
     onces: BTreeMap<(String, String), String>,
     /// Until when nodes are alive.
@@ -36,7 +36,7 @@ pub(crate) struct Oracle {
     /// What became of deliveries, by token and id.
     accepted: BTreeMap<(String, String), (RunId, u64)>,
     /// What was delivered, by run and arrival: token and payload.
-    pub(crate) payloads: BTreeMap<(RunId, u64), (String, String)>,
+    pub(crate) payloads: Payloads,
     /// The highest fence that a life of a node had for a run.
     fences: BTreeMap<(RunId, usize, u32), u64>,
     /// Bodies that began under a claim after the end of the run.
@@ -210,8 +210,8 @@ impl Scene {
         }
         match &numbered.entry {
             Entry::Claimed { .. } => {
-                let driver = seen.entries.iter().rev().map(|n| &n.entry).find_map(driver_after).flatten();
-                if let Some(before) = driver {
+                let driver = seen.entries.iter().rev().map(|n| &n.entry).find_map(driver_after);
+                if let Some(Driver::Node(before)) = driver {
                     self.figures.count("takeovers");
                     if oracle.leases.get(&before).is_some_and(|until| *until > at) {
                         wrong = Some(("claim", format!("{id} was taken from {before}, which is alive")));
@@ -237,39 +237,10 @@ impl Scene {
             Entry::StepCompleted { step, .. } => {
                 seen.completed.insert(step.to_string(), seen.claim);
             }
-            Entry::HookOpened { hook, token } if !seen.inherits() => {
-                let owner = oracle.tokens.entry(token.to_string()).or_insert_with(|| (id, BTreeSet::new()));
-                if owner.0 != id {
-                    wrong = Some(("token", format!("{token} belongs to {}, and {id} opened it", owner.0)));
-                }
-                owner.1.insert(hook.to_string());
-                seen.hooks.insert(hook.to_string(), token.to_string());
-            }
-            Entry::HookClosed { hook } if !seen.inherits() => {
-                let token = seen.hooks.remove(&hook.to_string()).unwrap_or_default();
-                if let Some((_, hooks)) = oracle.tokens.get_mut(&token) {
-                    hooks.remove(&hook.to_string());
-                    if hooks.is_empty() {
-                        oracle.tokens.remove(&token);
-                    }
-                }
-            }
-            Entry::HookReceived { hook, arrival, payload } if !seen.inherits() => {
-                let token = seen.hooks.get(&hook.to_string()).cloned().unwrap_or_default();
-                let delivered = oracle.payloads.get(&(id, *arrival));
-                if delivered != Some(&(token.clone(), payload.text().to_owned())) {
-                    wrong = Some((
-                        "delivery",
-                        format!("{id} got {} as message {arrival} for {token}", payload.text()),
-                    ));
-                }
-                if !seen.consumed.insert(*arrival) {
-                    wrong = Some(("delivery", format!("{id} took message {arrival} twice")));
-                }
-                if seen.latest.insert(token.clone(), *arrival).is_some_and(|before| before >= *arrival) {
-                    wrong = Some(("order", format!("{id} took message {arrival} of {token} out of order")));
-                }
-                *seen.taken.entry(token).or_default() += 1;
+            entry @ (Entry::HookOpened { .. } | Entry::HookClosed { .. } | Entry::HookReceived { .. })
+                if !seen.inherits() =>
+            {
+                wrong = wrong.or(saw_hook(id, seen, &mut oracle.tokens, &oracle.payloads, entry));
             }
             Entry::Once { label, scope, value } if !scope.is_empty() => {
                 let place = (scope.clone(), label.to_string());
@@ -413,16 +384,69 @@ impl Scene {
     }
 }
 
-/// Who drove a run that had this entry last, if anybody did; nothing if the entry does not say.
-fn driver_after(entry: &Entry) -> Option<Option<NodeId>> {
+type Tokens = BTreeMap<String, (RunId, BTreeSet<String>)>;
+type Payloads = BTreeMap<(RunId, u64), (String, String)>;
+
+/// Takes in an entry about a hook; gives what is wrong about it.
+fn saw_hook(
+    id: RunId,
+    seen: &mut Seen,
+    tokens: &mut Tokens,
+    payloads: &Payloads,
+    entry: &Entry,
+) -> Option<(&'static str, String)> {
     match entry {
-        Entry::Claimed { node } => Some(Some(*node)),
+        Entry::HookOpened { hook, token } => {
+            let owner = tokens.entry(token.to_string()).or_insert_with(|| (id, BTreeSet::new()));
+            owner.1.insert(hook.to_string());
+            seen.hooks.insert(hook.to_string(), token.to_string());
+            (owner.0 != id).then(|| ("token", format!("{token} belongs to {}, and {id} opened it", owner.0)))
+        }
+        Entry::HookClosed { hook } => {
+            let token = seen.hooks.remove(&hook.to_string()).unwrap_or_default();
+            if let Some((_, hooks)) = tokens.get_mut(&token) {
+                hooks.remove(&hook.to_string());
+                if hooks.is_empty() {
+                    tokens.remove(&token);
+                }
+            }
+            None
+        }
+        Entry::HookReceived { hook, arrival, payload } => {
+            let token = seen.hooks.get(&hook.to_string()).cloned().unwrap_or_default();
+            *seen.taken.entry(token.clone()).or_default() += 1;
+            let before = seen.latest.insert(token.clone(), *arrival);
+            if !seen.consumed.insert(*arrival) {
+                return Some(("delivery", format!("{id} took message {arrival} twice")));
+            }
+            if before.is_some_and(|before| before >= *arrival) {
+                return Some(("order", format!("{id} took message {arrival} of {token} out of order")));
+            }
+            let delivered = payloads.get(&(id, *arrival));
+            let as_delivered = delivered == Some(&(token.clone(), payload.text().to_owned()));
+            let message = || format!("{id} got {} as message {arrival} for {token}", payload.text());
+            (!as_delivered).then(|| ("delivery", message()))
+        }
+        _ => None,
+    }
+}
+
+/// Who drives a run.
+enum Driver {
+    Nobody,
+    Node(NodeId),
+}
+
+/// Who drove a run that had this entry last; nothing if the entry does not say.
+fn driver_after(entry: &Entry) -> Option<Driver> {
+    match entry {
+        Entry::Claimed { node } => Some(Driver::Node(*node)),
         Entry::Created(_)
         | Entry::Waiting { .. }
         | Entry::Paused { .. }
         | Entry::Resumed { .. }
         | Entry::Restarted { .. }
-        | Entry::StepResolved { .. } => Some(None),
+        | Entry::StepResolved { .. } => Some(Driver::Nobody),
         _ => None,
     }
 }

@@ -53,7 +53,7 @@ impl Provider {
 }
 
 /// So many milliseconds the body of a once takes.
-const ONCE: u64 = 150;
+const ONCE: u64 = 400;
 
 /// The way of one life of a node to the provider.
 pub(crate) struct Way {
