@@ -187,7 +187,7 @@ impl Driver {
             body["deliver"] = json!({"token": token, "payload": 0, "id": format!("{token} 0")});
         }
         let reply = self.site.api.ask(&Question::post(server, "/workflow-runs", key, body)).await?;
-        self.trap.spring(&self.site, reply.server);
+        self.trap.spring(&self.site, reply.server)?;
         self.asked.repeated.fetch_add(u64::from(reply.repeated), Ordering::Relaxed);
         if !reply.is_ok() || reply.text("/run/id").is_empty() {
             return Err(format!("a start is answered with {} {}", reply.status, reply.body).into());
@@ -295,7 +295,7 @@ impl Driver {
                 let server = dice.below(self.site.api.servers() as u64) as usize;
                 let question = Question::post(server, format!("/hooks/{token}"), &id, json!(number));
                 let reply = self.site.api.ask(&question).await?;
-                self.trap.spring(&self.site, reply.server);
+                self.trap.spring(&self.site, reply.server)?;
                 if reply.status == 404 {
                     self.pause(ROUND.as_millis() as u64).await;
                     continue;

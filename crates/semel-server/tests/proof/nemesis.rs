@@ -124,10 +124,10 @@ impl Nemesis {
             let mut ambushed = false;
             if dice.percent(60) {
                 self.trap.set(server);
-                tokio::select! {
-                    () = self.trap.sprung() => ambushed = true,
-                    () = self.site.clock.until(self.in_(AMBUSH)) => ambushed = !self.trap.take(),
-                }
+                ambushed = tokio::select! {
+                    () = self.trap.sprung() => true,
+                    () = self.site.clock.until(self.in_(AMBUSH)) => self.trap.take().await,
+                };
             }
             if !ambushed {
                 slot.kill()?;

@@ -110,6 +110,11 @@ pub(crate) async fn play(
     if !came_to_rest {
         findings.add(Sort::Stuck, "some", "", format!("not all has ended {calm:?} after the last blow"));
     }
+    for slot in site.servers.iter().chain(&site.workers) {
+        if !slot.process().is_some_and(|process| process.lives()) {
+            return Err("a server or worker has ended by itself after the last blow".into());
+        }
+    }
     operator.end();
     while operating.join_next().await.is_some() {}
     let (lives, books) = (driver.lives(), site.outside.books().await?);

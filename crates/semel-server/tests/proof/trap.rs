@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use libtest_mimic::Failed;
 use tokio::sync::Notify;
 
 use crate::site::Site;
@@ -16,12 +17,13 @@ pub(crate) struct Trap {
 
 impl Trap {
     /// Kills the server that has answered, if it is the one.
-    pub(crate) fn spring(&self, site: &Site, server: usize) {
-        if self.set.compare_exchange(server + 1, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
-            // If it cannot be killed the nemesis finds it alive, and says so.
-            drop(site.servers[server].kill());
-            self.sprung.notify_one();
+    pub(crate) fn spring(&self, site: &Site, server: usize) -> Result<(), Failed> {
+        if self.set.compare_exchange(server + 1, 0, Ordering::SeqCst, Ordering::SeqCst).is_err() {
+            return Ok(());
         }
+        let killed = site.servers[server].kill();
+        self.sprung.notify_one();
+        killed
     }
 
     pub(crate) fn set(&self, server: usize) {
@@ -33,8 +35,12 @@ impl Trap {
         self.sprung.notified().await;
     }
 
-    /// Takes it away; false if it has sprung before.
-    pub(crate) fn take(&self) -> bool {
-        self.set.swap(0, Ordering::SeqCst) != 0
+    /// Takes it away, and tells whether it has sprung before; then the server is dead.
+    pub(crate) async fn take(&self) -> bool {
+        let has_sprung = self.set.swap(0, Ordering::SeqCst) == 0;
+        if has_sprung {
+            self.sprung().await;
+        }
+        has_sprung
     }
 }
