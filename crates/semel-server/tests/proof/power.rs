@@ -109,6 +109,7 @@ async fn orders(engine: Engine, notes: Arc<Notes>, numbers: Arc<AtomicU64>) -> s
 }
 
 /// A server's life, which ends by a kill when its callers have had so many answers.
+#[derive(Clone, Copy)]
 struct Life {
     answers: usize,
     /// From time to time a sync fails.

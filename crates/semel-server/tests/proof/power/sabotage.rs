@@ -25,17 +25,24 @@ pub(super) fn trials() -> Vec<Trial> {
     BUGS.into_iter().map(trial).collect()
 }
 
+/// What a server does is not the same every time; some bugs need a checkpoint at the wrong moment.
+const RECORDINGS: u64 = 4;
+
 async fn caught(bug: Bug, life: Life) -> Result<(), Failed> {
-    const SEED: u64 = 1;
     let clock = SystemClock::new();
-    let recording = record(&[life], Some(bug.name())).await?;
-    let mut places = cuts(&recording.journal, &mut Dice(SEED), CUTS);
-    // The more was acknowledged, the more can be lost: so not in the first half of all answers.
-    let half =
-        recording.acknowledged.get(recording.acknowledged.len() / 2).map(|acknowledged| acknowledged.at);
-    places.retain(|place| Some(*place) >= half);
-    let found = recording.examine(&places, SEED, true)?;
-    let (cuts, how) = found.wrong.first().ok_or_else(|| format!("not caught by {} cuts", found.cuts))?;
-    println!("{} | power loss | {cuts} cuts, {:.1} s | {how}", bug.name(), clock.elapsed().as_secs_f32());
-    Ok(())
+    for seed in 1..=RECORDINGS {
+        let recording = record(&[life], Some(bug.name())).await?;
+        let mut places = cuts(&recording.journal, &mut Dice(seed), CUTS);
+        // The more was acknowledged, the more can be lost: so not in the first half of all answers.
+        let half =
+            recording.acknowledged.get(recording.acknowledged.len() / 2).map(|acknowledged| acknowledged.at);
+        places.retain(|place| Some(*place) >= half);
+        let found = recording.examine(&places, seed, true)?;
+        if let Some((cuts, how)) = found.wrong.first() {
+            let took = clock.elapsed().as_secs_f32();
+            println!("{} | power loss | recording {seed}, cut {cuts}, {took:.1} s | {how}", bug.name());
+            return Ok(());
+        }
+    }
+    Err(format!("not caught in {RECORDINGS} recordings").into())
 }
