@@ -151,9 +151,11 @@ impl<Out> RunHandle<Out> {
                 || self.core().residents.get(self.id).filter(|cell| !self.core().residents.rests(cell));
             if let Some(cell) = here.take().or_else(driven)
                 && let Over::Ended(outcome) = cell.over().await
+                && matches!(outcome, Outcome::Completed(_) | Outcome::Cancelled(_))
             {
                 return Ok(outcome);
             }
+            // Any other end may have been followed by a restart: the store knows.
             if let Some(outcome) = self.core().ended_elsewhere(self.id).await? {
                 if let Some(cell) = self.core().residents.get(self.id) {
                     // What rests here is of no more use.

@@ -178,16 +178,18 @@ impl Core {
         let place = here.then(|| Place(self));
         start.claim = here.then(|| self.node());
         let (claim, handover) = (start.claim, start.deliver.clone());
-        let (started, asked_again) = self.start_for_certain(start).await?;
+        let (started, asked_again) = self.start_for_certain(start).await;
         // As another node by now, this engine has given up what it had claimed.
         let same_node = claim == Some(self.node());
-        let mine = same_node && started.created() && started.run.state.node == claim;
+        let claimed = |started: &Started| started.created() && started.run.state.node == claim;
+        let mine = same_node && started.as_ref().is_ok_and(claimed);
         if asked_again && same_node && !mine && !sabotage::commits(Bug::UnknownStartForgotten) {
             // The call that was not answered may still be on its way, and find the key free when it arrives: then it
             // starts a run with a claim of which this engine knows nothing. For another node that claim counts no more.
             let core = self.clone();
             self.spawn(async move { core.renounce().await });
         }
+        let started = started?;
         // A repeated request may find the run it made long ago: then its entries are not those of a fresh run.
         let fresh =
             started.entries.len() as u64 == started.run.state.version && started.run.state.version == 2;
@@ -211,19 +213,19 @@ impl Core {
 
     /// A start whose answer is lost is repeated until it is known: the run may be there, with this engine's claim on it.
     /// Gives whether it was.
-    async fn start_for_certain(&self, start: Start) -> Result<(Started, bool)> {
+    async fn start_for_certain(&self, start: Start) -> (Result<Started>, bool) {
         for tried in 0..TRIES {
             match self.store.start(start.clone()).await {
                 Err(Error::Unknown(error)) => {
                     tracing::warn!(%error, run = %start.run, "it is unknown whether a run was started; asking again");
                     self.clock.until(self.clock.now().after(PAUSE)).await;
                 }
-                answer => return answer.map(|started| (started, tried > 0)),
+                answer => return (answer, tried > 0),
             }
         }
+        let unknown = Error::Unknown("the store has not told whether a run was started".into());
         // Nobody may be left to drive what this node has claimed.
-        self.renounce().await;
-        Err(Error::Unknown("the store has not told whether a run was started".into()))
+        (Err(unknown), true)
     }
 }
 

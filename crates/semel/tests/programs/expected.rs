@@ -126,6 +126,8 @@ impl Expected {
             }
             Act::Close { n, .. } => {
                 self.count(format!("c{n}"), 1, Calls::Several, certain);
+                // A restart from the beginning decides anew.
+                self.count(format!("c{n}"), 1, Calls::Several, false);
                 self.values.push(None);
             }
             Act::Door { .. } => self.values.push(None),

@@ -12,6 +12,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     let trial = |name: &str, case: fn() -> Case| Trial::test(format!("sim::{name}"), move || hold(&case()));
     vec![
         trial("a_start_that_comes_late_is_driven", late_start),
+        trial("a_start_that_comes_late_is_driven_although_its_repetition_was_refused", late_and_refused),
         trial("an_engine_that_became_another_node_drives_no_earlier_start", late_answer),
     ]
 }
@@ -60,13 +61,23 @@ fn late_answer() -> Case {
     let slow = Trouble::Slow { there: 0, back: 8_000 };
     let frozen = Trouble::StandsStill { millis: 4_000 };
     let step = |n| Act::Step { n, fails: 0 };
-    let sleep = |n| Act::Sleep { n, millis: 2_500 };
+    let rest = |n| Act::Sleep { n, millis: 2_500 };
     Case {
         nodes: vec![NodeKind { wrong_by: 0, deaf: false, driven: 4096, resting: 0 }],
         troubles: vec![
             Disturbance { node: 0, when: When::Nth(What::Start, 1), trouble: slow },
             Disturbance { node: 0, when: When::At(500), trouble: frozen },
         ],
-        ..alone("attach", vec![step(1), sleep(2), sleep(3), step(4)])
+        ..alone("attach", vec![step(1), rest(2), rest(3), step(4)])
     }
+}
+
+/// The same, and what it finds when it asks again is another request under its key.
+fn late_and_refused() -> Case {
+    let mut case = late_start();
+    let mut other = case.programs[0].clone();
+    other.program.1.push(Act::Sleep { n: 2, millis: 3 });
+    case.programs.push(other);
+    case.requests[1].program = 1;
+    case
 }
