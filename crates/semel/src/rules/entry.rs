@@ -121,6 +121,9 @@ pub struct Created {
     pub scope: Scope,
     /// The root of its effects' identities.
     pub lineage: RunId,
+    /// When it may begin, if that is later than its creation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_before: Option<Time>,
     /// When it must have ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Time>,

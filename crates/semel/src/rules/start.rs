@@ -288,6 +288,7 @@ pub fn create(
         key: start.key.clone(),
         scope: scope.clone(),
         lineage: start.run,
+        not_before: (!start.delay.is_zero()).then(|| now.after(start.delay)),
         deadline: start.timeout.map(|limit| now.after(limit)),
         parent: None,
         forked_from: None,

@@ -281,10 +281,8 @@ fn root(scene: &Scene, case: &Case, seen: &Seen, wrong: &mut Vec<Wrong>) {
 }
 
 fn not_too_soon(seen: &Seen, scripted: &Scripted, wrong: &mut Vec<Wrong>) {
-    let first = |entry: &Entry| matches!(entry, Entry::Claimed { .. } | Entry::Paused { .. });
-    // One that is paused before it begins goes on as soon as it is resumed.
-    if let Some(claimed) = seen.entries.iter().find(|numbered| first(&numbered.entry))
-        && matches!(claimed.entry, Entry::Claimed { .. })
+    let claimed = |entry: &Entry| matches!(entry, Entry::Claimed { .. });
+    if let Some(claimed) = seen.entries.iter().find(|numbered| claimed(&numbered.entry))
         && claimed.at.0 < seen.run.new.created.0 + scripted.delay as i64
     {
         wrong.push((

@@ -231,6 +231,7 @@ mod tests {
             key: line.key.clone(),
             scope: line.scope.clone(),
             lineage: line.lineage,
+            not_before: None,
             deadline: None,
             parent: None,
             forked_from: None,

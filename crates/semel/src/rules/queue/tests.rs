@@ -20,6 +20,7 @@ fn created(workflow: &str, input: &str, scope: Scope) -> Entry {
         key: Key::new("the effect key").unwrap(),
         scope,
         lineage: RunId(Uuid::from_u128(1)),
+        not_before: None,
         deadline: None,
         parent: None,
         forked_from: None,

@@ -169,6 +169,7 @@ async fn start_child<T: Tx>(tx: &mut T, run: &mut Run, start: &ChildStart) -> Re
                 key: start.key.clone(),
                 scope,
                 lineage: start.run,
+                not_before: None,
                 deadline: None,
                 parent: Some(parent),
                 forked_from: None,

@@ -65,12 +65,17 @@ impl Control {
     }
 
     async fn act<T: Tx>(&self, tx: &mut T, mut run: Run, action: &Action) -> Result<Controlled> {
-        let Some((mut entry, state)) = control::decide(&run, action, &self.by, tx.now())? else {
+        let Some((mut entry, mut state)) = control::decide(&run, action, &self.by, tx.now())? else {
             let wins = matches!(action, Action::Cancel { .. }) && sabotage::commits(Bug::EveryCancelWins);
             return Ok(Controlled { run, changed: wins, repeated: false });
         };
         if let Entry::Restarted { deadline, .. } = &mut entry {
             *deadline = deadline_from_now(tx, &run).await?;
+        }
+        if matches!(entry, Entry::Resumed { .. }) {
+            // One that was to begin later still does.
+            let not_before = created(tx, &run).await?.and_then(|created| created.not_before);
+            state.due = state.due.max(not_before);
         }
         let expected = run.state.version;
         let ends = state.status.is_terminal() && !run.status().is_terminal();
@@ -143,6 +148,7 @@ impl Control {
                 Lineage::Fresh if sabotage::commits(Bug::FreshForkSharesKeys) => run.new.lineage,
                 Lineage::Fresh => fork.run,
             },
+            not_before: None,
             deadline: None,
             parent: None,
             forked_from: Some((run.id(), at.min(run.state.version))),
@@ -176,10 +182,18 @@ pub(super) async fn restart<T: Tx>(tx: &mut T, run: &mut Run, by: &str) -> Resul
 
 /// The deadline of a run that begins again: it has as much time as it had at first.
 async fn deadline_from_now<T: Tx>(tx: &mut T, run: &Run) -> Result<Option<Time>> {
-    let first = tx.ledger_first(run.num).await?.as_ref().map(entries_of).transpose()?;
-    let Some(Entry::Created(created)) = first.as_deref().and_then(<[Entry]>::first) else { return Ok(None) };
-    let allowed = created.deadline.map(|deadline| deadline.0.saturating_sub(run.new.created.0));
+    let deadline = created(tx, run).await?.and_then(|created| created.deadline);
+    let allowed = deadline.map(|deadline| deadline.0.saturating_sub(run.new.created.0));
     Ok(allowed.map(|millis| Time(tx.now().0.saturating_add(millis))))
+}
+
+/// What a run was created with; nothing once its history is forgotten.
+async fn created<T: Tx>(tx: &mut T, run: &Run) -> Result<Option<Box<Created>>> {
+    let first = tx.ledger_first(run.num).await?.as_ref().map(entries_of).transpose()?;
+    Ok(first.and_then(|entries| entries.into_iter().next()).and_then(|entry| match entry {
+        Entry::Created(created) => Some(created),
+        _ => None,
+    }))
 }
 
 /// The run that has the id or the key of one that is to be made. A key that is remembered no more is free, also before

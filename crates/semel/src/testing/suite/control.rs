@@ -17,6 +17,7 @@ promises![
     every_action_in_every_state_is_done_absorbed_or_refused,
     a_cancel_says_who_won,
     a_pause_takes_the_run_and_a_resume_gives_it_back,
+    a_run_that_was_to_begin_later_still_does_after_a_pause,
     a_call_repeated_under_its_id_is_absorbed_and_counted,
     a_call_id_stands_for_one_call,
     a_refused_call_burns_no_id,
@@ -125,6 +126,15 @@ async fn a_pause_takes_the_run_and_a_resume_gives_it_back(world: World) {
     let mut next = world.claim_one().await;
     assert!(next.ledger.record_at(&visit("a")).is_some() && next.ledger.pause().is_none());
     next.step("b").await.expect("ours");
+}
+
+async fn a_run_that_was_to_begin_later_still_does_after_a_pause(world: World) {
+    let delay = std::time::Duration::from_hours(1);
+    let run = world.begin(Start { delay, ..world.request("k") }).await.run;
+    world.control(run.id(), Action::Pause).await.expect("an open run may");
+    world.control(run.id(), Action::Resume).await.expect("a paused run may");
+    let resumed = world.run(run.id()).await;
+    assert!(resumed.state.due.is_some() && resumed.state.due == run.state.due, "{:?}", resumed.state.due);
 }
 
 async fn a_call_repeated_under_its_id_is_absorbed_and_counted(world: World) {
