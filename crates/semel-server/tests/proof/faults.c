@@ -69,6 +69,8 @@ enum { MAX_FD = 4096 };
 static uint64_t file_of[MAX_FD];
 static const uint64_t FOLDER = UINT64_MAX;
 static char is_database[MAX_FD];
+/* A sync of the same file has failed, and this descriptor has yet to say so: Linux tells each one that was open, once. */
+static char owes_error[MAX_FD];
 static struct { uint64_t file; struct undo *newest; } undos[64];
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -150,6 +152,7 @@ static int opened(int fd, int flags) {
     const char *name = name_below(path);
     if (!name || fstat(fd, &found)) return fd;
     pthread_mutex_lock(&mutex);
+    owes_error[fd] = 0;
     if (!*name) {
         file_of[fd] = FOLDER;
     } else if (S_ISREG(found.st_mode)) {
@@ -305,11 +308,16 @@ static int sync_file(int fd, int (*real)(int)) {
     int counts = is_database[fd] || !control->error_only;
     int fails = counts && control->error_in > 0 && --control->error_in == 0;
     enum error_kind kind = (enum error_kind)control->error_kind;
-    if (fails) control->errors++;
+    if (fails) {
+        control->errors++;
+        for (int other = 0; other < MAX_FD; other++) owes_error[other] |= file_of[other] == file;
+    }
+    int tells = owes_error[fd];
+    owes_error[fd] = 0;
     end_undos(fd, file, fails && kind == LOST);
     pthread_mutex_unlock(&mutex);
     if (control->sync_micros > 0) usleep((useconds_t)control->sync_micros);
-    int failed = real(fd), error = fails ? EIO : errno;
+    int failed = real(fd), error = tells ? EIO : errno;
     pthread_mutex_lock(&mutex);
     if (file == FOLDER) {
         if (!failed && !(fails && kind != KEPT)) note(FOLDER_SYNCED, 0, began, NULL, 0);
@@ -320,7 +328,7 @@ static int sync_file(int fd, int (*real)(int)) {
     }
     pthread_mutex_unlock(&mutex);
     errno = error;
-    return failed || fails ? -1 : 0;
+    return failed || tells ? -1 : 0;
 }
 
 int fsync(int fd) { REAL(fsync); return sync_file(fd, real); }

@@ -332,9 +332,9 @@ fn setting(name: &str, default: u64) -> Result<u64, Failed> {
 }
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let mut trials = crate::trials![what_was_acknowledged_survives_a_power_cut_anywhere];
+    let trials = crate::trials![what_was_acknowledged_survives_a_power_cut_anywhere];
     #[cfg(feature = "sabotage")]
-    trials.extend(sabotage::trials());
+    let trials = trials.into_iter().chain(sabotage::trials()).collect();
     trials
 }
 

@@ -53,6 +53,8 @@ fn main() -> ExitCode {
         Trial::test("sim::a_seed_replays_exactly", a_seed_replays_exactly),
         #[cfg(feature = "sabotage")]
         Trial::test("sim::sabotage_is_caught", sabotage::is_caught),
+        #[cfg(feature = "sabotage")]
+        Trial::test("sim::every_deliberate_bug_is_in_the_table_of_who_found_it", sabotage::is_told),
     ];
     trials.extend(plain::trials());
     libtest_mimic::run(&arguments, trials).exit_code()
