@@ -47,6 +47,8 @@ pub(crate) enum Cut {
 pub(crate) struct Proxy {
     address: SocketAddr,
     orders: watch::Sender<Orders>,
+    /// How many connections it has taken up.
+    taken: watch::Sender<u64>,
     listening: JoinHandle<()>,
 }
 
@@ -64,17 +66,28 @@ impl Proxy {
             cut: Cut::Close,
         });
         let told = orders.clone();
+        let taken = watch::Sender::new(0);
+        let counted = taken.clone();
         let listening = tokio::spawn(async move {
             while let Ok((inbound, _)) = listener.accept().await {
-                tokio::spawn(carry(inbound, told.subscribe()));
+                let mut told = told.subscribe();
+                let born = *told.borrow_and_update();
+                counted.send_modify(|taken| *taken += 1);
+                tokio::spawn(carry(inbound, told, born));
             }
         });
-        Ok(Self { address, orders, listening })
+        Ok(Self { address, orders, taken, listening })
     }
 
     /// Where it listens.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Waits until it has taken up so many connections, each under the orders of that moment.
+    async fn has_taken(&self, connections: u64) -> Result<(), Failed> {
+        self.taken.subscribe().wait_for(|taken| *taken >= connections).await?;
+        Ok(())
     }
 
     /// New connections go to another address from now on; those that there are stay where they are.
@@ -122,8 +135,7 @@ impl Drop for Proxy {
 }
 
 /// One connection, from its beginning to its end.
-async fn carry(mut inbound: TcpStream, mut orders: watch::Receiver<Orders>) {
-    let born = *orders.borrow_and_update();
+async fn carry(mut inbound: TcpStream, orders: watch::Receiver<Orders>, born: Orders) {
     let mut outbound = match born.silent {
         true => None,
         false => match TcpStream::connect(born.target).await {
@@ -266,6 +278,7 @@ async fn a_silent_line_swallows_and_says_nothing() -> Result<(), Failed> {
     say(&mut near, b"lost").await?;
     let mut during = TcpStream::connect(proxy.address()).await?;
     say(&mut during, b"lost").await?;
+    proxy.has_taken(2).await?;
     proxy.pass();
     // A line that is made afterwards lives; what was said on the others before and since is lost, their end too.
     let (mut other, mut there) = line(&proxy, &listener).await?;
