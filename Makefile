@@ -1,4 +1,4 @@
-# One set of cargo flags for every step: another feature set or other RUSTFLAGS would build all dependencies again.
+# One set of cargo flags for every step that builds: another feature set or other RUSTFLAGS would build all dependencies again.
 # --locked because `check` writes nothing, Cargo.lock included; `fix` brings it up to date.
 EVERYTHING := --workspace --all-features
 LOCKED := --locked
@@ -16,6 +16,8 @@ check: ## all that CI checks; writes nothing in the tree
 	cargo fmt --all --check
 	@echo "== lints"
 	cargo clippy $(EVERYTHING) $(LOCKED) --all-targets -- -D warnings
+	@echo "== lints of the library as it is embedded by default"
+	cargo clippy -p semel $(LOCKED) -- -D warnings
 	@echo "== tests and doctests, PostgreSQL included"
 	scripts/with-postgres cargo test $(EVERYTHING) $(LOCKED)
 	@echo "== documentation"

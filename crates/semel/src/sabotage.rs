@@ -135,10 +135,6 @@ bugs! {
     IgnoreFenceTable = "ignore-fence-table",
     /// A server believes a worker that has lost its lease, and takes its late commits for saved ones.
     BelieveZombies = "believe-zombies",
-    /// A remote worker takes a commit whose answer was lost for one that was saved.
-    AssumeSaved = "assume-saved",
-    /// A server does not keep the ids of deliveries.
-    ForgetDeliveryIds = "forget-delivery-ids",
 }
 
 /// The variable that names the bug which a process is to commit.

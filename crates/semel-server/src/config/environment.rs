@@ -38,7 +38,6 @@ pub(super) fn settings(
             // Which file to read is decided before it is read.
             Some(("config", _)) => {}
             Some((key, _)) => settings.push((*key, value)),
-            None if cfg!(feature = "sabotage") && name == "SEMEL_SABOTAGE" => {}
             None if OTHERS.iter().any(|other| name.starts_with(other)) => {}
             #[cfg(feature = "sabotage")]
             None if name == semel::sabotage::VARIABLE => {}

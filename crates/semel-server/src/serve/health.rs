@@ -37,14 +37,7 @@ async fn ready(State(app): State<Arc<App>>) -> Result<&'static str, Problem> {
         return Err(Problem::unavailable("this server is stopping; ask another one"));
     }
     // Nothing is created that late, so this is a look at an index and no more.
-    let query = Query {
-        workspace: WorkspaceId::DEFAULT,
-        status: None,
-        workflow: None,
-        since: Some(Time(i64::MAX)),
-        before: None,
-        limit: 1,
-    };
+    let query = Query { since: Some(Time(i64::MAX)), ..Query::all(WorkspaceId::DEFAULT, 1) };
     match tokio::time::timeout(PATIENCE, app.store.list(query)).await {
         Ok(Ok(_)) => Ok("ready\n"),
         Ok(Err(error)) => Err(Problem::from(error)),

@@ -46,7 +46,7 @@ impl Cluster {
     pub(crate) async fn start() -> Result<Self, Failed> {
         let programs = Programs::find().await?;
         let folder =
-            Folder(programs.run("mktemp", &["-d", "/tmp/semel-cluster.XXXXXX"]).await?.trim().into());
+            Folder(programs.run("mktemp", &["-d", "-t", "semel-cluster.XXXXXX"]).await?.trim().into());
         let data = folder.0.join("1");
         let at = format!("--pgdata={}", data.display());
         let plain = ["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync"];

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use libtest_mimic::Failed;
 use semel::clock::Clock as _;
+use semel::testing::Dice;
 use tokio::sync::Mutex;
 
 use crate::cluster::Cluster;
-use crate::dice::Dice;
 use crate::disk::SmallDisk;
 use crate::faults::{Haunted, SyncError};
 use crate::nemesis::{Disturbance, Striking};

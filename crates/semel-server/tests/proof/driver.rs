@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use libtest_mimic::Failed;
 use semel::clock::Clock as _;
+use semel::testing::Dice;
 use serde_json::{Value, json};
 
 use crate::api::{Question, Reply};
-use crate::dice::Dice;
 use crate::execute::WORKFLOW;
 use crate::findings::{Findings, Sort};
 use crate::program::{Expected, Program, draw};
@@ -128,7 +128,7 @@ impl Driver {
     }
 
     async fn order(&self, number: u64) -> Result<(), Failed> {
-        let mut dice = Dice::new(self.seed, &format!("order {number}"));
+        let mut dice = Dice::named(self.seed, &format!("order {number}"));
         let program = draw(&mut dice, format!("o{number}"));
         let (key, server) = (format!("key-{number}"), dice.below(self.site.api.servers() as u64) as usize);
         let start = || self.start(server, &key, &program, None);
@@ -238,7 +238,7 @@ impl Driver {
             let expected = Expected::of(&program);
             let ended = AtomicBool::new(false);
             let watches = dice.percent(20);
-            let (mut deliver, mut fated) = (dice.clone(), Dice::new(dice.below(u64::MAX), "fate"));
+            let (mut deliver, mut fated) = (dice.clone(), Dice::named(dice.below(u64::MAX), "fate"));
             let (end, delivered, met) = tokio::join!(
                 async {
                     let end = self.end_of(&run, watches).await;

@@ -34,7 +34,8 @@ struct control {
     int64_t error_only;   /* 1: only syncs of databases themselves count and fail, not of their logs */
     int64_t room;         /* files may grow by so many bytes, then it is ENOSPC; negative: without limit */
     int64_t clock_offset; /* nanoseconds that are added to the wall clock */
-    int64_t sync_micros;  /* how much longer a sync takes */
+    int64_t write_micros; /* how much longer a write takes, */
+    int64_t sync_micros;  /* and a sync */
     int64_t syncs;        /* counted here: syncs, */
     int64_t errors;       /* those of them that failed on command, */
     int64_t refused;      /* and calls refused with ENOSPC */
@@ -239,6 +240,7 @@ static int has_room(int fd, off_t end) {
 }
 
 static ssize_t write_at(int fd, const void *data, size_t length, off_t at) {
+    if (control->write_micros > 0) usleep((useconds_t)control->write_micros);
     pthread_mutex_lock(&mutex);
     uint64_t file = file_of[fd];
     ssize_t written = -1;

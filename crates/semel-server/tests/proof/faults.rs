@@ -35,6 +35,7 @@ enum Word {
     ErrorOnly,
     Room,
     ClockOffset,
+    WriteMicros,
     SyncMicros,
     Syncs,
     Errors,
@@ -84,12 +85,17 @@ impl Faults {
     pub(crate) fn haunt(&self, mut command: Command) -> Command {
         command.env("LD_PRELOAD", &self.library);
         command.env("FAULTS_CONTROL", &self.control).env("FAULTS_FOLDER", &self.below);
-        // What it writes and syncs, in order: of this process and of all that follow.
+        command
+    }
+
+    /// The same, and notes what it writes and syncs, in order: of this process and of all that follow.
+    pub(crate) fn record(&self, command: Command) -> Command {
+        let mut command = self.haunt(command);
         command.env("FAULTS_JOURNAL", &self.journal);
         command
     }
 
-    /// Where everything that is written and synced is noted.
+    /// Where everything that is written and synced is noted, if it is recorded.
     pub(crate) fn journal(&self) -> &Path {
         &self.journal
     }
@@ -118,6 +124,12 @@ impl Faults {
     /// The wall clock is so far ahead, or behind.
     pub(crate) fn clock(&self, seconds: i64) -> Result<(), Failed> {
         self.set(Word::ClockOffset, seconds * 1_000_000_000)
+    }
+
+    /// Every write takes this much longer.
+    #[cfg(feature = "sabotage")]
+    pub(crate) fn slow_writes(&self, by: Duration) -> Result<(), Failed> {
+        self.set(Word::WriteMicros, by.as_micros() as i64)
     }
 
     /// Every sync takes this much longer.

@@ -62,6 +62,8 @@ pub(crate) fn sqlite(name: &'static str) -> Layout {
     Layout { name, servers: 1, workers: 3, store: None, rows: None, surroundings, lines: false, env }
 }
 
+/// How long all may take to end after the last blow of the short form.
+pub(crate) const CALM: Duration = Duration::from_secs(25);
 /// The least that the short form must have shown for every 30 seconds.
 const SHORT: [Least; 4] = [("server kills", 5), ("worker kills", 5), ("zombies", 2), ("effects", 500)];
 
@@ -78,7 +80,7 @@ fn short() -> Result<(), Failed> {
         others: Vec::new(),
         callers: 32,
         load: Duration::from_secs(seconds),
-        calm: Duration::from_secs(25),
+        calm: CALM,
     };
     let least = SHORT.map(|(name, least)| (name, least * seconds / 30));
     in_folder(async |folder| {

@@ -10,35 +10,14 @@ use std::io::{self, Seek as _, SeekFrom, Write as _};
 use std::ops::RangeInclusive;
 use std::path::Path;
 
+use semel::testing::Dice;
+
 use crate::journal::{Call, Noted};
 
 /// What a disk writes as a whole.
 const SECTOR: u64 = 512;
 /// What the cache keeps as a whole.
 const PAGE: u64 = 4096;
-
-/// A generator of numbers that look random (splitmix64).
-#[derive(Clone)]
-pub(crate) struct Dice(pub(crate) u64);
-
-impl Dice {
-    pub(crate) fn number(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number below this one.
-    pub(crate) fn below(&mut self, limit: u64) -> u64 {
-        self.number() % limit.max(1)
-    }
-
-    fn coin(&mut self) -> bool {
-        self.below(2) == 0
-    }
-}
 
 /// What becomes of what was not synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -198,7 +177,7 @@ impl File {
                 Fate::Lost => false,
                 Fate::Kept | Fate::Sectors => true,
                 Fate::Torn => n <= first,
-                Fate::Writes => dice.coin(),
+                Fate::Writes => dice.flip(),
             };
             let torn = fate == Fate::Torn && n == first;
             if !kept {
@@ -210,7 +189,7 @@ impl File {
                 parts.truncate(dice.below(parts.len() as u64) as usize);
             }
             for part in parts {
-                if fate != Fate::Sectors || dice.coin() {
+                if fate != Fate::Sectors || dice.flip() {
                     part.make(&mut bytes);
                 }
             }
@@ -267,7 +246,7 @@ impl Disk {
             let kept = match fate {
                 Fate::Lost => false,
                 Fate::Kept => true,
-                Fate::Torn | Fate::Writes | Fate::Sectors => dice.coin(),
+                Fate::Torn | Fate::Writes | Fate::Sectors => dice.flip(),
             };
             if kept {
                 naming.change(&mut names);
@@ -277,7 +256,7 @@ impl Disk {
             put(&folder.join(name), &self.files[*file].after(fate, dice))?;
         }
         // What SQLite had in shared memory may have been written as well, at any time; it must not matter.
-        if dice.coin() {
+        if dice.flip() {
             let junk: Vec<u8> = (0..4096).flat_map(|_| dice.number().to_ne_bytes()).collect();
             fs::write(folder.join("semel.db-shm"), junk)?;
         }

@@ -8,7 +8,6 @@ mod api;
 mod books;
 mod checker;
 mod cluster;
-mod dice;
 mod disk;
 mod disturbances;
 mod driver;

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use libtest_mimic::Failed;
 use semel::clock::{Clock as _, Time};
+use semel::testing::Dice;
 use tokio::task::JoinSet;
 
 use crate::api::Question;
-use crate::dice::Dice;
 use crate::site::{LEASE, Site, Slot};
 use crate::trap::Trap;
 
@@ -99,7 +99,7 @@ impl Nemesis {
     }
 
     fn dice(&self, stream: &str) -> Dice {
-        Dice::new(self.seed, &format!("{} {stream}", self.site.layout.name))
+        Dice::named(self.seed, &format!("{} {stream}", self.site.layout.name))
     }
 
     fn in_(&self, duration: Duration) -> Time {

@@ -24,13 +24,14 @@ use semel::rules::archive::{Checker, Line};
 use semel::rules::status::Status;
 use semel::store::Store as _;
 use semel::store::sqlite::{SqliteOptions, SqliteStore};
+use semel::testing::Dice;
 use semel::{Ctx, Engine};
 use tempfile::TempDir;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use crate::faults::{Faults, Haunted, SyncError};
-use crate::image::{Dice, Disk, Fate};
+use crate::image::{Disk, Fate};
 use crate::journal::{Call, Journal};
 use crate::victim::Victim;
 
@@ -154,7 +155,7 @@ async fn record(lives: &[Life], sabotage: Option<&str>) -> Result<Recording, Fai
     let notes = Arc::new(Notes { journal, all: Mutex::default(), more: Notify::new() });
     let numbers = Arc::new(AtomicU64::new(1));
     for life in lives {
-        let mut command = haunted.faults.haunt(Victim::command());
+        let mut command = haunted.faults.record(Victim::command());
         command.envs(sabotage.map(|bug| ("SEMEL_SABOTAGE", bug)));
         let victim = Victim::serve(command, &haunted.store).await?;
         let engine = Engine::builder().store(victim.base()).state(notes.clone()).workflow("order", order);
@@ -246,7 +247,8 @@ impl Recording {
         found: &Mutex<Findings>,
     ) -> Result<(), Failed> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let (mut disk, mut calls, mut dice) = (Disk::default(), self.journal.calls().peekable(), Dice(seed));
+        let (mut disk, mut calls, mut dice) =
+            (Disk::default(), self.journal.calls().peekable(), Dice::new(seed));
         for place in places {
             while let Some(noted) = calls.next_if(|noted| noted.to <= *place) {
                 disk.play(&noted);
@@ -348,7 +350,7 @@ async fn what_was_acknowledged_survives_a_power_cut_anywhere() -> Result<(), Fai
         Life::of(100).with_errors(SyncError::Kept),
     ];
     let recording = record(&lives, None).await?;
-    let places = cuts(&recording.journal, &mut Dice(seed), count as usize);
+    let places = cuts(&recording.journal, &mut Dice::new(seed), count as usize);
     let found = recording.examine(&places, seed, false)?;
     println!(
         "{} power cuts, {} answers, {} wrong",

@@ -1,8 +1,7 @@
 //! Random workflow programs: what they are made of, how they are drawn, and what must have come of them.
 
+use semel::testing::Dice;
 use serde::{Deserialize, Serialize};
-
-use crate::dice::Dice;
 
 /// One thing that a program does. `n` is its name, different in all of a program.
 #[derive(Clone, Debug, Serialize, Deserialize)]

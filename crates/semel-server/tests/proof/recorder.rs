@@ -13,12 +13,12 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use libtest_mimic::Failed;
 use semel::clock::{Clock as _, SystemClock};
+use semel::testing::Dice;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 
 use crate::books::{Books, Mode};
-use crate::dice::Dice;
 use crate::execute::Rows;
 use crate::outside::{Ask, PATIENCE};
 use crate::program::Kind;
@@ -46,7 +46,7 @@ struct Recorder {
 pub(crate) async fn record(place: Place) -> Result<(), Failed> {
     let recorder = Arc::new(Recorder {
         books: Mutex::default(),
-        dice: Mutex::new(Dice::new(place.seed, "recorder")),
+        dice: Mutex::new(Dice::named(place.seed, "recorder")),
         clock: SystemClock::new(),
         rows: place.rows,
     });

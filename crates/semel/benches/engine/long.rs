@@ -71,12 +71,9 @@ async fn rebuild(place: &Place, steps: u64) -> Anything<Duration> {
     // It stays where it is; the next one must not find it.
     let name = semel::rules::path::Name::new("held")?;
     let query = semel::store::Query {
-        workspace: engine.workspace(),
         status: Some(semel::rules::status::Status::Running),
         workflow: Some(name),
-        since: None,
-        before: None,
-        limit: 10,
+        ..semel::store::Query::all(engine.workspace(), 10)
     };
     for run in engine.store().list(query).await? {
         engine.run(run.id()).cancel("measured").await?;

@@ -135,7 +135,7 @@ async fn settle(engine: &Engine) -> Anything<()> {
 async fn runs(engine: &Engine, status: Status, workflow: Option<&str>, limit: usize) -> Anything<Vec<Run>> {
     let workflow = workflow.map(Name::new).transpose()?;
     let (workspace, status) = (engine.workspace(), Some(status));
-    Ok(engine.store().list(Query { workspace, status, workflow, since: None, before: None, limit }).await?)
+    Ok(engine.store().list(Query { status, workflow, ..Query::all(workspace, limit) }).await?)
 }
 
 /// The other process: opens the store with all that sleeps in it, shows that it is ready, and wakes whose time has come.

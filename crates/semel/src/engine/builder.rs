@@ -3,6 +3,8 @@
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::fmt;
+#[cfg(not(all(feature = "sqlite", feature = "postgres", feature = "remote")))]
+use std::future::{Ready, ready};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::sync::{Arc, Mutex};
@@ -268,8 +270,8 @@ async fn open_postgres(url: &str, clock: Option<Arc<dyn Clock>>) -> Result<Arc<d
 }
 
 #[cfg(not(feature = "postgres"))]
-async fn open_postgres(_: &str, _: Option<Arc<dyn Clock>>) -> Result<Arc<dyn Store>> {
-    Err(Error::Validation("this build has no PostgreSQL store: add the feature `postgres`".to_owned()))
+fn open_postgres(_: &str, _: Option<Arc<dyn Clock>>) -> Ready<Result<Arc<dyn Store>>> {
+    ready(Err(Error::Validation("this build has no PostgreSQL store: add the feature `postgres`".to_owned())))
 }
 
 #[cfg(feature = "remote")]
@@ -279,8 +281,8 @@ async fn open_remote(url: &str) -> Result<Arc<dyn Store>> {
 }
 
 #[cfg(not(feature = "remote"))]
-async fn open_remote(_: &str) -> Result<Arc<dyn Store>> {
-    Err(Error::Validation("this build has no client of a server: add the feature `remote`".to_owned()))
+fn open_remote(_: &str) -> Ready<Result<Arc<dyn Store>>> {
+    ready(Err(Error::Validation("this build has no client of a server: add the feature `remote`".to_owned())))
 }
 
 #[cfg(feature = "sqlite")]
@@ -294,6 +296,6 @@ async fn open_sqlite(path: &str, clock: Option<Arc<dyn Clock>>) -> Result<Arc<dy
 }
 
 #[cfg(not(feature = "sqlite"))]
-async fn open_sqlite(_: &str, _: Option<Arc<dyn Clock>>) -> Result<Arc<dyn Store>> {
-    Err(Error::Validation("this build has no SQLite store: add the feature `sqlite`".to_owned()))
+fn open_sqlite(_: &str, _: Option<Arc<dyn Clock>>) -> Ready<Result<Arc<dyn Store>>> {
+    ready(Err(Error::Validation("this build has no SQLite store: add the feature `sqlite`".to_owned())))
 }

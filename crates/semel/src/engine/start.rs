@@ -224,7 +224,6 @@ impl Core {
             }
         }
         let unknown = Error::Unknown("the store has not told whether a run was started".into());
-        // Nobody may be left to drive what this node has claimed.
         (Err(unknown), true)
     }
 }

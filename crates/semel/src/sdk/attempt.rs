@@ -34,8 +34,10 @@ impl Attempt {
 
     /// The effect key: 34 characters.
     pub fn key(&self) -> &str {
-        let label = if sabotage::commits(Bug::KeyPerTry) { self.fence.to_string() } else { String::new() };
-        self.key.get_or_init(|| self.effect_key(&label).to_string())
+        self.key.get_or_init(|| match sabotage::commits(Bug::KeyPerTry) {
+            true => self.effect_key(&self.fence.to_string()).to_string(),
+            false => self.effect_key("").to_string(),
+        })
     }
 
     /// The effect key for those who want a UUID.

@@ -270,3 +270,10 @@ pub struct Query {
     /// At most this many.
     pub limit: usize,
 }
+
+impl Query {
+    /// All runs of a workspace, at most this many, the newest first.
+    pub const fn all(workspace: WorkspaceId, limit: usize) -> Self {
+        Self { workspace, status: None, workflow: None, since: None, before: None, limit }
+    }
+}

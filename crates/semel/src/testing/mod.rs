@@ -7,11 +7,12 @@
 //! Of stores: the [`suite`] that every store passes, and the [`differential`] test that plays the same calls on several
 //! of them.
 //!
-//! Of readers: random [damage] to valid texts.
+//! Of readers: random [damage] to valid texts. [`Dice`] draw what is random, from a seed.
 
 mod clock;
 pub(crate) mod crash;
 pub mod damage;
+mod dice;
 pub mod differential;
 mod effects;
 mod history;
@@ -19,5 +20,6 @@ pub mod suite;
 
 pub use clock::ManualClock;
 pub use crash::{Crasher, Ended, Moment, Point, Scene, Side};
+pub use dice::Dice;
 pub use effects::Effects;
 pub use history::{History, history};

@@ -1,32 +1,8 @@
-//! How programs are drawn: numbers from a seed, and what they are made into.
+//! How programs are drawn: what numbers from a seed are made into.
+
+use semel::testing::Dice;
 
 use super::{Act, Program};
-
-/// Numbers from a seed.
-pub(crate) struct Dice(u64);
-
-impl Dice {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0x5EED)
-    }
-
-    /// A number below another (splitmix64).
-    pub(crate) fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (z ^ (z >> 31)) % limit
-    }
-
-    pub(crate) fn flip(&mut self) -> bool {
-        self.below(2) == 0
-    }
-
-    pub(crate) fn some(&mut self, least: u32, most: u32) -> u32 {
-        least + self.below(u64::from(most - least + 1)) as u32
-    }
-}
 
 /// How long and how large programs are.
 #[derive(Clone, Copy)]

@@ -13,7 +13,7 @@ use semel::sdk::Either;
 use semel::{Attempt, Ctx, Fail, Once, Result, Retry, fatal};
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::draw::{Dice, Pace, draw};
+pub(crate) use self::draw::{Pace, draw};
 pub(crate) use self::expected::{Calls, Count, Expected};
 
 /// One thing that a program does. `n` is its name, different in all of a program.

@@ -202,14 +202,7 @@ fn lived() -> (Vec<Run>, Vec<String>, Vec<String>) {
         };
         archive.export(None, &mut each).await.expect("an export");
         let lines = lines.iter().map(|line| serde_json::to_string(line).expect("plain data")).collect();
-        let all = Query {
-            workspace: WorkspaceId::DEFAULT,
-            status: None,
-            workflow: None,
-            since: None,
-            before: None,
-            limit: 10,
-        };
+        let all = Query::all(WorkspaceId::DEFAULT, 10);
         for run in store.list(all).await.expect("a list") {
             let entries = store.ledger(run.new.workspace, run.id(), 1).await.expect("a ledger");
             let entries: Vec<_> = entries.into_iter().map(|numbered| numbered.entry).collect();

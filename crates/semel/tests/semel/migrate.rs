@@ -31,14 +31,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 /// The run is there, what is new works, and what was there still does.
 async fn check(store: &dyn Store) -> Test {
-    let all = Query {
-        workspace: WorkspaceId::DEFAULT,
-        status: None,
-        workflow: None,
-        since: None,
-        before: None,
-        limit: 10,
-    };
+    let all = Query::all(WorkspaceId::DEFAULT, 10);
     let keys: Vec<_> = store.list(all).await?.into_iter().map(|run| run.new.key.to_string()).collect();
     assert_eq!(keys, ["old"]);
     assert!(start(store, "new", None).await?.created());

@@ -76,14 +76,7 @@ pub(crate) fn record_step(run: &mut Ledger, name: &str) -> Result<(), Failed> {
 }
 
 async fn count(store: &SqliteStore) -> semel::error::Result<usize> {
-    let all = Query {
-        workspace: WorkspaceId::DEFAULT,
-        status: None,
-        workflow: None,
-        since: None,
-        before: None,
-        limit: 1_000,
-    };
+    let all = Query::all(WorkspaceId::DEFAULT, 1_000);
     Ok(store.list(all).await?.len())
 }
 

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use semel::Limits;
 use semel::rules::start::Policy;
+use semel::testing::Dice;
 
-use crate::programs::{Act, Dice, Pace, Program, draw};
+use crate::programs::{Act, Pace, Program, draw};
 
 /// Troubles come in the first so many milliseconds; then all is let finish.
 pub(crate) const STORM: u64 = 9_000;

@@ -104,8 +104,7 @@ impl Seen {
 }
 
 pub(crate) fn everything() -> Query {
-    let workspace = WorkspaceId::DEFAULT;
-    Query { workspace, status: None, workflow: None, since: None, before: None, limit: 10_000 }
+    Query::all(WorkspaceId::DEFAULT, 10_000)
 }
 
 /// Sees all that is new in the store.

@@ -76,7 +76,7 @@ async fn read_store(folder: &Folder) -> Result<Vec<RunEvidence>, Error> {
     let store = SqliteStore::open(SqliteOptions::new(folder.path().join(STORE))).await?;
     let workspace = WorkspaceId::DEFAULT;
     let since = Some(Time(0));
-    let query = Query { workspace, status: None, workflow: None, since, before: None, limit: 100_000 };
+    let query = Query { since, ..Query::all(workspace, 100_000) };
     let mut runs = Vec::new();
     for run in store.list(query).await? {
         let id = run.id();

@@ -3,8 +3,9 @@
 use libtest_mimic::{Failed, Trial};
 use semel::clock::SystemClock;
 use semel::sabotage::Bug;
+use semel::testing::Dice;
 
-use super::{CUTS, Dice, Life, SyncError, cuts, record};
+use super::{CUTS, Life, SyncError, cuts, record};
 
 /// What a server has to live through until the bug can show.
 const BUGS: [(Bug, Life); 6] = [
@@ -32,7 +33,7 @@ async fn caught(bug: Bug, life: Life) -> Result<(), Failed> {
     let clock = SystemClock::new();
     for seed in 1..=RECORDINGS {
         let recording = record(&[life], Some(bug.name())).await?;
-        let mut places = cuts(&recording.journal, &mut Dice(seed), CUTS);
+        let mut places = cuts(&recording.journal, &mut Dice::new(seed), CUTS);
         // The more was acknowledged, the more can be lost: so not in the first half of all answers.
         let half =
             recording.acknowledged.get(recording.acknowledged.len() / 2).map(|acknowledged| acknowledged.at);

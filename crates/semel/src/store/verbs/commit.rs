@@ -21,19 +21,22 @@ impl Verb for Commit {
     type Answer = Saved;
 
     async fn run<T: Tx>(&self, tx: &mut T) -> Result<Saved> {
-        let version = self.expected + self.count();
         let guarded = !sabotage::commits(Bug::SkipVersionGuard);
-        if let (true, true, Content::Ready(text)) = (guarded, self.is_progress(), &self.content) {
+        if let Content::Ready(text) = &self.content
+            && self.is_progress()
+            && guarded
+        {
             // The hot path: one guarded update, one insert.
             return match tx.advance(self.num, self.expected, self.count, text).await? {
-                true => Ok(Saved { version, ..Saved::default() }),
+                true => Ok(Saved { version: self.expected + self.count(), ..Saved::default() }),
                 false => Err(self.lost()),
             };
         }
         let found = tx.run_at(self.num).await?;
         let fits = |run: &Run| run.state.version == self.expected || !guarded;
         let mut run = found.filter(fits).ok_or_else(|| self.lost())?;
-        let version = run.state.version + self.count();
+        let before = run.state.version;
+        let version = before + self.count();
         let too_early = |until: &Time| *until > tx.now() && !sabotage::commits(Bug::TimersFireEarly);
         if let Some(until) = self.not_before.filter(too_early) {
             return Err(Error::TooEarly { until, now: tx.now() });
@@ -55,7 +58,7 @@ impl Verb for Commit {
         // With those that this very commit has made: it may open a hook and end the run at once.
         let had_ties = run.state.ties;
         run.state = self.state(&run, version, tx);
-        if !tx.save_with(self.num, version - self.count(), &run.state, &text).await? {
+        if !tx.save_with(self.num, before, &run.state, &text).await? {
             return Err(race());
         }
         let freed = match &self.outcome {

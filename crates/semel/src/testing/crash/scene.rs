@@ -164,8 +164,7 @@ impl<W> Scene<W> {
     /// All runs as they are now, the oldest first.
     pub async fn runs(&self) -> Result<Vec<Run>> {
         let workspace = self.engine.workspace();
-        let query =
-            Query { workspace, status: None, workflow: None, since: None, before: None, limit: 10_000 };
+        let query = Query::all(workspace, 10_000);
         let mut runs = self.store.list(query).await?;
         runs.reverse();
         Ok(runs)

@@ -367,14 +367,7 @@ impl Player {
                 told(&self.find(by).await)
             }
             Call::List { status, workflow, before, limit } => {
-                let all = Query {
-                    workspace: WORKSPACE,
-                    status: None,
-                    workflow: None,
-                    since: None,
-                    before: None,
-                    limit: 1000,
-                };
+                let all = Query::all(WORKSPACE, 1000);
                 let listed = self.store.list(all.clone()).await.unwrap_or_default();
                 let before = before.and_then(|n| listed.get(usize::from(n))).map(|run| run.num);
                 let status = status.map(|n| Status::ALL[usize::from(n) % Status::ALL.len()]);

@@ -310,7 +310,7 @@ pub(super) async fn absorbed(store: &Arc<dyn Store>, id: RunId, kind: ReceiptKin
 
 /// All runs of a workspace.
 pub(super) fn all(workspace: WorkspaceId) -> Query {
-    Query { workspace, status: None, workflow: None, since: None, before: None, limit: 10_000 }
+    Query::all(workspace, 10_000)
 }
 
 /// The error of a call that must be refused.

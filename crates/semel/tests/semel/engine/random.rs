@@ -10,10 +10,10 @@ use semel::rules::entry::{Class, Resolution};
 use semel::rules::json::Payload;
 use semel::rules::key::EffectKey;
 use semel::rules::status::Status;
-use semel::testing::{Crasher, Effects, Ended, Point, Scene};
+use semel::testing::{Crasher, Dice, Effects, Ended, Point, Scene};
 use semel::{Attempt, Error, Limits};
 
-use crate::programs::{Answer, Calls, Count, Dice, Expected, Outside, Pace, Program, World, draw, execute};
+use crate::programs::{Answer, Calls, Count, Expected, Outside, Pace, Program, World, draw, execute};
 
 const PROGRAMS: u64 = 200;
 const AT_ONCE: u64 = 25;

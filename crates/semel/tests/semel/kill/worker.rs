@@ -167,8 +167,7 @@ async fn operate(engine: Engine, wire: Wire) {
 }
 
 fn paused(engine: &Engine) -> Query {
-    let (workspace, status) = (engine.workspace(), Some(Status::Paused));
-    Query { workspace, status, workflow: None, since: None, before: None, limit: 1000 }
+    Query { status: Some(Status::Paused), ..Query::all(engine.workspace(), 1000) }
 }
 
 async fn settle(engine: &Engine, wire: &Wire, run: Run) -> Result<()> {
