@@ -87,7 +87,7 @@ fn look(Case { bug, pace, write }: Case, seed: u64) -> Result<Option<Finding>, F
     let haunted = Haunted::new()?;
     haunted.faults.slow_writes(write)?;
     let surroundings = Surroundings::Haunted(Arc::new(haunted));
-    let layout = Layout { env, surroundings, ..sqlite(bug.name()) };
+    let layout = Layout { surroundings, env, ..sqlite(bug.name()) };
     let phase = Phase { layout, pace, others: Vec::new(), callers: 32, load: LOAD, calm: CALM };
     in_folder(async |folder| {
         let findings = Arc::new(Findings::default());
