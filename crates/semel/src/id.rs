@@ -30,9 +30,21 @@ pub(crate) fn base32(bytes: &[u8]) -> String {
 }
 
 /// 128 bits as 26 characters, the number right-aligned as ULIDs have it.
-fn uuid_text(uuid: Uuid) -> String {
-    let number = uuid.as_u128();
-    (0..26).rev().map(|i| ALPHABET[(number >> (5 * i) & 31) as usize] as char).collect()
+struct Digits([u8; 26]);
+
+impl Digits {
+    fn of(uuid: Uuid) -> Self {
+        let (mut digits, mut number) = ([0; 26], uuid.as_u128());
+        for digit in digits.iter_mut().rev() {
+            *digit = ALPHABET[(number & 31) as usize];
+            number >>= 5;
+        }
+        Self(digits)
+    }
+
+    fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.0).expect("all of the alphabet is ASCII")
+    }
 }
 
 fn parse_uuid(text: &str) -> Option<Uuid> {
@@ -64,7 +76,8 @@ macro_rules! id {
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "{}{}", $prefix, uuid_text(self.0))
+                f.write_str($prefix)?;
+                f.write_str(Digits::of(self.0).as_str())
             }
         }
 

@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fmt::{self, Write as _};
+use std::sync::Arc;
 
 use serde::de::{self, DeserializeOwned, DeserializeSeed, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
@@ -31,10 +32,10 @@ pub enum InvalidJson {
     Refused(String),
 }
 
-/// A checked JSON value, kept as the text it came as.
+/// A checked JSON value, kept as the text it came as. Clones share it.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Payload(Box<RawValue>);
+pub struct Payload(Arc<RawValue>);
 
 impl Payload {
     /// Accepts a JSON text if it can be kept exactly.
@@ -42,13 +43,13 @@ impl Payload {
         check(text)?;
         let raw =
             RawValue::from_string(text.trim().to_owned()).map_err(|e| InvalidJson::Refused(e.to_string()))?;
-        Ok(Self(raw))
+        Ok(Self(raw.into()))
     }
 
     /// The JSON of a serialisable value.
     pub fn of<T: Serialize + ?Sized>(value: &T) -> Result<Self, InvalidJson> {
         let raw = serde_json::value::to_raw_value(value).map_err(|e| InvalidJson::Refused(e.to_string()))?;
-        let payload = Self(raw);
+        let payload = Self(raw.into());
         payload.check()?;
         Ok(payload)
     }
@@ -64,7 +65,7 @@ impl Payload {
 
     /// `null`.
     pub fn null() -> Self {
-        Self(RawValue::NULL.to_owned())
+        Self(RawValue::NULL.to_owned().into())
     }
 
     /// Reads it as a Rust value.

@@ -1,6 +1,7 @@
 //! Identities: the key of a run and where it is unique, effect keys, fingerprints.
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use sha2::{Digest, Sha256};
@@ -39,14 +40,14 @@ macro_rules! key_text {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
         #[serde(transparent)]
-        pub struct $name(String);
+        pub struct $name(Arc<str>);
 
         impl $name {
             /// Checks the text. It is kept as it is: no case folding, no normalising, no trimming.
             pub fn new(text: impl Into<String>) -> Result<Self, InvalidKey> {
                 let text = text.into();
                 check($what, &text)?;
-                Ok(Self(text))
+                Ok(Self(text.into()))
             }
 
             /// The text.
@@ -106,15 +107,15 @@ pub enum KeyScope {
 /// A key scope with its names filled in: what the unique index holds.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Scope(String);
+pub struct Scope(Arc<str>);
 
 impl Scope {
     /// The scope of a run. Names contain no `/`, so two different scopes never meet in one text.
     pub fn of(scope: KeyScope, workflow: &Name, version: &Name) -> Self {
         Self(match scope {
-            KeyScope::Workspace => "*".to_owned(),
-            KeyScope::Workflow => format!("w/{workflow}"),
-            KeyScope::WorkflowVersion => format!("v/{workflow}/{version}"),
+            KeyScope::Workspace => "*".into(),
+            KeyScope::Workflow => format!("w/{workflow}").into(),
+            KeyScope::WorkflowVersion => format!("v/{workflow}/{version}").into(),
         })
     }
 
@@ -130,12 +131,12 @@ impl Scope {
             Some(("v", version)) => named(version, 2),
             Some(_) => false,
         };
-        proper.then(|| Self(text.to_owned()))
+        proper.then(|| Self(text.into()))
     }
 
     /// The scope of children, whose keys are effect keys.
     pub fn children() -> Self {
-        Self("child".to_owned())
+        Self("child".into())
     }
 
     /// The text, as stored.
@@ -144,7 +145,7 @@ impl Scope {
     }
 
     pub(crate) fn stored(text: String) -> Self {
-        Self(text)
+        Self(text.into())
     }
 }
 

@@ -46,11 +46,15 @@ impl Name {
     }
 
     fn check(text: &str) -> Result<(), InvalidPath> {
-        let length = text.chars().count();
-        if length == 0 || length > MAX_PART {
-            return Err(InvalidPath::Length(text.to_owned(), length));
+        let (mut length, mut wrong) = (0, None);
+        for c in text.chars() {
+            length += 1;
+            if c.is_control() || matches!(c, '/' | '[' | ']' | '#') {
+                wrong = wrong.or(Some(c));
+            }
         }
-        match text.chars().find(|c| c.is_control() || matches!(c, '/' | '[' | ']' | '#')) {
+        match wrong {
+            _ if length == 0 || length > MAX_PART => Err(InvalidPath::Length(text.to_owned(), length)),
             Some(wrong) => Err(InvalidPath::Character(text.to_owned(), wrong)),
             None => Ok(()),
         }
@@ -88,6 +92,9 @@ impl Path {
     /// A name with an optional key inside an optional scope, made in one go.
     pub fn build(scope: Option<&Self>, name: &str, key: Option<&str>) -> Result<Self, InvalidPath> {
         Name::check(name)?;
+        if scope.is_none() && key.is_none() {
+            return Ok(Self(name.into()));
+        }
         let mut text = String::with_capacity(
             scope.map_or(0, |scope| scope.0.len() + 1) + name.len() + key.map_or(0, |key| key.len() + 2),
         );

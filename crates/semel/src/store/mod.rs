@@ -131,6 +131,12 @@ pub struct Started {
 }
 
 impl Started {
+    /// A run that was just created, with its ledger.
+    pub(crate) fn of_new(run: Run, entries: Vec<Entry>) -> Self {
+        let verdict = Verdict::Created;
+        Self { run, verdict, outcome: None, delivered: None, superseded: None, entries }
+    }
+
     /// Whether a new run exists because of this start.
     pub fn created(&self) -> bool {
         matches!(self.verdict, Verdict::Created | Verdict::Superseded)

@@ -41,11 +41,16 @@ pub(crate) trait Backend: Clone + Send + Sync + 'static {
         self.execute(commit)
     }
 
-    /// Starts; a backend may have a faster way for the starts that are all alike. A duplicate needs no write.
+    /// Starts what was not found to be there; a backend may have a faster way for the starts that are all alike.
+    fn create_run(&self, start: StartRun) -> impl Future<Output = Result<Started>> + Send {
+        self.execute(start)
+    }
+
+    /// Starts. A duplicate needs no write.
     fn start_run(&self, start: StartRun) -> impl Future<Output = Result<Started>> + Send {
         async {
             if start.start.is_keyless() {
-                return self.execute(start).await;
+                return self.create_run(start).await;
             }
             let peek = PeekStart(start);
             match self.execute(peek.clone()).await? {
@@ -54,7 +59,7 @@ pub(crate) trait Backend: Clone + Send + Sync + 'static {
                     if sabotage::commits(Bug::ReadThenInsert) {
                         tokio::task::yield_now().await;
                     }
-                    self.execute(peek.0).await
+                    self.create_run(peek.0).await
                 }
             }
         }

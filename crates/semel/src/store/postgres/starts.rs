@@ -78,7 +78,7 @@ impl NewStart {
     fn started(self, num: i64) -> Started {
         let run = Run { num, new: self.new, state: self.state, arrivals: 0, purged: false };
         let (verdict, entries) = (Verdict::Created, self.entries);
-        Started { run, verdict, outcome: None, delivered: None, superseded: None, entries }
+        Started { verdict, ..Started::of_new(run, entries) }
     }
 }
 

@@ -8,7 +8,9 @@ use tokio::sync::{oneshot, watch};
 use super::tx::SqliteTx;
 use crate::error::{Error, Result, Source};
 use crate::rules::commit::{Commit, Saved};
+use crate::store::Started;
 use crate::store::tx::{Verb, now_or_never};
+use crate::store::verbs::StartRun;
 
 /// How many jobs one transaction takes at most: enough to share an fsync among all of a large process's runs, few enough
 /// that the first of them does not wait long for the last.
@@ -31,6 +33,8 @@ pub(super) enum Work {
     Step(Step),
     /// Any other commit: if it ends a run without ties, it is as short as a step's.
     Commit(Box<VerbJob<Commit>>),
+    /// A start: many of them are alike.
+    Start(Box<VerbJob<StartRun>>),
     /// Anything else.
     Verb(Box<dyn Job>),
 }
@@ -55,6 +59,7 @@ impl Work {
         match self {
             Self::Verb(job) => job.answer(),
             Self::Commit(job) => job.answer(),
+            Self::Start(job) => job.answer(),
             Self::Step(Step { saved, reply, .. }) => {
                 drop(reply.send(if saved { Stepped::Saved } else { Stepped::Lost }));
             }
@@ -66,6 +71,7 @@ impl Work {
         match self {
             Self::Verb(job) => job.fail(error),
             Self::Commit(job) => job.fail(error),
+            Self::Start(job) => job.fail(error),
             Self::Step(step) => drop(step.reply.send(Stepped::Failed(Box::new(error)))),
         }
     }
@@ -149,6 +155,12 @@ impl Queue {
     /// Sends a commit that is not a step's and waits for its answer.
     pub(super) async fn commit(&self, commit: Commit) -> Result<Saved> {
         let work = |reply| Work::Commit(Box::new(VerbJob { verb: commit, answer: None, reply }));
+        self.send(work, Error::Unknown).await?
+    }
+
+    /// Sends a start and waits for its answer.
+    pub(super) async fn start(&self, start: StartRun) -> Result<Started> {
+        let work = |reply| Work::Start(Box::new(VerbJob { verb: start, answer: None, reply }));
         self.send(work, Error::Unknown).await?
     }
 

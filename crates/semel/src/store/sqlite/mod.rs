@@ -11,6 +11,7 @@ mod job;
 mod open;
 mod reader;
 mod records;
+mod starts;
 mod steps;
 mod tx;
 mod values;
@@ -19,9 +20,11 @@ mod writer;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::Started;
 use super::receipts::ReceiptBuffer;
 use super::serve::Backend;
 use super::tx::Verb;
+use super::verbs::StartRun;
 use super::wakes::Wakes;
 use crate::clock::{Clock, SystemClock};
 use crate::error::Result;
@@ -127,6 +130,10 @@ impl Backend for SqliteStore {
                 Err(verb) => verb.await,
             }
         }
+    }
+
+    async fn create_run(&self, start: StartRun) -> Result<Started> {
+        self.0.writes.start(start).await
     }
 
     async fn stop(&self) -> Result<()> {

@@ -91,13 +91,13 @@ pub(super) struct Steps<'c, 'a> {
 }
 
 /// A row for the ledger.
-struct NewRow<'a> {
-    row: i64,
-    prev: Option<i64>,
-    num: i64,
-    seq: u64,
-    at: Time,
-    text: &'a str,
+pub(super) struct NewRow<'a> {
+    pub(super) row: i64,
+    pub(super) prev: Option<i64>,
+    pub(super) num: i64,
+    pub(super) seq: u64,
+    pub(super) at: Time,
+    pub(super) text: &'a str,
 }
 
 /// So many rows one statement inserts: to begin it, to find the end of the ledger and to end it takes longer than the row.
@@ -108,7 +108,7 @@ static INSERT_ROWS: LazyLock<String> = LazyLock::new(|| insert(ROWS));
 
 /// `OR FAIL`: otherwise SQLite would keep copies of the pages, to take back the rows before one that fails. Here a statement
 /// that fails is the end of its transaction.
-fn insert(rows: usize) -> String {
+pub(super) fn insert(rows: usize) -> String {
     let values = vec!["(?, ?, ?, ?, ?, ?)"; rows].join(", ");
     format!("INSERT OR FAIL INTO ledger (num, prev, run, seq, at, entries) VALUES {values}")
 }
@@ -199,7 +199,7 @@ impl<'c, 'a> Steps<'c, 'a> {
 
 impl NewRow<'_> {
     /// Binds it as the `n`th row of a statement.
-    fn bind(&self, statement: &mut CachedStatement<'_>, n: usize) -> rusqlite::Result<()> {
+    pub(super) fn bind(&self, statement: &mut CachedStatement<'_>, n: usize) -> rusqlite::Result<()> {
         let first = n * 6 + 1;
         statement.raw_bind_parameter(first, self.row)?;
         statement.raw_bind_parameter(first + 1, self.prev)?;

@@ -5,6 +5,7 @@ use std::cell::Cell;
 use rusqlite::types::FromSqlError;
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, Row, params};
 
+use super::starts::{HEAD, HEADER, Head, Header};
 use super::steps::{Entries, Heads, Steps};
 use super::values::{Id, Json, Text};
 use crate::clock::Time;
@@ -21,7 +22,7 @@ use crate::rules::record::{Look, Record};
 use crate::rules::run::{NewRun, Retention, Run, State};
 use crate::rules::status::Status;
 use crate::store::Query;
-use crate::store::tx::{HeldOnce, InboxRow, LedgerRow, Tx, Watcher, duration, message_text, millis};
+use crate::store::tx::{HeldOnce, InboxRow, LedgerRow, Tx, Watcher, duration, message_text};
 
 /// A run with the head of its ledger.
 pub(super) const RUNS: &str = "runs JOIN heads USING (num)";
@@ -40,7 +41,11 @@ pub(super) struct SqliteTx {
     pub(super) deleted_rows: bool,
     /// The latest row of the ledger. There is one writer, so it need not ask.
     pub(super) last_row: i64,
+    /// The latest number that was given to a run.
+    pub(super) last_num: i64,
     pub(super) heads: Heads,
+    /// What this transaction has found out about a node: many starts come from the same.
+    pub(super) lease: Option<(NodeId, Option<Time>)>,
 }
 
 /// A statement failed: the transaction is of no more use. What was read and makes no sense will not make more later.
@@ -57,20 +62,53 @@ pub(super) fn failed(error: rusqlite::Error) -> Error {
 impl SqliteTx {
     pub(super) fn new(conn: Connection, now: Time) -> Result<Self> {
         conn.set_prepared_statement_cache_capacity(128);
-        let last_row = conn
-            .query_row("SELECT coalesce(max(num), 0) FROM ledger", [], |row| row.get(0))
-            .map_err(failed)?;
-        Ok(Self { conn, now, writes: Cell::new(0), deleted_rows: false, last_row, heads: Heads::default() })
+        let last = |sql: &str| conn.query_row(sql, [], |row| row.get(0)).map_err(failed);
+        let last_row = last("SELECT coalesce(max(num), 0) FROM ledger")?;
+        let last_num = last("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'runs'")?;
+        Ok(Self {
+            conn,
+            now,
+            writes: Cell::new(0),
+            deleted_rows: false,
+            last_row,
+            last_num,
+            heads: Heads::default(),
+            lease: None,
+        })
     }
 
-    fn statement(&self, sql: &str) -> Result<CachedStatement<'_>> {
+    /// A new transaction begins.
+    pub(super) fn begin(&mut self, now: Time) {
+        self.now = now;
+        self.writes.set(0);
+        self.deleted_rows = false;
+        self.lease = None;
+    }
+
+    pub(super) fn count_writes(&self, changed: usize) {
+        self.writes.set(self.writes.get() + changed);
+    }
+
+    /// Until when a node is believed to live.
+    pub(super) fn lease_of(&mut self, node: NodeId) -> Result<Option<Time>> {
+        if let Some((_, lease)) = self.lease.filter(|(known, _)| *known == node) {
+            return Ok(lease);
+        }
+        let lease =
+            self.first("SELECT lease FROM nodes WHERE id = ?", [node], |row| row.get::<_, Option<i64>>(0))?;
+        let lease = lease.flatten().map(Time);
+        self.lease = Some((node, lease));
+        Ok(lease)
+    }
+
+    pub(super) fn statement(&self, sql: &str) -> Result<CachedStatement<'_>> {
         self.conn.prepare_cached(sql).map_err(failed)
     }
 
     /// Runs a statement that changes something; how many rows it changed.
     pub(super) fn write(&self, sql: &str, params: impl Params) -> Result<usize> {
         let changed = self.statement(sql)?.execute(params).map_err(failed)?;
-        self.writes.set(self.writes.get() + changed);
+        self.count_writes(changed);
         Ok(changed)
     }
 
@@ -133,45 +171,27 @@ impl SqliteTx {
     }
 
     /// Inserts a run without the head of its ledger; none if its key is held by another, or its id is taken.
-    fn insert_header(&self, new: &NewRun, state: &State) -> Result<Option<i64>> {
-        let sql = "INSERT INTO runs (status, arrivals, due, node, ended, purge, holds_key, ties, purged, \
-             id, workspace, workflow, workflow_version, scope, key, fingerprint, lineage, parent, keep_history, keep_key, \
-             created) VALUES (?,0,?,?,?,?,?,?,0,?,?,?,?,?,?,?,?,?,?,?,?) \
-             ON CONFLICT DO NOTHING";
-        let params = params![
-            state.status,
-            state.due,
-            state.node,
-            state.ended,
-            state.purge,
-            state.holds_key,
-            state.ties,
-            new.id,
-            new.workspace,
-            new.workflow.as_str(),
-            new.workflow_version.as_str(),
-            new.scope.as_str(),
-            new.key.as_str(),
-            new.fingerprint.0,
-            new.lineage,
-            new.parent,
-            millis(new.retention.history),
-            millis(new.retention.key),
-            new.created,
-        ];
-        Ok((self.write(sql, params)? > 0).then(|| self.conn.last_insert_rowid()))
+    fn insert_header(&mut self, new: &NewRun, state: &State) -> Result<Option<i64>> {
+        let num = self.last_num + 1;
+        let mut statement = self.statement(&HEADER)?;
+        Header { num, new, state }.bind(&mut statement, 0).map_err(failed)?;
+        let inserted = statement.raw_execute().map_err(failed)?;
+        drop(statement);
+        self.count_writes(inserted);
+        self.last_num += inserted as i64;
+        Ok((inserted > 0).then_some(num))
     }
 
     /// Inserts the head of a new run's ledger, whose first and last row, if it has any, is this.
     fn insert_head(&self, num: i64, state: &State, row: Option<i64>) -> Result<()> {
-        let sql =
-            "INSERT INTO heads (num, version, last, first, running, stalls) VALUES (?1, ?2, ?3, ?3, ?4, ?5)";
-        let running = state.status == Status::Running;
-        self.write(sql, params![num, state.version, row, running, state.stalls]).map(drop)
+        let mut statement = self.statement(&HEAD)?;
+        Head { num, state, row }.bind(&mut statement, 0).map_err(failed)?;
+        self.count_writes(statement.raw_execute().map_err(failed)?);
+        Ok(())
     }
 
     /// Inserts a run whose ledger comes after it.
-    pub(super) fn insert_bare(&self, new: &NewRun, state: &State) -> Result<Option<i64>> {
+    pub(super) fn insert_bare(&mut self, new: &NewRun, state: &State) -> Result<Option<i64>> {
         let Some(num) = self.insert_header(new, state)? else { return Ok(None) };
         self.insert_head(num, state, None)?;
         Ok(Some(num))
@@ -282,7 +302,7 @@ impl Tx for SqliteTx {
         steps.finish()?;
         if advanced {
             self.last_row = row;
-            self.writes.set(self.writes.get() + 1);
+            self.count_writes(1);
         }
         Ok(advanced)
     }
@@ -547,12 +567,11 @@ impl Tx for SqliteTx {
     }
 
     async fn lease(&mut self, node: NodeId) -> Result<Option<Time>> {
-        let lease =
-            self.first("SELECT lease FROM nodes WHERE id = ?", [node], |row| row.get::<_, Option<i64>>(0))?;
-        Ok(lease.flatten().map(Time))
+        self.lease_of(node)
     }
 
     async fn put_lease(&mut self, node: NodeId, until: Option<Time>) -> Result<()> {
+        self.lease = None;
         self.write("INSERT OR REPLACE INTO nodes (id, lease) VALUES (?, ?)", params![node, until]).map(drop)
     }
 
@@ -567,6 +586,7 @@ impl Tx for SqliteTx {
     }
 
     async fn delete_node(&mut self, node: NodeId) -> Result<()> {
+        self.lease = None;
         self.write("DELETE FROM nodes WHERE id = ?", [node]).map(drop)
     }
 

@@ -9,6 +9,7 @@ use super::SqliteOptions;
 use super::checkpoint::{self, Checkpoints};
 use super::job::{Answers, Job as _, Jobs, Queue, Step, VerbJob, Work, queue};
 use super::open::File;
+use super::starts::{self, Inserted};
 use super::steps::{Entries, Steps};
 use super::tx::{SqliteTx, failed};
 use crate::clock::Clock;
@@ -170,9 +171,7 @@ impl Writer {
     fn attempt(&mut self, batch: &mut Vec<Work>) -> Result<Ended, (Option<Mark>, Error)> {
         let tx = self.tx.as_mut().expect("opened before an attempt");
         let before = tx.last_row;
-        tx.now = self.clock.now();
-        tx.writes.set(0);
-        tx.deleted_rows = false;
+        tx.begin(self.clock.now());
         execute(&tx.conn, "BEGIN IMMEDIATE").map_err(|e| (None, e))?;
         let sound = run(tx, batch).map_err(|e| (None, e))?;
         if !sound || tx.writes.get() == 0 {
@@ -263,9 +262,28 @@ impl Writer {
     }
 }
 
-/// Runs all that waits: the steps and ends first, with statements that they share, then the rest. All were asked at the
-/// same time, so any order is right. False if the transaction must not be committed.
+/// Runs all that waits. False if the transaction must not be committed.
 fn run(tx: &mut SqliteTx, batch: &mut [Work]) -> Result<bool> {
+    run_alike(tx, batch)?;
+    if starts::insert(tx, batch)? == Inserted::Repeated {
+        // Rare: the answer to a start was lost, and it is asked again. From the beginning, and the starts one by one.
+        tx.heads.forget_all();
+        execute(&tx.conn, "ROLLBACK")?;
+        tx.begin(tx.now);
+        execute(&tx.conn, "BEGIN IMMEDIATE")?;
+        run_alike(tx, batch)?;
+    }
+    Ok(batch.iter_mut().all(|work| match work {
+        Work::Verb(job) => job.run(tx),
+        // What the statements did not take: the verb does, or says why not.
+        Work::Commit(job) if job.answer.is_none() => job.run(tx),
+        Work::Start(job) if job.answer.is_none() => job.run(tx),
+        Work::Commit(_) | Work::Start(_) | Work::Step(_) => true,
+    }))
+}
+
+/// The steps and ends come first, with statements that they share. All were asked at the same time, so any order is right.
+fn run_alike(tx: &mut SqliteTx, batch: &mut [Work]) -> Result<()> {
     let mut steps = Steps::prepare(&tx.conn)?;
     let mut advance = |entries: Option<_>| -> Result<bool> {
         let Some(entries) = entries else { return Ok(false) };
@@ -282,16 +300,12 @@ fn run(tx: &mut SqliteTx, batch: &mut [Work]) -> Result<bool> {
                 let saved = Saved { version: verb.expected + verb.count, ..Saved::default() };
                 *answer = advance(Entries::of(verb, tx.now))?.then_some(Ok(saved));
             }
+            // What it was answered in a transaction that did not take place.
+            Work::Start(job) => job.answer = None,
             Work::Verb(_) => {}
         }
     }
-    steps.finish()?;
-    Ok(batch.iter_mut().all(|work| match work {
-        Work::Verb(job) => job.run(tx),
-        // What the statements did not take: the verb does, or says why not.
-        Work::Commit(job) if job.answer.is_none() => job.run(tx),
-        Work::Commit(_) | Work::Step(_) => true,
-    }))
+    steps.finish()
 }
 
 /// Whether a write found the disk full. A sync that does is another error: then the pages are there.

@@ -1,5 +1,6 @@
 //! Start a run, or find the one that the key stands for; and hand over a payload with it.
 
+use crate::clock::Time;
 use crate::error::{Error, Result};
 use crate::rules::control;
 use crate::rules::deliver::{Deliver, Delivered};
@@ -89,6 +90,19 @@ impl Verb for StartRun {
 }
 
 impl StartRun {
+    /// Whether nobody else can have asked for the same, and nothing comes with it: all that is left is to insert the run.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn is_plain(&self) -> bool {
+        self.start.is_keyless() && self.start.deliver.is_none()
+    }
+
+    /// The run as it is made now; `lease` is that of the node which wants it.
+    pub(crate) fn made(&self, lease: Option<Time>, now: Time) -> (NewRun, State, Vec<Entry>) {
+        // A dead node's runs are given away once: one that it took now would stay its for ever.
+        let claim = self.start.claim.filter(|_| lease.is_some_and(|until| until > now));
+        start::create(&self.start, claim, self.fingerprint, now)
+    }
+
     /// The answer to a start whose delivery was accepted before: the run that got it.
     async fn repeated<T: Tx>(&self, tx: &mut T) -> Result<Option<Started>> {
         let Some(handover) = &self.start.deliver else { return Ok(None) };
@@ -122,20 +136,18 @@ impl StartRun {
         verdict: Verdict,
         superseded: Option<Run>,
     ) -> Result<Option<Started>> {
-        let now = tx.now();
-        let claim = match self.start.claim {
-            // A dead node's runs are given away once: one that it took now would stay its for ever.
-            Some(node) if tx.lease(node).await?.is_some_and(|until| until > now) => Some(node),
-            _ => None,
+        let lease = match self.start.claim {
+            Some(node) => tx.lease(node).await?,
+            None => None,
         };
-        let (new, state, entries) = start::create(&self.start, claim, self.fingerprint, now);
+        let (new, state, entries) = self.made(lease, tx.now());
         let Some(mut run) = insert(tx, new, state, &entries).await? else { return Ok(None) };
         let delivered = match &self.start.deliver {
             Some(handover) => self.reserve(tx, &mut run, handover).await?,
             None => None,
         };
         let superseded = superseded.map(|old| old.id());
-        Ok(Some(Started { run, verdict, outcome: None, delivered, superseded, entries }))
+        Ok(Some(Started { verdict, delivered, superseded, ..Started::of_new(run, entries) }))
     }
 
     /// Takes the key from a run that has ended or is cancelled for it, and starts a new one under it.
