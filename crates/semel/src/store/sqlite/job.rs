@@ -237,9 +237,10 @@ mod tests {
     use super::*;
     use crate::id::NodeId;
     use crate::store::serve::Backend as _;
+    use crate::store::sqlite::starts::tests::start;
     use crate::store::sqlite::{SqliteOptions, SqliteStore};
     use crate::store::tx::Tx;
-    use crate::store::{Lease, LeaseAct, Store as _};
+    use crate::store::{Find, FindBy, Lease, LeaseAct, Store as _};
     use std::time::Duration;
     use uuid::Uuid;
 
@@ -258,6 +259,29 @@ mod tests {
             }
             panic!("on purpose, reading: {READS}");
         }
+    }
+
+    /// What shared the transaction was done, and is done again: it must not be believed to be there already.
+    #[tokio::test]
+    async fn starts_beside_a_call_that_panics_are_there_when_they_are_answered() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(SqliteOptions::new(folder.path().join("semel.db"))).await.unwrap();
+        let mut started = tokio::task::JoinSet::new();
+        for _ in 0..20 {
+            let (one, many) = (store.clone(), (0..9).map(|_| start()));
+            started.spawn(async move { one.execute(Panics::<false>).await.map(|()| None) });
+            for start in many {
+                let store = store.clone();
+                started.spawn(async move { store.start(start).await.map(|started| Some(started.run)) });
+            }
+        }
+        let answers = started.join_all().await;
+        assert_eq!(answers.iter().filter(|answer| answer.is_err()).count(), 20, "{answers:?}");
+        for run in answers.into_iter().flatten().flatten() {
+            let find = Find { workspace: run.new.workspace, by: FindBy::Id(run.id()) };
+            assert_eq!(store.find(find).await.unwrap().map(|(found, _)| found), Some(run));
+        }
+        store.close().await.unwrap();
     }
 
     #[tokio::test]

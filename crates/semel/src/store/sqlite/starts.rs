@@ -189,7 +189,7 @@ fn make(tx: &mut SqliteTx, verb: &StartRun) -> Result<Made> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::path::Path;
     use std::time::Duration;
 
@@ -212,7 +212,7 @@ mod tests {
         SqliteStore::open(SqliteOptions::new(folder.join("semel.db"))).await.unwrap()
     }
 
-    fn start() -> Start {
+    pub(crate) fn start() -> Start {
         let run = RunId(SystemClock::new().uuid());
         Start::new(WORKSPACE, run, Name::new("order").unwrap(), Payload::null(), None)
     }
