@@ -7,12 +7,10 @@ use semel::id::ApiKeyId;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-use crate::config::Secret;
+use crate::config::{LONGEST_TOKEN, Secret};
 
 /// The secret has 256 bits.
 const SECRET_BYTES: usize = 32;
-/// Nobody's token is longer than this; a longer one is not hashed.
-const LONGEST: usize = 256;
 
 /// The SHA-256 of a secret. A secret has 256 random bits, so that a slow hash would add nothing.
 #[derive(Clone, Copy, Debug)]
@@ -72,7 +70,8 @@ pub(super) fn of(headers: &HeaderMap) -> Option<&str> {
         given.push(value.to_str().ok()?.trim());
     }
     let token = given.first()?;
-    (given.iter().all(|other| other == token) && !token.is_empty() && token.len() <= LONGEST).then_some(token)
+    (given.iter().all(|other| other == token) && !token.is_empty() && token.len() <= LONGEST_TOKEN)
+        .then_some(token)
 }
 
 #[cfg(test)]
@@ -118,6 +117,6 @@ mod tests {
         assert_eq!(of(&[("authorization", "a")]), None);
         assert_eq!(of(&[("x-api-key", "")]), None);
         assert_eq!(of(&[]), None);
-        assert_eq!(of(&[("x-api-key", &"a".repeat(LONGEST + 1))]), None);
+        assert_eq!(of(&[("x-api-key", &"a".repeat(LONGEST_TOKEN + 1))]), None);
     }
 }

@@ -21,6 +21,8 @@ pub const LISTEN: &str = "127.0.0.1:7700";
 
 /// A shorter root token could be guessed.
 const SHORTEST_TOKEN: usize = 16;
+/// Nobody's token is longer than this; a longer one that comes with a request is not even hashed.
+pub(crate) const LONGEST_TOKEN: usize = 256;
 
 /// All that a server is told.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -204,10 +206,11 @@ impl Config {
                 self.listen
             ));
         }
-        if self.root_token.as_ref().is_some_and(|token| token.expose().len() < SHORTEST_TOKEN) {
+        let lengths = SHORTEST_TOKEN..=LONGEST_TOKEN;
+        if self.root_token.as_ref().is_some_and(|token| !lengths.contains(&token.expose().len())) {
             return refuse(format!(
-                "`root-token` (SEMEL_ROOT_TOKEN) has fewer than {SHORTEST_TOKEN} characters: make one with \
-                 `openssl rand -hex 32`"
+                "`root-token` (SEMEL_ROOT_TOKEN) has fewer than {SHORTEST_TOKEN} characters or more than \
+                 {LONGEST_TOKEN}: make one with `openssl rand -hex 32`"
             ));
         }
         if self.store.expose().starts_with("http") {

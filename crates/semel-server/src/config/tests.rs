@@ -59,6 +59,7 @@ fn a_wrong_value_is_refused_with_its_key() {
         ("auth = 'maybe'", "auth"),
         ("[limits]\nconnections = 0", "limits.connections"),
         ("root-token = 'short'", "root-token"),
+        (&format!("root-token = '{}'", "a".repeat(super::LONGEST_TOKEN + 1)), "root-token"),
         ("store = 'http://127.0.0.1:7700'", "store"),
     ] {
         let said = refusal(file, &[]);
