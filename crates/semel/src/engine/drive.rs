@@ -182,7 +182,7 @@ impl Driver {
     }
 
     fn poll_inbox(&mut self, cx: &mut Context<'_>) {
-        if self.reading.is_none() && std::mem::take(&mut self.cell.lock().orders.look) {
+        if self.reading.is_none() && self.cell.lock().wants_inbox() {
             let (store, workspace, run) = (self.core.store.clone(), self.core.workspace, self.cell.id);
             self.reading = Some(Box::pin(async move { store.inbox(workspace, run).await }));
         }

@@ -290,6 +290,12 @@ impl State {
         self.ledger.saw_arrivals(self.inbox.seen());
     }
 
+    /// Whether the inbox is to be read now. Not while the run is put to rest: its next claim brings the inbox along, and
+    /// until then nobody would wait for an answer that keeps one of the store's connections.
+    pub(super) fn wants_inbox(&mut self) -> bool {
+        self.ledger.run().status() == Status::Running && std::mem::take(&mut self.orders.look)
+    }
+
     /// A run that rested in memory goes on.
     pub(super) fn claimed(&mut self, claimed: Claimed) {
         if let Err(refused) = self.ledger.claimed(claimed.run) {

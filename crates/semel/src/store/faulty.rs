@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::broadcast;
+use tokio::sync::{Semaphore, broadcast};
 
 use super::{Answer, Arrival, Claims, Find, Lease, Numbered, Query, Started, Store, Sweep, Swept, Wake};
 use crate::clock::Time;
@@ -37,8 +37,9 @@ pub type Plan = Box<dyn FnMut(&'static str) -> Option<Fault> + Send>;
 pub struct Faulty {
     store: Arc<dyn Store>,
     plan: Mutex<Plan>,
-    /// Who says nothing to those who listen here.
+    /// Who says nothing to those who listen here, but for what [`tell`](Self::tell) is given.
     silence: Option<broadcast::Sender<Wake>>,
+    pool: Option<Semaphore>,
 }
 
 impl Faulty {
@@ -47,13 +48,47 @@ impl Faulty {
         store: Arc<dyn Store>,
         plan: impl FnMut(&'static str) -> Option<Fault> + Send + 'static,
     ) -> Self {
-        Self { store, plan: Mutex::new(Box::new(plan)), silence: None }
+        Self { store, plan: Mutex::new(Box::new(plan)), silence: None, pool: None }
     }
 
     /// No wake-up comes through: whoever uses this store does not hear that a run was taken away.
     #[must_use]
     pub fn deaf(self) -> Self {
         Self { silence: Some(broadcast::Sender::new(1)), ..self }
+    }
+
+    /// Tells those who listen to a [deaf](Self::deaf) store.
+    pub fn tell(&self, wake: Wake) {
+        if let Some(listeners) = &self.silence {
+            // Nobody may be listening.
+            drop(listeners.send(wake));
+        }
+    }
+
+    /// Like a database with so many connections: a call takes one, needs some turns of the runtime, and gives it back when
+    /// it is over.
+    #[must_use]
+    pub fn pooled(self, connections: usize) -> Self {
+        Self { pool: Some(Semaphore::new(connections)), ..self }
+    }
+
+    /// How many connections of the pool nobody has.
+    pub fn idle(&self) -> usize {
+        self.pool.as_ref().map_or(0, Semaphore::available_permits)
+    }
+
+    /// A call by way of the pool, if there is one.
+    fn read<'a, T: Send + 'a>(&'a self, call: impl FnOnce() -> Answer<'a, T> + Send + 'a) -> Answer<'a, T> {
+        /// More than a task needs between two calls.
+        const TURNS: usize = 50;
+        let Some(pool) = &self.pool else { return call() };
+        Box::pin(async move {
+            let _connection = pool.acquire().await.expect("a pool is not closed");
+            for _ in 0..TURNS {
+                tokio::task::yield_now().await;
+            }
+            call().await
+        })
     }
 
     /// The next calls fail one by one as listed; those after them do not.
@@ -77,7 +112,7 @@ impl Faulty {
             if fault == Some(Fault::Before) {
                 return Err(Error::Unavailable(format!("{name} was not begun, on purpose").into()));
             }
-            let answer = call().await;
+            let answer = self.read(call).await;
             match fault {
                 Some(Fault::After) => {
                     Err(Error::Unknown(format!("the answer to {name} is lost, on purpose").into()))
@@ -126,27 +161,27 @@ impl Store for Faulty {
     }
 
     fn find(&self, find: Find) -> Answer<'_, Option<(Run, Option<Outcome>)>> {
-        self.store.find(find)
+        self.read(move || self.store.find(find))
     }
 
     fn list(&self, query: Query) -> Answer<'_, Vec<Run>> {
-        self.store.list(query)
+        self.read(move || self.store.list(query))
     }
 
     fn ledger(&self, workspace: WorkspaceId, run: RunId, from: u64) -> Answer<'_, Vec<Numbered>> {
-        self.store.ledger(workspace, run, from)
+        self.read(move || self.store.ledger(workspace, run, from))
     }
 
     fn inbox(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, Vec<Arrival>> {
-        self.store.inbox(workspace, run)
+        self.read(move || self.store.inbox(workspace, run))
     }
 
     fn receipts(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, Vec<(ReceiptKind, Receipts)>> {
-        self.store.receipts(workspace, run)
+        self.read(move || self.store.receipts(workspace, run))
     }
 
     fn records(&self, look: Look) -> Answer<'_, Vec<Record>> {
-        self.store.records(look)
+        self.read(move || self.store.records(look))
     }
 
     fn wakes(&self) -> broadcast::Receiver<Wake> {

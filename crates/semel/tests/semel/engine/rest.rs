@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
 use semel::clock::Clock;
+use semel::id::WorkspaceId;
 use semel::rules::status::Status;
-use semel::store::Store;
 use semel::store::faulty::{Fault, Faulty};
+use semel::store::{Find, FindBy, Store, Wake};
 use semel::{Ctx, Engine, Result, RunHandle};
 
 use super::{Lab, limits, trial};
@@ -17,6 +18,10 @@ pub(crate) fn trials() -> Vec<Trial> {
     vec![
         trial("a_payload_that_arrives_while_a_run_is_put_to_rest_is_received", delivered),
         trial("a_cancel_that_arrives_while_a_run_is_put_to_rest_is_heard", cancelled),
+        // On one thread: who goes on first is then known.
+        Trial::test("engine::a_run_at_rest_has_no_connection", || {
+            tokio::runtime::Builder::new_current_thread().build()?.block_on(connected())
+        }),
     ]
 }
 
@@ -27,18 +32,28 @@ async fn wait_for_words(ctx: Ctx, (): ()) -> Result<String> {
 
 /// A run whose commit to rest is under way, and stays so until the clock moves: the store does not answer at first.
 async fn going_to_rest(lab: &Lab) -> Result<(Engine, RunHandle<String>), Failed> {
+    let (engine, run, _) = going_to_rest_in(lab, |store| store).await?;
+    Ok((engine, run))
+}
+
+/// The same in a store that is made of another one.
+async fn going_to_rest_in(
+    lab: &Lab,
+    make: impl FnOnce(Faulty) -> Faulty,
+) -> Result<(Engine, RunHandle<String>, Arc<Faulty>), Failed> {
     let commits = Arc::new(AtomicU32::new(0));
     let counted = commits.clone();
     // The first one opens the hook, the second puts the run to rest.
     let plan = move |call| {
         (call == "commit" && counted.fetch_add(1, Ordering::SeqCst) == 1).then_some(Fault::Before)
     };
-    let store: Arc<dyn Store> = Arc::new(Faulty::new(lab.store.clone(), plan));
+    let faulty = Arc::new(make(Faulty::new(lab.store.clone(), plan)));
+    let store: Arc<dyn Store> = faulty.clone();
     let builder = Engine::builder().store(store).clock(lab.clock.clone() as Arc<dyn Clock>).limits(limits());
     let engine = builder.workflow("wait", wait_for_words).open().await?;
     let run = engine.start(wait_for_words, ()).await?;
     lab.until(async || commits.load(Ordering::SeqCst) == 2).await;
-    Ok((engine, run))
+    Ok((engine, run, faulty))
 }
 
 /// Gives the engine every chance to hear of something.
@@ -79,5 +94,28 @@ async fn cancelled() -> Result<(), Failed> {
     let (_engine, run) = going_to_rest(&lab).await?;
     run.request_cancel("never mind").await?;
     assert_eq!(let_through(&lab, &run).await?, Status::Cancelled);
+    Ok(())
+}
+
+/// It is told to look into its inbox in that moment: its look must not stay under way for as long as it rests, with a
+/// connection that others wait for.
+async fn connected() -> Result<(), Failed> {
+    const CONNECTIONS: usize = 4;
+    let lab = Lab::new();
+    let (_engine, run, store) = going_to_rest_in(&lab, |store| store.deaf().pooled(CONNECTIONS)).await?;
+    lab.clock.advance(Duration::from_secs(1));
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
+    store.tell(Wake::All);
+    let find = || Find { workspace: WorkspaceId::DEFAULT, by: FindBy::Id(run.id()) };
+    let rests = async || match lab.store.find(find()).await {
+        Ok(Some((run, _))) => run.status() == Status::Waiting,
+        _ => false,
+    };
+    assert!(!rests().await, "its commit is under way");
+    lab.until(rests).await;
+    yield_often().await;
+    assert_eq!(store.idle(), CONNECTIONS);
     Ok(())
 }
