@@ -95,7 +95,7 @@ impl Cluster {
         let data = format!("--pgdata={}", standby.data.display());
         self.programs.run("pg_ctl", &[&data, "--silent", "--wait", "--timeout=60", "promote"]).await?;
         let old = std::mem::replace(&mut self.primary, standby);
-        fs::remove_dir_all(&old.data)?;
+        remove(&old.data)?;
         Ok(self.address())
     }
 
