@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::phase::Tally;
 
 /// What is counted beside runs and effects, with its heading.
-const BLOWS: [(&str, &str); 9] = [
+const BLOWS: [(&str, &str); 10] = [
     ("server kills", "srv kills"),
     ("worker kills", "wrk kills"),
     ("zombies", "zombies"),
@@ -17,6 +17,7 @@ const BLOWS: [(&str, &str); 9] = [
     ("postgres kills", "pg kills"),
     ("failovers", "failovers"),
     ("cuts", "cuts"),
+    ("silences", "silences"),
     ("disk full", "disk full"),
     ("fsync errors", "fsync err"),
 ];

@@ -16,7 +16,7 @@ use crate::execute::Rows;
 use crate::faults::Haunted;
 use crate::findings::Findings;
 use crate::outside::{Outside, client};
-use crate::process::Process;
+use crate::process::{Process, mortal};
 use crate::proxy::Proxy;
 use crate::{recorder, worker};
 
@@ -211,7 +211,7 @@ impl Site {
     }
 
     fn serve(&self, listen: &str, store: &str) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_semel"));
+        let mut command = mortal(env!("CARGO_BIN_EXE_semel"));
         command.env_clear().args(["serve", "--listen", listen, "--store", store, "--log", "json"]);
         command.env("SEMEL_AUTH", "none").env("SEMEL_LOG", "warn");
         command.envs(self.layout.env.iter().cloned());
@@ -232,6 +232,16 @@ impl Site {
         let struck =
             !matches!(self.layout.surroundings, Surroundings::Ordinary) || self.layout.store.is_some();
         if struck { Ok(()) } else { Err(format!("a server has ended before it listened: {said}").into()) }
+    }
+
+    /// How many lines of the servers' logs have some words in them.
+    pub(crate) fn server_lines(&self, words: &str) -> Result<usize, Failed> {
+        let mut lines = 0;
+        for server in 0..self.servers.len() {
+            let said = std::fs::read(self.folder.join(format!("server-{server}.log")))?;
+            lines += String::from_utf8_lossy(&said).lines().filter(|line| line.contains(words)).count();
+        }
+        Ok(lines)
     }
 
     /// Refuses logs of servers and workers that tell of a panic.
