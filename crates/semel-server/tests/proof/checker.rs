@@ -18,7 +18,7 @@ use crate::books::{Books, Call};
 use crate::driver::{Life, Superseded};
 use crate::execute::{QUEUE, Told, WORKFLOW};
 use crate::findings::{Findings, Sort};
-use crate::program::{Effect, Kind, PARTS, cleaned};
+use crate::program::{Effect, Expected, Kind, PARTS, cleaned};
 use crate::rows::Row;
 use crate::site::Site;
 
@@ -48,6 +48,7 @@ pub(crate) struct Counted {
 pub(crate) struct Checker<'a> {
     site: &'a Site,
     findings: Arc<Findings>,
+    begun: &'a [Expected],
     lives: &'a [Life],
     calls: HashMap<&'a str, Vec<&'a Call>>,
     rows: HashMap<&'a str, Vec<&'a Row>>,
@@ -55,7 +56,13 @@ pub(crate) struct Checker<'a> {
 }
 
 impl<'a> Checker<'a> {
-    pub(crate) fn new(site: &'a Site, findings: Arc<Findings>, lives: &'a [Life], books: &'a Books) -> Self {
+    pub(crate) fn new(
+        site: &'a Site,
+        findings: Arc<Findings>,
+        begun: &'a [Expected],
+        lives: &'a [Life],
+        books: &'a Books,
+    ) -> Self {
         let (mut calls, mut rows): (HashMap<_, Vec<_>>, HashMap<_, Vec<_>>) = Default::default();
         for call in &books.calls {
             calls.entry(call.ask.at.as_str()).or_default().push(call);
@@ -63,7 +70,7 @@ impl<'a> Checker<'a> {
         for row in &books.rows {
             rows.entry(row.at.as_str()).or_default().push(row);
         }
-        Self { site, findings, lives, calls, rows, books }
+        Self { site, findings, begun, lives, calls, rows, books }
     }
 
     /// Everything.
@@ -146,7 +153,7 @@ impl<'a> Checker<'a> {
     /// All runs by their places. Each place was asked for, and has one run.
     fn places<'b>(&self, details: impl Iterator<Item = &'b Value>) -> HashMap<&'b str, &'b Value> {
         let known: HashSet<&str> =
-            self.lives.iter().flat_map(|life| &life.expected.places).map(String::as_str).collect();
+            self.begun.iter().flat_map(|expected| &expected.places).map(String::as_str).collect();
         let mut places: HashMap<&str, &Value> = HashMap::new();
         for detail in details {
             let text = |value: &'b Value| value.as_str().unwrap_or_default();
@@ -366,10 +373,9 @@ impl<'a> Checker<'a> {
     /// Nothing was done that nobody has asked for; each key belongs to one place.
     fn known(&self) {
         let mut known: HashSet<String> = HashSet::new();
-        for life in self.lives {
-            known.extend(life.expected.effects.iter().map(|effect| effect.at.clone()));
-            known
-                .extend(life.expected.places.iter().flat_map(|place| PARTS.map(|part| cleaned(place, part))));
+        for expected in self.begun {
+            known.extend(expected.effects.iter().map(|effect| effect.at.clone()));
+            known.extend(expected.places.iter().flat_map(|place| PARTS.map(|part| cleaned(place, part))));
         }
         let mut owners: HashMap<&str, &str> = HashMap::new();
         let asked = self.books.calls.iter().map(|call| (&call.ask.at, &call.ask.key, call.ask.run.as_str()));

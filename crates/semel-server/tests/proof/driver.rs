@@ -114,13 +114,16 @@ pub(crate) struct Driver {
     next: AtomicU64,
     over: AtomicBool,
     pub(crate) asked: Asked,
+    /// Of all programs that were drawn to be started, also of those whose end nobody has seen.
+    begun: Mutex<Vec<Expected>>,
     lives: Mutex<Vec<Life>>,
 }
 
 impl Driver {
     pub(crate) fn new(site: Arc<Site>, seed: u64, findings: Arc<Findings>, trap: Arc<Trap>) -> Self {
         let (next, over, asked) = (AtomicU64::new(0), AtomicBool::new(false), Asked::default());
-        Self { site, seed, findings, trap, next, over, asked, lives: Mutex::default() }
+        let (begun, lives) = (Mutex::default(), Mutex::default());
+        Self { site, seed, findings, trap, next, over, asked, begun, lives }
     }
 
     /// No more orders.
@@ -130,6 +133,17 @@ impl Driver {
 
     pub(crate) fn lives(&self) -> Vec<Life> {
         self.lives.lock().expect("nobody panics with it").clone()
+    }
+
+    pub(crate) fn begun(&self) -> Vec<Expected> {
+        self.begun.lock().expect("nobody panics with it").clone()
+    }
+
+    /// Draws a program that is going to be started.
+    fn draw(&self, dice: &mut Dice, place: String) -> Program {
+        let program = draw(dice, place);
+        self.begun.lock().expect("nobody panics with it").push(Expected::of(&program));
+        program
     }
 
     /// One caller: asks for one order after the other.
@@ -145,7 +159,7 @@ impl Driver {
 
     async fn order(&self, number: u64) -> Result<(), Failed> {
         let mut dice = Dice::named(self.seed, &format!("order {number}"));
-        let program = draw(&mut dice, format!("o{number}"));
+        let program = self.draw(&mut dice, format!("o{number}"));
         let (key, server) = (format!("key-{number}"), dice.below(self.site.api.servers() as u64) as usize);
         let start = || self.start(server, &key, &program, None);
         let reply = match dice.below(100) {
@@ -393,7 +407,7 @@ impl Driver {
             }
             Fate::Superseded => {
                 self.pause(dice.below(500)).await;
-                let next = draw(dice, format!("{}s", program.place));
+                let next = self.draw(dice, format!("{}s", program.place));
                 let reply = self.start(server, key, &next, Some("supersede")).await?;
                 let (other, replaced) = (reply.text("/run/id"), reply.text("/superseded"));
                 if other == run {

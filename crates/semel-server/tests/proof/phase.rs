@@ -66,7 +66,7 @@ pub(crate) async fn play(
     let Phase { layout, pace, others, callers, load, calm } = phase;
     let name = layout.name.to_owned();
     let site = Arc::new(Site::open(layout, folder, seed, findings.clone()).await?);
-    let (trap, begin) = (Arc::new(Trap::default()), site.clock.now());
+    let (trap, from) = (Arc::new(Trap::default()), site.clock.now());
     let driver = Arc::new(Driver::new(site.clone(), seed, findings.clone(), trap.clone()));
     let operator = Arc::new(Operator::new(site.clone(), findings.clone()));
     let nemesis = Arc::new(Nemesis::new(site.clone(), seed, pace, trap));
@@ -120,8 +120,8 @@ pub(crate) async fn play(
     }
     operator.end();
     all(&mut operating).await?;
-    let (lives, books) = (driver.lives(), site.outside.books().await?);
-    let counted = Checker::new(&site, findings.clone(), &lives, &books).check().await?;
+    let (begun, lives, books) = (driver.begun(), driver.lives(), site.outside.books().await?);
+    let counted = Checker::new(&site, findings.clone(), &begun, &lives, &books).check().await?;
     site.nobody_panicked()?;
     let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
     let (blows, asked) = (&nemesis.blows, &driver.asked);
@@ -151,7 +151,7 @@ pub(crate) async fn play(
         doubled: findings.count(Sort::Doubled) as u64,
         stuck: findings.count(Sort::Stuck) as u64,
         wrong: findings.count(Sort::Wrong) as u64,
-        millis: (site.clock.now().0 - begin.0) as u64,
+        millis: (site.clock.now().0 - from.0) as u64,
     })
 }
 

@@ -219,9 +219,9 @@ async fn record(lives: &[Life], sabotage: Option<&str>) -> Result<Recording, Fai
         let call = |callers: &mut JoinSet<_>| {
             callers.spawn(orders(engine.clone(), notes.clone(), numbers.clone()));
         };
-        let lived = life.live(&haunted.faults, &notes, &mut victim, &mut callers, call);
-        match tokio::time::timeout(LONGEST, lived).await {
-            Ok(lived) => lived?,
+        let answered = life.live(&haunted.faults, &notes, &mut victim, &mut callers, call);
+        match tokio::time::timeout(LONGEST, answered).await {
+            Ok(answered) => answered?,
             Err(_) => return Err(format!("a life does not end: {}", victim.said().text()).into()),
         }
         victim.kill()?;

@@ -128,8 +128,12 @@ pub(crate) fn judge(tallies: &[Tally], least: &[Least]) -> Result<(), Failed> {
         .filter(|(name, least)| reached(&all, name) < *least)
         .map(|(name, least)| format!("{} {name} instead of {least}", reached(&all, name)))
         .collect();
+    let names = tallies.iter().map(|tally| tally.name.as_str()).collect::<Vec<_>>().join(", ");
     if !all.is_clean() {
-        return Err("promises were broken, see above".into());
+        return Err(format!("promises were broken in {names}, see above").into());
     }
-    if short.is_empty() { Ok(()) } else { Err(format!("too little was shown: {}", short.join(", ")).into()) }
+    if short.is_empty() {
+        return Ok(());
+    }
+    Err(format!("too little was shown by {names}: {}", short.join(", ")).into())
 }

@@ -21,6 +21,8 @@ const ROUNDS: u64 = 6;
 /// How long a round has load and blows. It is over as soon as something is found, which takes seconds; a machine that is
 /// slow or busy has time enough.
 const LOAD: Duration = Duration::from_secs(20);
+/// The same for what only the checker finds, at the end.
+const BRIEF: Duration = Duration::from_secs(5);
 
 /// A bug, what brings it out, and what it must be found by. Anything else may be a slow machine.
 #[derive(Clone, Copy)]
@@ -30,31 +32,33 @@ struct Case {
     pace: Pace,
     /// How much longer a write of the server takes.
     write: Duration,
+    /// How long a round has load and blows.
+    load: Duration,
 }
 
 impl Case {
     const fn of(bug: Bug, sorts: &'static [Sort], pace: Pace) -> Self {
-        Self { bug, sorts, pace, write: Duration::ZERO }
+        Self { bug, sorts, pace, write: Duration::ZERO, load: LOAD }
     }
 }
 
-fn cases() -> [Case; 5] {
+fn cases() -> [Case; 7] {
     let (quiet, millis) = (Pace::default(), Duration::from_millis);
     // What a worker has done in its database and could not yet tell a server that stands still is done again elsewhere.
     let untold = Pace { worker_kills: millis(250), freezes: millis(300), ..quiet };
+    // What a worker has begun without a trace is begun again by another only when that worker is gone.
+    let forgotten = Pace { server_kills: millis(500), worker_kills: millis(700), ..quiet };
     [
         Case {
             write: millis(1),
             ..Case::of(Bug::AnswerBeforeCommit, &[Sort::Lost], Pace { server_kills: millis(300), ..quiet })
         },
         Case::of(Bug::IgnoreFenceTable, &[Sort::Doubled], untold),
-        Case::of(Bug::BelieveZombies, &[Sort::Doubled], Pace { zombies: millis(100), ..quiet }),
-        Case::of(
-            Bug::UnknownIsSaved,
-            &[Sort::Lost, Sort::Doubled],
-            Pace { server_kills: millis(500), ..quiet },
-        ),
+        Case::of(Bug::BelieveZombies, &[Sort::Lost, Sort::Doubled], Pace { zombies: millis(100), ..quiet }),
+        Case::of(Bug::UnknownIsSaved, &[Sort::Lost, Sort::Doubled], forgotten),
         Case::of(Bug::DeliveryIdForgotten, &[Sort::Doubled], quiet),
+        Case::of(Bug::StartForgetsDelivery, &[Sort::Lost], quiet),
+        Case { load: BRIEF, ..Case::of(Bug::WishForgotten, &[Sort::Lost], quiet) },
     ]
 }
 
@@ -87,14 +91,14 @@ pub(crate) fn find_all() -> Result<(), Failed> {
 }
 
 /// Plays with a bug in all processes; gives what was found first of what it must be found by.
-fn look(Case { bug, sorts, pace, write }: Case, seed: u64) -> Result<Option<Finding>, Failed> {
+fn look(Case { bug, sorts, pace, write, load }: Case, seed: u64) -> Result<Option<Finding>, Failed> {
     let env = vec![(VARIABLE.to_owned(), bug.name().to_owned())];
     in_folder(async |folder| {
         let haunted = Haunted::in_folder(&folder)?;
         haunted.faults.slow_writes(write)?;
         let surroundings = Surroundings::Haunted(Arc::new(haunted));
         let layout = Layout { surroundings, env, ..sqlite(bug.name()) };
-        let phase = Phase { layout, pace, others: Vec::new(), callers: 32, load: LOAD, calm: CALM };
+        let phase = Phase { layout, pace, others: Vec::new(), callers: 32, load, calm: CALM };
         let findings = Arc::new(Findings::default());
         tokio::select! {
             biased;
