@@ -83,6 +83,10 @@ bugs! {
     DeliveryIdForgotten = "delivery-id-forgotten",
     /// A cancel that came too late is answered as won.
     EveryCancelWins = "every-cancel-wins",
+    /// A wish that a run should end is accepted and not kept.
+    WishForgotten = "wish-forgotten",
+    /// What comes with a start is accepted and not kept.
+    StartForgetsDelivery = "start-forgets-delivery",
     /// That a step in doubt has happened is noted as if it had not.
     HappenedIgnored = "happened-ignored",
     /// A fork with effects of its own has those of the other.

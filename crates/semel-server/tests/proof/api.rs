@@ -9,6 +9,7 @@ use reqwest::Method;
 use semel::clock::{Clock as _, SystemClock};
 use serde_json::Value;
 
+use crate::findings::{Findings, Sort};
 use crate::outside::client;
 
 /// A server that was stopped answers nobody; beside what a call asks to wait, this is waited for.
@@ -23,6 +24,15 @@ pub(crate) struct Api {
     http: reqwest::Client,
     servers: Arc<Vec<String>>,
     clock: SystemClock,
+    findings: Arc<Findings>,
+}
+
+/// What comes of one call.
+enum Answer {
+    /// An answer, whole.
+    Whole(u16, Value),
+    /// Nobody knows, and why.
+    Lost(String),
 }
 
 /// A question.
@@ -73,26 +83,30 @@ impl Reply {
 }
 
 impl Api {
-    pub(crate) fn new(servers: Vec<String>) -> Self {
-        Self { http: client(), servers: Arc::new(servers), clock: SystemClock::new() }
+    pub(crate) fn new(servers: Vec<String>, findings: Arc<Findings>) -> Self {
+        Self { http: client(), servers: Arc::new(servers), clock: SystemClock::new(), findings }
     }
 
     pub(crate) fn servers(&self) -> usize {
         self.servers.len()
     }
 
-    /// Asks until somebody answers with something else than that it cannot tell.
+    /// Asks until somebody answers with something else than that the store is away. (Nobody here has a limit of calls.)
     pub(crate) async fn ask(&self, question: &Question) -> Result<Reply, Failed> {
         let end = self.clock.now().after(PATIENCE + question.wait);
         let mut said = String::new();
         for try_ in 0.. {
             let server = (question.server + try_) % self.servers.len();
-            match self.ask_once(server, question).await {
-                Ok((status, body)) if status < 500 && status != 429 => {
+            match self.ask_once(server, question).await? {
+                Answer::Whole(status, body) if !is_unavailable(status, &body) => {
+                    if status >= 500 {
+                        let said = format!("{} is answered with {status} {body}", question.method);
+                        self.findings.add(Sort::Wrong, "of any", &question.path, said);
+                    }
                     return Ok(Reply { status, body, server, repeated: try_ > 0 });
                 }
-                Ok((status, body)) => said = format!("{status} {body}"),
-                Err(error) => error.message().unwrap_or_default().clone_into(&mut said),
+                Answer::Whole(status, body) => said = format!("{status} {body}"),
+                Answer::Lost(why) => said = why,
             }
             if self.clock.now() > end {
                 break;
@@ -102,7 +116,7 @@ impl Api {
         Err(format!("nobody answers {} {}: {said}", question.method, question.path).into())
     }
 
-    async fn ask_once(&self, server: usize, question: &Question) -> Result<(u16, Value), Failed> {
+    async fn ask_once(&self, server: usize, question: &Question) -> Result<Answer, Failed> {
         let url = format!("{}/api/v1{}", self.servers[server], question.path);
         let mut request = self.http.request(question.method.clone(), url).timeout(ANSWER + question.wait);
         if let Some(key) = &question.key {
@@ -111,8 +125,26 @@ impl Api {
         if let Some(body) = &question.body {
             request = request.body(body.to_string());
         }
-        let response = request.send().await?;
-        let (status, text) = (response.status().as_u16(), response.text().await?);
-        Ok((status, serde_json::from_str(&text)?))
+        let response = match request.send().await {
+            Ok(response) => response,
+            Err(error) => return Ok(Answer::Lost(error.to_string())),
+        };
+        let (status, text) = (response.status().as_u16(), response.text().await);
+        // An answer that was cut off is lost; one that came as a whole can be read.
+        let text = match text {
+            Ok(text) => text,
+            Err(error) => return Ok(Answer::Lost(error.to_string())),
+        };
+        serde_json::from_str(&text).map(|body| Answer::Whole(status, body)).map_err(|error| {
+            let said = format!("{} is answered with {status} {text:?}: {error}", question.method);
+            self.findings.add(Sort::Wrong, "of any", &question.path, said.clone());
+            said.into()
+        })
     }
+}
+
+/// What a server says whose store does not answer. A request that has panicked is answered with the same code, and is not.
+fn is_unavailable(status: u16, body: &Value) -> bool {
+    let defect = body["detail"].as_str().is_some_and(|detail| detail.contains("defect"));
+    status == 503 && body["code"] == "UNAVAILABLE" && !defect
 }

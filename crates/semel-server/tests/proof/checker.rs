@@ -1,6 +1,8 @@
 //! Holds what runs say over the public API against what the recorder knows: nothing lost, nothing twice, every run ended,
 //! every answer true.
 
+mod inboxes;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +18,7 @@ use crate::books::{Books, Call};
 use crate::driver::{Life, Superseded};
 use crate::execute::{QUEUE, Told, WORKFLOW};
 use crate::findings::{Findings, Sort};
-use crate::program::{Effect, Kind, PARTS, cleaned};
+use crate::program::{Effect, Expected, Kind, PARTS, cleaned};
 use crate::rows::Row;
 use crate::site::Site;
 
@@ -25,7 +27,7 @@ const AT_ONCE: usize = 8;
 /// One clock is read by three processes in whole milliseconds.
 const ROUNDING: i64 = 2;
 /// So many duplicates are sent when all is calm, and must be seen.
-const RECEIPTS: usize = 10;
+const RECEIPTS: usize = 20;
 /// A receipt is written behind; it does not take that long.
 const WRITTEN: Duration = Duration::from_secs(10);
 
@@ -46,6 +48,7 @@ pub(crate) struct Counted {
 pub(crate) struct Checker<'a> {
     site: &'a Site,
     findings: Arc<Findings>,
+    begun: &'a [Expected],
     lives: &'a [Life],
     calls: HashMap<&'a str, Vec<&'a Call>>,
     rows: HashMap<&'a str, Vec<&'a Row>>,
@@ -53,7 +56,13 @@ pub(crate) struct Checker<'a> {
 }
 
 impl<'a> Checker<'a> {
-    pub(crate) fn new(site: &'a Site, findings: Arc<Findings>, lives: &'a [Life], books: &'a Books) -> Self {
+    pub(crate) fn new(
+        site: &'a Site,
+        findings: Arc<Findings>,
+        begun: &'a [Expected],
+        lives: &'a [Life],
+        books: &'a Books,
+    ) -> Self {
         let (mut calls, mut rows): (HashMap<_, Vec<_>>, HashMap<_, Vec<_>>) = Default::default();
         for call in &books.calls {
             calls.entry(call.ask.at.as_str()).or_default().push(call);
@@ -61,7 +70,7 @@ impl<'a> Checker<'a> {
         for row in &books.rows {
             rows.entry(row.at.as_str()).or_default().push(row);
         }
-        Self { site, findings, lives, calls, rows, books }
+        Self { site, findings, begun, lives, calls, rows, books }
     }
 
     /// Everything.
@@ -73,6 +82,7 @@ impl<'a> Checker<'a> {
         for detail in details.values() {
             self.run(detail);
         }
+        let places = self.places(details.values());
         self.onces(details.values());
         for life in self.lives {
             match details.get(&life.run) {
@@ -85,7 +95,7 @@ impl<'a> Checker<'a> {
         }
         self.known();
         self.hooks().await?;
-        self.deliveries(&details).await?;
+        self.inboxes(&details, &places).await?;
         self.receipts().await?;
         let calls = &self.books.calls;
         let count = |wanted: fn(&Call) -> bool| calls.iter().filter(|call| wanted(call)).count() as u64;
@@ -105,7 +115,13 @@ impl<'a> Checker<'a> {
         let (mut runs, mut cursor) = (Vec::new(), String::new());
         loop {
             let path = format!("/workflow-runs?workflow={}&limit=500{cursor}", workflow.replace(':', "%3A"));
-            let page = self.site.api.ask(&Question::get(0, path)).await?.body;
+            let reply = self.site.api.ask(&Question::get(0, path)).await?;
+            let page = match reply.is_ok() && reply.body["runs"].is_array() {
+                true => reply.body,
+                false => {
+                    return Err(format!("a list is answered with {} {}", reply.status, reply.body).into());
+                }
+            };
             for run in page["runs"].as_array().into_iter().flatten() {
                 let id = run["id"].as_str().unwrap_or_default();
                 if !run["endedAt"].is_string() {
@@ -123,14 +139,36 @@ impl<'a> Checker<'a> {
     async fn details(&self, runs: &[String]) -> Result<HashMap<String, Value>, Failed> {
         let detail = async |run: &String| {
             let reply = self.site.api.ask(&Question::get(0, format!("/workflow-runs/{run}"))).await?;
-            Ok((run.clone(), reply.body))
+            if !reply.is_ok() {
+                let said = format!("it is in the list, and answered with {} {}", reply.status, reply.body);
+                self.findings.add(Sort::Lost, run, "", said);
+            }
+            Ok(reply.is_ok().then(|| (run.clone(), reply.body)))
         };
-        let all: Vec<Result<_, Failed>> =
+        let all: Vec<Result<Option<_>, Failed>> =
             stream::iter(runs).map(detail).buffer_unordered(AT_ONCE).collect().await;
-        all.into_iter().collect()
+        all.into_iter().filter_map(Result::transpose).collect()
     }
 
-    /// What a run says of its steps is so outside, whatever its end. Each place has one run.
+    /// All runs by their places. Each place was asked for, and has one run.
+    fn places<'b>(&self, details: impl Iterator<Item = &'b Value>) -> HashMap<&'b str, &'b Value> {
+        let known: HashSet<&str> =
+            self.begun.iter().flat_map(|expected| &expected.places).map(String::as_str).collect();
+        let mut places: HashMap<&str, &Value> = HashMap::new();
+        for detail in details {
+            let text = |value: &'b Value| value.as_str().unwrap_or_default();
+            let (run, place) = (text(&detail["id"]), text(&detail["input"]["place"]));
+            if !known.contains(place) {
+                self.findings.add(Sort::Wrong, run, place, "nobody has asked for it");
+            }
+            if let Some(other) = places.insert(place, detail) {
+                self.findings.add(Sort::Doubled, run, place, format!("{} is a run of it too", other["id"]));
+            }
+        }
+        places
+    }
+
+    /// What a run says of its steps is so outside, whatever its end.
     fn run(&self, detail: &Value) {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let (run, place) = (text(&detail["id"]), text(&detail["input"]["place"]));
@@ -153,9 +191,6 @@ impl<'a> Checker<'a> {
         {
             let said = format!("it is {} with {}", detail["status"], detail["error"]);
             self.findings.add(Sort::Wrong, &run, "", said);
-        }
-        if detail["hooks"].as_array().is_some_and(|hooks| !hooks.is_empty()) {
-            self.findings.add(Sort::Wrong, &run, "", format!("it has ended and holds {}", detail["hooks"]));
         }
     }
 
@@ -199,6 +234,12 @@ impl<'a> Checker<'a> {
         if detail["key"] != life.key.as_str() {
             wrong(format!("it was started under {} and has {}", life.key, detail["key"]));
         }
+        if detail["input"]["place"].as_str() != life.expected.places.first().map(String::as_str) {
+            wrong(format!(
+                "it was started for {:?} and has {}",
+                life.expected.places, detail["input"]["place"]
+            ));
+        }
         if detail["version"].as_u64() < Some(life.version) {
             wrong(format!("it had version {} and has {}", life.version, detail["version"]));
         }
@@ -229,7 +270,7 @@ impl<'a> Checker<'a> {
             self.effect(life, effect, completed, &told);
         }
         self.clean_up(life, status);
-        self.received(life, completed, detail, &told);
+        self.received(life, completed, &told);
         self.naps(life);
     }
 
@@ -289,15 +330,18 @@ impl<'a> Checker<'a> {
                         "it was asked to end and has not cleaned up",
                     );
                 }
-                if status == "COMPLETED" && !keys.is_empty() {
-                    self.findings.add(Sort::Wrong, &life.run, &at, "it has completed, and cleaned up");
+                // Children of a cancelled run are asked to end, however it was cancelled, and may clean up.
+                let may = if number == 0 { graceful } else { status != "COMPLETED" };
+                if !keys.is_empty() && (!may || status == "COMPLETED") {
+                    let said = format!("it is {status}, nobody has asked it to end, and it has cleaned up");
+                    self.findings.add(Sort::Wrong, &life.run, &at, said);
                 }
             }
         }
     }
 
     /// What was delivered to a run that has completed was received once and in order.
-    fn received(&self, life: &Life, completed: bool, detail: &Value, told: &HashMap<String, u64>) {
+    fn received(&self, life: &Life, completed: bool, told: &HashMap<String, u64>) {
         for (token, payloads) in life.expected.tokens.iter().filter(|_| completed) {
             for number in 0..*payloads {
                 let at = format!("{token} {number}");
@@ -306,12 +350,6 @@ impl<'a> Checker<'a> {
                     self.findings.add(Sort::Wrong, &life.run, &at, said);
                 }
             }
-        }
-        // Nobody has read the request to end that came too late.
-        let asked = life.cancel.as_ref().is_some_and(|cancel| cancel.graceful);
-        if completed && !asked && !life.expected.asks_once && detail["unconsumed"] != 0 {
-            let said = format!("{} messages are left in its inbox", detail["unconsumed"]);
-            self.findings.add(Sort::Wrong, &life.run, "", said);
         }
     }
 
@@ -335,10 +373,9 @@ impl<'a> Checker<'a> {
     /// Nothing was done that nobody has asked for; each key belongs to one place.
     fn known(&self) {
         let mut known: HashSet<String> = HashSet::new();
-        for life in self.lives {
-            known.extend(life.expected.effects.iter().map(|effect| effect.at.clone()));
-            known
-                .extend(life.expected.places.iter().flat_map(|place| PARTS.map(|part| cleaned(place, part))));
+        for expected in self.begun {
+            known.extend(expected.effects.iter().map(|effect| effect.at.clone()));
+            known.extend(expected.places.iter().flat_map(|place| PARTS.map(|part| cleaned(place, part))));
         }
         let mut owners: HashMap<&str, &str> = HashMap::new();
         let asked = self.books.calls.iter().map(|call| (&call.ask.at, &call.ask.key, call.ask.run.as_str()));
@@ -368,54 +405,18 @@ impl<'a> Checker<'a> {
         Ok(())
     }
 
-    /// What was accepted by a run that was cancelled was received once and in order, or is shown as not consumed.
-    async fn deliveries(&self, details: &HashMap<String, Value>) -> Result<(), Failed> {
-        for life in self.lives.iter().filter(|life| life.end != "COMPLETED") {
-            let owners: HashSet<&String> = life.delivered.iter().map(|delivered| &delivered.owner).collect();
-            for owner in owners {
-                let path = format!("/workflow-runs/{owner}/ledger?limit=1000");
-                let entries = self.site.api.ask(&Question::get(0, path)).await?.body["entries"].take();
-                let entries = entries.as_array().cloned().unwrap_or_default();
-                let received: Vec<&Value> = entries
-                    .iter()
-                    .map(|line| &line["entry"]["hookReceived"])
-                    .filter(|entry| entry.is_object())
-                    .collect();
-                let delivered = life.delivered.iter().filter(|delivered| delivered.owner == *owner);
-                let shown =
-                    details.get(owner).and_then(|detail| detail["unconsumed"].as_u64()).unwrap_or_default();
-                let accepted = delivered.clone().count() as u64;
-                if accepted > received.len() as u64 + shown {
-                    let said = format!(
-                        "of {accepted} deliveries {} were received, {shown} are left",
-                        received.len()
-                    );
-                    self.findings.add(Sort::Lost, owner, "", said);
-                }
-                for token in delivered.map(|delivered| &delivered.token).collect::<HashSet<_>>() {
-                    let of_token = |entry: &&&Value| {
-                        entry["hook"].as_str().is_some_and(|hook| hook.ends_with(&format!("@hook[{token}]")))
-                    };
-                    let numbers: Vec<u64> = received
-                        .iter()
-                        .filter(of_token)
-                        .filter_map(|entry| entry["payload"].as_u64())
-                        .collect();
-                    if !numbers.iter().copied().eq(0..numbers.len() as u64) {
-                        self.findings.add(Sort::Doubled, owner, token, format!("it received {numbers:?}"));
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// Duplicates that are sent now are attached, and seen on their run. (A crash may lose receipts of its last moment.)
     async fn receipts(&self) -> Result<(), Failed> {
         let held: Vec<&Life> = self.lives.iter().filter(|life| life.superseded == Superseded::Not).collect();
-        for life in held.iter().rev().take(RECEIPTS) {
+        for life in held.iter().step_by((held.len() / RECEIPTS).max(1)) {
             let key = self.site.api.ask(&Question::get(0, format!("/keys/{}", life.key))).await?;
-            if key.text("/run/id") != life.run {
+            let holder = key.text("/run/id");
+            if !key.is_ok() || !self.lives.iter().any(|other| other.key == life.key && other.run == holder) {
+                let said = format!("its key {} is answered with {} {}", life.key, key.status, key.body);
+                self.findings.add(Sort::Lost, &life.run, "", said);
+                continue;
+            }
+            if holder != life.run {
                 // Superseded after its end: the key is the later run's.
                 continue;
             }

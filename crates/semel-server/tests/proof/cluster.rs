@@ -3,15 +3,17 @@
 //! Every commit that the primary has acknowledged is on the standby too, as long as there is one. So a fail-over loses
 //! nothing that was acknowledged; who connects through a [`Proxy`](crate::proxy::Proxy) only has to find the new primary.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use libtest_mimic::{Failed, Trial};
 use semel::clock::{Clock as _, SystemClock};
 
+use crate::process::{bound, mortal};
 use crate::proxy::{Cut, Proxy};
 use crate::said::{PATIENCE, Said};
 use crate::starts::{Starters, assert_all_there};
@@ -30,24 +32,41 @@ const IN_STEP: &str = "is now a synchronous standby";
 /// Ports, or processes that are not quite dead, may be in the way of a new server.
 const TRIES: usize = 100;
 
-/// A primary and its standby, on loopback, in a temporary folder. Dropped, both are killed and the folder is removed.
+/// A primary and its standby, on loopback. Dropped, both are killed.
 pub(crate) struct Cluster {
     programs: Programs,
     primary: Postgres,
     standby: Option<Postgres>,
     /// How many servers there have been: the names of their folders.
     made: usize,
-    /// The last to go.
-    folder: Folder,
+    folder: PathBuf,
+    /// The last to go, if it is nobody else's.
+    _temporary: Option<Folder>,
 }
 
 impl Cluster {
-    /// A new cluster with an empty database.
+    /// A new cluster with an empty database, in a folder that is removed with it.
     pub(crate) async fn start() -> Result<Self, Failed> {
         let programs = Programs::find().await?;
-        let folder =
-            Folder(programs.run("mktemp", &["-d", "-t", "semel-cluster.XXXXXX"]).await?.trim().into());
-        let data = folder.0.join("1");
+        let folder = programs.run("mktemp", &["-d", "-t", "semel-cluster.XXXXXX"]).await?;
+        let temporary = Folder(folder.trim().into());
+        let cluster = Self::make(programs, temporary.0.clone()).await?;
+        Ok(Self { _temporary: Some(temporary), ..cluster })
+    }
+
+    /// The same in somebody's folder, which stays.
+    pub(crate) async fn start_in(folder: &Path) -> Result<Self, Failed> {
+        let folder = folder.join("cluster");
+        fs::create_dir(&folder)?;
+        // The server's user may be another one than ours.
+        for (folder, mode) in [(folder.parent(), 0o755), (Some(folder.as_path()), 0o777)] {
+            fs::set_permissions(folder.ok_or("a folder in a folder")?, Permissions::from_mode(mode))?;
+        }
+        Self::make(Programs::find().await?, folder).await
+    }
+
+    async fn make(programs: Programs, folder: PathBuf) -> Result<Self, Failed> {
+        let data = folder.join("1");
         let at = format!("--pgdata={}", data.display());
         let plain = ["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync"];
         programs.run("initdb", &[&[at.as_str()], &plain[..]].concat()).await?;
@@ -56,7 +75,7 @@ impl Cluster {
             .open(data.join("postgresql.conf"))?
             .write_all(SETTINGS.as_bytes())?;
         let primary = Postgres::launch(&programs, data, None).await?;
-        let mut cluster = Self { programs, primary, standby: None, made: 1, folder };
+        let mut cluster = Self { programs, primary, standby: None, made: 1, folder, _temporary: None };
         cluster.sql("postgres", "CREATE DATABASE semel").await?;
         cluster.replicate().await?;
         Ok(cluster)
@@ -95,14 +114,14 @@ impl Cluster {
         let data = format!("--pgdata={}", standby.data.display());
         self.programs.run("pg_ctl", &[&data, "--silent", "--wait", "--timeout=60", "promote"]).await?;
         let old = std::mem::replace(&mut self.primary, standby);
-        fs::remove_dir_all(&old.data)?;
+        remove(&old.data)?;
         Ok(self.address())
     }
 
     /// Makes a standby for a primary that has none. Is over when commits wait for it.
     pub(crate) async fn replicate(&mut self) -> Result<(), Failed> {
         self.made += 1;
-        let data = self.folder.0.join(self.made.to_string());
+        let data = self.folder.join(self.made.to_string());
         let (port, slot) = (self.primary.port.to_string(), format!("--slot=standby_{}", self.made));
         let at = format!("--pgdata={}", data.display());
         let from = ["--host=127.0.0.1", "--username=postgres", "--port", &port, &at, "--create-slot", &slot];
@@ -151,8 +170,10 @@ impl Programs {
     /// One of the programs, or one of the system, as the server's user.
     fn command(&self, program: &str) -> Command {
         let own = self.bin.join(program);
-        let mut command = Command::new(&self.as_server[0]);
-        command.args(&self.as_server[1..]).arg(if own.exists() { own } else { program.into() });
+        // What runs it as another user dies with us, and it with that.
+        let mut command = mortal(&self.as_server[0]);
+        command.args(&self.as_server[1..]).args(bound());
+        command.arg(if own.exists() { own } else { program.into() });
         // The server's user may not be allowed where we are; and the caller's PGHOST and so on speak of another server.
         command.current_dir("/").stdin(Stdio::null());
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("PG")) {
@@ -287,7 +308,7 @@ impl Drop for Folder {
 }
 
 /// A process that was killed a moment ago may just have made one more file.
-fn remove(folder: &Path) -> std::io::Result<()> {
+pub(crate) fn remove(folder: &Path) -> std::io::Result<()> {
     fs::remove_dir_all(folder).or_else(|_| fs::remove_dir_all(folder))
 }
 

@@ -17,16 +17,20 @@ use crate::victim::Victim;
 
 /// The log of a store takes 9 MiB beforehand; after that there is room for a few thousand runs.
 const MIB: u32 = 24;
+/// What a server logs then; the words are SQLite's.
+pub(crate) const FULL: &str = "database or disk is full";
 /// What is written to fill it.
 const BALLAST: &str = "ballast";
 
-/// A folder on a disk of its own. Dropped, the disk is gone with all that was on it.
+/// A folder on a disk of its own. Dropped, the disk is gone.
 pub(crate) struct SmallDisk {
     kind: Kind,
     /// Where a process that was started by [`wrap`](Self::wrap) finds it.
     place: PathBuf,
-    /// The last to go.
-    _folder: TempDir,
+    /// Where all that was on it is left at the end.
+    left: Option<PathBuf>,
+    /// The last to go, if it is nobody else's.
+    _temporary: Option<TempDir>,
 }
 
 enum Kind {
@@ -37,15 +41,26 @@ enum Kind {
 }
 
 impl SmallDisk {
-    /// An empty disk of some MiB.
+    /// An empty disk of some MiB; nothing is left of it.
     pub(crate) fn new() -> Result<Self, Failed> {
-        let folder = tempfile::tempdir()?;
-        let place = folder.path().canonicalize()?.join("disk");
+        let temporary = tempfile::tempdir()?;
+        let (kind, place) = Self::make(temporary.path())?;
+        Ok(Self { kind, place, left: None, _temporary: Some(temporary) })
+    }
+
+    /// The same in somebody's folder, where its files are left.
+    pub(crate) fn in_folder(folder: &Path) -> Result<Self, Failed> {
+        let (kind, place) = Self::make(folder)?;
+        Ok(Self { kind, place, left: Some(folder.join("left")), _temporary: None })
+    }
+
+    fn make(folder: &Path) -> Result<(Kind, PathBuf), Failed> {
+        let place = folder.canonicalize()?.join("disk");
         fs::create_dir(&place)?;
         let kind = mounted(&place)
             .or_else(|| private(&place))
-            .map_or_else(|| Faults::new(folder.path(), &place).map(Kind::Counted), Ok)?;
-        Ok(Self { kind, place, _folder: folder })
+            .map_or_else(|| Faults::new(folder, &place).map(Kind::Counted), Ok)?;
+        Ok((kind, place))
     }
 
     /// The address of a store on this disk.
@@ -91,6 +106,14 @@ impl SmallDisk {
         }
     }
 
+    /// What a phase on it is called: bytes that are counted are no real disk, and the figures say so.
+    pub(crate) fn phase(&self) -> &'static str {
+        match self.kind {
+            Kind::Mounted | Kind::Private(_) => "disk",
+            Kind::Counted(_) => "disk-counted",
+        }
+    }
+
     /// The same place for a process that is not inside.
     fn seen_outside(&self) -> PathBuf {
         let seen = self.place.strip_prefix("/").unwrap_or(&self.place);
@@ -101,8 +124,21 @@ impl SmallDisk {
     }
 }
 
+/// Copies the files of a folder.
+fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
+    fs::create_dir_all(to)?;
+    for file in fs::read_dir(from)? {
+        let file = file?;
+        fs::copy(file.path(), to.join(file.file_name()))?;
+    }
+    Ok(())
+}
+
 impl Drop for SmallDisk {
     fn drop(&mut self) {
+        if let Some(Err(error)) = self.left.as_ref().map(|left| copy(&self.seen_outside(), left)) {
+            eprintln!("what was on {} is not left: {error}", self.place.display());
+        }
         match &mut self.kind {
             Kind::Counted(_) => {}
             Kind::Mounted => {
@@ -161,8 +197,9 @@ pub(crate) async fn fill_and_free(
     let mut starters = Starters::begin(&[victim.base()], 8);
     starters.more(50).await?;
     for episode in 0..3 {
+        let before = victim.said().so_far();
         full(true)?;
-        let key = refused(victim, episode).await?;
+        let key = refused(victim, episode, before).await?;
         full(false)?;
         starters.more(50).await?;
         match start(&client(), &victim.base(), &key).await? {
@@ -175,8 +212,9 @@ pub(crate) async fn fill_and_free(
     Ok(started)
 }
 
-/// Starts runs until one is refused with a clear answer: gives its key.
-async fn refused(victim: &Victim, episode: u32) -> Result<String, Failed> {
+/// Starts runs until one is refused with a clear answer: gives its key. The server has said less than `before` lines when the
+/// disk was filled.
+async fn refused(victim: &Victim, episode: u32, before: usize) -> Result<String, Failed> {
     let client = client();
     // What fits into the blocks that the log has already is still written.
     for n in 0..50_000 {
@@ -185,7 +223,7 @@ async fn refused(victim: &Victim, episode: u32) -> Result<String, Failed> {
             Answer::Run(..) => {}
             Answer::Unavailable(why) if why.contains("nothing was changed") => {
                 // Why is for the log.
-                victim.said().line(0, "full").await?;
+                victim.said().line(before, FULL).await?;
                 return Ok(key);
             }
             other => return Err(format!("{other:?} is no clear refusal").into()),

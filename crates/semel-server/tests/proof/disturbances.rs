@@ -1,5 +1,6 @@
 //! What is done to databases, disks, clocks and networks while everything runs. Each blow puts back what it has broken.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use semel::testing::Dice;
 use tokio::sync::Mutex;
 
 use crate::cluster::Cluster;
-use crate::disk::SmallDisk;
+use crate::disk::{FULL, SmallDisk};
 use crate::faults::{Haunted, SyncError};
 use crate::nemesis::{Disturbance, Striking};
 use crate::proxy::{Cut, Proxy};
@@ -65,6 +66,8 @@ impl Disturbance for Network {
         Box::pin(async move {
             let lines: Vec<&Arc<Proxy>> = site.lines.iter().chain(&self.database).collect();
             let line = lines[dice.below(lines.len() as u64) as usize];
+            // What happens to a line without connections happens to nobody.
+            let struck = u64::from(line.is_used());
             match dice.below(4) {
                 0 => line.cut(Cut::Close),
                 1 => line.cut(Cut::Reset),
@@ -72,6 +75,7 @@ impl Disturbance for Network {
                     line.delay(Duration::from_millis(dice.between(20, 150)));
                     pause(site, dice.between(500, 2000)).await;
                     line.pass();
+                    return Ok(("delays", struck));
                 }
                 _ => {
                     // Half-open: nobody hears that nobody listens. Some are told by a reset, the others find out.
@@ -81,9 +85,10 @@ impl Disturbance for Network {
                     if dice.percent(50) {
                         line.cut(Cut::Reset);
                     }
+                    return Ok(("silences", struck));
                 }
             }
-            Ok(("cuts", 1))
+            Ok(("cuts", struck))
         })
     }
 }
@@ -108,7 +113,7 @@ impl Disturbance for SyncErrors {
     }
 }
 
-/// There is no room on the disk for a while.
+/// There is no room on the disk for a while. It counts if somebody was refused.
 pub(crate) enum FullDisk {
     /// Its files may not grow.
     Haunted(Arc<Haunted>),
@@ -133,10 +138,11 @@ impl Disturbance for FullDisk {
                     Ok(("disk full", u64::from(haunted.faults.refused()? > before)))
                 }
                 Self::Small(disk) => {
+                    let before = site.server_lines(FULL)?;
                     disk.fill()?;
                     pause(site, time).await;
                     disk.free()?;
-                    Ok(("disk full", 1))
+                    Ok(("disk full", u64::from(site.server_lines(FULL)? > before)))
                 }
             }
         })
@@ -163,9 +169,9 @@ impl Disturbance for ClockJumps {
     }
 }
 
-/// A new cluster, the way to it, and its address by that way.
-pub(crate) async fn database() -> Result<(Arc<Mutex<Cluster>>, Arc<Proxy>, String), Failed> {
-    let cluster = Cluster::start().await?;
+/// A new cluster in a folder, the way to it, and its address by that way.
+pub(crate) async fn database(folder: &Path) -> Result<(Arc<Mutex<Cluster>>, Arc<Proxy>, String), Failed> {
+    let cluster = Cluster::start_in(folder).await?;
     let line = Arc::new(Proxy::to(cluster.address()).await?);
     let url = Cluster::url(line.address());
     Ok((Arc::new(Mutex::new(cluster)), line, url))

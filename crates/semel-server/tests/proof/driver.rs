@@ -40,6 +40,13 @@ pub(crate) struct Life {
     pub(crate) end: String,
 }
 
+impl Life {
+    /// Whether it was asked to end, and did.
+    pub(crate) fn ended_on_request(&self) -> bool {
+        self.end == "CANCELLED" && self.cancel.as_ref().is_some_and(|cancel| cancel.graceful)
+    }
+}
+
 /// What a later start was told about the run that held its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Superseded {
@@ -57,6 +64,8 @@ pub(crate) struct Delivered {
     pub(crate) token: String,
     /// The run that got it.
     pub(crate) owner: String,
+    /// The how manieth message of that run it is.
+    pub(crate) arrival: u64,
 }
 
 /// An answer to a cancel.
@@ -67,6 +76,13 @@ pub(crate) struct Cancel {
     pub(crate) status: String,
     /// Whether an earlier answer was lost. Only the first call says that it has changed something.
     pub(crate) repeated: bool,
+}
+
+impl Cancel {
+    /// Whether the run had not ended when it was answered.
+    pub(crate) fn was_open(&self) -> bool {
+        matches!(self.status.as_str(), "PENDING" | "RUNNING" | "WAITING" | "PAUSED")
+    }
 }
 
 /// What is done to a run beside starting it.
@@ -98,13 +114,16 @@ pub(crate) struct Driver {
     next: AtomicU64,
     over: AtomicBool,
     pub(crate) asked: Asked,
+    /// Of all programs that were drawn to be started, also of those whose end nobody has seen.
+    begun: Mutex<Vec<Expected>>,
     lives: Mutex<Vec<Life>>,
 }
 
 impl Driver {
     pub(crate) fn new(site: Arc<Site>, seed: u64, findings: Arc<Findings>, trap: Arc<Trap>) -> Self {
         let (next, over, asked) = (AtomicU64::new(0), AtomicBool::new(false), Asked::default());
-        Self { site, seed, findings, trap, next, over, asked, lives: Mutex::default() }
+        let (begun, lives) = (Mutex::default(), Mutex::default());
+        Self { site, seed, findings, trap, next, over, asked, begun, lives }
     }
 
     /// No more orders.
@@ -114,6 +133,17 @@ impl Driver {
 
     pub(crate) fn lives(&self) -> Vec<Life> {
         self.lives.lock().expect("nobody panics with it").clone()
+    }
+
+    pub(crate) fn begun(&self) -> Vec<Expected> {
+        self.begun.lock().expect("nobody panics with it").clone()
+    }
+
+    /// Draws a program that is going to be started.
+    fn draw(&self, dice: &mut Dice, place: String) -> Program {
+        let program = draw(dice, place);
+        self.begun.lock().expect("nobody panics with it").push(Expected::of(&program));
+        program
     }
 
     /// One caller: asks for one order after the other.
@@ -129,7 +159,7 @@ impl Driver {
 
     async fn order(&self, number: u64) -> Result<(), Failed> {
         let mut dice = Dice::named(self.seed, &format!("order {number}"));
-        let program = draw(&mut dice, format!("o{number}"));
+        let program = self.draw(&mut dice, format!("o{number}"));
         let (key, server) = (format!("key-{number}"), dice.below(self.site.api.servers() as u64) as usize);
         let start = || self.start(server, &key, &program, None);
         let reply = match dice.below(100) {
@@ -178,12 +208,7 @@ impl Driver {
         if let Some(policy) = policy {
             body["onConflict"] = policy.into();
         }
-        // Half of the first payloads come with the start, before there is a hook; each is delivered once more later. Only
-        // tokens of the run itself: it owns them from now on, and its children could not have them.
-        if let Some((token, _)) = Expected::of(program).tokens.first()
-            && token.starts_with(&format!("{}:", program.place))
-            && token.len().is_multiple_of(2)
-        {
+        if let Some(token) = carried(program) {
             body["deliver"] = json!({"token": token, "payload": 0, "id": format!("{token} 0")});
         }
         let reply = self.site.api.ask(&Question::post(server, "/workflow-runs", key, body)).await?;
@@ -245,7 +270,7 @@ impl Driver {
                     ended.store(true, Ordering::SeqCst);
                     end
                 },
-                self.deliver(&run, &expected, &ended, &mut deliver),
+                self.deliver(&run, &program, &ended, &mut deliver),
                 self.meet(&key, &run, &program, fate, &mut fated),
             );
             let ((version, end), delivered, (cancel, superseded)) = (end?, delivered?, met?);
@@ -283,44 +308,75 @@ impl Driver {
     async fn deliver(
         &self,
         run: &str,
-        expected: &Expected,
+        program: &Program,
         ended: &AtomicBool,
         dice: &mut Dice,
     ) -> Result<Vec<Delivered>, Failed> {
-        let mut delivered = Vec::new();
-        for (token, payloads) in &expected.tokens {
+        let (mut delivered, carried) = (Vec::new(), carried(program));
+        for (token, payloads) in Expected::of(program).tokens {
             let mut number = 0;
-            while number < *payloads && !ended.load(Ordering::SeqCst) {
-                let id = format!("{token} {number}");
+            // What came with the start is asked for even if the run has ended: it was accepted, and is remembered.
+            while number < payloads
+                && (!ended.load(Ordering::SeqCst) || (number == 0 && carried.as_ref() == Some(&token)))
+            {
                 let server = dice.below(self.site.api.servers() as u64) as usize;
+                let id = format!("{token} {number}");
                 let question = Question::post(server, format!("/hooks/{token}"), &id, json!(number));
                 let reply = self.site.api.ask(&question).await?;
                 self.trap.spring(&self.site, reply.server)?;
-                if reply.status == 404 {
+                if number == 0 && carried.as_ref() == Some(&token) {
+                    self.carried(run, &token, &reply);
+                } else if reply.status == 404 {
                     self.pause(ROUND.as_millis() as u64).await;
                     continue;
                 }
                 if !reply.is_ok() {
                     let said = format!("a delivery is answered with {} {}", reply.status, reply.body);
-                    self.findings.add(Sort::Wrong, run, token, said);
+                    self.findings.add(Sort::Wrong, run, &token, said);
                     return Ok(delivered);
                 }
                 self.asked.deliveries.fetch_add(1, Ordering::Relaxed);
                 if dice.percent(20) {
-                    let again = self.site.api.ask(&question).await?;
-                    let same =
-                        again.body["arrival"] == reply.body["arrival"] && again.body["absorbed"] == true;
-                    if again.is_ok() && !same {
-                        let said =
-                            format!("{id} again is answered with {}, after {}", again.body, reply.body);
-                        self.findings.add(Sort::Doubled, run, token, said);
-                    }
+                    self.deliver_again(run, &token, &question, &reply).await?;
                 }
-                delivered.push(Delivered { token: token.clone(), owner: reply.text("/run") });
+                let arrival = reply.body["arrival"].as_u64().unwrap_or_default();
+                delivered.push(Delivered { token: token.clone(), owner: reply.text("/run"), arrival });
                 number += 1;
             }
         }
         Ok(delivered)
+    }
+
+    /// The start of the run was answered with 2xx: so what came with it was accepted, whatever became of the run since.
+    fn carried(&self, run: &str, token: &str, reply: &Reply) {
+        if reply.status != 200 || reply.body["absorbed"] != true {
+            let said =
+                format!("it came with the start, and again is answered with {} {}", reply.status, reply.body);
+            self.findings.add(Sort::Lost, run, token, said);
+        }
+    }
+
+    /// A delivery that was accepted is absorbed, even if its hook is closed by now.
+    async fn deliver_again(
+        &self,
+        run: &str,
+        token: &str,
+        question: &Question,
+        first: &Reply,
+    ) -> Result<(), Failed> {
+        let again = self.site.api.ask(question).await?;
+        let same = again.body["arrival"] == first.body["arrival"] && again.body["absorbed"] == true;
+        if again.is_ok() && same {
+            return Ok(());
+        }
+        // Whoever does not know it any more has forgotten it; whoever takes it anew takes it twice.
+        let sort = if again.is_ok() { Sort::Doubled } else { Sort::Lost };
+        let said = format!(
+            "the same delivery again is answered with {} {}, after {}",
+            again.status, again.body, first.body
+        );
+        self.findings.add(sort, run, token, said);
+        Ok(())
     }
 
     /// Does to a run what is its fate.
@@ -351,7 +407,7 @@ impl Driver {
             }
             Fate::Superseded => {
                 self.pause(dice.below(500)).await;
-                let next = draw(dice, format!("{}s", program.place));
+                let next = self.draw(dice, format!("{}s", program.place));
                 let reply = self.start(server, key, &next, Some("supersede")).await?;
                 let (other, replaced) = (reply.text("/run/id"), reply.text("/superseded"));
                 if other == run {
@@ -371,4 +427,12 @@ impl Driver {
             }
         }
     }
+}
+
+/// The token whose first payload comes with the start, before there is a hook; it is delivered once more later. Of half of
+/// the programs that can have one: only a token of the run itself, which owns it from then on; a child could not have it.
+fn carried(program: &Program) -> Option<String> {
+    let (token, _) = Expected::of(program).tokens.into_iter().next()?;
+    let own = token.starts_with(&format!("{}:", program.place));
+    (own && token.len().is_multiple_of(2)).then_some(token)
 }

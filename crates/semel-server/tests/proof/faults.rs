@@ -13,7 +13,8 @@ use libtest_mimic::{Failed, Trial};
 use semel::clock::SystemClock;
 use semel::{Ctx, Engine};
 
-use crate::starts::{Starters, assert_all_there, client, start};
+use crate::said::PATIENCE;
+use crate::starts::{Answer, Starters, assert_all_there, client, start};
 use crate::victim::Victim;
 
 /// What becomes of the data whose sync fails.
@@ -167,18 +168,25 @@ impl Faults {
 pub(crate) struct Haunted {
     pub(crate) faults: Faults,
     pub(crate) store: String,
-    /// Removed at the end.
-    _folder: tempfile::TempDir,
+    /// Removed at the end, if it is nobody else's.
+    _temporary: Option<tempfile::TempDir>,
 }
 
 impl Haunted {
+    /// In a folder that is removed with it.
     pub(crate) fn new() -> Result<Self, Failed> {
-        let folder = tempfile::tempdir()?;
-        let below = folder.path().join("store");
+        let temporary = tempfile::tempdir()?;
+        let haunted = Self::in_folder(temporary.path())?;
+        Ok(Self { _temporary: Some(temporary), ..haunted })
+    }
+
+    /// In somebody's folder, which stays.
+    pub(crate) fn in_folder(folder: &Path) -> Result<Self, Failed> {
+        let below = folder.join("store");
         fs::create_dir(&below)?;
-        let faults = Faults::new(folder.path(), &below)?;
+        let faults = Faults::new(folder, &below)?;
         let store = format!("sqlite:{}", below.canonicalize()?.join("semel.db").display());
-        Ok(Self { faults, store, _folder: folder })
+        Ok(Self { faults, store, _temporary: None })
     }
 
     /// A server in this folder.
@@ -203,7 +211,8 @@ async fn no_start_is_answered_before_its_sync() -> Result<(), Failed> {
     let before = haunted.faults.syncs()?;
     haunted.faults.slow_syncs(LONGER)?;
     let clock = SystemClock::new();
-    start(&client(), &victim.base(), "slow").await?;
+    let answer = start(&client(), &victim.base(), "slow").await?;
+    assert!(matches!(answer, Answer::Run(..)), "{answer:?}");
     assert!(clock.elapsed() >= LONGER, "{:?}", clock.elapsed());
     assert!(haunted.faults.syncs()? > before);
     Ok(())
@@ -243,7 +252,7 @@ async fn nap(ctx: Ctx, (): ()) -> semel::Result<()> {
     ctx.sleep("nap", NAP).await
 }
 
-/// While a timer runs, and between two lives of the server.
+/// While a timer runs. The server lives under another time each time; a timer that outlives it is due by that.
 async fn a_clock_that_jumps_fires_no_timer_early() -> Result<(), Failed> {
     const HOUR: i64 = 3600;
     let haunted = Haunted::new()?;
@@ -254,7 +263,7 @@ async fn a_clock_that_jumps_fires_no_timer_early() -> Result<(), Failed> {
         let clock = SystemClock::new();
         let run = engine.start(nap, ()).key(format!("from {at_start}")).await?;
         haunted.faults.clock(later)?;
-        run.result().await?;
+        tokio::time::timeout(PATIENCE, run.result()).await.map_err(|_| "its timer does not fire")??;
         assert!(clock.elapsed() >= NAP, "{:?} after a jump by {later} s", clock.elapsed());
         engine.shutdown(Duration::from_secs(1)).await?;
         victim.kill()?;

@@ -52,12 +52,18 @@ impl Findings {
         self.lock().iter().filter(|finding| finding.sort == sort).count()
     }
 
-    /// Waits for the first.
+    /// The first of some sorts.
     #[cfg(feature = "sabotage")]
-    pub(crate) async fn first(&self) -> Finding {
+    pub(crate) fn any(&self, sorts: &[Sort]) -> Option<Finding> {
+        self.lock().iter().find(|finding| sorts.contains(&finding.sort)).cloned()
+    }
+
+    /// Waits for the first of some sorts.
+    #[cfg(feature = "sabotage")]
+    pub(crate) async fn first(&self, sorts: &[Sort]) -> Finding {
         loop {
-            if let Some(first) = self.lock().first() {
-                return first.clone();
+            if let Some(first) = self.any(sorts) {
+                return first;
             }
             self.more.notified().await;
         }

@@ -68,9 +68,14 @@ impl Operator {
         let reason = detail["pauseReason"].as_str().unwrap_or_default();
         if reason.contains("claims") {
             let version = &detail["version"];
-            self.poisoned.fetch_add(1, Ordering::Relaxed);
             let (path, id) = (format!("/workflow-runs/{run}/resume"), format!("resume-{run}-{version}"));
-            self.site.api.ask(&Question::post(0, path, &id, json!({}))).await?;
+            let reply = self.site.api.ask(&Question::post(0, path, &id, json!({}))).await?;
+            self.poisoned.fetch_add(u64::from(reply.is_ok()), Ordering::Relaxed);
+            // Somebody may have cancelled it meanwhile.
+            if !reply.is_ok() && reply.status != 409 {
+                let said = format!("a resume is answered with {} {}", reply.status, reply.body);
+                self.findings.add(Sort::Wrong, run, "", said);
+            }
         } else if doubts.is_empty() {
             self.findings.add(Sort::Stuck, run, "", format!("it is paused: {reason}"));
         }
@@ -90,11 +95,11 @@ impl Operator {
             Some(number) => json!({"resolution": "happened", "tick": tick, "value": number}),
             None => json!({"resolution": "did-not-happen", "tick": tick}),
         };
-        self.doubts.fetch_add(1, Ordering::Relaxed);
         let escaped: String = path.replace('/', "%2F").replace('[', "%5B").replace(']', "%5D");
         let route = format!("/workflow-runs/{run}/steps/{escaped}/resolve");
         let id = format!("resolve-{run}-{path}-{version}");
         let reply = self.site.api.ask(&Question::post(0, route, &id, body)).await?;
+        self.doubts.fetch_add(u64::from(reply.is_ok()), Ordering::Relaxed);
         // Somebody may have cancelled it meanwhile.
         if !reply.is_ok() && reply.status != 409 {
             let said = format!("a resolution is answered with {} {}", reply.status, reply.body);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use libtest_mimic::Failed;
-use semel::clock::Clock as _;
+use semel::clock::{Clock as _, Time};
 use tokio::task::JoinSet;
 
 use crate::api::Question;
@@ -65,8 +65,8 @@ pub(crate) async fn play(
 ) -> Result<Tally, Failed> {
     let Phase { layout, pace, others, callers, load, calm } = phase;
     let name = layout.name.to_owned();
-    let site = Arc::new(Site::open(layout, folder, seed).await?);
-    let (trap, begin) = (Arc::new(Trap::default()), site.clock.now());
+    let site = Arc::new(Site::open(layout, folder, seed, findings.clone()).await?);
+    let (trap, from) = (Arc::new(Trap::default()), site.clock.now());
     let driver = Arc::new(Driver::new(site.clone(), seed, findings.clone(), trap.clone()));
     let operator = Arc::new(Operator::new(site.clone(), findings.clone()));
     let nemesis = Arc::new(Nemesis::new(site.clone(), seed, pace, trap));
@@ -103,7 +103,10 @@ pub(crate) async fn play(
     }
     let end = site.clock.now().after(calm);
     let came_to_rest = tokio::select! {
-        () = async { while calls.join_next().await.is_some() {} } => at_rest(&site, end).await?,
+        joined = all(&mut calls) => {
+            joined?;
+            at_rest(&site, end).await?
+        }
         () = site.clock.until(end) => false,
     };
     calls.abort_all();
@@ -116,9 +119,10 @@ pub(crate) async fn play(
         }
     }
     operator.end();
-    while operating.join_next().await.is_some() {}
-    let (lives, books) = (driver.lives(), site.outside.books().await?);
-    let counted = Checker::new(&site, findings.clone(), &lives, &books).check().await?;
+    all(&mut operating).await?;
+    let (begun, lives, books) = (driver.begun(), driver.lives(), site.outside.books().await?);
+    let counted = Checker::new(&site, findings.clone(), &begun, &lives, &books).check().await?;
+    site.nobody_panicked()?;
     let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
     let (blows, asked) = (&nemesis.blows, &driver.asked);
     let mut figures = vec![
@@ -127,12 +131,14 @@ pub(crate) async fn play(
         ("worker kills", count(&blows.worker_kills)),
         ("zombies", count(&blows.zombies)),
         ("freezes", count(&blows.freezes)),
+        ("failed starts of servers", count(&site.failed_starts)),
         ("starts", count(&asked.starts)),
         ("duplicate starts", count(&asked.duplicates)),
         ("refused starts", count(&asked.refused)),
         ("answers lost", count(&asked.repeated)),
         ("deliveries", count(&asked.deliveries)),
         ("cancels", count(&asked.cancels)),
+        ("graceful cancels", lives.iter().filter(|life| life.ended_on_request()).count() as u64),
         ("doubts", count(&operator.doubts)),
         ("poisoned", count(&operator.poisoned)),
     ];
@@ -145,19 +151,28 @@ pub(crate) async fn play(
         doubled: findings.count(Sort::Doubled) as u64,
         stuck: findings.count(Sort::Stuck) as u64,
         wrong: findings.count(Sort::Wrong) as u64,
-        millis: (site.clock.now().0 - begin.0) as u64,
+        millis: (site.clock.now().0 - from.0) as u64,
     })
 }
 
+/// Waits for all of them; one that has panicked is a failure.
+async fn all(tasks: &mut JoinSet<()>) -> Result<(), Failed> {
+    while let Some(ended) = tasks.join_next().await {
+        ended?;
+    }
+    Ok(())
+}
+
+/// The states of a run that has not ended, in the order in which most runs pass them.
+const OPEN: [&str; 4] = ["PENDING", "RUNNING", "WAITING", "PAUSED"];
+
 /// Waits until no run is open, the children and remote steps of cancelled ones included.
-async fn at_rest(site: &Site, end: semel::clock::Time) -> Result<bool, Failed> {
+async fn at_rest(site: &Site, end: Time) -> Result<bool, Failed> {
+    let back = OPEN.into_iter().rev();
     loop {
-        let mut open = 0;
-        for status in ["PENDING", "RUNNING", "WAITING", "PAUSED"] {
-            let list = Question::get(0, format!("/workflow-runs?status={status}&limit=1"));
-            open += site.api.ask(&list).await?.body["runs"].as_array().map_or(0, Vec::len);
-        }
-        if open == 0 {
+        // A run that moves from a state that is asked for later to one that was asked for before is missed by one
+        // round, and met by a round the other way.
+        if none_open(site, OPEN).await? && none_open(site, back.clone()).await? {
             return Ok(true);
         }
         if site.clock.now() > end {
@@ -165,4 +180,17 @@ async fn at_rest(site: &Site, end: semel::clock::Time) -> Result<bool, Failed> {
         }
         site.clock.until(site.clock.now().after(Duration::from_millis(100))).await;
     }
+}
+
+/// Whether no run is in one of these states, asked for one after the other.
+async fn none_open(site: &Site, states: impl IntoIterator<Item = &str>) -> Result<bool, Failed> {
+    for status in states {
+        let list = site.api.ask(&Question::get(0, format!("/workflow-runs?status={status}&limit=1"))).await?;
+        match list.body["runs"].as_array() {
+            Some(runs) if list.is_ok() && runs.is_empty() => {}
+            Some(_) if list.is_ok() => return Ok(false),
+            _ => return Err(format!("a list is answered with {} {}", list.status, list.body).into()),
+        }
+    }
+    Ok(true)
 }

@@ -43,6 +43,8 @@ const SYNC: Duration = Duration::from_millis(2);
 const SHOWN: usize = 20;
 /// After so many cuts the command line checks what is left as well.
 const BY_COMMAND: usize = 20;
+/// No life takes that long.
+const LONGEST: Duration = Duration::from_mins(5);
 /// Cuts in `make check`.
 const CUTS: usize = 240;
 
@@ -53,6 +55,28 @@ struct Acknowledged {
     at: u64,
     run: RunId,
     text: String,
+    place: Place,
+}
+
+/// Where the text of an answer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// In the ledger; what is still in the inbox is not there yet.
+    Ledger,
+    /// There, or in the inbox.
+    Anywhere,
+}
+
+/// What a run is found to hold.
+struct Held {
+    ledger: String,
+    inbox: String,
+}
+
+impl Held {
+    fn has(&self, text: &str, place: Place) -> bool {
+        self.ledger.contains(text) || (place == Place::Anywhere && self.inbox.contains(text))
+    }
 }
 
 /// What the callers have noted.
@@ -63,9 +87,9 @@ struct Notes {
 }
 
 impl Notes {
-    fn note(&self, run: RunId, text: impl Into<String>) {
+    fn note(&self, run: RunId, text: impl Into<String>, place: Place) {
         let at = fs::metadata(&self.journal).expect("the server has begun it").len();
-        let acknowledged = Acknowledged { at, run, text: text.into() };
+        let acknowledged = Acknowledged { at, run, text: text.into(), place };
         self.all.lock().unwrap_or_else(PoisonError::into_inner).push(acknowledged);
         self.more.notify_one();
     }
@@ -85,7 +109,7 @@ async fn order(ctx: Ctx, number: u64) -> semel::Result<String> {
     let packed = ctx.step("pack").run(async |_| Ok(format!("packed {number}"))).await?;
     let mut paid = ctx.hook::<String>(token(number));
     let note = async |text: &str| {
-        notes.note(run, text);
+        notes.note(run, text, Place::Ledger);
         Ok(())
     };
     ctx.step("ask").run(async |_| note(&packed).await).await?;
@@ -99,13 +123,13 @@ async fn orders(engine: Engine, notes: Arc<Notes>, numbers: Arc<AtomicU64>) -> s
     loop {
         let number = numbers.fetch_add(1, Ordering::Relaxed);
         let run = engine.start(order, number).key(number.to_string()).await?;
-        notes.note(run.id(), "");
+        notes.note(run.id(), "", Place::Ledger);
         run.reached(Status::Waiting).await?;
         let payment = format!("payment {number}");
         engine.deliver(token(number), payment.clone()).await?;
-        notes.note(run.id(), payment);
+        notes.note(run.id(), payment, Place::Anywhere);
         let sent: String = run.result().await?;
-        notes.note(run.id(), sent);
+        notes.note(run.id(), sent, Place::Ledger);
     }
 }
 
@@ -139,6 +163,37 @@ impl Life {
         }
         self.checkpoints.map_or(Ok(()), |error| faults.fail_checkpoint(error))
     }
+
+    /// Lets its callers have their answers, and its errors come.
+    async fn live(
+        &self,
+        faults: &Faults,
+        notes: &Notes,
+        victim: &mut Victim,
+        callers: &mut JoinSet<semel::Result<()>>,
+        call: impl Fn(&mut JoinSet<semel::Result<()>>),
+    ) -> Result<(), Failed> {
+        (0..ORDERS).for_each(|_| call(callers));
+        let (enough, mut next_error) = (notes.count() + self.answers, notes.count());
+        while notes.count() < enough {
+            if notes.count() >= next_error {
+                self.err(faults, notes.count())?;
+                next_error = notes.count() + 40;
+            }
+            tokio::select! {
+                () = notes.more.notified() => {}
+                Some(ended) = callers.join_next() => {
+                    let ended = ended?;
+                    // A call that fails because of a sync error is given up; another caller goes on, if there is a server.
+                    if self.errors.is_none() || !victim.lives()? {
+                        return Err(format!("{ended:?}: {}", victim.said().text()).into());
+                    }
+                    call(callers);
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 /// What a server has written, and what its callers know of.
@@ -157,29 +212,17 @@ async fn record(lives: &[Life], sabotage: Option<&str>) -> Result<Recording, Fai
     for life in lives {
         let mut command = haunted.faults.record(Victim::command());
         command.envs(sabotage.map(|bug| ("SEMEL_SABOTAGE", bug)));
-        let victim = Victim::serve(command, &haunted.store).await?;
+        let mut victim = Victim::serve(command, &haunted.store).await?;
         let engine = Engine::builder().store(victim.base()).state(notes.clone()).workflow("order", order);
         let engine = engine.open().await?;
         let mut callers = JoinSet::new();
-        for _ in 0..ORDERS {
+        let call = |callers: &mut JoinSet<_>| {
             callers.spawn(orders(engine.clone(), notes.clone(), numbers.clone()));
-        }
-        let (enough, mut next_error) = (notes.count() + life.answers, notes.count());
-        while notes.count() < enough {
-            if notes.count() >= next_error {
-                life.err(&haunted.faults, notes.count())?;
-                next_error = notes.count() + 40;
-            }
-            tokio::select! {
-                () = notes.more.notified() => {}
-                Some(ended) = callers.join_next() => {
-                    // A call that fails because of a sync error is given up; another caller goes on.
-                    if life.errors.is_none() {
-                        return Err(format!("{ended:?}: {}", victim.said().text()).into());
-                    }
-                    callers.spawn(orders(engine.clone(), notes.clone(), numbers.clone()));
-                }
-            }
+        };
+        let answered = life.live(&haunted.faults, &notes, &mut victim, &mut callers, call);
+        match tokio::time::timeout(LONGEST, answered).await {
+            Ok(answered) => answered?,
+            Err(_) => return Err(format!("a life does not end: {}", victim.said().text()).into()),
         }
         victim.kill()?;
         callers.shutdown().await;
@@ -310,16 +353,16 @@ async fn check(image: &Path, acknowledged: impl Iterator<Item = &Acknowledged>) 
     let mut each = |line: Line| {
         wrong.extend(checker.check(&line).iter().map(ToString::to_string));
         if let Line::Run(run) = line {
-            let entries = run.commits.into_iter().map(|commit| commit.entries);
-            let messages = run.inbox.into_iter().map(|message| message.message);
-            runs.insert(run.id, entries.chain(messages).collect::<String>());
+            let ledger = run.commits.into_iter().map(|commit| commit.entries).collect();
+            let inbox = run.inbox.into_iter().map(|message| message.message).collect();
+            runs.insert(run.id, Held { ledger, inbox });
         }
         ControlFlow::Continue(())
     };
     archive.export(None, &mut each).await?;
     store.close().await?;
-    for Acknowledged { run, text, at } in acknowledged {
-        if !runs.get(run).is_some_and(|run| run.contains(text)) {
+    for Acknowledged { run, text, at, place } in acknowledged {
+        if !runs.get(run).is_some_and(|run: &Held| run.has(text, *place)) {
             wrong.push(format!("{run} {text:?} was acknowledged at {at}, and is gone"));
         }
     }

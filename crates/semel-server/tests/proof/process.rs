@@ -1,15 +1,35 @@
 //! A process of the proof, seen from outside: started, signalled, read.
 
+use std::ffi::OsStr;
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{LazyLock, Mutex, MutexGuard};
 
 use libtest_mimic::Failed;
 
 /// The variable that makes this program a recorder or a worker, and the one that tells it where it is.
 pub(crate) const ROLE: &str = "SEMEL_PROOF_ROLE";
 pub(crate) const PLACE: &str = "SEMEL_PROOF_PLACE";
+
+/// A command that is killed as soon as whoever starts it has died, whatever they died of, where the system can do that.
+pub(crate) fn mortal(program: impl AsRef<OsStr>) -> Command {
+    let mut words = bound().iter().map(OsStr::new).chain([program.as_ref()]);
+    let mut command = Command::new(words.next().unwrap_or_default());
+    command.args(words);
+    command
+}
+
+/// The words before a command that bind its life to that of its parent.
+pub(crate) fn bound() -> &'static [&'static str] {
+    const WORDS: &[&str] = &["setpriv", "--pdeathsig", "KILL", "--"];
+    static KNOWN: LazyLock<bool> = LazyLock::new(|| {
+        let mut tried = Command::new(WORDS[0]);
+        tried.args(&WORDS[1..]).arg("true").stderr(Stdio::null());
+        tried.status().is_ok_and(|status| status.success())
+    });
+    if *KNOWN { WORDS } else { &[] }
+}
 
 /// A process. It is killed when this is dropped.
 pub(crate) struct Process {
@@ -34,7 +54,7 @@ impl Process {
         env: &[(String, String)],
         log: &Path,
     ) -> Result<Self, Failed> {
-        let mut command = Command::new(std::env::current_exe()?);
+        let mut command = mortal(std::env::current_exe()?);
         command.env(ROLE, role).env(PLACE, serde_json::to_string(place)?).envs(env.iter().cloned());
         Self::start(&mut command, log)
     }

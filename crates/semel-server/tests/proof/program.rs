@@ -1,5 +1,7 @@
 //! Random workflow programs: what they are made of, how they are drawn, and what must have come of them.
 
+use std::collections::HashSet;
+
 use semel::testing::Dice;
 use serde::{Deserialize, Serialize};
 
@@ -85,8 +87,9 @@ pub(crate) struct Expected {
     pub(crate) naps: Vec<Nap>,
     /// Where it is executed, with the places of its children.
     pub(crate) places: Vec<String>,
-    /// Whether it asks for what others make. A message says when they have; who has looked before does not need it.
-    pub(crate) asks_once: bool,
+    /// Those of its places that ask for what others make. A message says when they have; who has looked before does not need
+    /// it.
+    pub(crate) asking: HashSet<String>,
 }
 
 /// The two parts of a clean-up.
@@ -173,7 +176,9 @@ impl Expected {
                 self.naps.push(Nap { before, after, millis: *millis });
             }
             Act::Hook { n, payloads } => self.tokens.push((token(place, scope, *n), *payloads)),
-            Act::Once { .. } => self.asks_once = true,
+            Act::Once { .. } => {
+                self.asking.insert(place.to_owned());
+            }
             Act::Child { n, acts } => self.run(&below(place, scope, *n), acts, required),
         }
     }

@@ -49,6 +49,8 @@ pub(crate) struct Proxy {
     orders: watch::Sender<Orders>,
     /// How many connections it has taken up.
     taken: watch::Sender<u64>,
+    /// Each connection that there is has one of it.
+    used: Arc<()>,
     listening: JoinHandle<()>,
 }
 
@@ -68,20 +70,32 @@ impl Proxy {
         let told = orders.clone();
         let taken = watch::Sender::new(0);
         let counted = taken.clone();
+        let used = Arc::new(());
+        let using = used.clone();
         let listening = tokio::spawn(async move {
             while let Ok((inbound, _)) = listener.accept().await {
                 let mut told = told.subscribe();
                 let born = *told.borrow_and_update();
                 counted.send_modify(|taken| *taken += 1);
-                tokio::spawn(carry(inbound, told, born));
+                let using = using.clone();
+                tokio::spawn(async move {
+                    carry(inbound, told, born).await;
+                    drop(using);
+                });
             }
         });
-        Ok(Self { address, orders, taken, listening })
+        Ok(Self { address, orders, taken, used, listening })
     }
 
     /// Where it listens.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Whether somebody is connected.
+    pub(crate) fn is_used(&self) -> bool {
+        // One is ours, one that of whoever listens.
+        Arc::strong_count(&self.used) > 2
     }
 
     /// Waits until it has taken up so many connections, each under the orders of that moment.

@@ -17,6 +17,7 @@ use semel::testing::Dice;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 
 use crate::books::{Books, Mode};
 use crate::execute::Rows;
@@ -37,6 +38,8 @@ const LONGEST: usize = 64 * 1024;
 
 struct Recorder {
     books: Mutex<Books>,
+    /// How many calls are not answered yet.
+    pending: watch::Sender<usize>,
     dice: Mutex<Dice>,
     clock: SystemClock,
     rows: String,
@@ -46,6 +49,7 @@ struct Recorder {
 pub(crate) async fn record(place: Place) -> Result<(), Failed> {
     let recorder = Arc::new(Recorder {
         books: Mutex::default(),
+        pending: watch::Sender::new(0),
         dice: Mutex::new(Dice::named(place.seed, "recorder")),
         clock: SystemClock::new(),
         rows: place.rows,
@@ -94,6 +98,8 @@ impl Recorder {
             "/look-ups" => ok(&self.books().look(&read(body)?)),
             "/rates" => ok(&self.books().rate()),
             "/books" => {
+                // What hangs is still going to be applied: books without it would be closed too early.
+                self.pending.subscribe().wait_for(|pending| *pending == 0).await?;
                 let rows = self.rows().await?;
                 let mut books = self.books();
                 books.rows = rows;
@@ -136,6 +142,7 @@ impl Recorder {
     }
 
     async fn effect(&self, ask: Ask) -> Answer {
+        let _pending = Pending::new(&self.pending);
         let (mode, pause) = self.draw();
         let call = self.books().come(ask, mode, self.clock.now());
         self.clock.until(self.clock.now().after(pause)).await;
@@ -151,5 +158,21 @@ impl Recorder {
             Mode::ApplyThenError => error,
             _ => ok(&number),
         }
+    }
+}
+
+/// A call that is under way, as long as this is there.
+struct Pending<'a>(&'a watch::Sender<usize>);
+
+impl<'a> Pending<'a> {
+    fn new(count: &'a watch::Sender<usize>) -> Self {
+        count.send_modify(|count| *count += 1);
+        Self(count)
+    }
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
     }
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::phase::Tally;
 
 /// What is counted beside runs and effects, with its heading.
-const BLOWS: [(&str, &str); 9] = [
+const BLOWS: [(&str, &str); 10] = [
     ("server kills", "srv kills"),
     ("worker kills", "wrk kills"),
     ("zombies", "zombies"),
@@ -17,6 +17,7 @@ const BLOWS: [(&str, &str); 9] = [
     ("postgres kills", "pg kills"),
     ("failovers", "failovers"),
     ("cuts", "cuts"),
+    ("silences", "silences"),
     ("disk full", "disk full"),
     ("fsync errors", "fsync err"),
 ];
@@ -127,8 +128,12 @@ pub(crate) fn judge(tallies: &[Tally], least: &[Least]) -> Result<(), Failed> {
         .filter(|(name, least)| reached(&all, name) < *least)
         .map(|(name, least)| format!("{} {name} instead of {least}", reached(&all, name)))
         .collect();
+    let names = tallies.iter().map(|tally| tally.name.as_str()).collect::<Vec<_>>().join(", ");
     if !all.is_clean() {
-        return Err("promises were broken, see above".into());
+        return Err(format!("promises were broken in {names}, see above").into());
     }
-    if short.is_empty() { Ok(()) } else { Err(format!("too little was shown: {}", short.join(", ")).into()) }
+    if short.is_empty() {
+        return Ok(());
+    }
+    Err(format!("too little was shown by {names}: {}", short.join(", ")).into())
 }

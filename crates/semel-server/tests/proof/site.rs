@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -14,8 +14,9 @@ use crate::api::Api;
 use crate::disk::SmallDisk;
 use crate::execute::Rows;
 use crate::faults::Haunted;
+use crate::findings::Findings;
 use crate::outside::{Outside, client};
-use crate::process::Process;
+use crate::process::{Process, mortal};
 use crate::proxy::Proxy;
 use crate::{recorder, worker};
 
@@ -81,7 +82,6 @@ impl Slot {
 
 /// Where all takes place.
 pub(crate) struct Site {
-    pub(crate) layout: Layout,
     pub(crate) folder: PathBuf,
     pub(crate) servers: Vec<Slot>,
     pub(crate) workers: Vec<Slot>,
@@ -96,6 +96,10 @@ pub(crate) struct Site {
     recorder: String,
     _recorder: Process,
     http: reqwest::Client,
+    /// Servers that have ended before they listened, because their disk or database was away.
+    pub(crate) failed_starts: AtomicU64,
+    /// The last to go: disks and folders of the servers are its own.
+    pub(crate) layout: Layout,
 }
 
 /// A port that is free, below those that outgoing connections take: a server that was killed finds its own again.
@@ -113,7 +117,12 @@ pub(crate) fn free_port() -> Result<u16, Failed> {
 
 impl Site {
     /// Starts the recorder, the servers and the workers, and waits until they listen.
-    pub(crate) async fn open(layout: Layout, folder: &Path, seed: u64) -> Result<Self, Failed> {
+    pub(crate) async fn open(
+        layout: Layout,
+        folder: &Path,
+        seed: u64,
+        findings: Arc<Findings>,
+    ) -> Result<Self, Failed> {
         let folder = folder.join(layout.name);
         std::fs::create_dir_all(&folder)?;
         let rows = layout.rows.clone().unwrap_or_else(|| folder.join("rows.db").display().to_string());
@@ -137,16 +146,17 @@ impl Site {
             servers: (0..layout.servers).map(|_| Slot::default()).collect(),
             workers: (0..layout.workers).map(|_| Slot::default()).collect(),
             outside: Outside::new(recorder.clone()),
-            api: Api::new(bases.clone()),
+            api: Api::new(bases.clone(), findings),
             lines,
             bases,
             clock: SystemClock::new(),
-            layout: Layout { rows: Some(rows), ..layout },
             folder,
             ports,
             recorder,
             _recorder: process,
             http: client(),
+            failed_starts: AtomicU64::new(0),
+            layout: Layout { rows: Some(rows), ..layout },
         };
         site.await_http(&site.recorder, None).await?;
         for server in 0..site.servers.len() {
@@ -176,7 +186,7 @@ impl Site {
         Err(format!("{url} does not answer; see {}", self.folder.display()).into())
     }
 
-    /// Starts a server, again and again while its store or its port is not there.
+    /// Starts a server. Where a disk or a database is struck it may end before it listens, and is started again.
     pub(crate) async fn start_server(&self, server: usize) -> Result<(), Failed> {
         let store = match (&self.layout.surroundings, &self.layout.store) {
             (Surroundings::Haunted(haunted), _) => haunted.store.clone(),
@@ -188,23 +198,66 @@ impl Site {
         let log = self.folder.join(format!("server-{server}.log"));
         let end = self.clock.now().after(PATIENCE);
         while self.clock.now() < end {
-            let mut command = Command::new(env!("CARGO_BIN_EXE_semel"));
-            command.env_clear().args(["serve", "--listen", &listen, "--store", &store, "--log", "json"]);
-            command.env("SEMEL_AUTH", "none").env("SEMEL_LOG", "warn");
-            command.envs(self.layout.env.iter().cloned());
-            let mut command = match &self.layout.surroundings {
-                Surroundings::Ordinary => command,
-                Surroundings::Haunted(haunted) => haunted.faults.haunt(command),
-                Surroundings::Small(disk) => disk.wrap(command),
-            };
-            let process = Arc::new(Process::start(&mut command, &log)?);
+            let said = std::fs::read(&log).map_or(0, |said| said.len());
+            let process = Arc::new(Process::start(&mut self.serve(&listen, &store), &log)?);
             *self.servers[server].lock() = Some(process.clone());
             if self.await_http(&format!("http://{listen}/readyz"), Some(&process)).await? {
                 return Ok(());
             }
+            self.may_fail(&String::from_utf8_lossy(&std::fs::read(&log)?[said..]))?;
             self.clock.until(self.clock.now().after(ROUND * 5)).await;
         }
         Err(format!("a server does not start; see {}", log.display()).into())
+    }
+
+    fn serve(&self, listen: &str, store: &str) -> Command {
+        let mut command = mortal(env!("CARGO_BIN_EXE_semel"));
+        command.env_clear().args(["serve", "--listen", listen, "--store", store, "--log", "json"]);
+        command.env("SEMEL_AUTH", "none").env("SEMEL_LOG", "warn");
+        command.envs(self.layout.env.iter().cloned());
+        match &self.layout.surroundings {
+            Surroundings::Ordinary => command,
+            Surroundings::Haunted(haunted) => haunted.faults.haunt(command),
+            Surroundings::Small(disk) => disk.wrap(command),
+        }
+    }
+
+    /// Counts a server that has ended before it listened; it may not if nothing but itself was killed.
+    fn may_fail(&self, said: &str) -> Result<(), Failed> {
+        // Somebody else on this machine may have tried its port while it was down.
+        if said.contains("Address already in use") {
+            return Ok(());
+        }
+        self.failed_starts.fetch_add(1, Ordering::Relaxed);
+        let struck =
+            !matches!(self.layout.surroundings, Surroundings::Ordinary) || self.layout.store.is_some();
+        if struck { Ok(()) } else { Err(format!("a server has ended before it listened: {said}").into()) }
+    }
+
+    /// How many lines of the servers' logs have some words in them.
+    pub(crate) fn server_lines(&self, words: &str) -> Result<usize, Failed> {
+        let mut lines = 0;
+        for server in 0..self.servers.len() {
+            let said = std::fs::read(self.folder.join(format!("server-{server}.log")))?;
+            lines += String::from_utf8_lossy(&said).lines().filter(|line| line.contains(words)).count();
+        }
+        Ok(lines)
+    }
+
+    /// Refuses logs of servers and workers that tell of a panic.
+    pub(crate) fn nobody_panicked(&self) -> Result<(), Failed> {
+        for file in std::fs::read_dir(&self.folder)? {
+            let file = file?.path();
+            if file.extension().is_none_or(|extension| extension != "log") {
+                continue;
+            }
+            let said = std::fs::read(&file)?;
+            let said = String::from_utf8_lossy(&said);
+            if let Some(line) = said.lines().find(|line| line.contains("panicked")) {
+                return Err(format!("{}: {line}", file.display()).into());
+            }
+        }
+        Ok(())
     }
 
     /// Starts a worker; it looks for its server by itself.

@@ -169,6 +169,9 @@ pub(crate) async fn assert_all_there(base: &str, started: &Started) -> Result<()
         let response = client.post(format!("{base}/api/v1/workflow-runs/batch")).body(body).send().await?;
         let answer: Value = serde_json::from_str(&response.text().await?)?;
         let results = answer["results"].as_array().ok_or_else(|| format!("no results: {answer}"))?;
+        if results.len() != some.len() {
+            return Err(format!("{} starts are answered with {} results", some.len(), results.len()).into());
+        }
         for ((key, run), result) in some.iter().zip(results) {
             if result["status"] != 200 || result["start"]["run"]["id"] != json!(run) {
                 return Err(format!("{key} was answered with {run}, and is now {result}").into());

@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use libtest_mimic::Failed;
 use serde_json::Value;
 
+use crate::process::mortal;
 use crate::said::Said;
 
 /// A server that listens on a port of its own and asks nobody who they are. Dropped, it is killed.
@@ -19,7 +20,7 @@ pub(crate) struct Victim {
 impl Victim {
     /// The binary, without arguments and with an empty environment.
     pub(crate) fn command() -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_semel"));
+        let mut command = mortal(env!("CARGO_BIN_EXE_semel"));
         command.env_clear();
         command
     }
@@ -46,6 +47,11 @@ impl Victim {
     /// The same as an address, for a proxy.
     pub(crate) fn address(&self) -> Result<SocketAddr, Failed> {
         Ok(self.base.trim_start_matches("http://").parse()?)
+    }
+
+    /// Whether it has not ended by itself.
+    pub(crate) fn lives(&mut self) -> Result<bool, Failed> {
+        Ok(self.child.try_wait()?.is_none())
     }
 
     /// What it has logged.

@@ -90,6 +90,10 @@ impl Control {
 
     /// Puts the wish into the inbox. The run is not taken away from its driver: it is the driver's to see it through.
     async fn ask_to_end<T: Tx>(&self, tx: &mut T, mut run: Run, reason: &str) -> Result<Controlled> {
+        if sabotage::commits(Bug::WishForgotten) {
+            let changed = !run.status().is_terminal();
+            return Ok(Controlled { run, changed, repeated: false });
+        }
         let message = Message::CancelRequested { reason: reason.to_owned(), by: self.by.clone() };
         let arrived = tx.arrive(run.num, &message).await?;
         run.arrivals = arrived.unwrap_or(run.arrivals);

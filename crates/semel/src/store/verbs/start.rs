@@ -220,6 +220,9 @@ impl StartRun {
         if !tx.save(run.num, run.state.version, &run.state).await? {
             return Err(race());
         }
+        if sabotage::commits(Bug::StartForgetsDelivery) {
+            return Ok(Some(Delivered { run: run.id(), arrival: 1, node: None, absorbed: false }));
+        }
         let delivered = self.hand_over(tx, handover, run.clone()).await?;
         // The payload may have woken it.
         *run = tx.run_at(run.num).await?.ok_or_else(race)?;
