@@ -115,6 +115,24 @@ bugs! {
     ReplayCallsBodies = "replay-calls-bodies",
     /// A failed try is followed by the next one at once.
     RetryAtOnce = "retry-at-once",
+    /// A commit that was not answered is a reason to pause the run.
+    UnknownPauses = "unknown-pauses",
+    /// What cleans up after a cancel is cancelled too.
+    CleanUpIsCancelled = "clean-up-is-cancelled",
+    /// A step that fails is not tried again.
+    FirstTryIsTheLast = "first-try-is-the-last",
+    /// A step with a look-up is tried again without it.
+    ReconcileNeverAsks = "reconcile-never-asks",
+    /// A look-up that failed is taken for one that found nothing.
+    UnknownIsAbsent = "unknown-is-absent",
+    /// A result of a once that comes under an earlier grant is kept back for ever.
+    OnceLostForEver = "once-lost-for-ever",
+    /// A run whose time is over goes on beginning steps until it ends.
+    DeadlineIsIgnored = "deadline-is-ignored",
+    /// An effect begins before what the workflow knows is durable.
+    EffectBeforeDurable = "effect-before-durable",
+    /// Times to come are counted from the earliest that it may be for the store.
+    TimesCountFromTheEarliest = "times-count-from-the-earliest",
     /// Who has won a race is not recorded.
     RaceIsNotRecorded = "race-is-not-recorded",
 

@@ -6,7 +6,7 @@ use std::fmt;
 #[cfg(not(all(feature = "sqlite", feature = "postgres", feature = "remote")))]
 use std::future::{Ready, ready};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicI64};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 
 use super::residents::Residents;
+use super::store_time::StoreTime;
 use super::{Core, Engine, Running, join};
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, Result};
@@ -222,7 +223,7 @@ impl Builder {
             registry: self.registry,
             states: self.states,
             limits: self.limits,
-            offset: AtomicI64::new(0),
+            store_time: StoreTime::new(),
             residents: Arc::new(Residents::new(self.limits.driven.max(1))),
             due: Notify::new(),
             renew: Notify::new(),

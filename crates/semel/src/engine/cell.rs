@@ -26,6 +26,7 @@ use crate::rules::key::{Label, Token};
 use crate::rules::ledger::{HookState, Ledger, Record};
 use crate::rules::path::{Path, Visit};
 use crate::rules::status::Status;
+use crate::sabotage::{self, Bug};
 use crate::sdk::fail::{Fail, Result, fatal};
 use crate::store::Arrival;
 
@@ -140,7 +141,9 @@ impl Cell {
                 return Poll::Ready(Err(Fail::cancelled(reason)));
             }
             ready!(state.poll_live(cx, Some(asks), &mut parked));
-            ready!(state.poll_durable(cx, &mut barrier));
+            if !sabotage::commits(Bug::EffectBeforeDurable) {
+                ready!(state.poll_durable(cx, &mut barrier));
+            }
             state.active += 1;
             Poll::Ready(Ok(()))
         });

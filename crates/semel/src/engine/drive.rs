@@ -23,6 +23,7 @@ use crate::rules::commit::{Commit, Saved};
 use crate::rules::entry::{Entry, FailureKind, PauseReason};
 use crate::rules::json::Payload;
 use crate::rules::status::Status;
+use crate::sabotage::{self, Bug};
 use crate::sdk::fail::Fail;
 use crate::store::Arrival;
 
@@ -60,6 +61,8 @@ pub(super) struct Driver {
     flight: Option<Flight>,
     reading: Option<Asked<Vec<Arrival>>>,
     alarm: Option<(Time, Until)>,
+    /// The latest time that was due and has been told to those who wait for it.
+    rung: Option<Time>,
     /// The turn that comes after everybody else's, asked for since the workflow was polled last.
     last_turn: Option<Arc<LastTurn>>,
 }
@@ -77,6 +80,7 @@ impl Driver {
             flight: None,
             reading: None,
             alarm: None,
+            rung: None,
             last_turn: None,
         }
     }
@@ -225,6 +229,15 @@ impl Driver {
         // What is being put to rest is called by the store.
         let running = self.execution.is_some() && state.ledger.run().status() == Status::Running;
         let at = earliest(state.waits.due(), state.ledger.deadline()).filter(|_| running);
+        if let Some(due) = at.filter(|at| *at <= self.core.now()) {
+            // Once for each time: those who could not go on, while a commit is under way, cannot do so by another ring.
+            if self.rung.replace(due) != Some(due) {
+                state.waits.wake_due(self.core.now());
+            }
+            drop(state);
+            self.alarm = None;
+            return;
+        }
         drop(state);
         // The alarm rings by the machine's clock, the times are the store's.
         let at = at.map(|at| self.core.local(at));
@@ -238,7 +251,7 @@ impl Driver {
         if !self.cell.signal.take_woken() {
             return;
         }
-        let overdue = |limit: Time| limit <= self.core.now();
+        let overdue = |limit: Time| limit <= self.core.now() && !sabotage::commits(Bug::DeadlineIsIgnored);
         let state = self.cell.lock();
         if !state.may_act() || state.ledger.deadline().is_some_and(overdue) {
             // On its way to rest, where the next claim wakes it; or out of time, and nothing begins any more.

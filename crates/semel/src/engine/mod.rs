@@ -17,12 +17,13 @@ mod settle;
 mod signal;
 mod start;
 pub(crate) mod state;
+mod store_time;
 mod waits;
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -39,6 +40,7 @@ use self::cell::Cell;
 use self::drive::Driver;
 use self::residents::Residents;
 use self::state::Over;
+use self::store_time::StoreTime;
 use crate::clock::{Clock, Time};
 use crate::error::{Error, Result};
 use crate::id::{NodeId, RunId, WorkspaceId};
@@ -48,6 +50,7 @@ use crate::rules::json::Payload;
 use crate::rules::key::Token;
 use crate::rules::ledger::Ledger;
 use crate::rules::path::Name;
+use crate::sabotage::{self, Bug};
 use crate::sdk::ctx::Ctx;
 use crate::sdk::workflow::{Registry, Startable};
 use crate::store::{Arrival, Claimed, Find, FindBy, Lease, LeaseAct, Store};
@@ -83,8 +86,7 @@ pub(crate) struct Core {
     states: HashMap<TypeId, Arc<dyn Any + Send + Sync>>,
     limits: Limits,
     node: Mutex<NodeId>,
-    /// The store's clock minus this machine's, in milliseconds.
-    offset: AtomicI64,
+    store_time: StoreTime,
     pub(crate) residents: Arc<Residents>,
     /// Something may be due, or there is room again.
     due: Notify,
@@ -185,18 +187,23 @@ impl Engine {
 }
 
 impl Core {
-    /// The store's time, as far as it is known. Never ahead of it.
+    /// The store's time, as far as it is known. Never ahead of it: what is due by it is due.
     pub(crate) fn now(&self) -> Time {
-        Time(self.clock.now().0 + self.offset.load(Ordering::Relaxed))
+        self.store_time.earliest(self.clock.now())
+    }
+
+    /// The store's time after so long. Never too early: it is counted from the latest that it may be now.
+    pub(crate) fn after(&self, time: Duration) -> Time {
+        let now = match sabotage::commits(Bug::TimesCountFromTheEarliest) {
+            true => self.now(),
+            false => self.store_time.latest(self.clock.now()),
+        };
+        now.after(time)
     }
 
     /// When this machine's clock will show what the store calls `at`.
     fn local(&self, at: Time) -> Time {
-        Time(at.0.saturating_sub(self.offset.load(Ordering::Relaxed)))
-    }
-
-    fn set_store_time(&self, now: Time) {
-        self.offset.store(now.0 - self.clock.now().0, Ordering::Relaxed);
+        self.store_time.local(at)
     }
 
     pub(crate) fn node(&self) -> NodeId {

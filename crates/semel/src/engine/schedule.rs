@@ -55,11 +55,10 @@ impl Core {
         Ok(())
     }
 
-    /// The end of a lease tells the store's time. Never ahead of it: the answer took its time to come here.
+    /// The end of a lease tells the store's time.
     fn learn_time(&self, before: Time, until: Time, ttl: Duration) {
-        let told = until.0 - i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX);
-        let (least, most) = (told - self.clock.now().0, told - before.0);
-        self.offset.store(if least <= 0 && 0 <= most { 0 } else { least }, Ordering::Relaxed);
+        let told = until.0.saturating_sub(i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX));
+        self.store_time.learn(Time(told), before, self.clock.now());
     }
 
     async fn claim_for_ever(self: Arc<Self>) {

@@ -19,7 +19,7 @@ impl Core {
         match error {
             Error::TooEarly { until, now } => {
                 // The store's clock is behind what was thought of it.
-                self.set_store_time(now);
+                self.store_time.is_only(now, self.clock.now());
                 self.clock.until(self.local(until)).await;
                 self.store.commit(commit).await
             }
@@ -34,7 +34,7 @@ impl Core {
             Error::Unknown(_) if sabotage::commits(Bug::UnknownIsRefused) => {
                 Err(Error::Concurrency { run: cell.id, expected: commit.expected() })
             }
-            Error::Unknown(error) => {
+            Error::Unknown(error) if !sabotage::commits(Bug::UnknownPauses) => {
                 tracing::warn!(%error, run = %cell.id, "it is unknown whether a commit took place; looking");
                 self.look_up(commit).await
             }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::entry::{Failure, FailureKind};
+use crate::sabotage::{self, Bug};
 
 /// How a step is tried again.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -81,7 +82,7 @@ impl Retry {
         match failure.kind {
             FailureKind::Fatal | FailureKind::Cancelled => Next::Fail,
             FailureKind::Uncertain => Next::Doubt,
-            _ if attempt >= self.max_attempts => Next::Fail,
+            _ if attempt >= self.max_attempts || sabotage::commits(Bug::FirstTryIsTheLast) => Next::Fail,
             FailureKind::Retryable | FailureKind::Panic | FailureKind::Timeout => {
                 Next::After(self.pause(attempt, random))
             }

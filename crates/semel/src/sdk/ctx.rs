@@ -19,6 +19,7 @@ use super::remote::Remote;
 use super::step::Step;
 use super::workflow::Startable;
 use crate::clock::Time;
+use crate::engine::Core;
 use crate::engine::cell::Cell;
 use crate::engine::replay::watch::Asked;
 use crate::engine::state::Phase;
@@ -114,7 +115,7 @@ impl Ctx {
     /// The same run, for cleaning up: what is done through it goes on although the run was asked to end.
     #[must_use]
     pub fn cleanup(&self) -> Self {
-        Self { shielded: true, ..self.clone() }
+        Self { shielded: !sabotage::commits(Bug::CleanUpIsCancelled), ..self.clone() }
     }
 
     /// Whether recorded results are being given, and nothing new is done.
@@ -150,7 +151,7 @@ impl Ctx {
     /// Waits this long. The run needs no memory meanwhile.
     pub fn sleep(&self, name: impl Into<String>, time: Duration) -> Doing<'_, ()> {
         let name = name.into();
-        Doing::new(async move { self.timer(&name, |now| now.after(time)).await })
+        Doing::new(async move { self.timer(&name, |core| core.after(time)).await })
     }
 
     /// Waits until it is this time.
@@ -159,7 +160,7 @@ impl Ctx {
         Doing::new(async move { self.timer(&name, |_| at).await })
     }
 
-    async fn timer(&self, name: &str, at: impl FnOnce(Time) -> Time + Send) -> Result<()> {
+    async fn timer(&self, name: &str, at: impl FnOnce(&Core) -> Time + Send) -> Result<()> {
         let timer = self.visit(name, None, false)?;
         self.cell.asks(&timer, || Asked::Timer);
         if self.fired(&timer) {
@@ -190,7 +191,7 @@ impl Ctx {
     pub(crate) async fn set_timer(
         &self,
         timer: &Visit,
-        at: impl FnOnce(Time) -> Time + Send,
+        at: impl FnOnce(&Core) -> Time + Send,
     ) -> Result<Time> {
         if let Some(Record::Timer { at, .. }) = self.cell.lock().ledger.record_at(timer) {
             return Ok(*at);
@@ -198,7 +199,7 @@ impl Ctx {
         self.cell.check_cancelled(self.shielded)?;
         self.cell.live(Some(timer)).await;
         self.cell.check_cancelled(self.shielded)?;
-        let at = at(self.cell.core.now());
+        let at = at(&self.cell.core);
         self.cell.record(Entry::TimerSet { timer: timer.clone(), at });
         Ok(at)
     }

@@ -134,7 +134,7 @@ impl<T: DeserializeOwned> Hook<T> {
             if let Some(payload) = self.recorded(&visit) {
                 return read(&visit, &payload).map(Some);
             }
-            let at = self.ctx.set_timer(&timer, |now| now.after(time)).await?;
+            let at = self.ctx.set_timer(&timer, |core| core.after(time)).await?;
             let on = (Some(On::Token(token.clone())), Some(at));
             let take = |state: &mut State, now| match receive(state, &visit, &token) {
                 Some(payload) => Some(Some(payload)),

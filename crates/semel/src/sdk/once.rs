@@ -20,6 +20,10 @@ use crate::rules::json::Payload;
 use crate::rules::key::Label;
 use crate::rules::once::{Ask, Once as Call, OnceAnswer, OnceScope};
 use crate::rules::path::{Name, Path, Visit};
+use crate::sabotage::{self, Bug};
+
+/// Between two attempts to reach a store that cannot answer.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Among whom a label has one result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -109,15 +113,14 @@ async fn run<T: Serialize + DeserializeOwned + Send>(mut once: RunOnce<'_, T>) -
         let active = cell.begin(&asks, once.ctx.shielded).await?;
         let value = match &scope {
             None => contained(once.ctx, once.timeout, (once.body)()).await.and_then(|value| kept(&value))?,
-            Some(scope) => match ask(once.ctx, scope, &label, Ask::Claim).await? {
+            Some(scope) => match claim_or_make(&mut once, scope, &label).await? {
                 OnceAnswer::Settled(value) => value,
-                OnceAnswer::Mine(fence) => make(&mut once, scope, &label, fence).await?,
                 OnceAnswer::InFlight(_) => {
                     drop(active);
                     wait(once.ctx, &asks, &place).await?;
                     continue;
                 }
-                OnceAnswer::Released => return Err(fatal("a claim of a once was answered with its release")),
+                other => return Err(fatal(format_args!("a once was answered with {other:?}"))),
             },
         };
         cell.record(Entry::Once { label: place.1.clone(), scope: place.0.clone(), value });
@@ -144,44 +147,93 @@ impl<T> RunOnce<'_, T> {
     }
 }
 
-/// Executes the body under a grant of the store, and keeps its result there.
-async fn make<T: Serialize>(
+/// The result, made here if the store says so; or that another run is at it.
+async fn claim_or_make<T: Serialize>(
     once: &mut RunOnce<'_, T>,
     scope: &OnceScope,
     label: &Label,
-    fence: u64,
-) -> Result<Payload> {
-    let made = contained(once.ctx, once.timeout, (once.body)()).await.and_then(|value| kept(&value));
+) -> Result<OnceAnswer> {
+    let fence = match claim(once.ctx, scope, label).await? {
+        OnceAnswer::Mine(fence) => fence,
+        answer => return Ok(answer),
+    };
+    let (ctx, ttl) = (once.ctx, once.ttl);
+    let made = contained(ctx, once.timeout, (once.body)()).await.and_then(|value| kept(&value));
     match made {
         Ok(value) => {
-            let settle = Ask::Settle { fence, value, ttl: once.ttl };
-            match ask(once.ctx, scope, label, settle).await? {
-                OnceAnswer::Settled(value) => Ok(value),
-                other => Err(fatal(format_args!("a result of a once was answered with {other:?}"))),
-            }
+            let settle = move |fence| Ask::Settle { fence, value: value.clone(), ttl };
+            tell(ctx, scope, label, fence, settle).await
         }
         Err(fail) => {
             // Somebody else may try.
-            ask(once.ctx, scope, label, Ask::Release { fence }).await?;
+            tell(ctx, scope, label, fence, |fence| Ask::Release { fence }).await?;
             Err(fail)
         }
     }
 }
 
-async fn ask(ctx: &Ctx, scope: &OnceScope, label: &Label, ask: Ask) -> Result<OnceAnswer> {
+async fn claim(ctx: &Ctx, scope: &OnceScope, label: &Label) -> Result<OnceAnswer> {
+    match ask(ctx, scope, label, Ask::Claim).await? {
+        Some(answer) => Ok(answer),
+        None => Err(fatal("a claim of a once was answered as if there had been another")),
+    }
+}
+
+/// Tells the store what came of a grant. A claim of this run that was long on its way may have made a later grant meanwhile,
+/// of which nobody knows: whoever still drives the run takes it, and says the same under it.
+async fn tell(
+    ctx: &Ctx,
+    scope: &OnceScope,
+    label: &Label,
+    mut fence: u64,
+    what: impl Fn(u64) -> Ask + Send,
+) -> Result<OnceAnswer> {
+    loop {
+        if let Some(answer) = ask(ctx, scope, label, what(fence)).await? {
+            return Ok(answer);
+        }
+        if sabotage::commits(Bug::OnceLostForEver) || !is_ours(ctx).await {
+            // Another life of this run has taken it over: this one has nothing more to say.
+            return std::future::pending().await;
+        }
+        fence = match claim(ctx, scope, label).await? {
+            OnceAnswer::Mine(fence) => fence,
+            answer => return Ok(answer),
+        };
+    }
+}
+
+/// Whether the run has not been claimed again since this life of it has it.
+async fn is_ours(ctx: &Ctx) -> bool {
+    let core = &ctx.cell.core;
+    let fence = ctx.cell.lock().ledger.fence();
+    loop {
+        match core.store.ledger(core.workspace, ctx.cell.id, fence + 1).await {
+            Ok(since) => {
+                return !since.iter().any(|numbered| matches!(numbered.entry, Entry::Claimed { .. }));
+            }
+            Err(error) => {
+                tracing::warn!(%error, run = %ctx.cell.id, "it is unknown who drives a run");
+                core.clock.until(core.clock.now().after(PAUSE)).await;
+            }
+        }
+    }
+}
+
+/// Asks the store; gives nothing if it knows a later grant.
+async fn ask(ctx: &Ctx, scope: &OnceScope, label: &Label, ask: Ask) -> Result<Option<OnceAnswer>> {
     let core = &ctx.cell.core;
     let (workspace, run) = (core.workspace, ctx.cell.id);
     loop {
         let call = Call { workspace, scope: scope.clone(), label: label.clone(), run, ask: ask.clone() };
         match core.store.once(call).await {
-            Ok(answer) => return Ok(answer),
+            Ok(answer) => return Ok(Some(answer)),
             // All three may be repeated: a second claim by the same run is granted again, a second result absorbed.
             Err(error @ (Error::Unavailable(_) | Error::Unknown(_))) => {
                 tracing::warn!(%error, %label, "a once has to wait for the store");
-                core.clock.until(core.clock.now().after(Duration::from_millis(100))).await;
+                core.clock.until(core.clock.now().after(PAUSE)).await;
             }
-            // Another life of this run has taken it over: this one has nothing more to say.
-            Err(Error::OnceLost { .. }) => std::future::pending().await,
+            Err(Error::OnceLost { .. }) => return Ok(None),
             Err(error) => return Err(Fail::from(error)),
         }
     }

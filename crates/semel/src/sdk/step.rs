@@ -194,6 +194,9 @@ where
                 At::Hidden(number, class) => {
                     let _active = step.ctx.cell.begin(&visit, true).await?;
                     match step::after_crash(class) {
+                        AfterCrash::Ask if sabotage::commits(Bug::ReconcileNeverAsks) => {
+                            try_once(&step, &visit, number + 1, &mut body, &mut look_up).await;
+                        }
                         AfterCrash::RunAgain => {
                             try_once(&step, &visit, number + 1, &mut body, &mut look_up).await;
                         }
@@ -285,9 +288,8 @@ pub(crate) fn finish(
         Err(fail) => match next(step, number, &fail) {
             Next::Doubt => Entry::StepInDoubt { step: visit.clone(), reason: fail.to_string() },
             next => {
-                let now = cell.core.now();
                 let retry_at = match next {
-                    Next::After(pause) => Some(now.after(fail.retry_after.unwrap_or(pause))),
+                    Next::After(pause) => Some(cell.core.after(fail.retry_after.unwrap_or(pause))),
                     _ => None,
                 };
                 Entry::StepFailed { step: visit.clone(), attempt: number, error: fail.failure(), retry_at }
@@ -340,6 +342,7 @@ async fn ask<T: Serialize>(
     match answer {
         Ok(Some(value)) => finish(step, visit, number, None, Payload::of(&value).map_err(super::fail::fatal)),
         Ok(None) => return Found::Nothing,
+        Err(_) if sabotage::commits(Bug::UnknownIsAbsent) => return Found::Nothing,
         Err(unknown) => {
             doubt(step, visit, &format!("its end is hidden, and the look-up failed: {unknown}"));
         }

@@ -53,7 +53,7 @@ impl Drawer {
     fn act(&mut self, depth: u32) -> Act {
         self.last += 1;
         let n = self.last;
-        let flat = if self.pace.company { 12 } else { 9 };
+        let flat = if self.pace.company { 14 } else { 9 };
         let kinds = if depth == 0 { flat } else { flat + 4 };
         let drawn = self.dice.below(kinds);
         // What needs company comes after the rest, so that the same seeds draw the same programs without it.
@@ -92,7 +92,8 @@ impl Drawer {
             // What fails in a race has won it, and goes on without a limit when it is tried again.
             13 if self.limited => Act::Step { n, fails: 0 },
             13 => Act::Fails { n, times: self.dice.some(1, 2) },
-            14 => Act::Close { n, millis: 400 },
+            14 | 15 => Act::Close { n, millis: 400 },
+            16 => Act::Once { n, shared: true },
             _ => Act::Door { n, millis: self.pace.waits[self.dice.below(4) as usize] },
         }
     }

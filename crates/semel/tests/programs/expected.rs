@@ -10,6 +10,8 @@ pub(crate) struct Count {
     pub(crate) least: u32,
     /// And so many at most, whatever happens.
     pub(crate) most: u32,
+    /// And so many more if it was restarted from the beginning, and could decide anew.
+    pub(crate) anew: u32,
     pub(crate) calls: Calls,
 }
 
@@ -59,7 +61,7 @@ impl Expected {
         match self.effects.iter_mut().find(|known| known.name == name) {
             Some(count) if calls == Calls::Shared => count.least = count.least.max(least),
             Some(count) => (count.least, count.most) = (count.least + least, count.most + times),
-            None => self.effects.push(Count { name, least, most: times, calls }),
+            None => self.effects.push(Count { name, least, most: times, anew: 0, calls }),
         }
     }
 
@@ -125,9 +127,9 @@ impl Expected {
                 self.values.extend((0..recv + recv_for + u32::from(in_vain.is_some())).map(|_| None));
             }
             Act::Close { n, .. } => {
-                self.count(format!("c{n}"), 1, Calls::Several, certain);
-                // A restart from the beginning decides anew.
-                self.count(format!("c{n}"), 1, Calls::Several, false);
+                let name = format!("c{n}");
+                self.count(name.clone(), 1, Calls::Several, certain);
+                self.effects.iter_mut().filter(|count| count.name == name).for_each(|count| count.anew += 1);
                 self.values.push(None);
             }
             Act::Door { .. } => self.values.push(None),

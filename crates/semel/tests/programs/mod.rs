@@ -8,6 +8,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use semel::clock::Time;
+use semel::id::RunId;
 use semel::rules::entry::Class;
 use semel::sdk::Either;
 use semel::{Attempt, Ctx, Fail, Once, Result, Retry, fatal};
@@ -54,21 +56,37 @@ pub(crate) enum Act {
     Values { n: u32 },
 }
 
+/// Why a run fails that is to fail.
+pub(crate) const FAILS: &str = "the run is to fail here";
+
 /// A program, and the place at which it is executed: a child's is inside its parent's.
 pub(crate) type Program = (String, Vec<Act>);
 
 /// The answer of the world outside.
-pub(crate) type Answer<'a> = Pin<Box<dyn Future<Output = Result<u32>> + Send + 'a>>;
+pub(crate) type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
+
+/// A wait: of which run, its name there, and how long it is to be.
+pub(crate) type Nap<'a> = (RunId, &'a str, Duration);
 
 /// The world outside of the workflows, in which effects take place.
 pub(crate) trait Outside: Send + Sync + 'static {
-    /// Does something under a key; gives which of its name it was. `attempt` is the try of a step that asks for it, none
-    /// if it is the body of a once.
-    fn apply<'a>(&'a self, name: String, key: String, by: (Class, Option<&Attempt>)) -> Answer<'a>;
+    /// The body of a step begins.
+    fn begins(&self, _name: &str, _class: Class, _attempt: &Attempt) {}
+    /// Does something under a key; gives which of its name it was. `once` is the run whose once asks for it, none if a
+    /// step does.
+    fn apply(&self, name: String, key: String, once: Option<RunId>) -> Answer<'_, u32>;
     /// What was done under a key.
-    fn find(&self, key: &str) -> Option<u32>;
+    fn find(&self, key: String) -> Answer<'_, Option<u32>>;
     /// How often something was asked for under a key.
     fn calls_under(&self, key: &str) -> usize;
+    /// The code has the result of a once, in the run alone or of all runs.
+    fn has_once(&self, _run: RunId, _label: &str, _result: &str) {}
+    /// The code asks for a wait, perhaps not for the first time; gives when.
+    fn sleeps(&self, _nap: Nap<'_>) -> Time {
+        Time(0)
+    }
+    /// The code goes on behind a wait that it asked for at this time.
+    fn slept(&self, _nap: Nap<'_>, _asked: Time) {}
 }
 
 /// The world outside, as workflows find it among the engine's states.
@@ -96,7 +114,24 @@ async fn clean_up(ctx: &Ctx) -> Result<()> {
 
 /// The effect of a keyed step.
 async fn applied(world: &dyn Outside, name: String, attempt: &Attempt) -> Result<u32> {
-    world.apply(name, attempt.key().to_owned(), (Class::Keyed, Some(attempt))).await
+    applied_as(world, name, Class::Keyed, attempt).await
+}
+
+/// The effect of a step of any class.
+async fn applied_as(world: &dyn Outside, name: String, class: Class, attempt: &Attempt) -> Result<u32> {
+    world.begins(&name, class, attempt);
+    world.apply(name, attempt.key().to_owned(), None).await
+}
+
+/// A wait that the world hears of. Its name is its own at its place.
+async fn nap(ctx: &Ctx, place: &str, name: String, time: Duration) -> Result<()> {
+    let world = ctx.state::<World>().0.clone();
+    let known_as = format!("{place}/{name}");
+    let nap = (ctx.run_id(), known_as.as_str(), time);
+    let asked = world.sleeps(nap);
+    ctx.sleep(name, time).await?;
+    world.slept(nap, asked);
+    Ok(())
 }
 
 type Running<'a> = Pin<Box<dyn Future<Output = Result<Vec<String>>> + Send + 'a>>;
@@ -137,9 +172,9 @@ async fn run(ctx: &Ctx, place: &str, act: &Act) -> Result<Vec<String>> {
         Act::Race { n, late, limit, acts, .. } => {
             race(ctx, place, *n, *late, Duration::from_millis(*limit), acts).await
         }
-        Act::Close { n, millis } => close(ctx, *n, Duration::from_millis(*millis)).await,
+        Act::Close { n, millis } => close(ctx, place, *n, Duration::from_millis(*millis)).await,
         Act::Sleep { n, millis } => {
-            ctx.sleep(format!("sl{n}"), Duration::from_millis(*millis)).await?;
+            nap(ctx, place, format!("sl{n}"), Duration::from_millis(*millis)).await?;
             said("slept")
         }
         Act::Hook { n, recv, recv_for, in_vain } => hook(ctx, place, *n, (*recv, *recv_for, *in_vain)).await,
@@ -148,7 +183,7 @@ async fn run(ctx: &Ctx, place: &str, act: &Act) -> Result<Vec<String>> {
             match door.conflict().await? {
                 Some(_) => said("taken"),
                 None => {
-                    ctx.sleep(format!("d{n}"), Duration::from_millis(*millis)).await?;
+                    nap(ctx, place, format!("d{n}"), Duration::from_millis(*millis)).await?;
                     said("through")
                 }
             }
@@ -161,7 +196,7 @@ async fn run(ctx: &Ctx, place: &str, act: &Act) -> Result<Vec<String>> {
         Act::Values { n } => {
             let (now, uuid) = (ctx.now().await?, ctx.uuid().await?);
             let noted = ctx.step(format!("v{n}")).run(async |_| Ok((now, uuid.to_string()))).await?;
-            ctx.sleep(format!("v{n} later"), Duration::from_secs(1)).await?;
+            nap(ctx, place, format!("v{n} later"), Duration::from_secs(1)).await?;
             assert_eq!(noted, (now, uuid.to_string()), "a value has changed");
             said("the same")
         }
@@ -174,7 +209,10 @@ async fn run_step(ctx: &Ctx, act: &Act) -> Result<Vec<String>> {
     let done = match act {
         Act::Step { n, fails } => {
             let body = async |attempt: Attempt| match attempt.number() <= *fails {
-                true => Err(Fail::retryable("as planned")),
+                true => {
+                    world.begins(&format!("s{n}"), Class::Keyed, &attempt);
+                    Err(Fail::retryable("as planned"))
+                }
                 false => applied(world, format!("s{n}"), &attempt).await.map(|_| format!("s{n}")),
             };
             ctx.step(format!("s{n}")).retry(retry).run(body).await
@@ -191,22 +229,24 @@ async fn run_step(ctx: &Ctx, act: &Act) -> Result<Vec<String>> {
             let body = async |attempt: Attempt| {
                 let before = world.calls_under(attempt.key()) as u32;
                 applied(world, format!("x{n}"), &attempt).await?;
-                if before < *times { Err(fatal("as planned")) } else { Ok(format!("x{n}")) }
+                if before < *times { Err(fatal(FAILS)) } else { Ok(format!("x{n}")) }
             };
             ctx.step(format!("x{n}")).run(body).await
         }
         Act::Letter { n } => {
             let body = async |attempt: Attempt| {
-                let by = (Class::AtMostOnce, Some(&attempt));
-                world.apply(format!("m{n}"), attempt.key().to_owned(), by).await.map(|_| format!("m{n}"))
+                let name = format!("m{n}");
+                applied_as(world, name.clone(), Class::AtMostOnce, &attempt).await.map(|_| name)
             };
             ctx.step(format!("m{n}")).at_most_once().run(body).await
         }
         Act::Asked { n, lost } => {
-            let look_up = async |attempt: Attempt| Ok(world.find(attempt.key()).map(|_| format!("a{n}")));
+            let look_up = async |attempt: Attempt| {
+                let found = world.find(attempt.key().to_owned()).await?;
+                Ok(found.map(|_| format!("a{n}")))
+            };
             let body = async |attempt: Attempt| {
-                let by = (Class::Reconcile, Some(&attempt));
-                world.apply(format!("a{n}"), attempt.key().to_owned(), by).await?;
+                applied_as(world, format!("a{n}"), Class::Reconcile, &attempt).await?;
                 if *lost { Err(Fail::retryable("as planned")) } else { Ok(format!("a{n}")) }
             };
             ctx.step(format!("a{n}")).retry(Retry::none()).reconcile(look_up).run(body).await
@@ -246,24 +286,25 @@ async fn race(
         }
         Ok::<_, Fail>(values)
     };
-    let (name, limit) = (format!("race{n}"), ctx.sleep(format!("limit{n}"), limit));
+    let (name, limit) = (format!("race{n}"), nap(ctx, place, format!("limit{n}"), limit));
     match ctx.race(&name, work, limit).await? {
         Either::A(values) => values,
         Either::B(fired) => fired.map(|()| vec!["too late".to_owned()]),
     }
 }
 
-async fn close(ctx: &Ctx, n: u32, time: Duration) -> Result<Vec<String>> {
+async fn close(ctx: &Ctx, place: &str, n: u32, time: Duration) -> Result<Vec<String>> {
     let world = ctx.state::<World>().0.clone();
     // The longer one is asked first: when both are over, it would win.
-    let (long, short) = (ctx.sleep(format!("long{n}"), time * 2), ctx.sleep(format!("short{n}"), time));
+    let long = nap(ctx, place, format!("long{n}"), time * 2);
+    let short = nap(ctx, place, format!("short{n}"), time);
     let winner = match ctx.race(&format!("close{n}"), long, short).await? {
         Either::A(over) => over.map(|()| "long")?,
         Either::B(over) => over.map(|()| "short")?,
     };
     let body = async |attempt: Attempt| applied(&*world, format!("c{n}"), &attempt).await;
     ctx.step(format!("c{n} {winner}")).run(body).await?;
-    ctx.sleep(format!("after {n}"), time * 2).await?;
+    nap(ctx, place, format!("after {n}"), time * 2).await?;
     Ok(vec![winner.to_owned()])
 }
 
@@ -294,12 +335,13 @@ async fn once(ctx: &Ctx, place: &str, n: u32, shared: bool) -> Result<Vec<String
     };
     let make = async || {
         let nth = world.calls_under(&label);
-        world.apply(name.clone(), label.clone(), (Class::Keyed, None)).await?;
+        world.apply(name.clone(), label.clone(), Some(ctx.run_id())).await?;
         tokio::task::yield_now().await;
         // Another execution would give another result.
         Ok(format!("{name} made by call {nth}"))
     };
     let result: String = ctx.run_once(label.clone(), make).scope(scope).await?;
+    world.has_once(ctx.run_id(), &label, &result);
     Ok(vec![result.split(' ').next().unwrap_or_default().to_owned()])
 }
 

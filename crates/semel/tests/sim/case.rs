@@ -102,9 +102,9 @@ pub(crate) struct Request {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Ask {
     Start,
-    /// At once, or of the node that drives it and as soon as its next step has begun.
+    /// At once, or of the node that drives it and so many milliseconds after its next body has begun.
     Cancel {
-        close: bool,
+        close: Option<u64>,
     },
     RequestCancel,
     Pause {
@@ -122,6 +122,7 @@ pub(crate) enum What {
     Call,
     Start,
     Effect,
+    LookUp,
     Wake,
 }
 
@@ -164,6 +165,7 @@ impl Trouble {
     pub(crate) fn kind(&self, what: What) -> &'static str {
         match self {
             Self::Lost if what == What::Wake => "wake-ups lost",
+            Self::Refused if what == What::LookUp => "look-ups that failed",
             Self::Dies { before: true, .. } => "crashes before a write or effect",
             Self::Dies { before: false, .. } => "crashes after a write or effect",
             Self::StandsStill { .. } => "nodes that stand still at a call or effect",
@@ -192,12 +194,17 @@ impl Case {
         let nodes: Vec<_> = (0..dice.some(2, 3)).map(|_| node(&mut dice)).collect();
         let keys: Vec<_> = (0..dice.some(1, 3)).map(|_| key(&mut dice)).collect();
         let mut programs = Vec::new();
+        // Now and then all want the same result first: one makes it, the others wait.
+        let meet = dice.below(8) == 0;
         for (key, kind) in keys.iter().enumerate() {
             // What is asked for under one key may change.
             let variants = if kind.policy == "attach" { dice.some(1, 2) } else { dice.some(1, 3) };
             for variant in 0..variants {
                 let at = format!("p{key}{}", ["a", "b", "c"][variant as usize]);
-                let program = draw(dice.below(u64::MAX), &at, PACE);
+                let mut program = draw(dice.below(u64::MAX), &at, PACE);
+                if meet {
+                    program.1.insert(0, Act::Once { n: 0, shared: true });
+                }
                 let delay = if dice.below(8) == 0 { 700 } else { 0 };
                 let timeout = (dice.below(10) == 0).then(|| u64::from(dice.some(1, 8)) * 1000);
                 programs.push(Scripted { key, program, delay, timeout });
@@ -266,8 +273,8 @@ fn requests(dice: &mut Dice, nodes: usize, programs: &[Scripted], keys: &[KeyKin
         let later = first + dice.below(4_000);
         match dice.below(11) {
             0 | 1 => {
-                let close = dice.flip();
-                push(dice, if close { first } else { later }, Ask::Cancel { close });
+                let close = dice.flip().then(|| [0, 0, 5, 20, 40][dice.below(5) as usize]);
+                push(dice, if close.is_some() { first } else { later }, Ask::Cancel { close });
             }
             2 => push(dice, later, Ask::RequestCancel),
             3 => {
@@ -306,6 +313,7 @@ fn disturbance(dice: &mut Dice, nodes: usize) -> Disturbance {
             What::Call => 90,
             What::Start => 6,
             What::Effect => 8,
+            What::LookUp => 3,
             What::Wake => 40,
         };
         When::Nth(what, 1 + dice.below(most) as u32)
@@ -313,7 +321,7 @@ fn disturbance(dice: &mut Dice, nodes: usize) -> Disturbance {
     let call = if dice.below(3) == 0 { What::Start } else { What::Call };
     let call = nth(dice, call);
     let at = When::At(dice.below(STORM - 2_000));
-    let (when, trouble) = match dice.below(16) {
+    let (when, trouble) = match dice.below(18) {
         0 if is_node => (at, Trouble::Dies { before: true, down }),
         1 | 2 if is_node => (at, Trouble::StandsStill { millis: 500 + dice.below(8_000) }),
         3 | 4 if is_node => (nth(dice, What::Effect), Trouble::Dies { before: dice.flip(), down }),
@@ -327,12 +335,23 @@ fn disturbance(dice: &mut Dice, nodes: usize) -> Disturbance {
             (call, Trouble::Late { millis: 1_500 + dice.below(6_000) })
         }
         11 => (call, Trouble::Refused),
+        16 if is_node => (nth(dice, What::LookUp), Trouble::Refused),
+        17 if is_node => (nth(dice, What::LookUp), look_up_trouble(dice, down)),
         12 => (call, Trouble::Lost),
         13 => (call, Trouble::Unanswered),
         14 => (call, Trouble::Late { millis: long(dice) }),
         _ => (call, Trouble::Slow { there: long(dice), back: long(dice) }),
     };
     Disturbance { node, when, trouble }
+}
+
+/// What becomes of a look-up that is answered late or never.
+fn look_up_trouble(dice: &mut Dice, down: u64) -> Trouble {
+    match dice.below(3) {
+        0 => Trouble::Dies { before: true, down },
+        1 => Trouble::StandsStill { millis: 3_000 + dice.below(6_000) },
+        _ => Trouble::Slow { there: 5, back: 2_000 + dice.below(6_000) },
+    }
 }
 
 impl fmt::Display for Case {

@@ -22,9 +22,12 @@ use uuid::Uuid;
 
 use crate::case::{Ask, Case, Request, Scripted};
 use crate::line::Line;
-use crate::oracle::Won;
+use crate::oracle::{Seen, Won};
 use crate::programs::execute;
 use crate::stage::Stage;
+
+/// Who clients and operator say they are.
+pub(crate) const CLIENT: &str = "client";
 
 /// So many milliseconds a client waits for an answer before it asks somebody else.
 const PATIENCE: u64 = 2_500;
@@ -37,12 +40,14 @@ const AGAIN: u64 = 250;
 pub(crate) struct Told {
     /// Runs that starts of a program were answered with.
     pub(crate) started: BTreeMap<usize, Vec<RunId>>,
-    /// Outcomes that somebody waited for.
-    pub(crate) outcomes: Vec<(RunId, Outcome)>,
+    /// Outcomes that somebody waited for, and how many lives of the run were over when he began.
+    pub(crate) outcomes: Vec<(RunId, usize, Outcome)>,
     /// Runs that a client has cancelled, by an answer that said so.
     pub(crate) cancelled: BTreeSet<RunId>,
     /// Runs that somebody wanted to end, whether or not they were told that they did.
     pub(crate) unwanted: BTreeSet<RunId>,
+    /// Runs that a client has asked to end, by an answer that said so.
+    pub(crate) wished: BTreeSet<RunId>,
     /// Ends that a client was told when its cancel came too late.
     pub(crate) too_late: Vec<(RunId, Status)>,
     /// Requests without an answer.
@@ -100,14 +105,14 @@ impl Client {
                     Asked::Node(node, life, engine) => (node, life, engine),
                     Asked::Store(line) => {
                         let (workspace, by, id) =
-                            (WorkspaceId::DEFAULT, "client".to_owned(), Some(CallId::new(id)?));
+                            (WorkspaceId::DEFAULT, CLIENT.to_owned(), Some(CallId::new(id)?));
                         return line
                             .control(Control { workspace, run, action, by, id, expected: None })
                             .await;
                     }
                 };
                 let number = stage.lock().next_number();
-                let controlled = engine.run(run).by("client").call_id(id).control(action).await?;
+                let controlled = engine.run(run).by(CLIENT).call_id(id).control(action).await?;
                 if cancels && controlled.changed {
                     stage.lock().oracle.won.push(Won { run, node, life, asked: number });
                 }
@@ -199,7 +204,14 @@ async fn play(client: &Client, case: &Arc<Case>, request: &Request, number: usiz
     match request.ask {
         Ask::Start => unreachable!("done"),
         Ask::Cancel { close } => {
-            let client = if close { driver(client, run).await } else { client.clone() };
+            let client = match close {
+                Some(millis) => {
+                    let driver = driver(client, run).await;
+                    stage.pause(millis).await;
+                    driver
+                }
+                None => client.clone(),
+            };
             stage.lock().told.unwanted.insert(run);
             let controlled = client.control(run, Action::Cancel { reason: id.clone() }, id).await?;
             cancelled(&client, run, &controlled);
@@ -208,7 +220,9 @@ async fn play(client: &Client, case: &Arc<Case>, request: &Request, number: usiz
             stage.lock().told.unwanted.insert(run);
             let controlled = client.control(run, Action::RequestCancel { reason: id.clone() }, id).await?;
             if controlled.changed {
-                stage.lock().figures.count("cancels asked for");
+                let mut scene = stage.lock();
+                scene.figures.count("cancels asked for");
+                scene.told.wished.insert(run);
             }
         }
         Ask::Pause { millis } => {
@@ -219,14 +233,16 @@ async fn play(client: &Client, case: &Arc<Case>, request: &Request, number: usiz
             }
             stage.pause(millis).await;
             match client.control(run, Action::Resume, format!("{id} again")).await {
-                Ok(_) | Err(Error::RunFinished { .. }) => {}
+                Ok(controlled) => resumed(client, run, &controlled),
+                Err(Error::RunFinished { .. }) => {}
                 Err(error) => return Err(error),
             }
         }
         Ask::Fork { fresh } => fork(client, run, fresh, id).await?,
         Ask::Watch => {
+            let before = stage.lock().oracle.runs.get(&run).map_or(0, Seen::lives_before);
             let outcome = client.insist(|asked| watch(asked, run)).await?;
-            stage.lock().told.outcomes.push((run, outcome));
+            stage.lock().told.outcomes.push((run, before, outcome));
         }
     }
     Ok(())
@@ -248,7 +264,7 @@ fn watch(asked: Asked, run: RunId) -> Asking<Outcome> {
 
 /// A client of the node that drives a run, as soon as its next step has begun there.
 async fn driver(client: &Client, run: RunId) -> Client {
-    let begun = || client.stage.lock().provider.begun.iter().filter(|begun| begun.run == run).count();
+    let begun = || client.stage.lock().provider.bodies(run).0;
     let before = begun();
     while begun() == before && !client.stage.lock().calm {
         tokio::select! {
@@ -257,10 +273,7 @@ async fn driver(client: &Client, run: RunId) -> Client {
             () = client.stage.pause(PATIENCE) => {}
         }
     }
-    let scene = client.stage.lock();
-    let latest = scene.provider.begun.iter().rev().find(|begun| begun.run == run);
-    let node = latest.map_or(client.node, |begun| begun.node);
-    drop(scene);
+    let node = client.stage.lock().provider.bodies(run).1.unwrap_or(client.node);
     Client { node, direct: false, ..client.clone() }
 }
 
@@ -296,6 +309,11 @@ pub(crate) fn started(
                 Verdict::Superseded => "starts that superseded",
             });
             scene.told.started.entry(program).or_default().push(run);
+            let completed =
+                |seen: &Seen| seen.outcomes.iter().any(|end| matches!(end, Outcome::Completed(_)));
+            if verdict == Verdict::Replayed && !scene.oracle.runs.get(&run).is_some_and(completed) {
+                scene.violate("replayed", format!("{run} was replayed, and has not completed"));
+            }
             let wanted = Payload::of(&scripted.program)?;
             let asked_for =
                 scene.oracle.runs.get(&run).and_then(|seen| seen.created()).map(|created| &created.input);
@@ -306,13 +324,16 @@ pub(crate) fn started(
             }
             Ok(())
         }
-        Err(Error::KeyReused { .. }) => {
-            let others = case.programs.iter().filter(|other| other.key == scripted.key).count();
-            if others == 1 || case.keys[scripted.key].policy == "supersede" {
-                scene.violate(
-                    "start",
-                    format!("program {program} is the only one under its key, and was refused"),
-                );
+        Err(Error::KeyReused { owner, .. }) => {
+            let wanted = Payload::of(&scripted.program)?;
+            let key = format!("key {}", scripted.key);
+            let owned = scene.oracle.runs.get(&owner).is_some_and(|seen| {
+                let differs = seen.created().is_some_and(|created| created.input != wanted);
+                differs && seen.run.new.key.to_string() == key
+            });
+            if !owned || case.keys[scripted.key].policy == "supersede" {
+                let message = format!("program {program} was refused because of {owner}, which is no reason");
+                scene.violate("key reused", message);
             }
             scene.figures.count("starts refused for another payload");
             Ok(())
@@ -333,6 +354,13 @@ fn cancelled(client: &Client, run: RunId, controlled: &Controlled) {
     } else if !controlled.repeated {
         scene.figures.count("cancels too late");
         scene.told.too_late.push((run, status));
+    }
+}
+
+/// Takes in what a resume was answered with: the run goes on, unless it was paused once more before the answer came again.
+pub(crate) fn resumed(client: &Client, run: RunId, controlled: &Controlled) {
+    if controlled.run.status() == Status::Paused && !controlled.repeated {
+        client.stage.lock().violate("resume", format!("{run} was resumed, and is paused"));
     }
 }
 

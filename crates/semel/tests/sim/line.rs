@@ -19,7 +19,7 @@ use semel::rules::record::{Keep, Look, Record};
 use semel::rules::run::Run;
 use semel::rules::start::Start;
 use semel::store::{
-    Answer, Arrival, Claims, Find, Lease, Numbered, Query, Started, Store, Sweep, Swept, Wake,
+    Answer, Arrival, Claims, Find, Lease, LeaseAct, Numbered, Query, Started, Store, Sweep, Swept, Wake,
 };
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, oneshot};
@@ -381,7 +381,7 @@ impl Store for Line {
             tells: |until: &Time| until.to_string(),
         };
         let stage = self.stage.clone();
-        self.call(
+        let leased = self.call(
             call,
             Box::new(move |store| {
                 Box::pin(async move {
@@ -390,7 +390,15 @@ impl Store for Line {
                     Ok(until)
                 })
             }),
-        )
+        );
+        Box::pin(async move {
+            let until = leased.await?;
+            if let LeaseAct::Join(ttl) | LeaseAct::Renew(ttl) = lease.act {
+                let told = Time(until.0 - ttl.as_millis() as i64);
+                self.stage.lock().heard_time(self.node, self.life, told);
+            }
+            Ok(until)
+        })
     }
 
     fn keep(&self, keep: Keep) -> Answer<'_, Record> {

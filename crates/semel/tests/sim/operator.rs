@@ -14,21 +14,24 @@ use semel::rules::status::Status;
 use semel::{Error, Result};
 
 use crate::case::{Again, Case};
-use crate::clients::{Client, started};
+use crate::clients::{Client, resumed, started};
 use crate::oracle::Seen;
+use crate::programs::FAILS;
 use crate::stage::Scene;
 
 /// So many milliseconds pass between two rounds.
 const ROUND: u64 = 150;
 /// A run that fails more often than this never ends.
 const FAILS_FOR_EVER: usize = 60;
+/// Why a step fails that the operator gives up.
+const GIVEN_UP: &str = "given up, as planned";
 /// What an operator paused, and nobody resumed, goes on after so many milliseconds.
 const PAUSED_LONG: i64 = 6_000;
 
 /// What is to be done about a run.
 enum Task {
     Resolve(Visit, Resolution),
-    Resume,
+    Resume(&'static str),
     Restart(usize),
 }
 
@@ -90,9 +93,10 @@ fn look_round(scene: &mut Scene, case: &Case) -> Vec<(RunId, Task)> {
     tasks
 }
 
-/// Programs fail as planned; or because a run that goes on without its key has their token.
-fn as_planned(message: &str) -> bool {
-    message.contains("as planned") || message.contains("is owned by")
+/// Programs fail where they say so, or where a step was given up; or because a run that goes on without its key has their
+/// token. That another step fails is no reason.
+pub(crate) fn as_planned(message: &str) -> bool {
+    [FAILS, GIVEN_UP, "is owned by"].iter().any(|reason| message.contains(reason))
 }
 
 /// Whether a run executes a program.
@@ -107,9 +111,11 @@ fn unpause(scene: &Scene, seen: &Seen) -> Option<Task> {
     });
     let (reason, at) = paused?;
     match reason {
-        PauseReason::Poisoned => Some(Task::Resume),
+        PauseReason::Poisoned => Some(Task::Resume("poisoned runs resumed")),
         // Somebody is going to resume it, unless a restart of the world has come between.
-        PauseReason::Operator { .. } => (scene.now.0 - at.0 > PAUSED_LONG).then_some(Task::Resume),
+        PauseReason::Operator { .. } => {
+            (scene.now.0 - at.0 > PAUSED_LONG).then_some(Task::Resume("paused runs resumed"))
+        }
         PauseReason::InDoubt => resolve(scene, seen),
         PauseReason::Diverged(_) => None,
     }
@@ -131,7 +137,7 @@ fn resolve(scene: &Scene, seen: &Seen) -> Option<Task> {
         true => Resolution::Happened(Payload::of(&name).ok()?),
         // Not in a race: what fails there has won it, and goes on without a limit when it is tried again.
         false if run.state.version.is_multiple_of(5) && !step.path.as_str().contains("race") => {
-            let message = "given up, as planned".to_owned();
+            let message = GIVEN_UP.to_owned();
             Resolution::GiveUp(Failure { kind: FailureKind::Fatal, message })
         }
         false => Resolution::DidNotHappen,
@@ -179,10 +185,11 @@ async fn act(client: &Client, case: &Arc<Case>, run: RunId, task: Task, id: Stri
             client.control(run, Action::Resolve { step, resolution }, id).await?;
             stage.lock().figures.count("doubts resolved");
         }
-        Task::Resume => {
+        Task::Resume(counted_as) => {
             let controlled = client.control(run, Action::Resume, id).await?;
+            resumed(client, run, &controlled);
             if controlled.changed {
-                stage.lock().figures.count("poisoned runs resumed");
+                stage.lock().figures.count(counted_as);
             }
         }
         Task::Restart(program) => {

@@ -3,20 +3,30 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::task::Waker;
+use std::time::Duration;
 
 use semel::clock::Time;
 use semel::error::Result;
 use semel::id::{NodeId, RunId, WorkspaceId};
 use semel::rules::deliver::{Deliver, Delivered};
-use semel::rules::entry::{Entry, Outcome, PauseReason, RestartFrom};
+use semel::rules::entry::{Class, Entry, Outcome, PauseReason, Resolution, RestartFrom};
+use semel::rules::json::Payload;
 use semel::rules::run::Run;
 use semel::store::{Lease, LeaseAct, Numbered, Query, Store};
 
-use crate::outside::Begun;
+use crate::clients::CLIENT;
+use crate::outside::{Begun, Provider};
+use crate::programs::Nap;
 use crate::stage::{Scene, Stage};
 
 /// So many bodies of one claim may begin on a node that has not heard yet that its run has ended: one in every branch.
 const UNAWARE: u32 = 8;
+
+/// So long a step waits before it is tried again.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+
+/// So many milliseconds after the deadline of a run, by what its node can know of the time, nothing of it begins.
+const AWARE_AFTER: i64 = 50;
 
 #[derive(Default)]
 pub(crate) struct Oracle {
@@ -43,6 +53,14 @@ pub(crate) struct Oracle {
     unaware: BTreeMap<(RunId, u64), u32>,
     /// Cancels that were won, and answered.
     pub(crate) won: Vec<Won>,
+    /// When a wait was asked for first, by run and name.
+    /// Runs that make the result of a label and have not ended since.
+    makers: BTreeSet<(String, RunId)>,
+    /// The result of a label as the code of a run has it, by who drives that run.
+    pub(crate) heard: BTreeMap<(RunId, String), String>,
+    naps: BTreeMap<(RunId, String), Time>,
+    /// By so many milliseconds a life of a node may think that it is earlier than it is: its best look at the store's time.
+    lags: BTreeMap<(usize, u32), i64>,
 }
 
 /// A cancel that was asked of a node and won.
@@ -66,6 +84,7 @@ pub(crate) struct Seen {
     completed: BTreeMap<String, u64>,
     /// When a timer fires, or a step may be tried again and since which claim.
     timers: BTreeMap<String, Time>,
+    fired: BTreeSet<String>,
     retries: BTreeMap<String, (Time, u64)>,
     hooks: BTreeMap<String, String>,
     consumed: BTreeSet<u64>,
@@ -93,8 +112,57 @@ impl Seen {
         self.created().is_some_and(|created| created.forked_from.is_some())
     }
 
+    pub(crate) fn has(&self, what: impl Fn(&Entry) -> bool) -> bool {
+        self.entries.iter().any(|numbered| what(&numbered.entry))
+    }
+
+    /// Why it was asked to end, if it has noted that.
+    pub(crate) fn asked_to_end(&self) -> Option<&String> {
+        self.entries.iter().find_map(|numbered| match &numbered.entry {
+            Entry::Cancelling { reason, .. } => Some(reason),
+            _ => None,
+        })
+    }
+
     pub(crate) fn ended(&self) -> bool {
         self.run.status().is_terminal()
+    }
+
+    /// The result of a once, since it began from the beginning last.
+    pub(crate) fn once(&self, wanted: &str) -> Option<&Payload> {
+        let anew = |numbered: &&Numbered| match &numbered.entry {
+            Entry::Restarted { from, .. } => *from != RestartFrom::Beginning,
+            _ => true,
+        };
+        self.entries.iter().rev().take_while(anew).find_map(|numbered| match &numbered.entry {
+            Entry::Once { label, value, .. } if label.to_string() == wanted => Some(value),
+            _ => None,
+        })
+    }
+
+    /// How many of its lives were over before the one that goes on or was the last.
+    pub(crate) fn lives_before(&self) -> usize {
+        self.outcomes.len() - usize::from(self.ended())
+    }
+
+    /// Until when it has time.
+    fn deadline(&self) -> Option<Time> {
+        let limit = |numbered: &Numbered| match &numbered.entry {
+            Entry::Created(created) => Some(created.deadline),
+            Entry::Restarted { deadline, .. } => Some(*deadline),
+            _ => None,
+        };
+        self.entries.iter().rev().find_map(limit).flatten()
+    }
+
+    /// Whether a timer of this name was taken over from the run it was forked from.
+    fn has_inherited(&self, name: &str) -> bool {
+        let set = |entry: &Entry| match entry {
+            Entry::TimerSet { timer, .. } => timer.to_string().rsplit('/').next() == Some(name),
+            _ => false,
+        };
+        let is_claim = |numbered: &&Numbered| !matches!(numbered.entry, Entry::Claimed { .. });
+        self.is_fork() && self.entries.iter().take_while(is_claim).any(|numbered| set(&numbered.entry))
     }
 
     /// Whether an entry was taken over from the run it was forked from.
@@ -148,6 +216,7 @@ impl Scene {
             claim: 0,
             completed: BTreeMap::new(),
             timers: BTreeMap::new(),
+            fired: BTreeSet::new(),
             retries: BTreeMap::new(),
             hooks: BTreeMap::new(),
             consumed: BTreeSet::new(),
@@ -161,7 +230,12 @@ impl Scene {
         }
         let mut ended = self.oracle.runs[&id].ended() && known > 0;
         for numbered in fresh {
-            if ended && !matches!(numbered.entry, Entry::Restarted { .. } | Entry::KeyReleased { .. }) {
+            // What became of a step in doubt may be said afterwards too; the end stays what it is.
+            let late = matches!(
+                numbered.entry,
+                Entry::Restarted { .. } | Entry::KeyReleased { .. } | Entry::StepResolved { .. }
+            );
+            if ended && !late {
                 let message = format!("{id} had ended, and then got {:?}", numbered.entry);
                 self.violate("terminal", message);
             }
@@ -221,17 +295,21 @@ impl Scene {
             Entry::TimerSet { timer, at } => {
                 seen.timers.insert(timer.to_string(), *at);
             }
-            Entry::TimerFired { timer } => match seen.timers.get(&timer.to_string()) {
-                Some(due) if !seen.inherits() && at < *due => {
-                    wrong = Some(("timer", format!("{timer} of {id} fired at {at}, due at {due}")));
-                }
-                _ => {}
-            },
+            Entry::TimerFired { timer } => wrong = wrong.or(saw_firing(id, seen, &timer.to_string(), at)),
             Entry::TimedOut { limit } if at < *limit => {
                 wrong = Some(("timer", format!("{id} timed out at {at}, and had time until {limit}")));
             }
-            Entry::StepFailed { step, retry_at: Some(again), .. } => {
-                seen.retries.insert(step.to_string(), (*again, seen.claim));
+            Entry::StepFailed { step, attempt, retry_at: Some(again), .. } if !seen.inherits() => {
+                let path = step.to_string();
+                let tried = |begun: &&Begun| {
+                    (begun.run, begun.number, begun.fence, &begun.path) == (id, *attempt, seen.claim, &path)
+                };
+                let tried = self.provider.begun.iter().rev().find(tried);
+                if tried.is_some_and(|begun| *again < begun.at.after(RETRY_PAUSE)) {
+                    wrong =
+                        Some(("retry too early", format!("{path} of {id} is to be tried again at {again}")));
+                }
+                seen.retries.insert(path, (*again, seen.claim));
             }
             Entry::StepCompleted { step, .. } => {
                 seen.completed.insert(step.to_string(), seen.claim);
@@ -248,15 +326,25 @@ impl Scene {
                     wrong = Some(("once", format!("{id} has {} for {label}, others {kept}", value.text())));
                 }
             }
+            Entry::Paused { reason: PauseReason::Operator { by } } if by != CLIENT => {
+                // An engine pauses what it cannot go on with, and that is never so.
+                wrong = Some(("paused", format!("{id} was paused by {by}")));
+            }
             Entry::Paused { reason: PauseReason::Diverged(why) } => {
                 wrong = Some(("diverged", format!("{id}: {why}")));
             }
             Entry::Restarted { from, .. } => {
+                if !matches!(seen.outcomes.last(), Some(Outcome::Failed(_) | Outcome::TimedOut)) {
+                    wrong = Some(("restart", format!("{id} was restarted after {:?}", seen.outcomes.last())));
+                }
                 seen.restarted = true;
                 seen.retries.clear();
                 seen.hooks.clear();
                 if *from == RestartFrom::Beginning {
                     seen.completed.clear();
+                    seen.timers.clear();
+                    seen.fired.clear();
+                    oracle.naps.retain(|(run, _), _| *run != id);
                     for (token, taken) in std::mem::take(&mut seen.taken) {
                         *seen.spent.entry(token).or_default() += taken;
                     }
@@ -268,6 +356,7 @@ impl Scene {
         if let Some(outcome) = numbered.entry.outcome() {
             seen.outcomes.push(outcome);
             oracle.tokens.retain(|_, (owner, _)| *owner != id);
+            oracle.makers.retain(|(_, maker)| *maker != id);
         }
         let cancelled = matches!(numbered.entry, Entry::Cancelled { .. });
         seen.entries.push(numbered);
@@ -294,6 +383,66 @@ impl Scene {
         match lease.act {
             LeaseAct::Leave => drop(self.oracle.leases.remove(&lease.node)),
             LeaseAct::Join(_) | LeaseAct::Renew(_) => drop(self.oracle.leases.insert(lease.node, until)),
+        }
+    }
+
+    /// A node has heard until when its lease is, and so what time it was for the store.
+    pub(crate) fn heard_time(&mut self, node: usize, life: u32, told: Time) {
+        let lag = self.now.0 - told.0;
+        let best = self.oracle.lags.entry((node, life)).or_insert(lag);
+        *best = (*best).min(lag);
+    }
+
+    /// Whether a life of a node is the one that drives a run.
+    fn drives(&self, run: RunId, node: usize, life: u32) -> bool {
+        let oracle = &self.oracle;
+        let in_hand = |seen: &Seen| oracle.in_hand.contains_key(&(run, seen.claim, node, life));
+        oracle.runs.get(&run).is_some_and(|seen| !seen.ended() && in_hand(seen))
+    }
+
+    /// The body of a once begins. Whoever does not know that it has lost its run may be mistaken.
+    pub(crate) fn makes_once(&mut self, run: RunId, label: &str, node: usize, life: u32) {
+        self.note(|| format!("node {node}: {label} of {run} is being made"));
+        self.provider.onces.push((run, node));
+        self.provider.expectant.drain(..).for_each(Waker::wake);
+        if !self.drives(run, node, life) {
+            return;
+        }
+        if self.oracle.runs[&run].once(label).is_some() {
+            self.violate("once again", format!("{run} has {label}, and makes it again"));
+        }
+        // The label of a run's own has its place in it.
+        let shared = !label.contains('/');
+        let other = self.oracle.makers.iter().find(|(of, maker)| shared && of == label && *maker != run);
+        if let Some((_, other)) = other.cloned() {
+            self.violate("once at once", format!("{other} is making {label}, and so is {run}"));
+        }
+        self.oracle.makers.insert((label.to_owned(), run));
+    }
+
+    /// The code of a run has the result of a once.
+    pub(crate) fn has_once(&mut self, (run, node, life): (RunId, usize, u32), label: &str, result: &str) {
+        if self.drives(run, node, life) {
+            self.oracle.heard.insert((run, label.to_owned()), result.to_owned());
+        }
+    }
+
+    /// The code of a run asks for a wait; gives when.
+    pub(crate) fn sleeps(&mut self, (run, name, _): Nap<'_>) -> Time {
+        self.oracle.naps.entry((run, name.to_owned())).or_insert(self.now);
+        self.now
+    }
+
+    /// The code goes on behind a wait. What a replay is given back was asked for earlier; a node that has lost its run to a
+    /// restart knows only its own.
+    pub(crate) fn slept(&mut self, nap: Nap<'_>, asked: Time) {
+        let (run, name, time) = nap;
+        let first = self.oracle.naps.get(&(run, name.to_owned())).copied().unwrap_or(asked).min(asked);
+        let name = name.rsplit('/').next().unwrap_or_default();
+        let inherited = self.oracle.runs.get(&run).is_some_and(|seen| seen.has_inherited(name));
+        if self.now < first.after(time) && !inherited {
+            let message = format!("{nap:?} began at {first} and was over at {}", self.now);
+            self.violate("sleep too short", message);
         }
     }
 
@@ -354,6 +503,21 @@ impl Scene {
             if seen.retries.get(path).is_some_and(|(at, claim)| fence >= claim && self.now < *at) {
                 wrong.push(("timer", format!("{path} of {run} is tried again too early")));
             }
+            if begun.class == Class::Reconcile && !oracle.has_asked(seen, &begun, &self.provider) {
+                wrong.push((
+                    "not asked",
+                    format!("{path} of {run} begins again, and nobody asked what became of it"),
+                ));
+            }
+            let lag = oracle.lags.get(&(*node, *life)).copied().unwrap_or(0);
+            if let Some(limit) = seen.deadline()
+                && self.now.0 - lag > limit.0 + AWARE_AFTER
+            {
+                wrong.push((
+                    "after the deadline",
+                    format!("{path} of {run} begins, which had time until {limit}"),
+                ));
+            }
             if seen.ended() {
                 let unaware = oracle.unaware.entry((*run, *fence)).or_default();
                 *unaware += 1;
@@ -381,6 +545,44 @@ impl Scene {
             self.violate(kind, message);
         }
     }
+}
+
+impl Oracle {
+    /// Whether a step with a look-up may begin: each earlier try of it that its owner can know of was asked about since the
+    /// owner has the run, or somebody has said that it did not happen.
+    fn has_asked(&self, seen: &Seen, begun: &Begun, provider: &Provider) -> bool {
+        let place = (begun.run, begun.fence, begun.node, begun.life);
+        let in_hand = self.in_hand.get(&place).copied().unwrap_or(0);
+        let told = provider.told.get(&(begun.key.clone(), begun.node, begun.life));
+        let asked = told.is_some_and(|told| *told > in_hand);
+        let denied = |after: u64| {
+            seen.entries.iter().any(|numbered| match &numbered.entry {
+                Entry::StepResolved { step, resolution: Resolution::DidNotHappen, .. } => {
+                    step.to_string() == begun.path && numbered.number > after
+                }
+                _ => false,
+            })
+        };
+        let known = |tried: &&Begun| {
+            let earlier = tried.run != begun.run || tried.fence < begun.fence;
+            tried.key == begun.key && earlier && tried.order < in_hand
+        };
+        let fence = |tried: &Begun| if tried.run == begun.run { tried.fence } else { 0 };
+        asked || provider.begun.iter().filter(known).all(|tried| denied(fence(tried)))
+    }
+}
+
+/// A timer fires; gives what is wrong about it.
+fn saw_firing(id: RunId, seen: &mut Seen, timer: &str, at: Time) -> Option<(&'static str, String)> {
+    let inherits = seen.inherits();
+    let Some(due) = seen.timers.get(timer) else {
+        return Some(("timer was not set", format!("{timer} of {id} fired, and was never set")));
+    };
+    if at < *due && !inherits {
+        return Some(("timer", format!("{timer} of {id} fired at {at}, due at {due}")));
+    }
+    let again = !seen.fired.insert(timer.to_owned());
+    again.then(|| ("timer fired twice", format!("{timer} of {id} fired again at {at}")))
 }
 
 type Tokens = BTreeMap<String, (RunId, BTreeSet<String>)>;
@@ -420,6 +622,13 @@ fn saw_hook(
             }
             if before.is_some_and(|before| before >= *arrival) {
                 return Some(("order", format!("{id} took message {arrival} of {token} out of order")));
+            }
+            let waits = |(number, (of, _)): &(u64, &(String, String))| {
+                *of == token && *number < *arrival && !seen.consumed.contains(number)
+            };
+            let earlier = payloads.range((id, 0)..(id, *arrival)).map(|((_, number), what)| (*number, what));
+            if let Some((number, _)) = earlier.clone().find(waits) {
+                return Some(("skipped", format!("{id} took message {arrival} of {token} before {number}")));
             }
             let delivered = payloads.get(&(id, *arrival));
             let as_delivered = delivered == Some(&(token.clone(), payload.text().to_owned()));

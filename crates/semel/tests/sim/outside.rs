@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::task::Waker;
 
-use semel::Attempt;
+use semel::clock::Time;
 use semel::id::RunId;
 use semel::rules::entry::Class;
+use semel::{Attempt, Fail};
 use tokio::sync::oneshot;
 
 use crate::case::{Trouble, What};
-use crate::programs::{Answer, Outside};
+use crate::programs::{Answer, Nap, Outside};
 use crate::stage::Stage;
 
 /// The try of a step whose body has begun.
@@ -19,6 +20,9 @@ use crate::stage::Stage;
 pub(crate) struct Begun {
     pub(crate) node: usize,
     pub(crate) life: u32,
+    pub(crate) at: Time,
+    /// Its place among all that happened.
+    pub(crate) order: u64,
     pub(crate) run: RunId,
     pub(crate) path: String,
     pub(crate) number: u32,
@@ -33,17 +37,34 @@ pub(crate) struct Begun {
 pub(crate) struct Provider {
     /// Bodies of steps, in the order in which they began.
     pub(crate) begun: Vec<Begun>,
-    /// Those who wait for the next one.
+    /// Bodies of onces, in the order in which they began: in which run, and on which node.
+    pub(crate) onces: Vec<(RunId, usize)>,
+    /// Those who wait for the next one of either.
     pub(crate) expectant: Vec<Waker>,
     /// How often each key was asked for, with and without success.
     pub(crate) asked: BTreeMap<String, usize>,
     /// What was done under a key: its name, which of that name, and how often it arrived here.
     pub(crate) done: BTreeMap<String, (String, u32, u32)>,
+    /// When a life of a node was told last what was done under a key: the place of that among all that happened.
+    pub(crate) told: BTreeMap<(String, usize, u32), u64>,
     /// Keys for which something is under way: a body, or its call.
     pub(crate) under_way: BTreeMap<String, u32>,
 }
 
 impl Provider {
+    /// How many bodies have begun in a run, and on which node the latest.
+    pub(crate) fn bodies(&self, run: RunId) -> (usize, Option<usize>) {
+        let steps = self.begun.iter().filter(|begun| begun.run == run).map(|begun| begun.node);
+        let onces = self.onces.iter().filter(|(of, _)| *of == run).map(|(_, node)| *node);
+        let nodes: Vec<_> = onces.chain(steps).collect();
+        (nodes.len(), nodes.last().copied())
+    }
+
+    /// How many bodies have begun in all.
+    pub(crate) fn begun(&self) -> usize {
+        self.begun.len() + self.onces.len()
+    }
+
     fn apply(&mut self, name: &str, key: &str) -> u32 {
         let number = 1 + self.done.values().filter(|(done, ..)| done == name).count() as u32;
         let done = self.done.entry(key.to_owned()).or_insert_with(|| (name.to_owned(), number, 0));
@@ -53,7 +74,7 @@ impl Provider {
 }
 
 /// So many milliseconds the body of a once takes.
-const ONCE: u64 = 400;
+const ONCE: u64 = 900;
 
 /// The way of one life of a node to the provider.
 pub(crate) struct Way {
@@ -81,34 +102,34 @@ impl Drop for UnderWay {
 }
 
 impl Outside for Way {
-    fn apply<'a>(
-        &'a self,
-        name: String,
-        key: String,
-        (class, attempt): (Class, Option<&Attempt>),
-    ) -> Answer<'a> {
-        let here = UnderWay::new(&self.stage, &key);
+    fn begins(&self, name: &str, class: Class, attempt: &Attempt) {
         let mut scene = self.stage.lock();
-        *scene.provider.asked.entry(key.clone()).or_default() += 1;
-        if let Some(attempt) = attempt {
-            scene.begins(Begun {
-                node: self.node,
-                life: self.life,
-                run: attempt.run_id(),
-                path: attempt.path(),
-                number: attempt.number(),
-                fence: attempt.fence(),
-                name: name.clone(),
-                key: key.clone(),
-                class,
-            });
+        let begun = Begun {
+            node: self.node,
+            life: self.life,
+            at: scene.now,
+            order: scene.next_number(),
+            run: attempt.run_id(),
+            path: attempt.path(),
+            number: attempt.number(),
+            fence: attempt.fence(),
+            name: name.to_owned(),
+            key: attempt.key().to_owned(),
+            class,
+        };
+        scene.begins(begun);
+    }
+
+    fn apply(&self, name: String, key: String, once: Option<RunId>) -> Answer<'_, u32> {
+        let here = UnderWay::new(&self.stage, &key);
+        *self.stage.lock().provider.asked.entry(key.clone()).or_default() += 1;
+        if let Some(run) = once {
+            self.stage.lock().makes_once(run, &key, self.node, self.life);
         }
-        drop(scene);
-        let attempt_less = attempt.is_none();
         Box::pin(async move {
             let _here = here;
             let (mut there, mut back) = self.stage.way();
-            if attempt_less {
+            if once.is_some() {
                 // It takes longer, so that others come meanwhile.
                 there += ONCE;
             }
@@ -154,11 +175,48 @@ impl Outside for Way {
         })
     }
 
-    fn find(&self, key: &str) -> Option<u32> {
-        self.stage.lock().provider.done.get(key).map(|(_, number, _)| *number)
+    fn find(&self, key: String) -> Answer<'_, Option<u32>> {
+        Box::pin(async move {
+            let (mut there, mut back) = self.stage.way();
+            let trouble = self.stage.lock().trouble(self.node, What::LookUp);
+            match trouble {
+                Some(Trouble::Dies { down, .. }) => {
+                    self.stage.lock().kill(self.node, down);
+                    std::future::pending::<()>().await;
+                }
+                Some(Trouble::StandsStill { millis }) => self.stage.freeze(self.node, millis),
+                Some(Trouble::Slow { there: slowly, back: slow }) => {
+                    (there, back) = (there + slowly, back + slow);
+                }
+                Some(Trouble::Refused) => return Err(Fail::retryable("nobody answers, on purpose")),
+                _ => {}
+            }
+            self.stage.gate(self.node, self.life).await;
+            self.stage.pause(there).await;
+            let found = self.stage.lock().provider.done.get(&key).map(|(_, number, _)| *number);
+            self.stage.pause(back).await;
+            self.stage.gate(self.node, self.life).await;
+            let mut scene = self.stage.lock();
+            scene.figures.count("look-ups");
+            let number = scene.next_number();
+            scene.provider.told.insert((key, self.node, self.life), number);
+            Ok(found)
+        })
     }
 
     fn calls_under(&self, key: &str) -> usize {
         self.stage.lock().provider.asked.get(key).copied().unwrap_or(0)
+    }
+
+    fn has_once(&self, run: RunId, label: &str, result: &str) {
+        self.stage.lock().has_once((run, self.node, self.life), label, result);
+    }
+
+    fn sleeps(&self, nap: Nap<'_>) -> Time {
+        self.stage.lock().sleeps(nap)
+    }
+
+    fn slept(&self, nap: Nap<'_>, asked: Time) {
+        self.stage.lock().slept(nap, asked);
     }
 }

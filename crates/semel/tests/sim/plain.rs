@@ -13,6 +13,8 @@ pub(crate) fn trials() -> Vec<Trial> {
     vec![
         trial("a_start_that_comes_late_is_driven", late_start),
         trial("a_start_that_comes_late_is_driven_although_its_repetition_was_refused", late_and_refused),
+        trial("a_sleep_lasts_its_time_although_answers_come_late", late_time),
+        trial("a_once_is_settled_although_an_earlier_claim_of_it_comes_late", late_once),
         trial("an_engine_that_became_another_node_drives_no_earlier_start", late_answer),
     ]
 }
@@ -69,6 +71,41 @@ fn late_answer() -> Case {
             Disturbance { node: 0, when: When::At(500), trouble: frozen },
         ],
         ..alone("attach", vec![step(1), rest(2), rest(3), step(4)])
+    }
+}
+
+/// All answers of the store come late for a while: the engine thinks that it is earlier than it is, and must not set its
+/// timers by that.
+fn late_time() -> Case {
+    let slow = |n| Disturbance {
+        node: 0,
+        when: When::Nth(What::Call, n),
+        trouble: Trouble::Slow { there: 0, back: 700 },
+    };
+    let rest = |n| Act::Sleep { n, millis: 2_500 };
+    Case {
+        nodes: vec![NodeKind { wrong_by: 60_000, deaf: false, driven: 4096, resting: 4096 }],
+        troubles: (1..=12).map(slow).collect(),
+        ..alone("attach", vec![rest(1), rest(2), Act::Step { n: 3, fails: 2 }])
+    }
+}
+
+/// The claim of a once is on its way for so long that its node has lost the run; when it arrives, the new owner is making
+/// the result under the grant that it was given before.
+fn late_once() -> Case {
+    let trouble = |node, when, trouble| Disturbance { node, when, trouble };
+    let slow = || Trouble::Slow { there: 9_000, back: 700 };
+    let node = NodeKind { wrong_by: 0, deaf: false, driven: 4096, resting: 4096 };
+    let frozen = Trouble::StandsStill { millis: 6_000 };
+    Case {
+        nodes: vec![node, node],
+        // Before, the node has joined, swept twice, claimed, and started the run.
+        troubles: vec![
+            trouble(0, When::Nth(What::Call, 6), slow()),
+            trouble(0, When::At(1_500), frozen),
+            trouble(1, When::Nth(What::Effect, 1), slow()),
+        ],
+        ..alone("attach", vec![Act::Once { n: 1, shared: true }])
     }
 }
 

@@ -4,10 +4,10 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::Duration;
 
-use semel::Engine;
 use semel::clock::Clock;
 use semel::store::Store;
 use semel::store::memory::MemoryStore;
+use semel::{Engine, Error};
 use tokio::runtime::Builder;
 
 use crate::case::{Case, NodeKind, Trouble, When};
@@ -66,6 +66,9 @@ pub(crate) fn play(case: &Case, keep_trace: bool) -> Played {
     drop(engines);
     drop(runtime);
     PLAYS.set(false);
+    if let Some(text) = PANICKED.take() {
+        stage.lock().violate("panic", text);
+    }
     let (hash, lines) = stage.trace();
     let figures = stage.lock().figures.clone();
     Played { violation: stage.violation(), figures, hash, lines }
@@ -136,7 +139,11 @@ async fn live(stage: Arc<Stage>, store: Arc<dyn Store>, node: usize, kind: NodeK
                 drop(before);
                 return;
             }
-            Err(_) => stage.pause(100).await,
+            Err(Error::Unavailable(_) | Error::Unknown(_) | Error::NodeLost(_)) => stage.pause(100).await,
+            Err(error) => {
+                stage.lock().violate("open", format!("node {node} cannot be opened: {error}"));
+                return;
+            }
         }
     }
 }

@@ -13,7 +13,7 @@ use semel::sabotage::Bug;
 use crate::hunt::{hunt, threads};
 
 /// The bugs that are the simulator's to find: those of the rules, the verbs, the memory store, the engine and the SDK.
-const HUNTED: [Bug; 38] = [
+const HUNTED: &[Bug] = &[
     Bug::IgnoreFingerprint,
     Bug::IgnoreDelay,
     Bug::RestartForgetsIntents,
@@ -52,6 +52,16 @@ const HUNTED: [Bug; 38] = [
     Bug::ReplayCallsBodies,
     Bug::RetryAtOnce,
     Bug::RaceIsNotRecorded,
+    Bug::TimesCountFromTheEarliest,
+    Bug::DeadlineIsIgnored,
+    Bug::EffectBeforeDurable,
+    Bug::UnknownPauses,
+    Bug::OnceLostForEver,
+    Bug::ReconcileNeverAsks,
+    Bug::UnknownIsAbsent,
+    Bug::CleanUpIsCancelled,
+    Bug::FirstTryIsTheLast,
+    Bug::WishForgotten,
 ];
 
 /// Within so many seeds every one of them is found.

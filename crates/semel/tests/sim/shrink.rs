@@ -21,9 +21,10 @@ pub(crate) fn report(seed: u64, violation: &Violation) -> String {
     let mut text = format!("seed {seed} broke a promise\n{}: {}\n{case}", violation.kind, violation.message);
     let _ =
         writeln!(text, "shrunk from {} to {} parts in {tried} plays:\n{small}", case.size(), small.size());
-    if let Some(violation) = &played.violation {
-        let _ = writeln!(text, "{}: {}", violation.kind, violation.message);
-    }
+    let _ = match &played.violation {
+        Some(violation) => writeln!(text, "{}: {}", violation.kind, violation.message),
+        None => writeln!(text, "played again it breaks none: something outside of the seed has a say"),
+    };
     // What nodes say all the time tells nothing.
     let said = [": sweep", ": Renew", ": find Id"];
     let idle = |line: &&String| line.ends_with("-> ") || said.iter().any(|said| line.contains(said));

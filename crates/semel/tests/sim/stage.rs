@@ -11,6 +11,7 @@ use std::time::Duration;
 use semel::Engine;
 use semel::clock::Time;
 use semel::id::RunId;
+use semel::testing::Dice;
 
 use crate::case::{Case, Disturbance, Trouble, What};
 use crate::clients::Told;
@@ -33,8 +34,6 @@ pub(crate) struct Violation {
 /// What is shared, behind its lock.
 pub(crate) struct Stage {
     scene: Mutex<Scene>,
-    /// Draws how long ordinary calls take.
-    salt: u64,
 }
 
 /// Where everything stands.
@@ -57,6 +56,8 @@ pub(crate) struct Scene {
     /// Those who died and are to be buried, and how long it takes until another stands in their place.
     pub(crate) dead: Vec<(usize, u64)>,
     last_number: u64,
+    /// Draws how long ordinary calls take.
+    ways: Dice,
     plan: BTreeMap<(usize, What, u32), Trouble>,
     violation: Option<Violation>,
     trace: Trace,
@@ -164,11 +165,12 @@ impl Stage {
             open_calls: BTreeMap::new(),
             dead: Vec::new(),
             last_number: 0,
+            ways: Dice::named(case.seed, "ways"),
             plan,
             violation: None,
             trace: Trace { lines: keep_trace.then(Vec::new), ..Trace::default() },
         };
-        Arc::new(Self { scene: Mutex::new(scene), salt: case.seed })
+        Arc::new(Self { scene: Mutex::new(scene) })
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Scene> {
@@ -206,10 +208,10 @@ impl Stage {
 
     /// Is over when the next body of a step begins.
     pub(crate) async fn next_body(&self) {
-        let before = self.lock().provider.begun.len();
+        let before = self.lock().provider.begun();
         poll_fn(|cx| {
             let mut scene = self.lock();
-            if scene.provider.begun.len() > before {
+            if scene.provider.begun() > before {
                 return Poll::Ready(());
             }
             scene.provider.expectant.push(cx.waker().clone());
@@ -240,11 +242,9 @@ impl Stage {
 
     /// How long an ordinary call takes, there and back.
     pub(crate) fn way(&self) -> (u64, u64) {
-        let mut hash = DefaultHasher::new();
-        (self.salt, self.lock().next_number()).hash(&mut hash);
-        let drawn = hash.finish();
-        let leg = |drawn: u64| [0, 0, 0, 1, 1, 2, 5, 20][drawn as usize % 8];
-        (leg(drawn), leg(drawn >> 8))
+        let mut scene = self.lock();
+        let mut leg = || [0, 0, 0, 1, 1, 2, 5, 20][scene.ways.below(8) as usize];
+        (leg(), leg())
     }
 
     pub(crate) fn violation(&self) -> Option<Violation> {

@@ -2,19 +2,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
+use std::time::Duration;
 
+use semel::clock::Time;
 use semel::error::Result;
 use semel::id::{RunId, WorkspaceId};
-use semel::rules::entry::{Class, Entry, Message, Outcome};
+use semel::rules::entry::{Class, Entry, Message, Outcome, Resolution, RestartFrom};
 use semel::rules::key::Token;
 use semel::rules::ledger::Ledger;
 use semel::rules::status::Status;
 use semel::store::{Find, FindBy, Store};
 
 use crate::case::{Ask, Case, Request, Scripted};
-use crate::operator::is_of;
+use crate::operator::{as_planned, is_of};
 use crate::oracle::Seen;
-use crate::programs::{Calls, Count, Expected};
+use crate::programs::{Calls, Count, Expected, Program};
 use crate::stage::{Scene, Stage};
 
 /// Kind and message of something that is not so.
@@ -30,6 +32,8 @@ pub(crate) async fn give(stage: &Stage, case: &Case, store: &dyn Store) {
     keys(&scene, case, &mut wrong);
     effects(&scene, &mut wrong);
     children(&scene, &mut wrong);
+    onces(&scene, &mut wrong);
+    scene.oracle.runs.values().for_each(|seen| any(seen, &mut wrong));
     for seen in scene.oracle.runs.values().filter(|seen| seen.is_root()) {
         root(&scene, case, seen, &mut wrong);
     }
@@ -85,11 +89,15 @@ async fn read_again(stage: &Stage, store: &dyn Store, wrong: &mut Vec<Wrong>) ->
             }
         }
         let wished = |entry: &Entry| matches!(entry, Entry::Cancelling { .. } | Entry::Noted { .. });
-        if scene.oracle.bereaved.contains(&id)
-            && !inbox.iter().any(|arrival| arrival.message.wishes_end().is_some())
-            && !seen.entries.iter().any(|numbered| wished(&numbered.entry))
-        {
+        let told = seen.has(wished) || inbox.iter().any(|arrival| arrival.message.wishes_end().is_some());
+        if scene.oracle.bereaved.contains(&id) && !told {
             wrong.push(("child", format!("{id} was not told that its parent was cancelled")));
+        }
+        if scene.told.wished.contains(&id) && !told {
+            wrong.push((
+                "cancel lost",
+                format!("{id} was asked to end, said the answer, and never heard of it"),
+            ));
         }
         let unknown = |message: &Message| matches!(message, Message::Delivery { .. });
         for arrival in inbox.iter().filter(|arrival| unknown(&arrival.message)) {
@@ -147,8 +155,8 @@ fn answers(scene: &Scene, wrong: &mut Vec<Wrong>) {
             wrong.push(("cancel", format!("{run} was {status}, said the answer to a cancel, and never was")));
         }
     }
-    for (run, outcome) in &told.outcomes {
-        if !ends(run).contains(outcome) {
+    for (run, before, outcome) in &told.outcomes {
+        if !ends(run)[*before..].contains(outcome) {
             wrong.push(("outcome", format!("{run} came to {outcome:?}, said the answer, and never did")));
         }
     }
@@ -203,7 +211,25 @@ fn effects(scene: &Scene, wrong: &mut Vec<Wrong>) {
         if begun.class == Class::AtMostOnce && done > 1 {
             wrong.push(("letter twice", format!("{} of {} took place {done} times", begun.path, begun.run)));
         }
+        let tries = scene.provider.begun.iter().filter(|other| other.key == begun.key).count();
+        if begun.class == Class::AtMostOnce && tries > 1 + denials(scene, step) {
+            wrong
+                .push(("letter tried again", format!("{} of {} began {tries} times", begun.path, begun.run)));
+        }
     }
+}
+
+/// How often somebody said that a step did not happen, or gave it up, in all runs of a lineage.
+fn denials(scene: &Scene, (lineage, path): (RunId, &str)) -> usize {
+    let denied = |entry: &Entry| match entry {
+        Entry::StepResolved { step, resolution, .. } => {
+            step.to_string() == path && !matches!(resolution, Resolution::Happened(_))
+        }
+        _ => false,
+    };
+    let of_lineage = |seen: &&Seen| seen.run.new.lineage == lineage;
+    let entries = scene.oracle.runs.values().filter(of_lineage).flat_map(|seen| &seen.entries);
+    entries.filter(|numbered| denied(&numbered.entry)).count()
 }
 
 /// A parent has one child at a place, unless an earlier one was cancelled; and what it hears of it is so.
@@ -243,6 +269,49 @@ fn had(scene: &Scene, run: RunId, outcome: &Outcome) -> bool {
     scene.oracle.runs.get(&run).is_some_and(|seen| seen.outcomes.contains(outcome))
 }
 
+/// What the code of a completed run had for the result of a once is what its ledger says.
+fn onces(scene: &Scene, wrong: &mut Vec<Wrong>) {
+    for ((run, label), heard) in &scene.oracle.heard {
+        let seen = &scene.oracle.runs[run];
+        let kept = seen.once(label).and_then(|value| value.read::<String>().ok());
+        if seen.run.status() == Status::Completed && kept.as_ref() != Some(heard) {
+            wrong.push((
+                "once differs",
+                format!("{run} had {heard} for {label}, and its ledger has {kept:?}"),
+            ));
+        }
+    }
+}
+
+/// What holds of every run, whoever asked for it: what it gave, why it failed, and that it has cleaned up.
+fn any(seen: &Seen, wrong: &mut Vec<Wrong>) {
+    let id = seen.run.id();
+    for numbered in &seen.entries {
+        match &numbered.entry {
+            Entry::Failed { error } if !as_planned(&error.message) => {
+                wrong.push(("failure", format!("{id} failed: {}", error.message)));
+            }
+            Entry::Cancelled { reason, .. } if seen.asked_to_end() == Some(reason) => {
+                let cleaned = |part: &str| {
+                    let step = format!("clean up[{part}]");
+                    seen.has(|entry| matches!(entry, Entry::StepCompleted { step: done, .. } if done.to_string() == step))
+                };
+                if !cleaned("one") || !cleaned("two") {
+                    wrong
+                        .push(("clean-up", format!("{id} ended as it was asked to, and has not cleaned up")));
+                }
+            }
+            _ => {}
+        }
+    }
+    let program = seen.created().and_then(|created| created.input.read::<Program>().ok());
+    let (Some(program), Some(Outcome::Completed(value))) = (program, seen.outcomes.last()) else { return };
+    let (expected, values) = (Expected::of(&program), value.read::<Vec<String>>().unwrap_or_default());
+    if seen.asked_to_end().is_none() && !expected.fits(&values) {
+        wrong.push(("result", format!("{id} gave {values:?} instead of {:?}", expected.values)));
+    }
+}
+
 /// A run that somebody asked for has come to an end that can be explained, with the effects that belong to it.
 fn root(scene: &Scene, case: &Case, seen: &Seen, wrong: &mut Vec<Wrong>) {
     let id = seen.run.id();
@@ -251,19 +320,13 @@ fn root(scene: &Scene, case: &Case, seen: &Seen, wrong: &mut Vec<Wrong>) {
         return;
     };
     let expected = Expected::of(&scripted.program);
-    let unwanted = scene.told.unwanted.contains(&id);
     match seen.outcomes.last() {
-        Some(Outcome::Completed(value)) => {
-            let values: Vec<String> = value.read().unwrap_or_default();
-            if !unwanted && !expected.fits(&values) {
-                wrong.push(("result", format!("{id} gave {values:?} instead of {:?}", expected.values)));
-            }
-        }
         Some(Outcome::Failed(failure)) if seen.run.state.holds_key => {
             wrong.push(("failure", format!("{id} failed: {}", failure.message)));
         }
         Some(Outcome::Cancelled(reason)) => {
             let successor = reason.strip_prefix("superseded by ").and_then(|run| run.parse().ok());
+            let unwanted = scene.told.unwanted.contains(&id);
             if !unwanted && !successor.is_some_and(|run| scene.oracle.runs.contains_key(&run)) {
                 wrong.push(("cancel", format!("{id} was cancelled by nobody: {reason}")));
             }
@@ -274,7 +337,8 @@ fn root(scene: &Scene, case: &Case, seen: &Seen, wrong: &mut Vec<Wrong>) {
         _ => {}
     }
     not_too_soon(seen, scripted, wrong);
-    let completed = matches!(seen.outcomes.last(), Some(Outcome::Completed(_))) && !unwanted;
+    let completed =
+        matches!(seen.outcomes.last(), Some(Outcome::Completed(_))) && seen.asked_to_end().is_none();
     for count in &expected.effects {
         count_effects(scene, seen, scripted, count, completed, wrong);
     }
@@ -286,9 +350,20 @@ fn not_too_soon(seen: &Seen, scripted: &Scripted, wrong: &mut Vec<Wrong>) {
         && claimed.at.0 < seen.run.new.created.0 + scripted.delay as i64
     {
         wrong.push((
-            "timer",
+            "delay",
             format!("{} was to begin later, and was claimed at {}", seen.run.id(), claimed.at),
         ));
+    }
+    let allowed = |since: Time| scripted.timeout.map(|timeout| since.after(Duration::from_millis(timeout)));
+    for numbered in &seen.entries {
+        let deadline = match &numbered.entry {
+            Entry::Created(created) => created.deadline,
+            Entry::Restarted { deadline, .. } => *deadline,
+            _ => continue,
+        };
+        if deadline != allowed(numbered.at) {
+            wrong.push(("deadline", format!("{} has time until {deadline:?}", seen.run.id())));
+        }
     }
 }
 
@@ -328,11 +403,20 @@ fn count_effects(
             format!("{} of {} took place {many} times, not {least}", count.name, seen.run.id()),
         ));
     }
-    if many > count.most {
-        let message =
-            format!("{} of {} took place {many} times, not {}", count.name, seen.run.id(), count.most);
+    let most = count.most + if began_again(scene, seen.run.id()) { count.anew } else { 0 };
+    if many > most {
+        let message = format!("{} of {} took place {many} times, not {most}", count.name, seen.run.id());
         wrong.push(("effect too often", message));
     }
+}
+
+/// Whether a run, or one below it, was restarted from its beginning.
+fn began_again(scene: &Scene, root: RunId) -> bool {
+    let from_the_beginning = |entry: &Entry| match entry {
+        Entry::Restarted { from, .. } => *from == RestartFrom::Beginning,
+        _ => false,
+    };
+    family(scene, root).iter().any(|run| scene.oracle.runs[run].has(from_the_beginning))
 }
 
 /// A run and all below it.

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use libtest_mimic::Trial;
-use semel::rules::entry::{Class, Resolution};
+use semel::id::RunId;
+use semel::rules::entry::Resolution;
 use semel::rules::json::Payload;
 use semel::rules::key::EffectKey;
 use semel::rules::status::Status;
 use semel::testing::{Crasher, Dice, Effects, Ended, Point, Scene};
-use semel::{Attempt, Error, Limits};
+use semel::{Error, Limits};
 
 use crate::programs::{Answer, Calls, Count, Expected, Outside, Pace, Program, World, draw, execute};
 
@@ -31,12 +32,12 @@ const PACE: Pace = Pace {
 };
 
 impl Outside for Effects {
-    fn apply<'a>(&'a self, name: String, key: String, _: (Class, Option<&Attempt>)) -> Answer<'a> {
+    fn apply(&self, name: String, key: String, _once: Option<RunId>) -> Answer<'_, u32> {
         Box::pin(async move { Effects::apply(self, &name, &key) })
     }
 
-    fn find(&self, key: &str) -> Option<u32> {
-        Effects::find(self, key)
+    fn find(&self, key: String) -> Answer<'_, Option<u32>> {
+        Box::pin(async move { Ok(Effects::find(self, &key)) })
     }
 
     fn calls_under(&self, key: &str) -> usize {
@@ -201,7 +202,7 @@ async fn settle_doubts(scene: &Scene<Effects>) -> Result<(), Error> {
 fn check(expected: &Expected, ended: &Ended<Effects, Values>) {
     let effects = &ended.world;
     assert!(expected.fits(&ended.value), "{:?} instead of {:?}", ended.value, expected.values);
-    for Count { name, least, most, calls } in &expected.effects {
+    for Count { name, least, most, calls, .. } in &expected.effects {
         let applied = effects.applied(name);
         assert!((*least..=*most).contains(&applied), "{name} is lost, or done too often: {effects:?}");
         assert_eq!(effects.keys(name).len(), applied as usize, "{name} has one key each: {effects:?}");
