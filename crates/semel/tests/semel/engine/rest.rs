@@ -57,7 +57,7 @@ async fn going_to_rest_in(
 }
 
 /// Gives the engine every chance to hear of something.
-async fn yield_often() {
+pub(super) async fn yield_often() {
     for _ in 0..1000 {
         tokio::task::yield_now().await;
     }

@@ -3,20 +3,29 @@
 use std::future::{pending, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::Poll;
+use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
+use semel::clock::{Clock, Time, Until};
 use semel::rules::status::Status;
-use semel::{Ctx, Fail, Once, Result};
+use semel::store::Store;
+use semel::store::faulty::{Fault, Faulty};
+use semel::testing::ManualClock;
+use semel::{Ctx, Engine, Fail, Once, Result};
 use tokio::sync::Notify;
+use uuid::Uuid;
 
 use super::basics::Count;
-use super::{Lab, trial};
+use super::rest::yield_often;
+use super::{Lab, limits, trial};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
         trial("a_once_goes_to_the_next_as_soon_as_its_owner_has_ended", given_up),
         trial("a_pause_by_the_driver_is_heard_by_whoever_waits_for_it", paused),
+        trial("what_is_due_while_a_commit_is_under_way_waits_for_it", both_due),
     ]
 }
 
@@ -78,5 +87,61 @@ async fn paused() -> Result<(), Failed> {
     assert!(first.is_pending(), "it is not paused yet");
     gate.opened.notify_one();
     assert_eq!(reached.await?, Status::Paused);
+    Ok(())
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A clock that counts how often somebody wants to be woken by it.
+struct Counting {
+    clock: Arc<ManualClock>,
+    alarms: AtomicU32,
+}
+
+impl Clock for Counting {
+    fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    fn uuid(&self) -> Uuid {
+        self.clock.uuid()
+    }
+
+    fn until(&self, at: Time) -> Until {
+        self.alarms.fetch_add(1, Ordering::SeqCst);
+        self.clock.until(at)
+    }
+}
+
+async fn naps(ctx: Ctx, (): ()) -> Result<()> {
+    let step = ctx.step("first").run(async |_| Ok(()));
+    let (slept, done) = tokio::join!(ctx.sleep("nap", SECOND), step);
+    slept.and(done)
+}
+
+/// The deadline of a run and its timer come while a commit is under way, and the store is away for longer: then there is
+/// nothing to do but to wait for it.
+async fn both_due() -> Result<(), Failed> {
+    let (lab, sent) = (Lab::new(), Arc::new(AtomicU32::new(0)));
+    let commits = sent.clone();
+    let plan =
+        move |call| (call == "commit" && commits.fetch_add(1, Ordering::SeqCst) < 3).then_some(Fault::Before);
+    let store: Arc<dyn Store> = Arc::new(Faulty::new(lab.store.clone(), plan));
+    let clock = Arc::new(Counting { clock: lab.clock.clone(), alarms: AtomicU32::new(0) });
+    let builder = Engine::builder().store(store).clock(clock.clone() as Arc<dyn Clock>).limits(limits());
+    let engine = builder.workflow("naps", naps).open().await?;
+    let run = engine.start(naps, ()).timeout(SECOND).await?;
+    lab.until(async || sent.load(Ordering::SeqCst) == 1).await;
+    lab.clock.advance(2 * SECOND);
+    lab.until(async || sent.load(Ordering::SeqCst) == 2).await;
+    yield_often().await;
+    let alarms = clock.alarms.load(Ordering::SeqCst);
+    assert!(alarms < 100, "{alarms} alarms were set while nothing could be done");
+    let ended = async || {
+        lab.clock.advance(SECOND);
+        run.status().await.is_ok_and(Status::is_terminal)
+    };
+    lab.until(ended).await;
+    assert_eq!(run.status().await?, Status::TimedOut);
     Ok(())
 }
