@@ -95,6 +95,8 @@ bugs! {
     SweepForgetsOrphans = "sweep-forgets-orphans",
 
     // engine and SDK
+    /// A driver whose commit is refused because the run is another's goes on as if it had been saved.
+    LostGoesOn = "lost-goes-on",
     /// A commit that was not answered is taken for saved.
     UnknownIsSaved = "unknown-is-saved",
     /// A commit that was not answered is taken for refused.

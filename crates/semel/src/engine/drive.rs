@@ -378,6 +378,10 @@ impl Driver {
             let Flight { commit, .. } = self.flight.take().expect("just polled");
             match answer {
                 Ok(saved) => return self.saved(&saved),
+                Err(Error::Concurrency { .. }) if sabotage::commits(Bug::LostGoesOn) => {
+                    let version = commit.expected() + commit.count();
+                    return self.saved(&Saved { version, ..Saved::default() });
+                }
                 Err(Error::Concurrency { .. }) => return Some(Turn::Over(Over::Gone)),
                 Err(error) => self.again(commit, error),
             }

@@ -328,7 +328,15 @@ impl Store for Line {
             changes: always,
             tells: |saved: &Saved| format!("{} {:?}", saved.version, saved.settled),
         };
-        self.call(call, Box::new(move |store| Box::pin(async move { store.commit(commit).await })))
+        let saved =
+            self.call(call, Box::new(move |store| Box::pin(async move { store.commit(commit).await })));
+        Box::pin(async move {
+            let saved = saved.await;
+            if let Err(Error::Concurrency { run, expected }) = &saved {
+                self.stage.lock().heard_of_loss(*run, *expected, self.node, self.life);
+            }
+            saved
+        })
     }
 
     fn deliver(&self, deliver: Deliver) -> Answer<'_, Delivered> {

@@ -53,12 +53,14 @@ pub(crate) struct Oracle {
     unaware: BTreeMap<(RunId, u64), u32>,
     /// Cancels that were won, and answered.
     pub(crate) won: Vec<Won>,
-    /// When a wait was asked for first, by run and name.
     /// Runs that make the result of a label and have not ended since.
     makers: BTreeSet<(String, RunId)>,
     /// The result of a label as the code of a run has it, by who drives that run.
     pub(crate) heard: BTreeMap<(RunId, String), String>,
+    /// When a wait was asked for first, by run and name.
     naps: BTreeMap<(RunId, String), Time>,
+    /// Lives of nodes that have heard that they have lost a run, and the claim that they had.
+    lost: BTreeSet<(RunId, u64, usize, u32)>,
     /// By so many milliseconds a life of a node may think that it is earlier than it is: its best look at the store's time.
     lags: BTreeMap<(usize, u32), i64>,
 }
@@ -452,6 +454,18 @@ impl Scene {
         self.oracle.in_hand.insert((run.id(), run.state.version, node, life), number);
     }
 
+    /// A node has heard that its commit at a version was refused. If the run has ended or was claimed since, it is no
+    /// longer the node's; if not, the commit may have been there already, and only its answer was lost.
+    pub(crate) fn heard_of_loss(&mut self, run: RunId, expected: u64, node: usize, life: u32) {
+        let Some(seen) = self.oracle.runs.get(&run) else { return };
+        let is_claim = |numbered: &Numbered| matches!(numbered.entry, Entry::Claimed { .. });
+        let (before, since) = seen.entries.split_at(seen.entries.len().min(expected as usize));
+        let claim = before.iter().rposition(is_claim).map_or(0, |place| place as u64 + 1);
+        if seen.ended() || since.iter().any(is_claim) {
+            self.oracle.lost.insert((run, claim, node, life));
+        }
+    }
+
     /// The store has answered a delivery.
     pub(crate) fn was_delivered(&mut self, asked: &Deliver, delivered: &Result<Delivered>) {
         let token = asked.token.to_string();
@@ -524,6 +538,12 @@ impl Scene {
                 if *unaware > UNAWARE {
                     wrong.push(("after the end", format!("{run} has ended, and its steps go on beginning")));
                 }
+            }
+            if oracle.lost.contains(&(*run, *fence, *node, *life)) {
+                wrong.push((
+                    "lost owner",
+                    format!("{path} of {run} begins on a node that knows it has lost it"),
+                ));
             }
             let in_hand = oracle.in_hand.get(&(*run, *fence, *node, *life));
             let after = |won: &Won| {
