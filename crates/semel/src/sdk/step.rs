@@ -194,15 +194,14 @@ where
                 At::Hidden(number, class) => {
                     let _active = step.ctx.cell.begin(&visit, true).await?;
                     match step::after_crash(class) {
-                        AfterCrash::Ask if sabotage::commits(Bug::ReconcileNeverAsks) => {
-                            try_once(&step, &visit, number + 1, &mut body, &mut look_up).await;
-                        }
                         AfterCrash::RunAgain => {
                             try_once(&step, &visit, number + 1, &mut body, &mut look_up).await;
                         }
                         AfterCrash::Ask => {
                             // That a crash came before the effect is no failure of it, and costs none of its tries.
-                            if Box::pin(ask(&step, &visit, number, &mut look_up)).await == Found::Nothing {
+                            if sabotage::commits(Bug::ReconcileNeverAsks)
+                                || Box::pin(ask(&step, &visit, number, &mut look_up)).await == Found::Nothing
+                            {
                                 try_once(&step, &visit, number + 1, &mut body, &mut look_up).await;
                             }
                         }

@@ -78,7 +78,10 @@ impl Faulty {
     }
 
     /// A call by way of the pool, if there is one.
-    fn read<'a, T: Send + 'a>(&'a self, call: impl FnOnce() -> Answer<'a, T> + Send + 'a) -> Answer<'a, T> {
+    fn by_pool<'a, T: Send + 'a>(
+        &'a self,
+        call: impl FnOnce() -> Answer<'a, T> + Send + 'a,
+    ) -> Answer<'a, T> {
         /// More than a task needs between two calls.
         const TURNS: usize = 50;
         let Some(pool) = &self.pool else { return call() };
@@ -112,7 +115,7 @@ impl Faulty {
             if fault == Some(Fault::Before) {
                 return Err(Error::Unavailable(format!("{name} was not begun, on purpose").into()));
             }
-            let answer = self.read(call).await;
+            let answer = self.by_pool(call).await;
             match fault {
                 Some(Fault::After) => {
                     Err(Error::Unknown(format!("the answer to {name} is lost, on purpose").into()))
@@ -161,27 +164,27 @@ impl Store for Faulty {
     }
 
     fn find(&self, find: Find) -> Answer<'_, Option<(Run, Option<Outcome>)>> {
-        self.read(move || self.store.find(find))
+        self.by_pool(move || self.store.find(find))
     }
 
     fn list(&self, query: Query) -> Answer<'_, Vec<Run>> {
-        self.read(move || self.store.list(query))
+        self.by_pool(move || self.store.list(query))
     }
 
     fn ledger(&self, workspace: WorkspaceId, run: RunId, from: u64) -> Answer<'_, Vec<Numbered>> {
-        self.read(move || self.store.ledger(workspace, run, from))
+        self.by_pool(move || self.store.ledger(workspace, run, from))
     }
 
     fn inbox(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, Vec<Arrival>> {
-        self.read(move || self.store.inbox(workspace, run))
+        self.by_pool(move || self.store.inbox(workspace, run))
     }
 
     fn receipts(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, Vec<(ReceiptKind, Receipts)>> {
-        self.read(move || self.store.receipts(workspace, run))
+        self.by_pool(move || self.store.receipts(workspace, run))
     }
 
     fn records(&self, look: Look) -> Answer<'_, Vec<Record>> {
-        self.read(move || self.store.records(look))
+        self.by_pool(move || self.store.records(look))
     }
 
     fn wakes(&self) -> broadcast::Receiver<Wake> {

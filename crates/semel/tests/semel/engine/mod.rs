@@ -69,9 +69,23 @@ pub(crate) fn trial<F>(name: &str, test: impl FnOnce() -> F + Send + 'static) ->
 where
     F: Future<Output = Result<(), Failed>>,
 {
+    trial_on(Runtime::new_multi_thread, name, test)
+}
+
+/// A test of the engine in one thread, where whoever yields lets everybody else have a turn.
+fn by_turns<F>(name: &str, test: impl FnOnce() -> F + Send + 'static) -> Trial
+where
+    F: Future<Output = Result<(), Failed>>,
+{
+    trial_on(Runtime::new_current_thread, name, test)
+}
+
+fn trial_on<F>(runtime: fn() -> Runtime, name: &str, test: impl FnOnce() -> F + Send + 'static) -> Trial
+where
+    F: Future<Output = Result<(), Failed>>,
+{
     Trial::test(format!("engine::{name}"), move || {
-        let runtime = Runtime::new_multi_thread().worker_threads(2).enable_all().build()?;
-        runtime.block_on(async move {
+        runtime().worker_threads(2).enable_all().build()?.block_on(async move {
             tokio::time::timeout(PATIENCE, test()).await.map_err(|_| "the test does not come to an end")?
         })
     })

@@ -12,16 +12,13 @@ use semel::store::faulty::{Fault, Faulty};
 use semel::store::{Find, FindBy, Store, Wake};
 use semel::{Ctx, Engine, Result, RunHandle};
 
-use super::{Lab, limits, trial};
+use super::{Lab, by_turns, limits};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
-        trial("a_payload_that_arrives_while_a_run_is_put_to_rest_is_received", delivered),
-        trial("a_cancel_that_arrives_while_a_run_is_put_to_rest_is_heard", cancelled),
-        // On one thread: who goes on first is then known.
-        Trial::test("engine::a_run_at_rest_has_no_connection", || {
-            tokio::runtime::Builder::new_current_thread().build()?.block_on(connected())
-        }),
+        by_turns("a_payload_that_arrives_while_a_run_is_put_to_rest_is_received", delivered),
+        by_turns("a_cancel_that_arrives_while_a_run_is_put_to_rest_is_heard", cancelled),
+        by_turns("a_run_at_rest_has_no_connection", connected),
     ]
 }
 
@@ -56,7 +53,7 @@ async fn going_to_rest_in(
     Ok((engine, run, faulty))
 }
 
-/// Gives the engine every chance to hear of something.
+/// Gives the engine every chance to hear of something, where it works by turns.
 pub(super) async fn yield_often() {
     for _ in 0..1000 {
         tokio::task::yield_now().await;
