@@ -11,6 +11,7 @@ use semel::{Attempt, Ctx, Fail, Once, Result, Retry, fatal};
 
 use crate::outside::{Ask, Outside, PATIENCE};
 use crate::program::{Act, Kind, PARTS, Program, below, token};
+use crate::rows::ANSWER;
 
 /// The name of the workflow, and of the queue of its remote steps.
 pub(crate) const WORKFLOW: &str = "program";
@@ -200,7 +201,7 @@ async fn effects(ctx: &Ctx, place: &str, scope: &str, act: &Act) -> Result<Told>
 }
 
 /// A row in the database of the harness, whose table refuses nothing: only the fence keeps it from being there twice.
-async fn row(ctx: &Ctx, name: &str, at: String) -> Result<u64> {
+pub(crate) async fn row(ctx: &Ctx, name: &str, at: String) -> Result<u64> {
     let rows = ctx.state::<Rows>();
     match &*rows {
         Rows::Sqlite(db) => {
@@ -214,7 +215,7 @@ async fn row(ctx: &Ctx, name: &str, at: String) -> Result<u64> {
                     .await?;
                 tx.commit(number as u64).await
             };
-            ctx.tx(name, db).retry(stubborn()).run(insert).await
+            ctx.tx(name, db).retry(stubborn()).timeout(2 * ANSWER).run(insert).await
         }
         Rows::Postgres(pool) => {
             let insert = async |tx: semel::tx::PgTx| {
@@ -222,7 +223,7 @@ async fn row(ctx: &Ctx, name: &str, at: String) -> Result<u64> {
                 let number: i64 = tx.query_one(sql, &[&at, &tx.attempt().key()]).await?.try_get(0)?;
                 tx.commit(number as u64).await
             };
-            ctx.tx(name, pool).retry(stubborn()).run(insert).await
+            ctx.tx(name, pool).retry(stubborn()).timeout(2 * ANSWER).run(insert).await
         }
     }
 }

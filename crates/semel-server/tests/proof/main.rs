@@ -71,6 +71,7 @@ fn main() -> ExitCode {
     let trials = [
         proxy::trials(),
         cluster::trials(),
+        rows::trials(),
         faults::trials(),
         disk::trials(),
         power::trials(),

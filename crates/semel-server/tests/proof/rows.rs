@@ -1,12 +1,18 @@
 //! The database of transactional steps: where it is, how it is made, and what is in it.
 
-use semel::tx::deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod};
+use std::time::Duration;
+
+use libtest_mimic::{Failed, Trial};
+use semel::tx::deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime, Timeouts};
 use semel::tx::tokio_postgres::{self, NoTls};
 use semel::tx::{self, SqliteDb};
-use semel::{FailExt as _, Result};
+use semel::{Ctx, Engine, FailExt as _, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::execute::Rows;
+use crate::cluster::Cluster;
+use crate::execute::{Rows, row};
+use crate::proxy::Proxy;
+use crate::said::PATIENCE;
 
 /// A row, as the checker sees it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -15,6 +21,9 @@ pub(crate) struct Row {
     pub(crate) key: String,
     pub(crate) number: u64,
 }
+
+/// A connection that does not answer for this long is one to nobody.
+pub(crate) const ANSWER: Duration = Duration::from_secs(2);
 
 /// Nothing in this table is unique but the number.
 const SQLITE: &str =
@@ -31,7 +40,9 @@ impl Rows {
         let config: tokio_postgres::Config = address.parse().fatal()?;
         let method = ManagerConfig { recycling_method: RecyclingMethod::Verified };
         let manager = Manager::from_config(config, NoTls, method);
-        Ok(Self::Postgres(Pool::builder(manager).max_size(6).build().fatal()?))
+        let limits = Timeouts { wait: None, create: Some(ANSWER), recycle: Some(ANSWER) };
+        let pool = Pool::builder(manager).max_size(6).runtime(Runtime::Tokio1).timeouts(limits);
+        Ok(Self::Postgres(pool.build().fatal()?))
     }
 
     /// Makes its tables.
@@ -73,4 +84,32 @@ impl Rows {
             }
         }
     }
+}
+
+pub(crate) fn trials() -> Vec<Trial> {
+    crate::trials![a_row_is_there_once_although_the_line_has_fallen_silent]
+}
+
+async fn insert(ctx: Ctx, at: String) -> Result<u64> {
+    row(&ctx, "insert", at).await
+}
+
+/// The pool has a connection to nobody, and nobody says so.
+async fn a_row_is_there_once_although_the_line_has_fallen_silent() -> Result<(), Failed> {
+    let cluster = Cluster::start().await?;
+    let line = Proxy::to(cluster.address()).await?;
+    let rows = Rows::open(&Cluster::url(line.address())).await?;
+    rows.install().await?;
+    let engine =
+        Engine::builder().store("memory:").state(rows.clone()).workflow("insert", insert).open().await?;
+    for at in ["one", "two"] {
+        line.silence();
+        line.pass();
+        let run = engine.start(insert, at.to_owned()).await?;
+        let ended = tokio::time::timeout(PATIENCE, run.result()).await;
+        ended.map_err(|_| format!("run {at} hangs"))??;
+    }
+    let there: Vec<_> = rows.read().await?.into_iter().map(|row| row.at).collect();
+    assert_eq!(there, ["one", "two"]);
+    Ok(())
 }

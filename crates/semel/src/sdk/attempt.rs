@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use uuid::Uuid;
 
+use crate::clock::Clock;
 use crate::engine::cell::Cell;
 use crate::id::RunId;
 use crate::rules::key::EffectKey;
@@ -25,6 +26,11 @@ impl Attempt {
     pub(crate) fn new(cell: Arc<Cell>, visit: Visit, number: u32) -> Self {
         let fence = cell.lock().ledger.fence();
         Self { cell, visit, number, fence, key: OnceLock::new() }
+    }
+
+    /// The clock of its engine.
+    pub(crate) fn clock(&self) -> &dyn Clock {
+        &*self.cell.core.clock
     }
 
     /// Which try this is: 1, 2, 3 …

@@ -76,11 +76,20 @@
 //! # What a body should know
 //!
 //! It must not COMMIT or ROLLBACK by itself; savepoints are fine. It holds a transaction open, so it should not wait for
-//! other things meanwhile; in PostgreSQL `idle_in_transaction_session_timeout` bounds how long the locks of a machine that
-//! has vanished are held. Whatever else it does (a call, a file) is not part of the transaction.
+//! other things meanwhile. Whatever else it does (a call, a file) is not part of the transaction.
+//!
+//! # A database that falls silent
+//!
+//! A connection may die without a word. Where Semel waits for the database itself, before the body and in
+//! [`Tx::commit`], it gives a connection up after 30 seconds and asks on another one. A transaction that has
+//! written its outcome and is then left alone is ended by PostgreSQL after 10 seconds, unless the session has an
+//! `idle_in_transaction_session_timeout` of its own: whoever comes next need not wait until TCP notices. The body's
+//! statements are its own: give the step a [`timeout`](TxStep::timeout), and give the pool limits for making
+//! and checking connections (deadpool: `timeouts`, sqlx: `acquire_timeout`), so that it does not take as long.
 //!
 //! SQL of your own in an ordinary step can refuse a zombie too: see [`Dialect::fence`].
 
+mod answer;
 mod gate;
 mod perform;
 #[cfg(feature = "postgres")]
@@ -117,6 +126,7 @@ pub use ::sqlx;
 #[cfg(feature = "postgres")]
 pub use {::deadpool_postgres, ::tokio_postgres};
 
+use self::answer::answered;
 use self::gate::Gate;
 use super::attempt::Attempt;
 use super::ctx::{Ctx, Doing};
@@ -260,14 +270,16 @@ impl<S: TxSource> Tx<S> {
     /// now, or if the database's answer is lost, the body does not go on from here: the step finds out what is true.
     pub async fn commit<T: Serialize + Send>(self, value: T) -> Result<Committed<T>> {
         let outcome = Payload::of(&value).map_err(fatal)?;
-        let Self { mut open, mark, put, gate, .. } = self;
+        let Self { mut open, attempt, mark, put, gate } = self;
+        let clock = attempt.clock();
         if !gate.enter() {
             return Err(fatal("the try that this transaction belongs to is over; it is rolled back"));
         }
-        match S::put(&mut open, &put, &mark, Some(outcome.text())).await {
+        let put = answered(clock, S::put(&mut open, &put, &mark, Some(outcome.text()))).await;
+        match put.map_err(Fail::from).flatten() {
             Ok(0) if !sabotage::commits(Bug::IgnoreFenceTable) => {
                 // Dropped it would be rolled back as well; this way the connection is kept.
-                drop(S::rollback(open).await);
+                drop(answered(clock, S::rollback(open)).await);
                 return gate
                     .lose(Fail::retryable("its commit was refused: another one has come before it"))
                     .await;
@@ -279,7 +291,7 @@ impl<S: TxSource> Tx<S> {
                 return Err(fail);
             }
         }
-        if let Err(unknown) = S::commit(open).await {
+        if let Err(unknown) = answered(clock, S::commit(open)).await.map_err(Fail::from).flatten() {
             return gate.lose(unknown).await;
         }
         gate.committed(outcome);

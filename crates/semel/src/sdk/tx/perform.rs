@@ -18,8 +18,10 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::answer::answered;
 use super::gate::{Gate, Stage};
 use super::{Committed, Tx, TxSource, TxStep};
+use crate::clock::Clock;
 use crate::rules::entry::{Class, Entry};
 use crate::rules::fence::{Mark, Verdict, decide};
 use crate::rules::json::Payload;
@@ -135,24 +137,10 @@ impl<S: TxSource> Way<'_, S> {
     {
         #[cfg(feature = "testing")]
         let _outside = self.outside();
-        if self.step.ctx.cell.lock().ledger.claims() > 1 {
-            self.raise(mark).await?;
-        }
-        let mut open = self.source.begin().await?;
-        let held = S::find(&mut open, &self.find, &mark.key).await?;
-        let held = held.filter(|_| !sabotage::commits(Bug::IgnoreFenceTable));
-        let fence = held.as_ref().map_or(0, |held| held.fence);
-        match decide(mark, held) {
-            Verdict::Run => {}
-            Verdict::Adopt(outcome) => {
-                S::rollback(open).await?;
-                return adopted(&outcome).map(Tried::Adopted);
-            }
-            Verdict::Superseded => {
-                S::rollback(open).await?;
-                return Ok(Tried::Superseded(fence));
-            }
-        }
+        let open = match self.enter(mark).await? {
+            Ok(open) => open,
+            Err(over) => return Ok(over),
+        };
         let (mark, put, shared) = (mark.clone(), self.put.clone(), gate.clone());
         let body = pin!(body(Tx { open, attempt, mark, put, gate: shared }));
         tokio::select! {
@@ -160,6 +148,38 @@ impl<S: TxSource> Way<'_, S> {
             () = gate.lost() => Ok(Tried::Ran),
             ended = body => ended.map(|_| Tried::Ran),
         }
+    }
+
+    /// Begins the body's transaction, unless there is nothing to do any more. Nothing has been done yet: a database that
+    /// is silent may be asked again.
+    async fn enter(&self, mark: &Mark) -> Result<std::result::Result<S::Open, Tried>> {
+        loop {
+            match answered(self.clock(), self.enter_once(mark)).await {
+                Ok(entered) => return entered,
+                Err(silent) => tracing::warn!(step = %self.visit, %silent, "asking on another connection"),
+            }
+        }
+    }
+
+    async fn enter_once(&self, mark: &Mark) -> Result<std::result::Result<S::Open, Tried>> {
+        if self.step.ctx.cell.lock().ledger.claims() > 1 {
+            self.raise(mark).await?;
+        }
+        let mut open = self.source.begin().await?;
+        let held = S::find(&mut open, &self.find, &mark.key).await?;
+        let held = held.filter(|_| !sabotage::commits(Bug::IgnoreFenceTable));
+        let fence = held.as_ref().map_or(0, |held| held.fence);
+        let over = match decide(mark, held) {
+            Verdict::Run => return Ok(Ok(open)),
+            Verdict::Adopt(outcome) => Tried::Adopted(adopted(&outcome)?),
+            Verdict::Superseded => Tried::Superseded(fence),
+        };
+        S::rollback(open).await?;
+        Ok(Err(over))
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        &*self.step.ctx.cell.core.clock
     }
 
     /// A test's clock waits until the database has answered.
@@ -177,17 +197,20 @@ impl<S: TxSource> Way<'_, S> {
 
     /// Asks what became of a try, until there is an answer: `why` is how it failed if it did not take place.
     async fn ask(&self, mark: Mark, why: Fail) -> Result<Payload> {
-        let clock = &self.step.ctx.cell.core.clock;
+        let clock = self.clock();
         // Between this try and the next: shuts out the former, and not the latter.
         let next = Mark { attempt: mark.attempt + 1, ..mark };
         loop {
-            match self.ask_once(&next).await {
-                Ok(Tried::Adopted(outcome)) => return Ok(outcome),
-                Ok(Tried::Superseded(fence)) => return Err(self.superseded(fence).await),
-                Ok(Tried::Ran) => return Err(why),
-                Err(fail) => {
+            match answered(clock, self.ask_once(&next)).await {
+                Ok(Ok(Tried::Adopted(outcome))) => return Ok(outcome),
+                Ok(Ok(Tried::Superseded(fence))) => return Err(self.superseded(fence).await),
+                Ok(Ok(Tried::Ran)) => return Err(why),
+                Ok(Err(fail)) => {
                     tracing::warn!(step = %self.visit, %fail, "it is unknown whether a transaction has committed; asking again");
                     clock.until(clock.now().after(PAUSE)).await;
+                }
+                Err(silent) => {
+                    tracing::warn!(step = %self.visit, %silent, "it is unknown whether a transaction has committed; asking again");
                 }
             }
         }

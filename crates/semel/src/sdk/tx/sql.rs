@@ -76,6 +76,10 @@ impl Dialect {
         // The cast tells PostgreSQL what a parameter is that is only compared with null.
         let outcome = format!("CAST({outcome} AS text)");
         let settled = format!("CASE WHEN {outcome} IS NULL THEN NULL ELSE CURRENT_TIMESTAMP END");
+        let step = match self {
+            Self::Postgres => within(LEFT_ALONE, &step),
+            Self::Sqlite => step,
+        };
         Ok(upsert(
             checked(table)?,
             &format!("{key}, {run}, {step}, {fence}, {attempt}, {outcome}, {settled}"),
@@ -88,6 +92,20 @@ impl Dialect {
             Self::Sqlite => format!("?{n}"),
         }
     }
+}
+
+/// How long PostgreSQL waits for the COMMIT after a mark was put. Whoever vanishes in between would keep the mark's row, and
+/// so all who come after it, for as long as it takes TCP to notice: two hours, often.
+const LEFT_ALONE: &str = "10s";
+
+/// A value, and on the way the limit of how long the transaction may be left alone from here on, unless the session has one
+/// of its own. A statement for that alone would be one more way to the database and back.
+fn within(limit: &str, value: &str) -> String {
+    const SETTING: &str = "'idle_in_transaction_session_timeout'";
+    format!(
+        "CASE WHEN current_setting({SETTING}) = '0' AND set_config({SETTING}, '{limit}', true) IS NULL THEN '' \
+         ELSE {value} END"
+    )
 }
 
 /// The guard of every write, the same rule as [`decide`](crate::rules::fence::decide): an outcome is never changed, and

@@ -1,6 +1,6 @@
 //! An account in every database that transactional steps know, and a tap on the way to it.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use semel::tx::{self, Dialect, Held, Mark, TxSource};
@@ -161,6 +161,8 @@ pub(crate) enum Cut {
     Later(Arc<Notify>),
     /// The same, and there is no answer at all, not even that it is lost.
     Silent(Arc<Notify>),
+    /// It never takes place, and there is no answer: the transaction stays open, with all that it has locked.
+    Abandoned,
 }
 
 /// Somebody who listens on the way to a database, and interferes.
@@ -170,6 +172,12 @@ pub(crate) struct Tap {
     pub(crate) cut: Mutex<Option<Cut>>,
     /// Beginnings wait for it.
     pub(crate) hold: Option<Notify>,
+    /// The beginning of this number has no answer.
+    pub(crate) deaf: Option<u32>,
+    /// Told when there was none.
+    pub(crate) deafened: Notify,
+    /// How many have begun.
+    pub(crate) begun: AtomicU32,
     /// Told when somebody wants to begin.
     pub(crate) begins: Notify,
     /// Told when a transaction is over.
@@ -207,6 +215,10 @@ impl<S: Bank> TxSource for Tapped<S> {
             // And the next one may pass too.
             hold.notify_one();
         }
+        if self.tap.deaf == Some(self.tap.begun.fetch_add(1, Ordering::SeqCst) + 1) {
+            self.tap.deafened.notify_one();
+            std::future::pending::<()>().await;
+        }
         Ok((TxSource::begin(&self.bank).await?, self.tap.clone(), false))
     }
 
@@ -236,6 +248,11 @@ impl<S: Bank> TxSource for Tapped<S> {
             Some(Cut::Later(go)) => drop(tokio::spawn(Self::commit_later(open, go))),
             Some(Cut::Silent(go)) => {
                 tokio::spawn(Self::commit_later(open, go));
+                tap.ends.notify_one();
+                std::future::pending::<()>().await;
+            }
+            Some(Cut::Abandoned) => {
+                std::mem::forget(open);
                 tap.ends.notify_one();
                 std::future::pending::<()>().await;
             }

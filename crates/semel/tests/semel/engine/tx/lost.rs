@@ -1,6 +1,6 @@
 //! A COMMIT whose answer is lost: the table is asked, and nothing is guessed.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
@@ -16,6 +16,9 @@ pub(super) fn trials(all: &mut Vec<Trial>) {
     on!(all, before, "a_commit_that_did_not_take_place_is_tried_again": sqlite postgres sqlx_sqlite sqlx_postgres);
     on!(all, later, "a_commit_that_is_still_under_way_is_waited_for": postgres sqlx_postgres);
     on!(all, silent, "a_commit_that_takes_too_long_is_asked_about": postgres sqlx_postgres);
+    on!(all, unanswered, "a_commit_without_an_answer_is_asked_about": postgres sqlx_postgres);
+    on!(all, deaf, "a_connection_to_nobody_is_given_up": sqlite postgres sqlx_sqlite sqlx_postgres);
+    on!(all, abandoned, "a_transaction_that_is_left_alone_before_its_commit_makes_room": postgres sqlx_postgres);
     on!(all, killed, "a_server_that_dies_in_the_commit_is_asked_again": postgres sqlx_postgres);
 }
 
@@ -80,6 +83,57 @@ async fn silent<S: Bank>() -> Result<(), Failed> {
     Ok(())
 }
 
+/// Longer than any database may take to answer.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// The step has no limit of its own.
+async fn unanswered<S: Bank>() -> Result<(), Failed> {
+    let (lab, place, script, tap) = (Lab::new(), Place::new(), Script::plain(), Arc::new(Tap::default()));
+    let (bank, go) = (place.fresh::<S>().await.map_err(said)?, Arc::new(Notify::new()));
+    *tap.cut.lock().expect("no test panics with it") = Some(Cut::Silent(go.clone()));
+    let engine = payer(lab.engine(), &Tapped::new(&bank, &tap), &script).open().await?;
+    let run = engine.start(pay::<Tapped<S>>, 30).await?;
+    tap.ends.notified().await;
+    lab.clock.advance(PATIENCE);
+    lab.until(async || asks(&bank).await).await;
+    go.notify_one();
+    assert_eq!(run.result().await?, 970);
+    assert_eq!((script.calls.get(), bank.state().await.map_err(said)?), (1, (970, 1, 1)));
+    Ok(())
+}
+
+/// Before the body, and when the table is asked for a lost answer.
+async fn deaf<S: Bank>() -> Result<(), Failed> {
+    for (number, cut) in [(1, None), (2, Some(Cut::After))] {
+        let tap = Arc::new(Tap { deaf: Some(number), cut: Mutex::new(cut), ..Tap::default() });
+        let (lab, place, script) = (Lab::new(), Place::new(), Script::plain());
+        let bank: S = place.fresh().await.map_err(said)?;
+        let engine = payer(lab.engine(), &Tapped::new(&bank, &tap), &script).open().await?;
+        let run = engine.start(pay::<Tapped<S>>, 30).await?;
+        tap.deafened.notified().await;
+        lab.clock.advance(PATIENCE);
+        assert_eq!(run.result().await?, 970);
+        assert_eq!((script.calls.get(), bank.state().await.map_err(said)?), (1, (970, 1, 1)));
+    }
+    Ok(())
+}
+
+/// Its row is locked until PostgreSQL ends it.
+async fn abandoned<S: Bank>() -> Result<(), Failed> {
+    let (lab, place, script, tap) = (Lab::new(), Place::new(), Script::plain(), Arc::new(Tap::default()));
+    let bank: S = place.fresh().await.map_err(said)?;
+    *tap.cut.lock().expect("no test panics with it") = Some(Cut::Abandoned);
+    let engine = payer(lab.engine(), &Tapped::new(&bank, &tap), &script).open().await?;
+    let run = engine.start(pay::<Tapped<S>>, 30).await?;
+    tap.ends.notified().await;
+    lab.clock.advance(PATIENCE);
+    lab.until(async || run.status().await.is_ok_and(|status| status == Status::Waiting)).await;
+    lab.clock.advance(Duration::from_mins(1));
+    assert_eq!(run.result().await?, 970);
+    assert_eq!((script.calls.get(), bank.state().await.map_err(said)?), (2, (970, 1, 1)));
+    Ok(())
+}
+
 async fn brief<S: Bank>(ctx: Ctx, cents: i64) -> Result<i64> {
     let bank = ctx.state::<Tapped<S>>();
     let step = ctx.tx("debit", &*bank).retry(Retry::none()).timeout(Duration::from_secs(10));
@@ -112,8 +166,8 @@ async fn killed<S: Bank>() -> Result<(), Failed> {
     let engine = payer(lab.engine(), &bank, &script).open().await?;
     let run = engine.start(pay::<S>, 30).await?;
     lab.until(async || {
-        // Also lets those ask again who have met a connection that was dead already.
-        lab.clock.advance(Duration::from_millis(100));
+        // Also lets those ask again who have met a connection that was dead already; slowly, or no answer is in time.
+        lab.clock.advance(Duration::from_millis(1));
         run.status().await.is_ok_and(|status| status == Status::Waiting)
     })
     .await;
