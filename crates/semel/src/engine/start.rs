@@ -189,7 +189,7 @@ impl Core {
             let core = self.clone();
             self.spawn(async move { core.renounce().await });
         }
-        let started = started?;
+        let mut started = started?;
         // A repeated request may find the run it made long ago: then its entries are not those of a fresh run.
         let fresh =
             started.entries.len() as u64 == started.run.state.version && started.run.state.version == 2;
@@ -203,7 +203,7 @@ impl Core {
             }
             _ => Vec::new(),
         };
-        let read = Ledger::read(started.run.clone(), started.entries.iter().cloned());
+        let read = Ledger::read(started.run.clone(), std::mem::take(&mut started.entries));
         let ledger = read.map_err(|source| Error::Refused { run: started.run.id(), source })?;
         let driver = self.enter(ledger, inbox);
         // It is the driver's to give back now.

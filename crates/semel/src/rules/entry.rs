@@ -363,11 +363,35 @@ impl Lines {
         self.count
     }
 
-    /// Adds one.
+    /// Adds one. The two that every step has are put together from what is always the same in them, and the rest.
     pub fn push(&mut self, entry: &Entry) {
         self.next();
-        serde_json::to_writer(&mut self.text, entry).expect("entries are plain data with text keys");
+        match entry {
+            Entry::StepStarted { step, attempt, class: Class::Keyed } => {
+                self.write(r#"{"stepStarted":{"step":"#);
+                self.json(step);
+                self.write(r#","attempt":"#);
+                self.json(attempt);
+                self.write("}}");
+            }
+            Entry::StepCompleted { step, value } => {
+                self.write(r#"{"stepCompleted":{"step":"#);
+                self.json(step);
+                self.write(r#","value":"#);
+                self.write(value.text());
+                self.write("}}");
+            }
+            entry => self.json(entry),
+        }
         self.count += 1;
+    }
+
+    fn write(&mut self, text: &str) {
+        self.text.extend_from_slice(text.as_bytes());
+    }
+
+    fn json(&mut self, value: &impl Serialize) {
+        serde_json::to_writer(&mut self.text, value).expect("entries are plain data with text keys");
     }
 
     /// Adds all of another.
@@ -409,4 +433,24 @@ pub fn encode(entries: &[Entry]) -> String {
 /// Reads what [`encode`] wrote.
 pub fn decode(text: &str) -> serde_json::Result<Vec<Entry>> {
     serde_json::from_str(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::path::Path;
+
+    #[test]
+    fn entries_of_steps_are_written_as_all_others_are() {
+        for path in ["a", "left/pack[item-3]", "say \"no\"", "back\\slash", "größe/日本"] {
+            for tick in [1, 2, 4_000_000_000] {
+                let step = Visit { path: Path::parse(path).unwrap(), tick };
+                let value = Payload::parse(r#"{"a": [1, "\" ü", null]}"#).unwrap();
+                let started = |class| Entry::StepStarted { step: step.clone(), attempt: tick, class };
+                let completed = Entry::StepCompleted { step: step.clone(), value };
+                let entries = [started(Class::Keyed), started(Class::Tx), completed];
+                assert_eq!(encode(&entries), serde_json::to_string(&entries).unwrap());
+            }
+        }
+    }
 }
