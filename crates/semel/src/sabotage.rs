@@ -37,6 +37,8 @@ bugs! {
     IgnoreFingerprint = "ignore-fingerprint",
     /// A delayed run is due at once.
     IgnoreDelay = "ignore-delay",
+    /// A start that finds its run says that it made it.
+    DuplicateSaysCreated = "duplicate-says-created",
     /// A restart forgets which steps must not simply be tried again.
     RestartForgetsIntents = "restart-forgets-intents",
     /// A fork takes over what is settled, and nothing of steps that must not simply be tried again.

@@ -263,6 +263,7 @@ pub fn decide(start: &Start, fingerprint: Fingerprint, holder: Option<&Run>, now
     let row = if same { start.policy.same } else { start.policy.other };
     match row.action(holder.status()) {
         Action::Attach if holder.status() == Status::Completed => Decision::Attach(Verdict::Replayed),
+        Action::Attach if sabotage::commits(Bug::DuplicateSaysCreated) => Decision::Attach(Verdict::Created),
         Action::Attach => Decision::Attach(Verdict::Attached),
         Action::Replace => Decision::Replace,
         Action::Refuse => Decision::Refuse,

@@ -40,6 +40,8 @@ const AGAIN: u64 = 250;
 pub(crate) struct Told {
     /// Runs that starts of a program were answered with.
     pub(crate) started: BTreeMap<usize, Vec<RunId>>,
+    /// Runs that a client was told to have made.
+    pub(crate) made: BTreeSet<RunId>,
     /// Outcomes that somebody waited for, and how many lives of the run were over when he began.
     pub(crate) outcomes: Vec<(RunId, usize, Outcome)>,
     /// Runs that a client has cancelled, by an answer that said so.
@@ -309,6 +311,10 @@ pub(crate) fn started(
                 Verdict::Superseded => "starts that superseded",
             });
             scene.told.started.entry(program).or_default().push(run);
+            let makes = matches!(verdict, Verdict::Created | Verdict::Superseded);
+            if makes && !scene.told.made.insert(run) {
+                scene.violate("made twice", format!("two clients were told that they have made {run}"));
+            }
             let completed =
                 |seen: &Seen| seen.outcomes.iter().any(|end| matches!(end, Outcome::Completed(_)));
             if verdict == Verdict::Replayed && !scene.oracle.runs.get(&run).is_some_and(completed) {

@@ -16,6 +16,7 @@ use crate::hunt::{hunt, threads};
 const HUNTED: &[Bug] = &[
     Bug::IgnoreFingerprint,
     Bug::IgnoreDelay,
+    Bug::DuplicateSaysCreated,
     Bug::RestartForgetsIntents,
     Bug::ForkForgetsIntents,
     Bug::ChildKeyIsNew,

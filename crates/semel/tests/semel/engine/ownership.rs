@@ -104,10 +104,10 @@ async fn graceful() -> Result<(), Failed> {
     let engine = lab.engine().state(gate.clone()).workflow("gated", gated).open().await?;
     let run = engine.start(gated, ()).await?.id();
     lab.until(async || gate.calls.get() == 1).await;
-    let stopping = engine.clone();
-    let stopped = tokio::spawn(async move { stopping.shutdown(Duration::from_mins(1)).await });
+    let mut stopped = pin!(engine.shutdown(Duration::from_mins(1)));
+    assert!(poll_fn(|cx| Poll::Ready(stopped.as_mut().poll(cx))).await.is_pending(), "a body is under way");
     gate.open();
-    stopped.await.expect("it works")?;
+    stopped.await?;
     let header = engine.run(run).header().await?;
     assert_eq!((header.status(), header.state.stalls, header.state.node), (Status::Waiting, 0, None));
     assert_eq!((gate.calls.get(), gate.after.get()), (1, 0), "what had begun has ended, and no more");
