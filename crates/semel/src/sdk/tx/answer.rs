@@ -17,7 +17,7 @@ pub(super) struct Silent;
 
 impl fmt::Display for Silent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the database has not answered for {PATIENCE:?}")
+        write!(f, "the database, or the pool of its connections, has not answered for {PATIENCE:?}")
     }
 }
 
