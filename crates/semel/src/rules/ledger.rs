@@ -94,6 +94,8 @@ pub struct Ledger {
     claims: (u32, u64),
     /// Why and by whom the run was asked to end.
     cancelling: Option<(String, String)>,
+    /// Races that were decided after that: perhaps only because somebody in them heard of it first.
+    hasty: Vec<Visit>,
     pause: Option<PauseReason>,
     outcome: Option<Outcome>,
     /// Roughly how many bytes all of this takes.
@@ -145,6 +147,7 @@ impl Ledger {
             deadline: None,
             claims: (0, 0),
             cancelling: None,
+            hasty: Vec::new(),
             pause: None,
             outcome: None,
             weight: 0,
@@ -522,6 +525,9 @@ impl Ledger {
         match entry {
             Entry::StepStarted { class, .. } if *class != Class::Keyed => {
                 self.intents.insert(visit.clone());
+            }
+            Entry::Recorded { .. } if self.cancelling.is_some() && visit.path.is_users() => {
+                self.hasty.push(visit.clone());
             }
             Entry::StepInDoubt { .. } => self.doubts += 1,
             Entry::StepResolved { .. } => self.doubts -= 1,

@@ -139,6 +139,11 @@ impl Path {
         &self.0
     }
 
+    /// Whether the user has given it its name. What the SDK names itself begins with `@`.
+    pub(crate) fn is_users(&self) -> bool {
+        self.0.rsplit('/').next().is_some_and(|name| !name.starts_with('@'))
+    }
+
     fn bounded(text: Arc<str>) -> Result<Self, InvalidPath> {
         let length = text.chars().count();
         if length > MAX_PATH { Err(InvalidPath::TooLong(length)) } else { Ok(Self(text)) }

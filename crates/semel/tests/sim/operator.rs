@@ -48,17 +48,15 @@ pub(crate) async fn go_round(client: Client, case: Arc<Case>) {
         {
             let idle = busy.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
             let mut scene = client.stage.lock();
-            let over = scene.oracle.runs.values().all(Seen::ended);
-            scene.done =
-                scene.calm && idle && over && scene.told.open == 0 && scene.slow == 0 && no_failures(&scene);
+            scene.done = scene.calm && idle && scene.told.open == 0 && scene.slow == 0 && all_over(&scene);
         }
         client.stage.pause(ROUND).await;
     }
 }
 
-/// Whether a root run has failed that could go on.
-fn no_failures(scene: &Scene) -> bool {
-    !scene.oracle.runs.values().any(can_go_on)
+/// Whether all runs have ended, and none of them is to go on.
+pub(crate) fn all_over(scene: &Scene) -> bool {
+    scene.oracle.runs.values().all(|seen| seen.ended() && !can_go_on(seen))
 }
 
 fn can_go_on(seen: &Seen) -> bool {

@@ -292,6 +292,10 @@ impl Scene {
                         wrong = Some(("claim", format!("{id} was taken from {before}, which is alive")));
                     }
                 }
+                if !matches!(seen.entries.last().map(|last| &last.entry), Some(Entry::Waiting { .. })) {
+                    // It did not rest: what its driver had and could not write any more is forgotten with it.
+                    oracle.heard.retain(|(run, label), _| *run != id || seen.once(label).is_some());
+                }
                 seen.claim = number;
             }
             Entry::TimerSet { timer, at } => {

@@ -14,7 +14,6 @@ use crate::case::{Case, NodeKind, Trouble, When};
 use crate::clients::{Client, play_all};
 use crate::figures::Figures;
 use crate::line::Line;
-use crate::oracle::Seen;
 use crate::outside::Way;
 use crate::programs::{World, execute};
 use crate::stage::{DAWN, Stage, Violation};
@@ -157,7 +156,8 @@ async fn pass_the_time(stage: &Arc<Stage>, case: &Arc<Case>, store: &Arc<dyn Sto
         }
         let (now, done) = {
             let scene = stage.lock();
-            (scene.now, scene.done && scene.oracle.runs.values().all(Seen::ended))
+            // A start that came late may have made another run since the operator went round.
+            (scene.now, scene.done && operator::all_over(&scene))
         };
         if done || stage.violation().is_some() {
             return;

@@ -34,6 +34,10 @@ impl Ledger {
         if from == RestartFrom::Beginning {
             self.once.clear();
         }
+        // The new life is not asked to end: whoever won a race by that may not win it now.
+        for race in std::mem::take(&mut self.hasty) {
+            self.records.remove(&race);
+        }
         let intents = &self.intents;
         self.records.retain(|visit, record| {
             if let (RestartFrom::Failure, Record::Hook { state, .. }) = (from, &mut *record)
@@ -78,7 +82,9 @@ impl Ledger {
                 None => return false,
             };
             let settled = match place {
-                Place::Visit(visit) => then.records.get(visit).is_some_and(Record::is_settled),
+                Place::Visit(visit) => {
+                    then.records.get(visit).is_some_and(Record::is_settled) && !then.hasty.contains(visit)
+                }
                 Place::Label(scope, label) => then.once(scope, label).is_some(),
             };
             settled && *i < at && began_then.get(&place).is_some_and(|began| i >= began)
