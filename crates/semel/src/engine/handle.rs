@@ -156,9 +156,10 @@ impl<Out> RunHandle<Out> {
                 return Ok(outcome);
             }
             // Any other end may have been followed by a restart: the store knows.
+            let before = self.core().residents.get(self.id);
             if let Some(outcome) = self.core().ended_elsewhere(self.id).await? {
-                if let Some(cell) = self.core().residents.get(self.id) {
-                    // What rests here is of no more use.
+                if let Some(cell) = before {
+                    // What rests here is of no more use. Not what has come since: that may be the next life of the run.
                     cell.order(|orders| orders.lost = true);
                 }
                 return Ok(outcome);

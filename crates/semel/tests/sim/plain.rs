@@ -16,6 +16,9 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("a_sleep_lasts_its_time_although_answers_come_late", late_time),
         trial("a_once_is_settled_although_an_earlier_claim_of_it_comes_late", late_once),
         trial("an_engine_that_became_another_node_drives_no_earlier_start", late_answer),
+        Trial::test("sim::an_end_that_is_heard_of_late_takes_nothing_from_the_next_life", || {
+            (1..=30).try_for_each(|call| hold(&late_end(call)))
+        }),
     ]
 }
 
@@ -106,6 +109,20 @@ fn late_once() -> Case {
             trouble(1, When::Nth(What::Effect, 1), slow()),
         ],
         ..alone("attach", vec![Act::Once { n: 1, shared: true }])
+    }
+}
+
+/// Somebody asks for the end of a run that has failed, and the answer to one of the node's calls is late: it may be this
+/// one, and the run was restarted meanwhile and is in the middle of a step.
+fn late_end(call: u32) -> Case {
+    let trouble = |what, n, trouble| Disturbance { node: 0, when: When::Nth(what, n), trouble };
+    Case {
+        requests: vec![request(100, Ask::Start), request(130, Ask::Watch), request(145, Ask::Watch)],
+        troubles: vec![
+            trouble(What::Call, call, Trouble::Slow { there: 0, back: 600 }),
+            trouble(What::Effect, 2, Trouble::Slow { there: 2_000, back: 0 }),
+        ],
+        ..alone("attach", vec![Act::Fails { n: 1, times: 1 }])
     }
 }
 
