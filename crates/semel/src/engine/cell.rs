@@ -71,8 +71,22 @@ impl Cell {
 
     /// Gives the driver an order.
     pub(crate) fn order(&self, order: impl FnOnce(&mut Orders)) {
+        self.change(|state| order(&mut state.orders));
+    }
+
+    /// The claim that this engine has on the run, or had last: what the store is asked about the run is asked for this one.
+    pub(super) fn claim(&self) -> u64 {
+        self.lock().claim()
+    }
+
+    /// That claim counts no more. The answer that says so may have come late: a later claim is another one.
+    pub(super) fn lose(&self, claim: u64) {
+        self.change(|state| state.orders.lost |= state.claim() == claim);
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.lock();
-        order(&mut state.orders);
+        change(&mut state);
         if state.orders.lost {
             self.stopped.store(true, Ordering::Relaxed);
         }

@@ -156,11 +156,11 @@ impl<Out> RunHandle<Out> {
                 return Ok(outcome);
             }
             // Any other end may have been followed by a restart: the store knows.
-            let before = self.core().residents.get(self.id);
+            let before = self.core().residents.get(self.id).map(|cell| (cell.claim(), cell));
             if let Some(outcome) = self.core().ended_elsewhere(self.id).await? {
-                if let Some(cell) = before {
+                if let Some((claim, cell)) = before {
                     // What rests here is of no more use. Not what has come since: that may be the next life of the run.
-                    cell.order(|orders| orders.lost = true);
+                    cell.lose(claim);
                 }
                 return Ok(outcome);
             }

@@ -335,10 +335,10 @@ impl Core {
 
     /// The run is somebody else's by now, if it is not driven under this claim any more.
     async fn check_taken(&self, cell: Arc<Cell>) {
-        let find = Find { workspace: self.workspace, by: FindBy::Id(cell.id) };
+        let (claim, find) = (cell.claim(), Find { workspace: self.workspace, by: FindBy::Id(cell.id) });
         match self.store.find(find).await {
             Ok(Some((run, _))) if run.state.node == Some(self.node()) => {}
-            Ok(_) => cell.order(|orders| orders.lost = true),
+            Ok(_) => cell.lose(claim),
             Err(error) => tracing::warn!(%error, run = %cell.id, "it is unknown who drives a run"),
         }
     }

@@ -296,6 +296,12 @@ impl State {
         self.ledger.run().status() == Status::Running && std::mem::take(&mut self.orders.look)
     }
 
+    /// The run's version at its latest claim, also if its driver has not heard of that one yet.
+    pub(super) fn claim(&self) -> u64 {
+        let next = self.orders.claimed.as_ref().map(|claimed| claimed.run.state.version);
+        next.unwrap_or_else(|| self.ledger.fence())
+    }
+
     /// A run that rested in memory goes on.
     pub(super) fn claimed(&mut self, claimed: Claimed) {
         if let Err(refused) = self.ledger.claimed(claimed.run) {

@@ -19,6 +19,10 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test("sim::an_end_that_is_heard_of_late_takes_nothing_from_the_next_life", || {
             (1..=30).try_for_each(|call| hold(&late_end(call)))
         }),
+        Trial::test("sim::a_loss_that_is_heard_of_late_takes_nothing_from_the_next_claim", || {
+            let mut cases = (1..=12).flat_map(|wake| (1..=30).map(move |call| late_loss(wake, call)));
+            cases.try_for_each(|case| hold(&case))
+        }),
     ]
 }
 
@@ -123,6 +127,22 @@ fn late_end(call: u32) -> Case {
             trouble(What::Effect, 2, Trouble::Slow { there: 2_000, back: 0 }),
         ],
         ..alone("attach", vec![Act::Fails { n: 1, times: 1 }])
+    }
+}
+
+/// A word that the run was taken comes a second time, when the run rests. The node asks who has it, and hears late that nobody
+/// has: it has claimed the run itself meanwhile, and is in the middle of a step.
+fn late_loss(wake: u32, call: u32) -> Case {
+    let trouble = |what, n, trouble| Disturbance { node: 0, when: When::Nth(what, n), trouble };
+    let rest = |n| Act::Sleep { n, millis: 1_000 };
+    Case {
+        requests: vec![request(100, Ask::Start), request(150, Ask::Pause { millis: 50 })],
+        troubles: vec![
+            trouble(What::Wake, wake, Trouble::Repeated { millis: 1_200 }),
+            trouble(What::Call, call, Trouble::Slow { there: 0, back: 1_200 }),
+            trouble(What::Effect, 1, Trouble::Slow { there: 3_000, back: 0 }),
+        ],
+        ..alone("attach", vec![rest(1), rest(2), Act::Step { n: 3, fails: 0 }])
     }
 }
 

@@ -243,7 +243,10 @@ impl<S: Bank> TxSource for Tapped<S> {
                 tap.ends.notify_one();
                 return committed;
             }
-            Some(Cut::Before) => S::rollback(open).await?,
+            Some(Cut::Before) => {
+                S::rollback(open).await?;
+                tap.ends.notify_one();
+            }
             Some(Cut::After) => S::commit(open).await?,
             Some(Cut::Later(go)) => drop(tokio::spawn(Self::commit_later(open, go))),
             Some(Cut::Silent(go)) => {

@@ -33,11 +33,23 @@ async fn after<S: Bank>() -> Result<(), Failed> {
 }
 
 async fn before<S: Bank>() -> Result<(), Failed> {
+    tried_again::<S>(Cut::Before, Duration::ZERO).await
+}
+
+/// Its row is locked until PostgreSQL ends it.
+async fn abandoned<S: Bank>() -> Result<(), Failed> {
+    tried_again::<S>(Cut::Abandoned, PATIENCE).await
+}
+
+/// A commit that does not take place, and is given up after a while.
+async fn tried_again<S: Bank>(cut: Cut, after: Duration) -> Result<(), Failed> {
     let (lab, place, script, tap) = (Lab::new(), Place::new(), Script::plain(), Arc::new(Tap::default()));
     let bank: S = place.fresh().await.map_err(said)?;
-    *tap.cut.lock().expect("no test panics with it") = Some(Cut::Before);
+    *tap.cut.lock().expect("no test panics with it") = Some(cut);
     let engine = payer(lab.engine(), &Tapped::new(&bank, &tap), &script).open().await?;
     let run = engine.start(pay::<Tapped<S>>, 30).await?;
+    tap.ends.notified().await;
+    lab.clock.advance(after);
     lab.until(async || run.status().await.is_ok_and(|status| status == Status::Waiting)).await;
     assert_eq!((script.calls.get(), bank.state().await.map_err(said)?), (1, (1000, 0, 0)));
     lab.clock.advance(Duration::from_mins(1));
@@ -115,22 +127,6 @@ async fn deaf<S: Bank>() -> Result<(), Failed> {
         assert_eq!(run.result().await?, 970);
         assert_eq!((script.calls.get(), bank.state().await.map_err(said)?), (1, (970, 1, 1)));
     }
-    Ok(())
-}
-
-/// Its row is locked until PostgreSQL ends it.
-async fn abandoned<S: Bank>() -> Result<(), Failed> {
-    let (lab, place, script, tap) = (Lab::new(), Place::new(), Script::plain(), Arc::new(Tap::default()));
-    let bank: S = place.fresh().await.map_err(said)?;
-    *tap.cut.lock().expect("no test panics with it") = Some(Cut::Abandoned);
-    let engine = payer(lab.engine(), &Tapped::new(&bank, &tap), &script).open().await?;
-    let run = engine.start(pay::<Tapped<S>>, 30).await?;
-    tap.ends.notified().await;
-    lab.clock.advance(PATIENCE);
-    lab.until(async || run.status().await.is_ok_and(|status| status == Status::Waiting)).await;
-    lab.clock.advance(Duration::from_mins(1));
-    assert_eq!(run.result().await?, 970);
-    assert_eq!((script.calls.get(), bank.state().await.map_err(said)?), (2, (970, 1, 1)));
     Ok(())
 }
 
