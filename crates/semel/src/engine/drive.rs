@@ -165,6 +165,8 @@ impl Driver {
             return Some(turn);
         }
         self.poll_execution();
+        // Before `move_on`, which sees what was over by now; what is over from here on costs another round.
+        self.cell.signal.take_eased();
         if self.flight.is_none() && !self.cell.signal.is_woken() {
             self.move_on();
             // What was just sent is polled right away: only so its answer wakes this task.
@@ -299,7 +301,6 @@ impl Driver {
 
     /// Nothing moves by itself now: decides what to do, and sends what was recorded.
     fn move_on(&mut self) {
-        let now = self.core.now();
         if self.execution.is_some() && self.cell.lock().seems_done() && !self.had_last_turn() {
             return;
         }
@@ -317,7 +318,7 @@ impl Driver {
         let running = state.ledger.run().status() == Status::Running;
         let mut leave = false;
         if running {
-            leave = Self::leave(&mut state, now, self.reading.is_some());
+            leave = self.leave(&mut state);
         }
         if let Some(commit) = state.ledger.commit() {
             drop(state);
@@ -337,8 +338,9 @@ impl Driver {
     }
 
     /// Records why the run stops here, if it does. Gives whether its execution is of no more use.
-    fn leave(state: &mut State, now: Time, reading: bool) -> bool {
-        if let Some(limit) = state.ledger.deadline().filter(|limit| *limit <= now) {
+    fn leave(&self, state: &mut State) -> bool {
+        let now = || self.core.now();
+        if let Some(limit) = state.ledger.deadline().filter(|limit| *limit <= now()) {
             state.record(Entry::TimedOut { limit });
             return true;
         }
@@ -351,16 +353,16 @@ impl Driver {
             return true;
         }
         if state.orders.stop_now || (state.orders.stop && state.active == 0 && !state.has_barriers()) {
-            state.record(Entry::Waiting { due: Some(now) });
+            state.record(Entry::Waiting { due: Some(now()) });
             return true;
         }
         if state.ledger.is_in_doubt() && state.active == 0 && !state.has_barriers() {
             state.record(Entry::Paused { reason: PauseReason::InDoubt });
             return true;
         }
-        if state.only_waits() && !state.orders.look && !reading {
+        if state.only_waits() && !state.orders.look && self.reading.is_none() {
             let due = earliest(state.waits.due(), state.ledger.deadline());
-            if due.is_none_or(|due| due > now.after(NOT_WORTH_A_REST)) {
+            if due.is_none_or(|due| due > now().after(NOT_WORTH_A_REST)) {
                 state.record(Entry::Waiting { due });
             }
         }

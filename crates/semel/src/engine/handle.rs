@@ -54,9 +54,9 @@ impl<Out> RunHandle<Out> {
         Self { engine, id, started: None, cell: None, by: None, call: None, out: PhantomData }
     }
 
-    pub(super) fn started(engine: Engine, started: Started, cell: Option<Arc<Cell>>) -> Self {
+    pub(super) fn started(engine: Engine, started: Box<Started>, cell: Option<Arc<Cell>>) -> Self {
         let handle = Self::of(engine, started.run.id());
-        Self { started: Some(Box::new(started)), cell, ..handle }
+        Self { started: Some(started), cell, ..handle }
     }
 
     /// Its id.

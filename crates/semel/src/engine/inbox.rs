@@ -33,6 +33,12 @@ pub(crate) struct CancelWish {
 pub(crate) struct Inbox {
     /// The number of the latest message that was taken in.
     seen: u64,
+    /// Most runs never get any.
+    kept: Option<Box<Kept>>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
     deliveries: HashMap<Token, VecDeque<(u64, Payload)>>,
     children: HashMap<Visit, (u64, Outcome)>,
     settled: HashMap<(String, Label), VecDeque<u64>>,
@@ -49,23 +55,24 @@ impl Inbox {
                 continue;
             }
             self.seen = number;
+            let kept = self.kept.get_or_insert_default();
             match message {
                 Message::Delivery { token, payload } => {
-                    self.deliveries.entry(token.clone()).or_default().push_back((number, payload));
+                    kept.deliveries.entry(token.clone()).or_default().push_back((number, payload));
                     on.push(On::Token(token));
                 }
                 Message::ChildEnded { child, outcome, .. } => {
-                    self.children.insert(child.clone(), (number, outcome));
+                    kept.children.insert(child.clone(), (number, outcome));
                     on.push(On::Child(child));
                 }
                 Message::OnceSettled { scope, label } => {
-                    self.settled.entry((scope.clone(), label.clone())).or_default().push_back(number);
+                    kept.settled.entry((scope.clone(), label.clone())).or_default().push_back(number);
                     on.push(On::Once(scope, label));
                 }
                 wish @ (Message::CancelRequested { .. } | Message::ParentCancelled { .. }) => {
                     let wish =
                         wish.wishes_end().map(|(reason, by)| CancelWish { arrival: number, reason, by });
-                    self.cancels.extend(wish);
+                    kept.cancels.extend(wish);
                 }
             }
         }
@@ -77,26 +84,27 @@ impl Inbox {
     }
 
     pub(crate) fn delivery(&mut self, token: &Token) -> Option<(u64, Payload)> {
-        let waiting = self.deliveries.get_mut(token)?;
+        let deliveries = &mut self.kept.as_mut()?.deliveries;
+        let waiting = deliveries.get_mut(token)?;
         let first = match sabotage::commits(Bug::LastDeliveryFirst) {
             true => waiting.pop_back(),
             false => waiting.pop_front(),
         };
         if waiting.is_empty() {
-            self.deliveries.remove(token);
+            deliveries.remove(token);
         }
         first
     }
 
     pub(crate) fn child_end(&mut self, child: &Visit) -> Option<(u64, Outcome)> {
-        self.children.remove(child)
+        self.kept.as_mut()?.children.remove(child)
     }
 
     pub(crate) fn settled(&mut self, scope: &str, label: &Label) -> Option<u64> {
-        self.settled.get_mut(&(scope.to_owned(), label.clone()))?.pop_front()
+        self.kept.as_mut()?.settled.get_mut(&(scope.to_owned(), label.clone()))?.pop_front()
     }
 
     pub(crate) fn cancel(&mut self) -> Option<CancelWish> {
-        self.cancels.pop_front()
+        self.kept.as_mut()?.cancels.pop_front()
     }
 }

@@ -8,6 +8,7 @@ use std::task::{Context, Wake, Waker};
 
 const WOKEN: u8 = 1;
 const NUDGED: u8 = 2;
+const EASED: u8 = 4;
 
 /// The waker that a workflow is polled with. It tells the workflow's wake-ups from those of the driver's own affairs,
 /// and saves the way through the runtime for those that happen while the driver is at work anyway.
@@ -54,12 +55,23 @@ impl Signal {
 
     /// Whether something about the run has changed since it was asked last.
     pub(super) fn take_nudged(&self) -> bool {
-        self.flags.fetch_and(!NUDGED, Ordering::SeqCst) & NUDGED != 0
+        self.flags.fetch_and(!(NUDGED | EASED), Ordering::SeqCst) & (NUDGED | EASED) != 0
+    }
+
+    /// Whoever looks from now on sees what is over by now.
+    pub(super) fn take_eased(&self) {
+        self.flags.fetch_and(!EASED, Ordering::SeqCst);
     }
 
     /// Something about the run has changed.
     pub(crate) fn nudge(&self) {
         self.call(NUDGED);
+    }
+
+    /// Something that kept the run from moving on is over. The driver sees it without another round, if it was the
+    /// workflow's own turn that ended it.
+    pub(super) fn ease(&self) {
+        self.call(EASED);
     }
 
     /// The workflow can go on.

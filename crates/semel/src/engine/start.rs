@@ -30,7 +30,7 @@ const TRIES: usize = 50;
 #[must_use = "a start takes place when it is awaited"]
 pub struct Begin<Out> {
     engine: Engine,
-    start: Result<Start>,
+    start: Result<Box<Start>>,
     out: std::marker::PhantomData<fn() -> Out>,
 }
 
@@ -50,7 +50,7 @@ impl<Out> Begin<Out> {
         let start = named.and_then(|(workflow, version)| {
             let run = RunId(core.clock.uuid());
             let start = Start::new(core.workspace, run, workflow, input?, None);
-            Ok(Start { workflow_version: version, ..start })
+            Ok(Box::new(Start { workflow_version: version, ..start }))
         });
         Self { engine, start, out: std::marker::PhantomData }
     }
@@ -170,15 +170,15 @@ impl<Out: Send + 'static> IntoFuture for Begin<Out> {
 
 impl Core {
     /// Starts a run. If there is room here it comes with its claim and its driver, without another trip to the store.
-    async fn start(self: &Arc<Self>, mut start: Start) -> Result<(Started, Option<Driver>)> {
+    async fn start(self: &Arc<Self>, mut start: Box<Start>) -> Result<(Box<Started>, Option<Driver>)> {
         let here = !self.is_stopping()
             && start.delay.is_zero()
             && self.registry.find(&start.workflow, &start.workflow_version).is_some()
             && self.residents.reserve(1) == 1;
         let place = here.then(|| Place(self));
         start.claim = here.then(|| self.node());
-        let (claim, handover) = (start.claim, start.deliver.clone());
-        let (started, asked_again) = self.start_for_certain(start).await;
+        let claim = start.claim;
+        let (started, asked_again) = self.start_for_certain(&start).await;
         // As another node by now, this engine has given up what it had claimed.
         let same_node = claim == Some(self.node());
         let claimed = |started: &Started| started.created() && started.run.state.node == claim;
@@ -189,14 +189,14 @@ impl Core {
             let core = self.clone();
             self.spawn(async move { core.renounce().await });
         }
-        let mut started = started?;
+        let mut started = Box::new(started?);
         // A repeated request may find the run it made long ago: then its entries are not those of a fresh run.
         let fresh =
             started.entries.len() as u64 == started.run.state.version && started.run.state.version == 2;
         if !mine || !fresh || self.residents.get(started.run.id()).is_some() {
             return Ok((started, None));
         }
-        let inbox = match (&started.delivered, handover) {
+        let inbox = match (&started.delivered, start.deliver) {
             (Some(delivered), Some(Handover { token, payload, .. })) if delivered.run == started.run.id() => {
                 let message = Message::Delivery { token, payload };
                 vec![Arrival { number: delivered.arrival, at: started.run.new.created, message }]
@@ -213,7 +213,7 @@ impl Core {
 
     /// A start whose answer is lost is repeated until it is known: the run may be there, with this engine's claim on it.
     /// Gives whether it was.
-    async fn start_for_certain(&self, start: Start) -> (Result<Started>, bool) {
+    async fn start_for_certain(&self, start: &Start) -> (Result<Started>, bool) {
         for tried in 0..TRIES {
             match self.store.start(start.clone()).await {
                 Err(Error::Unknown(error)) => {

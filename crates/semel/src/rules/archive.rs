@@ -5,6 +5,8 @@
 
 mod check;
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 pub use check::{Checker, Finding};
@@ -186,6 +188,7 @@ impl RunLine {
     /// A run without what belongs to it.
     pub fn bare(run: &Run) -> Self {
         let Run { new, state, arrivals, purged, .. } = run.clone();
+        let new = Arc::unwrap_or_clone(new);
         Self {
             id: new.id,
             workspace: new.workspace,
@@ -225,7 +228,7 @@ impl RunLine {
     pub fn run(&self, num: i64) -> Run {
         Run {
             num,
-            new: NewRun {
+            new: Arc::new(NewRun {
                 id: self.id,
                 workspace: self.workspace,
                 workflow: self.workflow.clone(),
@@ -237,7 +240,7 @@ impl RunLine {
                 parent: self.parent,
                 retention: self.retention,
                 created: self.created,
-            },
+            }),
             state: State {
                 status: self.status,
                 version: self.version,

@@ -363,7 +363,7 @@ impl Lines {
         self.count
     }
 
-    /// Adds one. The two that every step has are put together from what is always the same in them, and the rest.
+    /// Adds one. Those that almost every run has are put together from what is always the same in them, and the rest.
     pub fn push(&mut self, entry: &Entry) {
         self.next();
         match entry {
@@ -378,6 +378,11 @@ impl Lines {
                 self.write(r#"{"stepCompleted":{"step":"#);
                 self.json(step);
                 self.write(r#","value":"#);
+                self.write(value.text());
+                self.write("}}");
+            }
+            Entry::Completed { value } => {
+                self.write(r#"{"completed":{"value":"#);
                 self.write(value.text());
                 self.write("}}");
             }
@@ -441,14 +446,15 @@ mod tests {
     use crate::rules::path::Path;
 
     #[test]
-    fn entries_of_steps_are_written_as_all_others_are() {
+    fn entries_of_steps_and_ends_are_written_as_all_others_are() {
         for path in ["a", "left/pack[item-3]", "say \"no\"", "back\\slash", "größe/日本"] {
             for tick in [1, 2, 4_000_000_000] {
                 let step = Visit { path: Path::parse(path).unwrap(), tick };
                 let value = Payload::parse(r#"{"a": [1, "\" ü", null]}"#).unwrap();
                 let started = |class| Entry::StepStarted { step: step.clone(), attempt: tick, class };
-                let completed = Entry::StepCompleted { step: step.clone(), value };
-                let entries = [started(Class::Keyed), started(Class::Tx), completed];
+                let completed = Entry::StepCompleted { step: step.clone(), value: value.clone() };
+                let entries =
+                    [started(Class::Keyed), started(Class::Tx), completed, Entry::Completed { value }];
                 assert_eq!(encode(&entries), serde_json::to_string(&entries).unwrap());
             }
         }

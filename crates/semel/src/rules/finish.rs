@@ -65,23 +65,25 @@ mod tests {
     use super::*;
     use crate::rules::run::Retention;
     use crate::rules::run::tests::run;
+    use std::sync::Arc;
     use std::time::Duration;
 
     #[test]
     fn history_and_key_are_forgotten_apart() {
         let mut run = run(Status::Completed);
-        run.new.retention = Retention { history: Duration::from_millis(10), key: Duration::from_millis(20) };
+        Arc::make_mut(&mut run.new).retention =
+            Retention { history: Duration::from_millis(10), key: Duration::from_millis(20) };
         let at = |run: &Run, ms: i64| purge(run, Time(1_000 + ms));
         assert_eq!(at(&run, 9), Purge::Keep);
         assert_eq!(at(&run, 10), Purge::History(Time(1_020)));
         run.purged = true;
         assert_eq!(at(&run, 19), Purge::Keep);
         assert_eq!(at(&run, 20), Purge::Run);
-        run.new.retention.history = Duration::from_millis(30);
+        Arc::make_mut(&mut run.new).retention.history = Duration::from_millis(30);
         run.purged = false;
         assert_eq!(at(&run, 29), Purge::Keep, "the history outlives the key if it is asked to");
         run.state.holds_key = false;
-        run.new.retention.history = Duration::from_millis(10);
+        Arc::make_mut(&mut run.new).retention.history = Duration::from_millis(10);
         assert_eq!(at(&run, 10), Purge::Run, "a key that was taken over is not remembered here");
     }
 

@@ -7,11 +7,11 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fmt::{self, Write as _};
-use std::sync::Arc;
 
 use serde::de::{self, DeserializeOwned, DeserializeSeed, MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, ser};
 use serde_json::value::RawValue;
+use smol_str::SmolStr;
 
 /// Longest accepted value: what one HTTP body may hold.
 pub const MAX_BYTES: usize = 2 * 1024 * 1024;
@@ -32,24 +32,21 @@ pub enum InvalidJson {
     Refused(String),
 }
 
-/// A checked JSON value, kept as the text it came as. Clones share it.
-#[derive(Clone, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Payload(Arc<RawValue>);
+/// A checked JSON value, kept as the text it came as. Clones share it; a short one needs no memory of its own.
+#[derive(Clone)]
+pub struct Payload(SmolStr);
 
 impl Payload {
     /// Accepts a JSON text if it can be kept exactly.
     pub fn parse(text: &str) -> Result<Self, InvalidJson> {
         check(text)?;
-        let raw =
-            RawValue::from_string(text.trim().to_owned()).map_err(|e| InvalidJson::Refused(e.to_string()))?;
-        Ok(Self(raw.into()))
+        Ok(Self(text.trim().into()))
     }
 
     /// The JSON of a serialisable value.
     pub fn of<T: Serialize + ?Sized>(value: &T) -> Result<Self, InvalidJson> {
-        let raw = serde_json::value::to_raw_value(value).map_err(|e| InvalidJson::Refused(e.to_string()))?;
-        let payload = Self(raw.into());
+        let text = serde_json::to_string(value).map_err(|e| InvalidJson::Refused(e.to_string()))?;
+        let payload = Self(text.into());
         payload.check()?;
         Ok(payload)
     }
@@ -65,17 +62,32 @@ impl Payload {
 
     /// `null`.
     pub fn null() -> Self {
-        Self(RawValue::NULL.to_owned().into())
+        Self(SmolStr::new_static("null"))
     }
 
     /// Reads it as a Rust value.
     pub fn read<T: DeserializeOwned>(&self) -> serde_json::Result<T> {
-        serde_json::from_str(self.0.get())
+        serde_json::from_str(&self.0)
     }
 
     /// The text, byte for byte as it was accepted.
     pub fn text(&self) -> &str {
-        self.0.get()
+        &self.0
+    }
+}
+
+/// As it stands. Only what has been looked through counts as raw JSON, though this one is known to be.
+impl Serialize for Payload {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let raw: &RawValue = serde_json::from_str(&self.0).map_err(ser::Error::custom)?;
+        raw.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Payload {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let raw: Box<RawValue> = Deserialize::deserialize(deserializer)?;
+        Ok(Self(raw.get().into()))
     }
 }
 

@@ -79,28 +79,52 @@ pub struct Ledger {
     run: Run,
     created: Option<Box<Created>>,
     records: Map<Visit, Record>,
-    once: HashMap<(String, Label), Payload>,
     /// Steps in doubt: a run must not complete over one.
     doubts: usize,
+    /// When the run must have ended.
+    deadline: Option<Time>,
+    /// How often the run was claimed, and its version at the last of them.
+    claims: (u32, u64),
+    outcome: Option<Outcome>,
+    /// Roughly how many bytes all of this takes.
+    weight: usize,
+    pending: Pending,
+    /// Apart: where thousands of runs take turns, what each of them touches counts.
+    seldom: Option<Box<Seldom>>,
+}
+
+/// What most runs never have.
+#[derive(Clone, Debug, Default)]
+struct Seldom {
+    once: HashMap<(String, Label), Payload>,
     /// How many hooks hold a token: it is freed with the last of them.
     tokens: HashMap<Token, usize>,
     /// Steps whose effect must not simply be tried again: no restart or fork forgets them.
     intents: HashSet<Visit>,
     /// What was kept by a restart or a fork: the code that goes on need not come by there again.
     carried: HashSet<Visit>,
-    /// When the run must have ended.
-    deadline: Option<Time>,
-    /// How often the run was claimed, and its version at the last of them.
-    claims: (u32, u64),
     /// Why and by whom the run was asked to end.
     cancelling: Option<(String, String)>,
     /// Races that were decided after that: perhaps only because somebody in them heard of it first.
     hasty: Vec<Visit>,
     pause: Option<PauseReason>,
-    outcome: Option<Outcome>,
-    /// Roughly how many bytes all of this takes.
-    weight: usize,
-    pending: Pending,
+}
+
+impl Seldom {
+    fn hold(&mut self, token: &Token) {
+        *self.tokens.entry(token.clone()).or_insert(0) += 1;
+    }
+
+    /// One hook holds the token no longer. True if it was the last.
+    fn let_go(&mut self, token: &Token) -> bool {
+        let holders = self.tokens.get_mut(token).expect("a hook holds its token");
+        *holders -= 1;
+        let last = *holders == 0;
+        if last {
+            self.tokens.remove(token);
+        }
+        last
+    }
 }
 
 /// What the next commit will carry.
@@ -139,19 +163,13 @@ impl Ledger {
             run,
             created: None,
             records: Map::default(),
-            once: HashMap::new(),
             doubts: 0,
-            tokens: HashMap::new(),
-            intents: HashSet::new(),
-            carried: HashSet::new(),
             deadline: None,
             claims: (0, 0),
-            cancelling: None,
-            hasty: Vec::new(),
-            pause: None,
             outcome: None,
             weight: 0,
             pending: Pending::default(),
+            seldom: None,
         }
     }
 
@@ -177,17 +195,17 @@ impl Ledger {
 
     /// How many visits a faithful execution comes by: all but those that an earlier life has left.
     pub fn to_visit(&self) -> usize {
-        self.records.len() - self.carried.len()
+        self.records.len() - self.seldom.as_ref().map_or(0, |seldom| seldom.carried.len())
     }
 
     /// Whether what stands at this visit is from an earlier life of the run, or from the run it was forked from.
     pub fn is_carried(&self, visit: &Visit) -> bool {
-        self.carried.contains(visit)
+        self.seldom.as_ref().is_some_and(|seldom| seldom.carried.contains(visit))
     }
 
     /// The result kept under a label: of this run (with an empty scope), or shared with others.
     pub fn once(&self, scope: &str, label: &Label) -> Option<&Payload> {
-        self.once.get(&(scope.to_owned(), label.clone()))
+        self.seldom.as_ref()?.once.get(&(scope.to_owned(), label.clone()))
     }
 
     /// When the run must have ended.
@@ -207,7 +225,8 @@ impl Ledger {
 
     /// Why and by whom the run was asked to end.
     pub fn cancelling(&self) -> Option<(&str, &str)> {
-        self.cancelling.as_ref().map(|(reason, by)| (reason.as_str(), by.as_str()))
+        let (reason, by) = self.seldom.as_ref()?.cancelling.as_ref()?;
+        Some((reason, by))
     }
 
     /// Roughly how many bytes all of this takes in memory.
@@ -237,7 +256,7 @@ impl Ledger {
 
     /// Why the run is paused.
     pub fn pause(&self) -> Option<&PauseReason> {
-        self.pause.as_ref()
+        self.seldom.as_ref()?.pause.as_ref()
     }
 
     /// The effect key of a visit in this run's lineage.
@@ -270,7 +289,7 @@ impl Ledger {
             }
         };
         self.put(&hook, Record::Hook { token: token.clone(), state: HookState::Opening(received) });
-        self.hold(&token);
+        self.seldom.get_or_insert_default().hold(&token);
         self.draft(Draft::OpenHook { hook, token });
         Ok(())
     }
@@ -356,21 +375,6 @@ impl Ledger {
         self.run.arrivals = self.run.arrivals.max(arrivals);
     }
 
-    fn hold(&mut self, token: &Token) {
-        *self.tokens.entry(token.clone()).or_insert(0) += 1;
-    }
-
-    /// One hook holds the token no longer. True if it was the last.
-    fn let_go(&mut self, token: &Token) -> bool {
-        let holders = self.tokens.get_mut(token).expect("a hook holds its token");
-        *holders -= 1;
-        let last = *holders == 0;
-        if last {
-            self.tokens.remove(token);
-        }
-        last
-    }
-
     fn draft(&mut self, draft: Draft) {
         let before = std::mem::take(&mut self.pending.lines);
         self.pending.drafts.extend([Draft::Entries(before), draft]);
@@ -445,11 +449,11 @@ impl Ledger {
             }
             Entry::Once { label, scope, value } => {
                 self.running(kind)?;
-                let place = (scope.clone(), label.clone());
-                if self.once.contains_key(&place) {
+                let (place, seldom) = ((scope.clone(), label.clone()), self.seldom.get_or_insert_default());
+                if seldom.once.contains_key(&place) {
                     return Err(Refused::Once(label.clone()));
                 }
-                self.once.insert(place, value.clone());
+                seldom.once.insert(place, value.clone());
             }
             Entry::Noted { arrival } => {
                 self.running(kind)?;
@@ -457,7 +461,10 @@ impl Ledger {
             }
             Entry::Cancelling { arrival, reason, by } => {
                 self.running(kind)?;
-                self.cancelling.get_or_insert_with(|| (reason.clone(), by.clone()));
+                self.seldom
+                    .get_or_insert_default()
+                    .cancelling
+                    .get_or_insert_with(|| (reason.clone(), by.clone()));
                 self.pending.consumed.push(*arrival);
             }
             Entry::Waiting { due } => {
@@ -467,14 +474,14 @@ impl Ledger {
             }
             Entry::Paused { reason } => {
                 self.become_(Status::Paused, kind)?;
-                self.pause = Some(reason.clone());
+                self.seldom.get_or_insert_default().pause = Some(reason.clone());
             }
             // Both lead to PENDING, but each from its own states.
             Entry::Resumed { .. } if self.run.status().is_terminal() => return Err(self.unfit(kind)),
             Entry::Restarted { .. } if !self.run.status().is_terminal() => return Err(self.unfit(kind)),
             Entry::Resumed { .. } => {
                 self.become_(Status::Pending, kind)?;
-                self.pause = None;
+                self.forget_pause();
             }
             Entry::Completed { .. } => self.end(Status::Completed, entry)?,
             Entry::Failed { .. } => self.end(Status::Failed, entry)?,
@@ -502,21 +509,30 @@ impl Ledger {
         }
         self.become_(status, entry.kind())?;
         self.outcome = entry.outcome();
-        self.pause = None;
+        self.forget_pause();
         Ok(())
+    }
+
+    fn forget_pause(&mut self) {
+        if let Some(seldom) = &mut self.seldom {
+            seldom.pause = None;
+        }
     }
 
     /// Entries about one visit.
     fn apply_visit(&mut self, visit: &Visit, entry: &Entry) -> Result<(), Refused> {
         let kind = entry.kind();
-        let found = self.records.get(visit);
+        // Before the record is borrowed; who does not have to run is known only afterwards.
+        let running = self.running(kind);
+        let slot = self.records.get_mut(visit);
+        let found = slot.as_deref();
         let asked = matches!(
             found,
             Some(Record::Hook { state: HookState::Opening(_), .. } | Record::Child { run: None, .. })
         );
         // The store's answer may come when the run waits already, and doubt is resolved while it is paused.
         if !asked && !matches!(entry, Entry::StepResolved { .. }) {
-            self.running(kind)?;
+            running?;
         }
         let Some(next) = Record::next(found, entry) else {
             let (entry, found) = (kind.into(), Record::describe(found).into());
@@ -524,10 +540,12 @@ impl Ledger {
         };
         match entry {
             Entry::StepStarted { class, .. } if *class != Class::Keyed => {
-                self.intents.insert(visit.clone());
+                self.seldom.get_or_insert_default().intents.insert(visit.clone());
             }
-            Entry::Recorded { .. } if self.cancelling.is_some() && visit.path.is_users() => {
-                self.hasty.push(visit.clone());
+            Entry::Recorded { .. } if visit.path.is_users() => {
+                if let Some(seldom) = self.seldom.as_mut().filter(|seldom| seldom.cancelling.is_some()) {
+                    seldom.hasty.push(visit.clone());
+                }
             }
             Entry::StepInDoubt { .. } => self.doubts += 1,
             Entry::StepResolved { .. } => self.doubts -= 1,
@@ -535,11 +553,13 @@ impl Ledger {
                 let Record::Timer { at, .. } = next else { unreachable!("a fired timer is a timer") };
                 self.pending.not_before = self.pending.not_before.max(Some(at));
             }
-            Entry::HookOpened { token, .. } if !asked => self.hold(token),
-            Entry::HookConflicted { token, .. } if asked => drop(self.let_go(token)),
+            Entry::HookOpened { token, .. } if !asked => self.seldom.get_or_insert_default().hold(token),
+            Entry::HookConflicted { token, .. } if asked => {
+                self.seldom.get_or_insert_default().let_go(token);
+            }
             Entry::HookClosed { .. } => {
                 let Record::Hook { token, .. } = &next else { unreachable!("a closed hook is a hook") };
-                if self.let_go(token) {
+                if self.seldom.get_or_insert_default().let_go(token) {
                     self.pending.closed.push(token.clone());
                 }
             }
@@ -550,9 +570,9 @@ impl Ledger {
         }
         // Only what a fork inherits stands before its first claim.
         if self.run.status() == Status::Pending {
-            self.carried.insert(visit.clone());
+            self.seldom.get_or_insert_default().carried.insert(visit.clone());
         }
-        match (self.records.get_mut(visit), next) {
+        match (slot, next) {
             // A hook's payloads are added to, not copied each time.
             (
                 Some(Record::Hook { state: HookState::Open(all), .. }),
@@ -570,7 +590,9 @@ impl Ledger {
                 *open = HookState::Closed(all);
             }
             (Some(slot), next) => *slot = next,
-            (None, next) => drop(self.records.insert(visit.clone(), next)),
+            (None, next) => {
+                self.records.insert(visit.clone(), next);
+            }
         }
         Ok(())
     }

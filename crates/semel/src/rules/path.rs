@@ -2,9 +2,9 @@
 
 use std::borrow::Borrow;
 use std::fmt;
-use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use smol_str::{SmolStr, SmolStrBuilder, format_smolstr};
 
 use crate::map::Map;
 use crate::sabotage::{self, Bug};
@@ -36,7 +36,7 @@ pub enum InvalidPath {
 /// A name: of a workflow, a workflow version, a step, a key of a step. 1 to 200 characters, none of `/ [ ] #`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
-pub struct Name(Arc<str>);
+pub struct Name(SmolStr);
 
 impl Name {
     /// Checks a name.
@@ -81,7 +81,7 @@ impl<'de> Deserialize<'de> for Name {
 /// Scopes, a name and an optional key: `left/pack[item-3]`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
-pub struct Path(Arc<str>);
+pub struct Path(SmolStr);
 
 impl Path {
     /// The path of a name without scope or key.
@@ -95,7 +95,7 @@ impl Path {
         if scope.is_none() && key.is_none() {
             return Ok(Self(name.into()));
         }
-        let mut text = String::with_capacity(
+        let mut text = SmolStrBuilder::with_capacity(
             scope.map_or(0, |scope| scope.0.len() + 1) + name.len() + key.map_or(0, |key| key.len() + 2),
         );
         if let Some(scope) = scope {
@@ -109,7 +109,7 @@ impl Path {
             text.push_str(key);
             text.push(']');
         }
-        Self::bounded(text.into())
+        Self::bounded(text.finish())
     }
 
     /// Parses `scope/name[key]`.
@@ -126,12 +126,12 @@ impl Path {
 
     /// This path with a key: `pack` → `pack[item-3]`.
     pub fn keyed(&self, key: &Name) -> Result<Self, InvalidPath> {
-        Self::bounded(format!("{}[{key}]", self.0).into())
+        Self::bounded(format_smolstr!("{self}[{key}]"))
     }
 
     /// A name inside this path taken as a scope: `left` → `left/pack`.
     pub fn join(&self, name: &Name) -> Result<Self, InvalidPath> {
-        Self::bounded(format!("{}/{name}", self.0).into())
+        Self::bounded(format_smolstr!("{self}/{name}"))
     }
 
     /// The text.
@@ -144,7 +144,7 @@ impl Path {
         self.0.rsplit('/').next().is_some_and(|name| !name.starts_with('@'))
     }
 
-    fn bounded(text: Arc<str>) -> Result<Self, InvalidPath> {
+    fn bounded(text: SmolStr) -> Result<Self, InvalidPath> {
         let length = text.chars().count();
         if length > MAX_PATH { Err(InvalidPath::TooLong(length)) } else { Ok(Self(text)) }
     }

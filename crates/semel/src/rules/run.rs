@@ -1,5 +1,6 @@
 //! A run's header: what is known of a run without reading its ledger.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -101,8 +102,8 @@ pub struct State {
 pub struct Run {
     /// The store's own short address of it.
     pub num: i64,
-    /// What is fixed.
-    pub new: NewRun,
+    /// What is fixed. Copies share it.
+    pub new: Arc<NewRun>,
     /// What changes.
     pub state: State,
     /// How many messages have ever arrived in its inbox.
@@ -145,7 +146,7 @@ pub(crate) mod tests {
         let ended = status.is_terminal().then_some(Time(1_000));
         Run {
             num: 1,
-            new: NewRun {
+            new: Arc::new(NewRun {
                 id: RunId(Uuid::from_u128(1)),
                 workspace: WorkspaceId::DEFAULT,
                 workflow: name.clone(),
@@ -157,7 +158,7 @@ pub(crate) mod tests {
                 parent: None,
                 retention: Retention::default(),
                 created: Time(0),
-            },
+            }),
             state: State {
                 status,
                 version: 1,
@@ -180,14 +181,15 @@ pub(crate) mod tests {
         assert!(!run(Status::Paused).key_expired(far));
         assert!(run(Status::Completed).key_expired(far));
         let mut forever = run(Status::Completed);
-        forever.new.retention.key = Duration::MAX;
+        Arc::make_mut(&mut forever.new).retention.key = Duration::MAX;
         assert!(!forever.key_expired(far));
     }
 
     #[test]
     fn history_goes_first_and_the_key_by_its_own_time() {
         let mut run = run(Status::Completed);
-        run.new.retention = Retention { history: Duration::from_millis(5), key: Duration::from_millis(9) };
+        Arc::make_mut(&mut run.new).retention =
+            Retention { history: Duration::from_millis(5), key: Duration::from_millis(9) };
         assert_eq!(run.next_purge(Time(100)), Time(105));
         run.purged = true;
         assert_eq!(run.next_purge(Time(100)), Time(109));

@@ -151,7 +151,7 @@ impl Tx for MemoryTx<'_> {
     }
 
     async fn insert_run(&mut self, new: &NewRun, state: &State, text: &str) -> Result<Option<i64>> {
-        let run = Run { num: 0, new: new.clone(), state: state.clone(), arrivals: 0, purged: false };
+        let run = Run { num: 0, new: new.clone().into(), state: state.clone(), arrivals: 0, purged: false };
         let key_taken = self.tables.keys.contains_key(&Tables::key(&run));
         if (key_taken && !sabotage::commits(Bug::ReadThenInsert)) || self.tables.ids.contains_key(&new.id) {
             return Ok(None);

@@ -48,19 +48,15 @@ pub(crate) trait Backend: Clone + Send + Sync + 'static {
 
     /// Starts. A duplicate needs no write.
     fn start_run(&self, start: StartRun) -> impl Future<Output = Result<Started>> + Send {
-        async {
-            if start.start.is_keyless() {
-                return self.create_run(start).await;
-            }
-            let peek = PeekStart(start);
-            match self.execute(peek.clone()).await? {
-                Some(started) => Ok(started),
-                None => {
-                    if sabotage::commits(Bug::ReadThenInsert) {
-                        tokio::task::yield_now().await;
-                    }
-                    self.create_run(peek.0).await
-                }
+        // Told apart here and not inside: a future has room for all that it may have to carry, in each of its layers.
+        let asked = match start.start.is_keyless() {
+            true => Ok(self.create_run(start)),
+            false => Err(Box::pin(look_and_start(self, start))),
+        };
+        async move {
+            match asked {
+                Ok(new) => new.await,
+                Err(keyed) => keyed.await,
             }
         }
     }
@@ -114,15 +110,28 @@ pub(super) async fn flush<B: Backend>(store: &B) -> Result<()> {
     flushed
 }
 
-async fn start<B: Backend>(store: &B, start: Start) -> Result<Started> {
-    start.policy.check()?;
-    let fingerprint = start.fingerprint()?;
-    let started = store.start_run(StartRun { start, fingerprint }).await?;
-    tell_of_start(Backend::wakes(store), &started);
-    if matches!(started.verdict, Verdict::Attached | Verdict::Replayed) {
-        absorb(store, started.run.num, ReceiptKind::Start, format!("start {}", started.run.new.key));
+fn start<B: Backend>(store: &B, start: Start) -> impl Future<Output = Result<Started>> + Send {
+    let asked = StartRun::of(start).map(|start| store.start_run(start));
+    async move {
+        let started = asked?.await?;
+        tell_of_start(Backend::wakes(store), &started);
+        if matches!(started.verdict, Verdict::Attached | Verdict::Replayed) {
+            absorb(store, started.run.num, ReceiptKind::Start, format!("start {}", started.run.new.key));
+        }
+        Ok(started)
     }
-    Ok(started)
+}
+
+/// A start whose key may be in use.
+async fn look_and_start<B: Backend>(store: &B, start: StartRun) -> Result<Started> {
+    let peek = PeekStart(start);
+    if let Some(started) = store.execute(peek.clone()).await? {
+        return Ok(started);
+    }
+    if sabotage::commits(Bug::ReadThenInsert) {
+        tokio::task::yield_now().await;
+    }
+    store.create_run(peek.0).await
 }
 
 fn tell_of_start(wakes: &Wakes, started: &Started) {

@@ -1,6 +1,7 @@
 //! A run as a document: all that a replay needs, without the store it came from.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -101,7 +102,7 @@ impl History {
             format: FORMAT.to_owned(),
             run,
             workspace: header.new.workspace,
-            workflow: header.new.workflow,
+            workflow: header.new.workflow.clone(),
             status: header.state.status,
             created: header.new.created,
             entries: entries
@@ -137,7 +138,7 @@ impl History {
     fn header(&self, created: &Created) -> Run {
         Run {
             num: 0,
-            new: NewRun {
+            new: Arc::new(NewRun {
                 id: self.run,
                 workspace: self.workspace,
                 workflow: created.workflow.clone(),
@@ -150,7 +151,7 @@ impl History {
                 parent: created.parent.as_ref().map(|parent| parent.run),
                 retention: Retention::default(),
                 created: self.created,
-            },
+            }),
             state: State {
                 status: Status::Pending,
                 version: 0,
@@ -227,7 +228,7 @@ async fn children_of(
         if let Entry::ChildStarted { child, run, .. } = entry
             && let Some(header) = header_of(store, workspace, *run).await?
         {
-            let asked = AskedChild::new(header.new.workflow, header.new.fingerprint);
+            let asked = AskedChild::new(header.new.workflow.clone(), header.new.fingerprint);
             children.insert(child.to_string(), asked);
         }
     }

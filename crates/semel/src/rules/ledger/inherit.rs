@@ -30,15 +30,16 @@ impl Ledger {
     /// Forgets what a restart begins anew. Tokens were freed at the end, so hooks open anew.
     pub(super) fn restart(&mut self, from: RestartFrom) {
         self.outcome = None;
-        self.cancelling = None;
+        let seldom = self.seldom.get_or_insert_default();
+        seldom.cancelling = None;
         if from == RestartFrom::Beginning {
-            self.once.clear();
+            seldom.once.clear();
         }
         // The new life is not asked to end: whoever won a race by that may not win it now.
-        for race in std::mem::take(&mut self.hasty) {
+        for race in std::mem::take(&mut seldom.hasty) {
             self.records.remove(&race);
         }
-        let intents = &self.intents;
+        let intents = &seldom.intents;
         self.records.retain(|visit, record| {
             if let (RestartFrom::Failure, Record::Hook { state, .. }) = (from, &mut *record)
                 && let HookState::Open(all) | HookState::Released(all) = state
@@ -55,8 +56,8 @@ impl Ledger {
             let kept = from == RestartFrom::Failure && record.is_settled() && !failed;
             kept || (intents.contains(visit) && !failed && !sabotage::commits(Bug::RestartForgetsIntents))
         });
-        self.carried = self.records.keys().cloned().collect();
-        self.tokens.clear();
+        seldom.carried = self.records.keys().cloned().collect();
+        seldom.tokens.clear();
         // A keyed step in doubt simply runs again, and its doubt is gone with its record.
         let doubtful = |record: &&Record| matches!(record, Record::Step(Step::InDoubt { .. }));
         self.doubts = self.records.values().filter(doubtful).count();
@@ -83,7 +84,7 @@ impl Ledger {
             };
             let settled = match place {
                 Place::Visit(visit) => {
-                    then.records.get(visit).is_some_and(Record::is_settled) && !then.hasty.contains(visit)
+                    then.records.get(visit).is_some_and(Record::is_settled) && !then.is_hasty(visit)
                 }
                 Place::Label(scope, label) => then.once(scope, label).is_some(),
             };
@@ -111,9 +112,14 @@ impl Ledger {
         Ok((ledger, began))
     }
 
+    /// Whether a visit is a race that was decided when the run had been asked to end.
+    fn is_hasty(&self, visit: &Visit) -> bool {
+        self.seldom.as_ref().is_some_and(|seldom| seldom.hasty.contains(visit))
+    }
+
     /// Whether a visit is a step, known now, that must not simply be tried again.
     fn is_intent(&self, visit: &Visit) -> bool {
-        let intent = self.intents.contains(visit) && self.records.contains_key(visit);
-        intent && !sabotage::commits(Bug::ForkForgetsIntents)
+        let intended = self.seldom.as_ref().is_some_and(|seldom| seldom.intents.contains(visit));
+        intended && self.records.contains_key(visit) && !sabotage::commits(Bug::ForkForgetsIntents)
     }
 }

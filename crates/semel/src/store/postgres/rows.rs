@@ -1,5 +1,7 @@
 //! Rows as the rules know them: how a run is looked up and read, and how numbers and errors are translated.
 
+use std::sync::Arc;
+
 use tokio_postgres::Row;
 use tokio_postgres::error::{Severity, SqlState};
 use tokio_postgres::types::FromSql;
@@ -108,7 +110,7 @@ pub(super) fn run_of(row: &Row) -> Result<Run> {
     let fingerprint: &[u8] = column(row, 7)?;
     Ok(Run {
         num: column(row, 0)?,
-        new: NewRun {
+        new: Arc::new(NewRun {
             id: RunId(column(row, 1)?),
             workspace: WorkspaceId(column(row, 2)?),
             workflow: name(row, 3)?,
@@ -120,7 +122,7 @@ pub(super) fn run_of(row: &Row) -> Result<Run> {
             parent: column::<Option<_>>(row, 9)?.map(RunId),
             retention: Retention { history: duration(column(row, 10)?), key: duration(column(row, 11)?) },
             created: Time(column(row, 12)?),
-        },
+        }),
         state: State {
             status: status_of(row, 13)?,
             version: column::<i64>(row, 14)? as u64,

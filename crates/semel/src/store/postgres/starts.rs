@@ -76,7 +76,7 @@ impl NewStart {
     }
 
     fn started(self, num: i64) -> Started {
-        let run = Run { num, new: self.new, state: self.state, arrivals: 0, purged: false };
+        let run = Run { num, new: self.new.into(), state: self.state, arrivals: 0, purged: false };
         let (verdict, entries) = (Verdict::Created, self.entries);
         Started { verdict, ..Started::of_new(run, entries) }
     }

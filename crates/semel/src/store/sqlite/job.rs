@@ -93,6 +93,13 @@ pub(super) struct VerbJob<V: Verb> {
     reply: oneshot::Sender<Result<V::Answer>>,
 }
 
+impl<V: Verb> VerbJob<V> {
+    fn new(verb: V) -> (Box<Self>, oneshot::Receiver<Result<V::Answer>>) {
+        let (reply, answer) = oneshot::channel();
+        (Box::new(Self { verb, answer: None, reply }), answer)
+    }
+}
+
 impl<V: Verb> Job for VerbJob<V> {
     fn run(&mut self, tx: &mut SqliteTx) -> bool {
         let before = tx.writes.get();
@@ -149,26 +156,29 @@ impl Queue {
     /// Sends a verb and waits for its answer.
     pub(super) async fn ask<V: Verb>(&self, verb: V) -> Result<V::Answer> {
         let lost = if V::READS { Error::Unavailable } else { Error::Unknown };
-        self.send(|reply| Work::Verb(Box::new(VerbJob { verb, answer: None, reply })), lost).await?
+        let (job, answer) = VerbJob::new(verb);
+        self.send(Work::Verb(job), answer, lost).await?
     }
 
     /// Sends a commit that is not a step's and waits for its answer.
     pub(super) async fn commit(&self, commit: Commit) -> Result<Saved> {
-        let work = |reply| Work::Commit(Box::new(VerbJob { verb: commit, answer: None, reply }));
-        self.send(work, Error::Unknown).await?
+        let (job, answer) = VerbJob::new(commit);
+        self.send(Work::Commit(job), answer, Error::Unknown).await?
     }
 
     /// Sends a start and waits for its answer.
-    pub(super) async fn start(&self, start: StartRun) -> Result<Started> {
-        let work = |reply| Work::Start(Box::new(VerbJob { verb: start, answer: None, reply }));
-        self.send(work, Error::Unknown).await?
+    pub(super) fn start(&self, start: StartRun) -> impl Future<Output = Result<Started>> + Send {
+        // Boxed here: what is awaited need not carry it along.
+        let (job, answer) = VerbJob::new(start);
+        async move { self.send(Work::Start(job), answer, Error::Unknown).await? }
     }
 
     /// Sends the commit of a step and waits for its answer.
     pub(super) async fn step(&self, commit: Commit) -> Result<Saved> {
         let (run, expected, count) = (commit.run, commit.expected, commit.count);
-        let work = |reply| Work::Step(Step { commit, saved: false, reply });
-        match self.send(work, Error::Unknown).await? {
+        let (reply, answer) = oneshot::channel();
+        let work = Work::Step(Step { commit, saved: false, reply });
+        match self.send(work, answer, Error::Unknown).await? {
             Stepped::Saved => Ok(Saved { version: expected + count, ..Saved::default() }),
             Stepped::Lost => Err(Error::Concurrency { run, expected }),
             Stepped::Failed(error) => Err(*error),
@@ -178,12 +188,12 @@ impl Queue {
     /// What the thread has taken it answers, unless it dies: then `lost` says what is known.
     async fn send<T>(
         &self,
-        work: impl FnOnce(oneshot::Sender<T>) -> Work,
+        work: Work,
+        answer: oneshot::Receiver<T>,
         lost: fn(Source) -> Error,
     ) -> Result<T> {
-        let (reply, answer) = oneshot::channel();
         let closed = || Error::Unavailable("the store is closed".into());
-        self.jobs.send(work(reply)).map_err(|_| closed())?;
+        self.jobs.send(work).map_err(|_| closed())?;
         answer.await.map_err(|_| lost("the store's thread has died".into()))
     }
 

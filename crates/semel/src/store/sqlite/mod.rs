@@ -119,7 +119,7 @@ impl Backend for SqliteStore {
 
     fn commit_run(&self, commit: Commit) -> impl Future<Output = Result<Saved>> + Send {
         let writes = &self.0.writes;
-        // Told apart here and not inside: a future has room for all that it may have to carry, in each of its layers.
+        // Told apart here and not inside, as starts are.
         let asked = match commit.is_progress() {
             true => Ok(commit),
             false => Err(Box::pin(writes.commit(commit))),
@@ -132,8 +132,8 @@ impl Backend for SqliteStore {
         }
     }
 
-    async fn create_run(&self, start: StartRun) -> Result<Started> {
-        self.0.writes.start(start).await
+    fn create_run(&self, start: StartRun) -> impl Future<Output = Result<Started>> + Send {
+        self.0.writes.start(start)
     }
 
     async fn stop(&self) -> Result<()> {

@@ -172,7 +172,7 @@ fn insert_rows(tx: &mut SqliteTx, jobs: &mut [&mut VerbJob<StartRun>]) -> Result
         tx.last_row += 1;
         tx.count_writes(1);
         tx.heads.remember(tx.last_num, state.version, tx.last_row);
-        let run = Run { num: tx.last_num, new, state, arrivals: 0, purged: false };
+        let run = Run { num: tx.last_num, new: new.into(), state, arrivals: 0, purged: false };
         job.answer = Some(Ok(Started::of_new(run, entries)));
     }
     Ok(Inserted::Done)

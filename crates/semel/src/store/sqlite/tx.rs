@@ -235,7 +235,7 @@ pub(super) fn read_run(row: &Row<'_>) -> rusqlite::Result<Run> {
         retention: Retention { history: duration(row.get(21)?), key: duration(row.get(22)?) },
         created: Time(row.get(23)?),
     };
-    Ok(Run { num: row.get(0)?, new, state, arrivals: row.get(4)?, purged: row.get(11)? })
+    Ok(Run { num: row.get(0)?, new: new.into(), state, arrivals: row.get(4)?, purged: row.get(11)? })
 }
 
 impl Tx for SqliteTx {

@@ -90,6 +90,12 @@ impl Verb for StartRun {
 }
 
 impl StartRun {
+    pub(crate) fn of(start: Start) -> Result<Self> {
+        start.policy.check()?;
+        let fingerprint = start.fingerprint()?;
+        Ok(Self { start, fingerprint })
+    }
+
     /// Whether nobody else can have asked for the same, and nothing comes with it: all that is left is to insert the run.
     #[cfg(feature = "sqlite")]
     pub(crate) fn is_plain(&self) -> bool {
@@ -251,7 +257,7 @@ pub(super) async fn insert<T: Tx>(
     entries: &[Entry],
 ) -> Result<Option<Run>> {
     let Some(num) = tx.insert_run(&new, &state, &encode(entries)).await? else { return Ok(None) };
-    Ok(Some(Run { num, new, state, arrivals: 0, purged: false }))
+    Ok(Some(Run { num, new: new.into(), state, arrivals: 0, purged: false }))
 }
 
 async fn answer<T: Tx>(tx: &mut T, run: Run, verdict: Verdict) -> Result<Started> {

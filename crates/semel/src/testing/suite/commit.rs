@@ -288,7 +288,7 @@ async fn a_child_starts_with_its_parents_commit(world: World) {
     let child = world.run(id).await;
     let key = parent.ledger.effect_key(&visit("pack"), "").to_string();
     assert_eq!((child.status(), child.new.parent), (Status::Pending, Some(parent.id())));
-    assert_eq!((child.new.scope, child.new.key.as_str()), (Scope::children(), key.as_str()));
+    assert_eq!((&child.new.scope, child.new.key.as_str()), (&Scope::children(), key.as_str()));
     assert_eq!(child.new.lineage, id, "a child is the root of its own effects");
     assert_eq!(child.new.retention, parent.ledger.run().new.retention);
     let driver = world.claim_one().await;

@@ -1,4 +1,4 @@
-//! What arrives in the very moment in which a run is put to rest.
+//! When a run is put to rest, and what arrives in that very moment.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,6 +11,7 @@ use semel::rules::status::Status;
 use semel::store::faulty::{Fault, Faulty};
 use semel::store::{Find, FindBy, Store, Wake};
 use semel::{Ctx, Engine, Result, RunHandle};
+use tokio::sync::Notify;
 
 use super::{Lab, by_turns, limits};
 
@@ -19,7 +20,37 @@ pub(crate) fn trials() -> Vec<Trial> {
         by_turns("a_payload_that_arrives_while_a_run_is_put_to_rest_is_received", delivered),
         by_turns("a_cancel_that_arrives_while_a_run_is_put_to_rest_is_heard", cancelled),
         by_turns("a_run_at_rest_has_no_connection", connected),
+        by_turns("a_run_rests_when_a_step_elsewhere_is_over", elsewhere),
     ]
+}
+
+/// Its step is polled by a task of its own.
+async fn step_elsewhere(ctx: Ctx, (): ()) -> Result<u32> {
+    let gate = ctx.state::<Notify>();
+    let step = ctx.step("elsewhere").run(move |_| {
+        let gate = gate.clone();
+        async move {
+            gate.notified().await;
+            Ok(7)
+        }
+    });
+    let step = tokio::spawn(step);
+    ctx.sleep("nap", Duration::from_hours(1)).await?;
+    step.await.map_err(semel::fatal)?
+}
+
+/// Nothing but the end of the body tells the driver of it.
+async fn elsewhere() -> Result<(), Failed> {
+    let lab = Lab::new();
+    let engine = lab.engine().state(Notify::new()).workflow("elsewhere", step_elsewhere).open().await?;
+    let run = engine.start(step_elsewhere, ()).await?;
+    yield_often().await;
+    assert_eq!(run.status().await?, Status::Running, "its step is under way");
+    engine.state::<Notify>().expect("given above").notify_one();
+    lab.until(async || run.status().await.is_ok_and(|status| status == Status::Waiting)).await;
+    lab.clock.advance(Duration::from_hours(1));
+    assert_eq!(run.result().await?, 7);
+    Ok(())
 }
 
 async fn wait_for_words(ctx: Ctx, (): ()) -> Result<String> {
