@@ -41,6 +41,8 @@ bugs! {
     DuplicateSaysCreated = "duplicate-says-created",
     /// A restart forgets which steps must not simply be tried again.
     RestartForgetsIntents = "restart-forgets-intents",
+    /// A step that was given up in doubt is simply tried again after a restart.
+    GiveUpIsForgotten = "give-up-is-forgotten",
     /// A fork takes over what is settled, and nothing of steps that must not simply be tried again.
     ForkForgetsIntents = "fork-forgets-intents",
     /// A child has a key of its own each time it is asked for.

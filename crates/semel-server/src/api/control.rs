@@ -96,7 +96,7 @@ pub enum ResolutionView {
     Happened,
     /// It did not: run it again.
     DidNotHappen,
-    /// Give up: the step has failed.
+    /// Give up: the step has failed. A retry of the run asks again.
     GiveUp,
 }
 

@@ -45,7 +45,7 @@ struct What {
     /// It did not take place: run it again.
     #[arg(long)]
     did_not_happen: bool,
-    /// Give up: the step has failed, with this message.
+    /// Give up: the step has failed, with this message. A retry of the run asks again.
     #[arg(long, value_name = "MESSAGE")]
     give_up: Option<String>,
 }

@@ -113,7 +113,7 @@ fn step_view(ledger: &Ledger, visit: &Visit, step: &Step, trace: &Trace) -> Step
         Step::Started { .. } => StepStatus::Running,
         Step::Retrying { .. } | Step::Cleared { .. } => StepStatus::Retrying,
         Step::Completed(_) => StepStatus::Completed,
-        Step::Failed(_) => StepStatus::Failed,
+        Step::Failed(_) | Step::GivenUp { .. } => StepStatus::Failed,
         Step::Skipped => StepStatus::Skipped,
         Step::InDoubt { .. } => StepStatus::InDoubt,
     };
@@ -136,7 +136,9 @@ fn step_view(ledger: &Ledger, visit: &Visit, step: &Step, trace: &Trace) -> Step
             _ => None,
         },
         error: match step {
-            Step::Failed(error) | Step::Retrying { error, .. } => Some(failure_view(error)),
+            Step::Failed(error) | Step::Retrying { error, .. } | Step::GivenUp { error, .. } => {
+                Some(failure_view(error))
+            }
             _ => trace.error.as_ref().filter(|_| !settled).map(failure_view),
         },
         reason: trace.reason.clone().filter(|_| matches!(status, StepStatus::Skipped | StepStatus::InDoubt)),

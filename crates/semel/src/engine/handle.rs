@@ -232,7 +232,7 @@ impl<Out> RunHandle<Out> {
         self.resolve(step, Resolution::DidNotHappen).await
     }
 
-    /// Nobody will find out about a step in doubt: it has failed.
+    /// Nobody will find out about a step in doubt: it has failed. A retry of the run asks again before it tries again.
     pub async fn give_up(&self, step: &str, message: impl Into<String>) -> Result<Controlled> {
         let failure = Failure { kind: FailureKind::Fatal, message: message.into() };
         self.resolve(step, Resolution::GiveUp(failure)).await

@@ -108,7 +108,9 @@ pub fn hand(ledger: &mut Ledger, inbox: &[(u64, Message)], now: Time) -> Result<
         Ok((queue, remote)) => match ledger.record_at(&remote.step) {
             // Somebody has settled a doubt.
             Some(Record::Step(Step::Completed(value))) => Entry::Completed { value: value.clone() },
-            Some(Record::Step(Step::Failed(error))) => Entry::Failed { error: error.clone() },
+            Some(Record::Step(Step::Failed(error) | Step::GivenUp { error, .. })) => {
+                Entry::Failed { error: error.clone() }
+            }
             Some(Record::Step(Step::InDoubt { .. })) => Entry::Paused { reason: PauseReason::InDoubt },
             found => match next_attempt(found) {
                 Some(attempt) => return Ok(Some(task(ledger, queue, remote, attempt))),

@@ -33,6 +33,17 @@ pub enum Step {
     InDoubt {
         /// Which attempt.
         attempt: u32,
+        /// What to do if its end stays hidden.
+        class: Class,
+    },
+    /// Nobody knew, and somebody gave up: it has failed, but its effect may have taken place.
+    GivenUp {
+        /// Which attempt.
+        attempt: u32,
+        /// What to do if its end stays hidden.
+        class: Class,
+        /// What the workflow is told.
+        error: Failure,
     },
     /// A person said that the effect of this attempt did not take place.
     Cleared {
@@ -64,7 +75,15 @@ pub fn after_crash(class: Class) -> AfterCrash {
 impl Step {
     /// Whether it has an outcome; a settled step never runs again.
     pub fn is_settled(&self) -> bool {
-        matches!(self, Self::Completed(_) | Self::Failed(_) | Self::Skipped)
+        self.failure().is_some() || matches!(self, Self::Completed(_) | Self::Skipped)
+    }
+
+    /// Why it has failed for good, if it has.
+    pub fn failure(&self) -> Option<&Failure> {
+        match self {
+            Self::Failed(error) | Self::GivenUp { error, .. } => Some(error),
+            _ => None,
+        }
     }
 
     /// The attempt that may begin now, if any may.
@@ -88,11 +107,11 @@ impl Step {
 
     /// What a resolution makes of a step in doubt; nothing if it is not in doubt.
     pub fn resolved(&self, resolution: &Resolution) -> Option<Self> {
-        let Self::InDoubt { attempt } = *self else { return None };
+        let Self::InDoubt { attempt, class } = *self else { return None };
         Some(match resolution {
             Resolution::Happened(value) => Self::Completed(value.clone()),
             Resolution::DidNotHappen => Self::Cleared { attempt },
-            Resolution::GiveUp(error) => Self::Failed(error.clone()),
+            Resolution::GiveUp(error) => Self::GivenUp { attempt, class, error: error.clone() },
         })
     }
 }
@@ -114,9 +133,10 @@ mod tests {
         let failure = Failure { kind: super::super::entry::FailureKind::Fatal, message: "no".to_owned() };
         for step in [
             Step::Completed(Payload::null()),
-            Step::Failed(failure),
+            Step::Failed(failure.clone()),
             Step::Skipped,
-            Step::InDoubt { attempt: 1 },
+            Step::InDoubt { attempt: 1, class: Class::Keyed },
+            Step::GivenUp { attempt: 1, class: Class::AtMostOnce, error: failure },
         ] {
             assert_eq!(Step::next_attempt(Some(&step)), None, "{step:?}");
         }

@@ -154,7 +154,9 @@ pub(crate) fn look(ctx: &Ctx, visit: &Visit) -> At {
     };
     match step {
         step::Step::Completed(value) => At::Settled(Ok(value.clone())),
-        step::Step::Failed(failure) => At::Settled(Err(Fail::recorded(visit, failure))),
+        step::Step::Failed(failure) | step::Step::GivenUp { error: failure, .. } => {
+            At::Settled(Err(Fail::recorded(visit, failure)))
+        }
         step::Step::Skipped => {
             At::Settled(Err(super::fail::fatal(format_args!("{visit} was skipped, and has no result"))))
         }
@@ -205,7 +207,9 @@ where
                                 try_once(&step, &visit, number + 1, &mut body, &mut look_up).await;
                             }
                         }
-                        AfterCrash::Doubt => doubt(&step, &visit, "its end was hidden by a crash"),
+                        AfterCrash::Doubt => {
+                            doubt(&step, &visit, "a crash has hidden its end, or it was given up");
+                        }
                     }
                 }
                 At::Next(number, at) => {

@@ -131,10 +131,18 @@ fn resolve(scene: &Scene, seen: &Seen) -> Option<Task> {
     }
     let name = step.path.to_string();
     let name = name.rsplit('/').next().unwrap_or(&name).to_owned();
+    // Once for each step: a run that is retried comes here again.
+    let before = |entry: &Entry| match entry {
+        Entry::StepResolved { step: given_up, resolution: Resolution::GiveUp(_), .. } => *given_up == step,
+        _ => false,
+    };
+    let may_give_up = !seen.entries.iter().any(|numbered| before(&numbered.entry));
     let resolution = match scene.provider.done.contains_key(&key) {
         true => Resolution::Happened(Payload::of(&name).ok()?),
         // Not in a race: what fails there has won it, and goes on without a limit when it is tried again.
-        false if run.state.version.is_multiple_of(5) && !step.path.as_str().contains("race") => {
+        false
+            if may_give_up && run.state.version.is_multiple_of(5) && !step.path.as_str().contains("race") =>
+        {
             let message = GIVEN_UP.to_owned();
             Resolution::GiveUp(Failure { kind: FailureKind::Fatal, message })
         }

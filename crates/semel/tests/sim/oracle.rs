@@ -573,7 +573,7 @@ impl Scene {
 
 impl Oracle {
     /// Whether a step with a look-up may begin: each earlier try of it that its owner can know of was asked about since the
-    /// owner has the run, or somebody has said that it did not happen, or gave it up and has let the run go on.
+    /// owner has the run, or somebody has said that it did not happen.
     fn has_asked(&self, seen: &Seen, begun: &Begun, provider: &Provider) -> bool {
         let place = (begun.run, begun.fence, begun.node, begun.life);
         let in_hand = self.in_hand.get(&place).copied().unwrap_or(0);
@@ -581,11 +581,9 @@ impl Oracle {
         let asked = told.is_some_and(|told| *told > in_hand);
         let denied = |after: u64| {
             seen.entries.iter().any(|numbered| match &numbered.entry {
-                Entry::StepResolved {
-                    step,
-                    resolution: Resolution::DidNotHappen | Resolution::GiveUp(_),
-                    ..
-                } => step.to_string() == begun.path && numbered.number > after,
+                Entry::StepResolved { step, resolution: Resolution::DidNotHappen, .. } => {
+                    step.to_string() == begun.path && numbered.number > after
+                }
                 _ => false,
             })
         };

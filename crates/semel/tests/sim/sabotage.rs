@@ -18,6 +18,7 @@ const HUNTED: &[Bug] = &[
     Bug::IgnoreDelay,
     Bug::DuplicateSaysCreated,
     Bug::RestartForgetsIntents,
+    Bug::GiveUpIsForgotten,
     Bug::ForkForgetsIntents,
     Bug::ChildKeyIsNew,
     Bug::OnceGivenTwice,

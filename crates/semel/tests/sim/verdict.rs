@@ -219,11 +219,11 @@ fn effects(scene: &Scene, wrong: &mut Vec<Wrong>) {
     }
 }
 
-/// How often somebody said that a step did not happen, or gave it up, in all runs of a lineage.
+/// How often somebody said that a step did not happen, in all runs of a lineage.
 fn denials(scene: &Scene, (lineage, path): (RunId, &str)) -> usize {
     let denied = |entry: &Entry| match entry {
         Entry::StepResolved { step, resolution, .. } => {
-            step.to_string() == path && !matches!(resolution, Resolution::Happened(_))
+            step.to_string() == path && *resolution == Resolution::DidNotHappen
         }
         _ => false,
     };

@@ -240,11 +240,11 @@ pub(super) const END: &str = "@end";
 fn describe_step(step: &Step) -> Value {
     match step {
         Step::Completed(value) => json!({"completed": value}),
-        Step::Failed(failure) => json!({"failed": failure}),
+        Step::Failed(failure) | Step::GivenUp { error: failure, .. } => json!({"failed": failure}),
         Step::Skipped => json!({"skipped": true}),
         Step::Started { attempt, .. } => json!({"started": attempt}),
         Step::Retrying { attempt, error, .. } => json!({"retrying": attempt, "error": error}),
-        Step::InDoubt { attempt } => json!({"inDoubt": attempt}),
+        Step::InDoubt { attempt, .. } => json!({"inDoubt": attempt}),
         Step::Cleared { attempt } => json!({"cleared": attempt}),
     }
 }

@@ -1,9 +1,9 @@
 //! What of a run carries over into a restart, and into a fork.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::{HookState, Ledger, Lineage, Record, Refused};
-use crate::rules::entry::{Entry, Outcome, RestartFrom};
+use crate::rules::entry::{Entry, Outcome, Resolution, RestartFrom};
 use crate::rules::key::Label;
 use crate::rules::path::Visit;
 use crate::rules::run::Run;
@@ -23,6 +23,22 @@ impl<'a> Place<'a> {
             Entry::Once { label, scope, .. } => Some(Self::Label(scope, label)),
             other => other.visit().map(Self::Visit),
         }
+    }
+}
+
+/// Entries, folded, and what of them belongs to the present life of the run.
+struct Lives<'a> {
+    ledger: Ledger,
+    /// Where the present life of everything begins: a restart forgets what failed, and the entries from before it would
+    /// not fit what came after it.
+    began: HashMap<Place<'a>, usize>,
+    /// Doubts that were given up, and the words that did it, before a restart.
+    taken_back: HashSet<usize>,
+}
+
+impl Lives<'_> {
+    fn includes(&self, i: usize, place: &Place<'_>) -> bool {
+        self.began.get(place).is_some_and(|began| i >= *began) && !self.taken_back.contains(&i)
     }
 }
 
@@ -48,8 +64,16 @@ impl Ledger {
                 *state = HookState::Released(std::mem::take(all));
                 return true;
             }
+            // Somebody gave up finding out what became of it. The new life has to, before it tries again.
+            if let Record::Step(Step::GivenUp { attempt, class, .. }) = *record
+                && intents.contains(visit)
+                && !sabotage::commits(Bug::GiveUpIsForgotten)
+            {
+                *record = Record::Step(Step::Started { attempt, class });
+                return true;
+            }
             let failed = match record {
-                Record::Step(step) => matches!(step, Step::Failed(_)),
+                Record::Step(step) => step.failure().is_some(),
                 Record::Child { outcome, .. } => !matches!(outcome, Some(Outcome::Completed(_))),
                 _ => false,
             };
@@ -67,36 +91,38 @@ impl Ledger {
     /// (a begun attempt, a running timer, an owned token) begins anew in the fork. With the lineage a fork also
     /// inherits, from all of the ledger, the steps that must not simply be tried again under the same effect keys.
     pub fn inherited(run: &Run, entries: &[Entry], at: u64, lineage: Lineage) -> Result<Vec<Entry>, Refused> {
-        let (whole, began) = Self::lives(run, entries)?;
+        let whole = Self::lives(run, entries)?;
         let at = entries.len().min(at as usize);
-        let (then, began_then) = Self::lives(run, &entries[..at])?;
+        let then = Self::lives(run, &entries[..at])?;
         let keep = |(i, entry): &(usize, &Entry)| {
             let place = match Place::of(entry) {
                 // A child is found again by its key; its outcome is in an inbox that a fork does not have.
                 _ if matches!(entry, Entry::ChildStarted { .. } | Entry::ChildFinished { .. }) => {
                     return false;
                 }
-                Some(Place::Visit(visit)) if lineage == Lineage::Inherited && whole.is_intent(visit) => {
-                    return began.get(&Place::Visit(visit)).is_some_and(|began| i >= began);
+                Some(place @ Place::Visit(visit))
+                    if lineage == Lineage::Inherited && whole.ledger.is_intent(visit) =>
+                {
+                    return whole.includes(*i, &place);
                 }
                 Some(place) => place,
                 None => return false,
             };
             let settled = match place {
                 Place::Visit(visit) => {
-                    then.records.get(visit).is_some_and(Record::is_settled) && !then.is_hasty(visit)
+                    let record = then.ledger.records.get(visit);
+                    record.is_some_and(Record::is_settled) && !then.ledger.is_hasty(visit)
                 }
-                Place::Label(scope, label) => then.once(scope, label).is_some(),
+                Place::Label(scope, label) => then.ledger.once(scope, label).is_some(),
             };
-            settled && *i < at && began_then.get(&place).is_some_and(|began| i >= began)
+            settled && *i < at && then.includes(*i, &place)
         };
         Ok(entries.iter().enumerate().filter(keep).map(|(_, entry)| entry.clone()).collect())
     }
 
-    /// Folds, and tells where in the entries the present life of everything begins: a restart forgets what failed, and
-    /// the entries from before it would not fit what came after it.
-    fn lives<'a>(run: &Run, entries: &'a [Entry]) -> Result<(Self, HashMap<Place<'a>, usize>), Refused> {
+    fn lives<'a>(run: &Run, entries: &'a [Entry]) -> Result<Lives<'a>, Refused> {
         let (mut ledger, mut began) = (Self::empty(run.clone()), HashMap::new());
+        let (mut doubts, mut taken_back) = (HashMap::new(), HashSet::new());
         for (i, entry) in entries.iter().enumerate() {
             match Place::of(entry) {
                 Some(place @ Place::Visit(visit)) if !ledger.records.contains_key(visit) => {
@@ -108,8 +134,21 @@ impl Ledger {
                 _ => {}
             }
             ledger.apply(entry)?;
+            match entry {
+                Entry::StepInDoubt { step, .. } => drop(doubts.insert(step, (i, None))),
+                Entry::StepResolved { step, resolution: Resolution::GiveUp(_), .. } => {
+                    doubts.entry(step).and_modify(|(_, given_up)| *given_up = Some(i));
+                }
+                Entry::StepResolved { step, .. } => drop(doubts.remove(step)),
+                Entry::Restarted { .. } => doubts.retain(|step, (doubt, given_up)| {
+                    let open = matches!(ledger.record_at(step), Some(Record::Step(Step::Started { .. })));
+                    taken_back.extend(given_up.filter(|_| open).into_iter().flat_map(|word| [*doubt, word]));
+                    given_up.is_none()
+                }),
+                _ => {}
+            }
         }
-        Ok((ledger, began))
+        Ok(Lives { ledger, began, taken_back })
     }
 
     /// Whether a visit is a race that was decided when the run had been asked to end.

@@ -27,6 +27,7 @@ promises![
     a_restart_from_the_failure_keeps_results,
     a_restart_from_the_beginning_keeps_identities_and_intents,
     a_keyed_step_in_doubt_does_not_outlive_a_restart,
+    a_step_that_was_given_up_is_not_simply_tried_again,
     a_released_key_leaves_the_run_to_be_driven,
     a_doubt_is_resolved_in_three_ways,
     the_run_goes_on_when_its_last_doubt_is_gone,
@@ -251,6 +252,25 @@ async fn a_keyed_step_in_doubt_does_not_outlive_a_restart(world: World) {
     assert_eq!(world.run(next.id()).await.status(), Status::Completed);
 }
 
+/// Whoever gave up did not say that it did not happen.
+async fn a_step_that_was_given_up_is_not_simply_tried_again(world: World) {
+    for from in [RestartFrom::Failure, RestartFrom::Beginning] {
+        let mut driver = world.driven(&format!("{from:?}")).await;
+        driver.doubt("charge").await;
+        let give_up = resolve("charge", Resolution::GiveUp(failure()));
+        world.control(driver.id(), give_up).await.expect("it is in doubt");
+        world.claim_one().await.fail().await;
+        world.control(driver.id(), Action::Restart(from)).await.expect("a failed run may");
+        let mut next = world.claim_one().await;
+        let hidden = Record::Step(Step::Started { attempt: 1, class: Class::AtMostOnce });
+        assert_eq!(next.ledger.record_at(&visit("charge")), Some(&hidden), "{from:?}");
+        next.doubt_again("charge").await;
+        let happened = resolve("charge", Resolution::Happened(payload("9")));
+        world.control(next.id(), happened).await.expect("it is in doubt again");
+        world.claim_one().await.complete("1").await;
+    }
+}
+
 /// The release appends to the ledger, and so takes the run from its driver. Somebody must be able to go on.
 async fn a_released_key_leaves_the_run_to_be_driven(world: World) {
     let mut driver = world.driven("k").await;
@@ -277,7 +297,10 @@ async fn a_doubt_is_resolved_in_three_ways(world: World) {
     let ways = [
         (Resolution::Happened(payload("9")), Step::Completed(payload("9"))),
         (Resolution::DidNotHappen, Step::Cleared { attempt: 1 }),
-        (Resolution::GiveUp(failure()), Step::Failed(failure())),
+        (
+            Resolution::GiveUp(failure()),
+            Step::GivenUp { attempt: 1, class: Class::AtMostOnce, error: failure() },
+        ),
     ];
     for (resolution, becomes) in ways {
         let key = format!("{resolution:?}");

@@ -82,7 +82,11 @@ impl Driver {
 
     /// A step whose effect may have taken place, and the pause over it.
     pub(super) async fn doubt(&mut self, path: &str) -> Saved {
-        self.begin(path, Class::AtMostOnce);
+        self.begin(path, Class::AtMostOnce).doubt_again(path).await
+    }
+
+    /// Says so of a step that has begun.
+    pub(super) async fn doubt_again(&mut self, path: &str) -> Saved {
         self.record(Entry::StepInDoubt { step: visit(path), reason: "no answer".to_owned() });
         self.record(Entry::Paused { reason: PauseReason::InDoubt }).save().await
     }

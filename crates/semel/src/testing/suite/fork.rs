@@ -5,7 +5,7 @@ use super::world::{STRANGER, World, code, key, label, payload, refused, visit};
 use crate::error::{Error, Result};
 use crate::id::RunId;
 use crate::rules::control::{Action, Controlled, Fork};
-use crate::rules::entry::{Class, Entry, RestartFrom};
+use crate::rules::entry::{Class, Entry, Resolution, RestartFrom};
 use crate::rules::ledger::Lineage;
 use crate::rules::receipt::ReceiptKind;
 use crate::rules::run::Retention;
@@ -20,6 +20,7 @@ promises![
     what_was_open_begins_anew_in_a_fork,
     a_fork_of_a_restarted_run_can_be_driven,
     a_fork_of_a_fork_can_be_driven,
+    a_doubt_that_was_given_up_is_forked_as_it_stands,
     a_fork_finds_the_children_of_its_lineage,
     a_fork_under_a_key_in_use_is_refused,
     a_fork_under_the_id_of_a_strangers_run_is_told_nothing_of_it,
@@ -160,6 +161,36 @@ async fn a_fork_of_a_restarted_run_can_be_driven(world: World) {
         let charge = early.ledger.record_at(&visit("charge"));
         assert_eq!(charge, driver.ledger.record_at(&visit("charge")), "what came of it in the end: {from:?}");
     }
+}
+
+/// A restart takes back that it was given up, and is not among what a fork inherits.
+async fn a_doubt_that_was_given_up_is_forked_as_it_stands(world: World) {
+    let mut driver = world.driven("k").await;
+    driver.doubt("charge").await;
+    let resolve = |resolution| Action::Resolve { step: visit("charge"), resolution };
+    let same = async |source: &Driver| {
+        let mut fork = forked(&world, source.id(), None, Lineage::Inherited).await;
+        assert_eq!(fork.ledger.record_at(&visit("charge")), source.ledger.record_at(&visit("charge")));
+        fork.fail().await;
+    };
+    for _life in 0..2 {
+        world.control(driver.id(), resolve(Resolution::GiveUp(failure()))).await.expect("it is in doubt");
+        let mut told = world.claim_one().await;
+        same(&told).await;
+        told.fail().await;
+        world.control(told.id(), Action::Restart(RestartFrom::Failure)).await.expect("a failed run may");
+        driver = world.claim_one().await;
+        same(&driver).await;
+        driver.doubt_again("charge").await;
+        same(&driver).await;
+    }
+    world.control(driver.id(), resolve(Resolution::DidNotHappen)).await.expect("it is in doubt");
+    let mut again = world.claim_one().await;
+    same(&again).await;
+    again.record(Entry::StepStarted { step: visit("charge"), attempt: 2, class: Class::AtMostOnce });
+    again.done("charge", "1").save().await;
+    same(&again).await;
+    again.complete("1").await;
 }
 
 async fn a_fork_of_a_fork_can_be_driven(world: World) {

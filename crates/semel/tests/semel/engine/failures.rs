@@ -25,6 +25,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("a_fatal_failure_is_not_tried_again", fatal_failure),
         trial("an_uncertain_failure_is_a_doubt", uncertain_failure),
         trial("giving_up_a_doubt_fails_the_step", give_up),
+        trial("a_step_that_was_given_up_is_asked_about_before_it_is_tried_again", give_up_and_retry),
         trial("an_input_of_another_type_fails_the_run", wrong_input),
         sync("a_step_that_takes_too_long_is_tried_again", timeout),
         sync("a_run_that_kills_its_engines_is_parked", poisoned),
@@ -117,6 +118,51 @@ async fn give_up() -> Result<(), Failed> {
     let failed = run.result().await.expect_err("it does not end well").to_string();
     assert!(failed.ends_with("try: nobody knows"), "{failed}");
     assert_eq!(count.get(), 1);
+    Ok(())
+}
+
+/// A step whose answers are lost; only with a look-up, and only from the second question on, it is known what became of it.
+async fn unanswered(ctx: Ctx, with_look_up: bool) -> Result<u32> {
+    let (tries, questions) = (ctx.state::<Count>(), ctx.state::<Questions>());
+    let step = ctx.step("try");
+    let body = async |_| {
+        tries.up();
+        Err(semel::Fail::from(std::io::Error::other("broken pipe")))
+    };
+    if !with_look_up {
+        return step.at_most_once().run(body).await;
+    }
+    let look_up = async |_| match questions.0.up() {
+        1 => Err(semel::Fail::from(std::io::Error::other("out of order"))),
+        _ => Ok(Some(7)),
+    };
+    step.reconcile(look_up).run(body).await
+}
+
+#[derive(Clone, Default)]
+struct Questions(Count);
+
+/// To give up is not to say that it did not happen.
+async fn give_up_and_retry() -> Result<(), Failed> {
+    for with_look_up in [false, true] {
+        let (lab, tries) = (Lab::new(), Count::default());
+        let builder = lab.engine().state(tries.clone()).state(Questions::default());
+        let engine = builder.workflow("unanswered", unanswered).open().await?;
+        let run = engine.start(unanswered, with_look_up).await?;
+        let paused = async || run.status().await.is_ok_and(|status| status == Status::Paused);
+        lab.until(paused).await;
+        run.give_up("try", "nobody knows").await?;
+        run.result().await.expect_err("it does not end well");
+        run.retry().await?;
+        if with_look_up {
+            assert_eq!((run.result().await?, tries.get()), (7, 1), "it is asked about again");
+            continue;
+        }
+        lab.until(paused).await;
+        assert_eq!((history(&run).await?.in_doubt().len(), tries.get()), (1, 1), "it is in doubt again");
+        run.did_not_happen("try").await?;
+        lab.until(async || tries.get() == 2).await;
+    }
     Ok(())
 }
 
