@@ -226,7 +226,7 @@ pub struct Saved {
     /// What became of the drafts, in order; empty if there were none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub settled: Vec<Entry>,
-    /// Whether it ended a run that had the right to make the result of a once: others may do it now.
+    /// Whether it ended, or put to rest, a run that had the right to make the result of a once: others may do it now.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub freed: bool,
 }

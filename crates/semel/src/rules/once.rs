@@ -1,8 +1,9 @@
 //! Once across runs: one recorded outcome per label, shared by everybody who asks for it.
 //!
-//! The right to run the body belongs to a run, not to a process: it ends with the run, so a crash needs no lease. The
-//! fence of a grant is above that of the grant before it, and never below the run's version: so an executor of an earlier
-//! life of the run cannot settle it, even if the grant was released or forgotten in between.
+//! The right to run the body belongs to a run, not to a process: it ends with the run, so a crash needs no lease; and when the
+//! run rests, because then nobody is at it. The fence of a grant is above that of the grant before it, and never below the
+//! run's version: so an executor of an earlier life of the run cannot settle it, even if the grant was released or forgotten
+//! in between.
 
 use std::time::Duration;
 

@@ -123,6 +123,11 @@ impl Run {
         self.state.status
     }
 
+    /// Whether it waits, and not only for the next one to drive it.
+    pub(crate) fn rests(&self, now: Time) -> bool {
+        self.status() == Status::Waiting && self.state.due.is_none_or(|due| due > now)
+    }
+
     /// Whether its key is no longer remembered. A key never expires while its run is open.
     pub fn key_expired(&self, now: Time) -> bool {
         self.state.ended.is_some_and(|ended| ended.after(self.new.retention.key) <= now)

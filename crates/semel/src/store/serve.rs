@@ -163,6 +163,9 @@ fn commit<B: Backend>(store: &B, commit: Commit) -> impl Future<Output = Result<
                     tell_of_end(wakes, run, parent, saved.freed);
                 } else {
                     wakes.moved(run);
+                    if saved.freed {
+                        wakes.tell(Wake::Settled);
+                    }
                 }
                 if becomes == Status::Paused {
                     wakes.tell(Wake::Paused(run));

@@ -53,7 +53,7 @@ pub(crate) struct Oracle {
     unaware: BTreeMap<(RunId, u64), u32>,
     /// Cancels that were won, and answered.
     pub(crate) won: Vec<Won>,
-    /// Runs that make the result of a label and have not ended since.
+    /// Runs that make the result of a label and have neither ended nor rested since.
     makers: BTreeSet<(String, RunId)>,
     /// The result of a label as the code of a run has it, by who drives that run.
     pub(crate) heard: BTreeMap<(RunId, String), String>,
@@ -331,6 +331,9 @@ impl Scene {
                 if kept != value.text() {
                     wrong = Some(("once", format!("{id} has {} for {label}, others {kept}", value.text())));
                 }
+            }
+            Entry::Waiting { due } if due.is_none_or(|due| due > at) => {
+                oracle.makers.retain(|(_, maker)| *maker != id);
             }
             Entry::Paused { reason: PauseReason::Operator { by } } if by != CLIENT => {
                 // An engine pauses what it cannot go on with, and that is never so.

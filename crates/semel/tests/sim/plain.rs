@@ -16,6 +16,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("a_sleep_lasts_its_time_although_answers_come_late", late_time),
         trial("a_once_is_settled_although_an_earlier_claim_of_it_comes_late", late_once),
         trial("an_engine_that_became_another_node_drives_no_earlier_start", late_answer),
+        trial("a_once_that_has_lost_a_race_by_a_crash_is_somebody_elses", lost_once),
         Trial::test("sim::an_end_that_is_heard_of_late_takes_nothing_from_the_next_life", || {
             (1..=30).try_for_each(|call| hold(&late_end(call)))
         }),
@@ -143,6 +144,18 @@ fn late_loss(wake: u32, call: u32) -> Case {
             trouble(What::Effect, 1, Trouble::Slow { there: 3_000, back: 0 }),
         ],
         ..alone("attach", vec![rest(1), rest(2), Act::Step { n: 3, fails: 0 }])
+    }
+}
+
+/// A node dies with the right to make the result of a once. When the run goes on, a race has been lost meanwhile, and nobody makes
+/// it; the run's child needs it, and the run waits for its child.
+fn lost_once() -> Case {
+    let once = |n| Act::Once { n, shared: true };
+    let race = Act::Race { n: 2, late: true, far: false, limit: 2_000, acts: vec![once(3)] };
+    let dies = Trouble::Dies { before: true, down: 3_000 };
+    Case {
+        troubles: vec![Disturbance { node: 0, when: When::Nth(What::Effect, 1), trouble: dies }],
+        ..alone("attach", vec![race, Act::Child { n: 4, acts: vec![once(5)] }])
     }
 }
 

@@ -38,6 +38,11 @@ pub(super) async fn untie<T: Tx>(tx: &mut T, run: &Run, outcome: Outcome) -> Res
             tx.arrive(child.num, &Message::ParentCancelled { parent: run.id() }).await?;
         }
     }
+    free_onces(tx, run).await
+}
+
+/// What a run had the right to do once goes to others; gives whether there was any of that.
+pub(super) async fn free_onces<T: Tx>(tx: &mut T, run: &Run) -> Result<bool> {
     let onces = tx.held_once(run.id()).await?;
     let freed = !onces.is_empty();
     for held in onces.into_iter().filter(|_| !sabotage::commits(Bug::EndKeepsOnces)) {

@@ -16,6 +16,10 @@ impl Verb for Once {
         if run.status().is_terminal() && self.ask == Ask::Claim {
             return Err(Error::RunFinished { run: self.run, status: run.status() });
         }
+        if run.rests(tx.now()) && self.ask == Ask::Claim {
+            // Long on its way: whoever sent it has put the run to rest since, and nobody would make it.
+            return Err(Error::Concurrency { run: self.run, expected: run.state.version });
+        }
         let existing = tx.once(self.workspace, &scope, &self.label).await?;
         let owner_open = match &existing {
             // Not locked: an owner that ends meanwhile waits for this row, and then wakes us.

@@ -20,6 +20,7 @@ promises![
     a_zombie_cannot_settle_what_was_released_and_granted_again,
     a_zombie_cannot_settle_what_was_forgotten_and_granted_again,
     an_owner_that_ends_gives_its_right_to_others,
+    an_owner_that_rests_gives_its_right_to_others,
     a_settled_result_outlives_its_owner,
     labels_and_scopes_do_not_meet,
     a_runs_own_result_and_a_shared_one_do_not_meet_in_its_ledger,
@@ -159,6 +160,23 @@ async fn an_owner_that_ends_gives_its_right_to_others(world: World) {
         assert_eq!(code(world.once(owner.id(), end, settle(fence, "1")).await), "CONCURRENCY_ERROR", "{end}");
         assert!(world.cancel(waiter.id()).await);
     }
+}
+
+/// While a run rests nobody is at what it has the right to; one that is only handed over goes on with it.
+async fn an_owner_that_rests_gives_its_right_to_others(world: World) {
+    let (mut owner, mut waiter) = (world.driven("owner").await, world.driven("waiter").await);
+    let fence = world.grant(owner.id(), "sms").await;
+    owner.wait(Some(world.now())).await;
+    let mut owner = world.claim_one().await;
+    assert_eq!(claim(&world, waiter.id()).await, OnceAnswer::InFlight(owner.id()));
+    waiter.wait(None).await;
+    owner.wait(Some(world.after(1_000))).await;
+    assert_eq!(world.run(waiter.id()).await.state.due, Some(world.now()), "it is told");
+    assert_eq!(code(world.once(owner.id(), "sms", settle(fence, "1")).await), "CONCURRENCY_ERROR");
+    assert_eq!(code(world.once(owner.id(), "sms", Ask::Claim).await), "CONCURRENCY_ERROR", "long on its way");
+    let waiter = world.claim_one().await;
+    let fence = world.grant(waiter.id(), "sms").await;
+    world.once(waiter.id(), "sms", settle(fence, "7")).await.expect("granted");
 }
 
 async fn a_settled_result_outlives_its_owner(world: World) {

@@ -24,6 +24,7 @@ use super::{Lab, by_turns, limits, trial};
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
         trial("a_once_goes_to_the_next_as_soon_as_its_owner_has_ended", given_up),
+        trial("a_once_that_has_lost_a_race_is_somebody_elses", lost_race),
         trial("a_pause_by_the_driver_is_heard_by_whoever_waits_for_it", paused),
         by_turns("what_is_due_while_a_commit_is_under_way_waits_for_it", both_due),
     ]
@@ -64,6 +65,29 @@ async fn given_up() -> Result<(), Failed> {
     gate.opened.notify_one();
     owner.result().await?;
     assert_eq!(waiter.result().await?, 7, "it makes the result itself");
+    Ok(())
+}
+
+/// Takes too long to make the result of a once, and lets its child do it.
+async fn too_slow(ctx: Ctx, (): ()) -> Result<u32> {
+    let gate = ctx.state::<Gate>();
+    let make = async || {
+        gate.begun.up();
+        pending::<Result<u32>>().await
+    };
+    let slow = ctx.run_once("table", make).scope(Once::Workspace).into_future();
+    ctx.race("first", ctx.sleep("limit", SECOND), slow).await?;
+    ctx.child(waits, ()).await?.result().await
+}
+
+async fn lost_race() -> Result<(), Failed> {
+    let (lab, gate) = (Lab::new(), Gate::default());
+    let builder = lab.engine().state(gate.clone()).workflow("too slow", too_slow);
+    let engine = builder.workflow("waits", waits).open().await?;
+    let run = engine.start(too_slow, ()).await?;
+    lab.until(async || gate.begun.get() == 1).await;
+    lab.clock.advance(SECOND);
+    assert_eq!(run.result().await?, 7, "the child makes it");
     Ok(())
 }
 
