@@ -74,6 +74,13 @@ macro_rules! id {
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(pub Uuid);
 
+        impl $name {
+            /// Whether this is how it is spelled.
+            pub fn is_spelled(self, text: &str) -> bool {
+                text.strip_prefix($prefix) == Some(Digits::of(self.0).as_str())
+            }
+        }
+
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str($prefix)?;

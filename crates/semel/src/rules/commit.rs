@@ -88,28 +88,42 @@ impl Deref for Commit {
 pub struct Write {
     pub(crate) num: i64,
     pub(crate) run: RunId,
-    /// The run that started it, which hears of its end.
-    pub(crate) parent: Option<RunId>,
-    /// How long the run is remembered after its end.
-    pub(crate) retention: Retention,
     pub(crate) expected: u64,
     pub(crate) count: u64,
     pub(crate) content: Content,
     /// The run's state after it.
     pub(crate) status: Status,
-    /// With `Waiting`: from when on the run may be claimed.
-    pub(crate) due: Option<Time>,
     /// With `Waiting`: the arrivals that the driver has seen; any later one makes the run due at once.
     pub(crate) seen: u64,
+    pub(crate) tally: Tally,
+    /// Apart: thousands of commits are under way at a time, and those of steps have nothing of it.
+    pub(crate) beyond: Option<Box<Beyond>>,
+}
+
+/// What a commit has beyond entries.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Beyond {
+    /// With `Waiting`: from when on the run may be claimed.
+    pub(crate) due: Option<Time>,
     /// The latest timer that it says has fired: too early before that.
     pub(crate) not_before: Option<Time>,
     /// Inbox messages it consumes.
     pub(crate) consumed: Vec<u64>,
     /// Tokens it frees.
     pub(crate) closed: Vec<Token>,
-    /// How the run ended, if this ends it.
-    pub(crate) outcome: Option<Outcome>,
-    pub(crate) tally: Tally,
+    /// The run's end, if this is it.
+    pub(crate) ending: Option<Ending>,
+}
+
+/// The end of a run, and what follows from it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Ending {
+    /// How it ended.
+    pub(crate) outcome: Outcome,
+    /// The run that started it, which hears of it.
+    pub(crate) parent: Option<RunId>,
+    /// How long the run is remembered.
+    pub(crate) retention: Retention,
 }
 
 /// What a commit says of steps, in numbers.
@@ -152,7 +166,13 @@ impl Write {
 
     /// How the run ended, if this ends it.
     pub fn outcome(&self) -> Option<&Outcome> {
-        self.outcome.as_ref()
+        self.beyond().ending.as_ref().map(|ending| &ending.outcome)
+    }
+
+    pub(crate) fn beyond(&self) -> &Beyond {
+        static NOTHING: Beyond =
+            Beyond { due: None, not_before: None, consumed: Vec::new(), closed: Vec::new(), ending: None };
+        self.beyond.as_deref().unwrap_or(&NOTHING)
     }
 
     /// What it says of steps, in numbers.
@@ -194,18 +214,20 @@ impl Write {
 
     /// Whether nothing but the run's own row and ledger changes, as long as the run has no ties when it ends.
     pub(crate) fn is_plain(&self) -> bool {
-        matches!(self.content, Content::Ready(_)) && self.consumed.is_empty() && self.closed.is_empty()
+        let Beyond { consumed, closed, .. } = self.beyond();
+        matches!(self.content, Content::Ready(_)) && consumed.is_empty() && closed.is_empty()
     }
 
     /// Whether the run just goes on: the one commit per step that everything is built to make cheap.
     pub(crate) fn is_progress(&self) -> bool {
-        self.is_plain() && self.status == Status::Running && self.not_before.is_none()
+        self.is_plain() && self.status == Status::Running && self.beyond().not_before.is_none()
     }
 
-    /// Whether it ends the run, and that changes nothing else unless the run has ties.
+    /// The end of the run if it is one, and if that changes nothing else unless the run has ties.
     #[cfg(feature = "sqlite")]
-    pub(crate) fn is_plain_end(&self) -> bool {
-        self.is_plain() && self.status.is_terminal() && self.not_before.is_none()
+    pub(crate) fn plain_ending(&self) -> Option<&Ending> {
+        let Beyond { not_before, ending, .. } = self.beyond();
+        ending.as_ref().filter(|_| self.is_plain() && not_before.is_none())
     }
 
     /// Its entries as stored; nothing if the store has yet to settle some.

@@ -4,6 +4,7 @@
 //! fingerprints are taken of, and what tells two inputs apart by pointer.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fmt::{self, Write as _};
@@ -32,6 +33,14 @@ pub enum InvalidJson {
     Refused(String),
 }
 
+/// A longer piece of memory is not kept for the next value.
+const MAX_SCRATCH: usize = 4096;
+
+thread_local! {
+    /// Where the text of a value is put together: most are short, and then need no memory of their own.
+    static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
 /// A checked JSON value, kept as the text it came as. Clones share it; a short one needs no memory of its own.
 #[derive(Clone)]
 pub struct Payload(SmolStr);
@@ -45,10 +54,19 @@ impl Payload {
 
     /// The JSON of a serialisable value.
     pub fn of<T: Serialize + ?Sized>(value: &T) -> Result<Self, InvalidJson> {
-        let text = serde_json::to_string(value).map_err(|e| InvalidJson::Refused(e.to_string()))?;
-        let payload = Self(text.into());
-        payload.check()?;
-        Ok(payload)
+        let mut scratch = SCRATCH.take();
+        let written = serde_json::to_writer(&mut scratch, value);
+        let payload = written.map_err(|e| InvalidJson::Refused(e.to_string())).and_then(|()| {
+            let text = std::str::from_utf8(&scratch).map_err(|e| InvalidJson::Refused(e.to_string()))?;
+            let payload = Self(text.into());
+            payload.check()?;
+            Ok(payload)
+        });
+        if scratch.capacity() <= MAX_SCRATCH {
+            scratch.clear();
+            SCRATCH.set(scratch);
+        }
+        payload
     }
 
     /// Refuses what could not be kept exactly. A payload that was read as a part of something larger is not checked yet:

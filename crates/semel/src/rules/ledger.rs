@@ -13,17 +13,17 @@ use std::collections::{HashMap, HashSet};
 pub use record::{HookState, Record};
 use serde::{Deserialize, Serialize};
 
-use super::commit::{ChildStart, Commit, Content, Draft, Tally, Write};
+use super::commit::{Beyond, ChildStart, Commit, Content, Draft, Ending, Tally, Write};
 use super::entry::{Class, Created, Entry, Lines, Outcome, PauseReason};
 use super::json::Payload;
 use super::key::{EffectKey, Fingerprint, Key, Label, Token};
 use super::path::{Name, Visit};
-use super::run::{Retention, Run};
+use super::run::{NewRun, Retention, Run};
 use super::status::Status;
 use super::step::Step;
 use crate::clock::Time;
 use crate::id::RunId;
-use crate::map::Map;
+use crate::map::{Map, make_room};
 use crate::sabotage::{self, Bug};
 
 /// Whether a fork's effects are those of the run it was forked from.
@@ -134,11 +134,14 @@ struct Pending {
     drafts: Vec<Draft>,
     lines: Lines,
     count: u64,
-    due: Option<Time>,
-    not_before: Option<Time>,
-    consumed: Vec<u64>,
-    closed: Vec<Token>,
     tally: Tally,
+    beyond: Option<Box<Beyond>>,
+}
+
+impl Pending {
+    fn beyond(&mut self) -> &mut Beyond {
+        self.beyond.get_or_insert_default()
+    }
 }
 
 impl Ledger {
@@ -333,8 +336,11 @@ impl Ledger {
         if self.pending.count == 0 {
             return None;
         }
-        let Pending { mut drafts, lines, count, due, not_before, consumed, closed, tally } =
-            std::mem::take(&mut self.pending);
+        if let Some(outcome) = &self.outcome {
+            let NewRun { parent, retention, .. } = *self.run.new;
+            self.pending.beyond().ending = Some(Ending { outcome: outcome.clone(), parent, retention });
+        }
+        let Pending { mut drafts, lines, count, tally, beyond } = std::mem::take(&mut self.pending);
         let content = if drafts.is_empty() {
             Content::Ready(lines.finish())
         } else {
@@ -344,19 +350,13 @@ impl Ledger {
         Some(Commit::new(Write {
             num: self.run.num,
             run: self.run.id(),
-            parent: self.run.new.parent,
-            retention: self.run.new.retention,
             expected: self.run.state.version - count,
             count,
             content,
             status: self.run.status(),
-            due,
             seen: self.run.arrivals,
-            not_before,
-            consumed,
-            closed,
-            outcome: self.outcome.clone(),
             tally,
+            beyond,
         }))
     }
 
@@ -383,6 +383,7 @@ impl Ledger {
     }
 
     fn put(&mut self, visit: &Visit, record: Record) {
+        make_room(&mut self.records);
         self.records.insert(visit.clone(), record);
     }
 
@@ -457,7 +458,7 @@ impl Ledger {
             }
             Entry::Noted { arrival } => {
                 self.running(kind)?;
-                self.pending.consumed.push(*arrival);
+                self.pending.beyond().consumed.push(*arrival);
             }
             Entry::Cancelling { arrival, reason, by } => {
                 self.running(kind)?;
@@ -465,12 +466,12 @@ impl Ledger {
                     .get_or_insert_default()
                     .cancelling
                     .get_or_insert_with(|| (reason.clone(), by.clone()));
-                self.pending.consumed.push(*arrival);
+                self.pending.beyond().consumed.push(*arrival);
             }
             Entry::Waiting { due } => {
                 self.become_(Status::Waiting, kind)?;
                 self.run.state.due = *due;
-                self.pending.due = *due;
+                self.pending.beyond().due = *due;
             }
             Entry::Paused { reason } => {
                 self.become_(Status::Paused, kind)?;
@@ -551,7 +552,8 @@ impl Ledger {
             Entry::StepResolved { .. } => self.doubts -= 1,
             Entry::TimerFired { .. } => {
                 let Record::Timer { at, .. } = next else { unreachable!("a fired timer is a timer") };
-                self.pending.not_before = self.pending.not_before.max(Some(at));
+                let not_before = &mut self.pending.beyond().not_before;
+                *not_before = (*not_before).max(Some(at));
             }
             Entry::HookOpened { token, .. } if !asked => self.seldom.get_or_insert_default().hold(token),
             Entry::HookConflicted { token, .. } if asked => {
@@ -560,11 +562,11 @@ impl Ledger {
             Entry::HookClosed { .. } => {
                 let Record::Hook { token, .. } = &next else { unreachable!("a closed hook is a hook") };
                 if self.seldom.get_or_insert_default().let_go(token) {
-                    self.pending.closed.push(token.clone());
+                    self.pending.beyond().closed.push(token.clone());
                 }
             }
             Entry::HookReceived { arrival, .. } | Entry::ChildFinished { arrival, .. } => {
-                self.pending.consumed.push(*arrival);
+                self.pending.beyond().consumed.push(*arrival);
             }
             _ => {}
         }
@@ -590,9 +592,7 @@ impl Ledger {
                 *open = HookState::Closed(all);
             }
             (Some(slot), next) => *slot = next,
-            (None, next) => {
-                self.records.insert(visit.clone(), next);
-            }
+            (None, next) => self.put(visit, next),
         }
         Ok(())
     }

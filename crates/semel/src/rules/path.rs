@@ -6,7 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use smol_str::{SmolStr, SmolStrBuilder, format_smolstr};
 
-use crate::map::Map;
+use crate::map::{Map, make_room};
 use crate::sabotage::{self, Bug};
 
 /// Longest part: fits an index entry with room to spare, longer than any sensible name.
@@ -221,6 +221,7 @@ pub struct Visits(Map<Path, u32>);
 impl Visits {
     /// Visits a path that must be visited once only.
     pub fn once(&mut self, path: Path) -> Result<Visit, InvalidPath> {
+        make_room(&mut self.0);
         if self.0.insert(path.clone(), 1).is_some() {
             return Err(InvalidPath::DuplicateStep(path));
         }

@@ -84,7 +84,7 @@ impl Start {
 
     /// Whether nobody else can have asked for the same: the key is the id that was drawn for this very start.
     pub(crate) fn is_keyless(&self) -> bool {
-        self.key.as_str() == self.run.to_string()
+        self.run.is_spelled(self.key.as_str())
     }
 
     /// Where the key is unique, as stored.

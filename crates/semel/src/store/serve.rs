@@ -151,20 +151,19 @@ fn tell_of_start(wakes: &Wakes, started: &Started) {
 }
 
 fn commit<B: Backend>(store: &B, commit: Commit) -> impl Future<Output = Result<Saved>> + Send {
-    let (num, expected) = (commit.num, commit.expected);
-    let (run, parent, ends, becomes) = (commit.run, commit.parent, commit.outcome.is_some(), commit.status);
-    let saving = store.commit_run(commit);
+    let saving = store.commit_run(commit.clone());
     async move {
         let saved = saving.await;
         match &saved {
             Ok(saved) => {
-                let wakes = Backend::wakes(store);
-                if ends {
-                    tell_of_end(wakes, run, parent, saved.freed);
-                } else {
-                    wakes.moved(run);
-                    if saved.freed {
-                        wakes.tell(Wake::Settled);
+                let (wakes, run, becomes) = (Backend::wakes(store), commit.run, commit.status);
+                match &commit.beyond().ending {
+                    Some(ending) => tell_of_end(wakes, run, ending.parent, saved.freed),
+                    None => {
+                        wakes.moved(run);
+                        if saved.freed {
+                            wakes.tell(Wake::Settled);
+                        }
                     }
                 }
                 if becomes == Status::Paused {
@@ -177,7 +176,8 @@ fn commit<B: Backend>(store: &B, commit: Commit) -> impl Future<Output = Result<
                 }
             }
             Err(Error::Concurrency { .. }) => {
-                absorb(store, num, ReceiptKind::Result, format!("commit at version {expected}"));
+                let told = format!("commit at version {}", commit.expected);
+                absorb(store, commit.num, ReceiptKind::Result, told);
             }
             // It may have taken place, with all that others wait for.
             Err(Error::Unknown(_)) => Backend::wakes(store).tell(Wake::All),

@@ -406,9 +406,10 @@ fn a_commit_carries_what_changes_together() {
     ledger.record(entry(WAITING)).unwrap();
     let commit = ledger.commit().unwrap();
     assert_eq!((commit.expected(), commit.count(), commit.run()), (4, 5, header().id()));
-    assert_eq!((commit.status, commit.due, commit.seen), (Status::Waiting, Some(Time(900)), 4));
-    assert_eq!((commit.not_before, commit.consumed.as_slice()), (Some(Time(500)), &[1, 3][..]));
-    assert_eq!((commit.closed.as_slice(), &commit.outcome), (&[Token::new("t").unwrap()][..], &None));
+    assert_eq!((commit.status, commit.beyond().due, commit.seen), (Status::Waiting, Some(Time(900)), 4));
+    let Beyond { not_before, consumed, closed, .. } = commit.beyond();
+    assert_eq!((not_before, consumed.as_slice()), (&Some(Time(500)), &[1, 3][..]));
+    assert_eq!((closed.as_slice(), commit.outcome()), (&[Token::new("t").unwrap()][..], None));
     assert!(!commit.is_plain() && !commit.is_progress());
     assert_eq!(ledger.commit(), None, "all of it is on its way");
 }
@@ -436,7 +437,7 @@ fn only_a_plain_step_is_progress() {
         assert_eq!(commit.content, Content::Ready(format!("[{}]", entries.join(","))));
         assert_eq!(commit.count(), entries.len() as u64);
     }
-    assert_eq!(commit(&[ENDED]).outcome, Some(Outcome::Completed(Payload::null())));
+    assert_eq!(commit(&[ENDED]).outcome(), Some(&Outcome::Completed(Payload::null())));
 }
 
 #[test]
@@ -465,7 +466,7 @@ fn drafts_are_settled_by_the_store() {
 fn a_token_is_closed_with_its_last_hook() {
     let closes = |ledger: &mut Ledger, hook: &str| {
         ledger.record(entry(&CLOSED.replace("\"a\"", &format!("\"{hook}\"")))).unwrap();
-        ledger.commit().unwrap().closed.len()
+        ledger.commit().unwrap().beyond().closed.len()
     };
     let mut ledger = driven(&[OPENED, &OPENED.replace("\"a\"", "\"b\"")]).unwrap();
     assert_eq!((closes(&mut ledger, "b"), closes(&mut ledger, "a")), (0, 1));
@@ -502,7 +503,11 @@ fn a_hook_of_an_earlier_life_is_opened_again_with_what_it_had_received() {
     assert_eq!(state(&ledger), "Open([5])");
     ledger.record(Entry::HookClosed { hook: visit("a") }).unwrap();
     assert_eq!(state(&ledger), "Closed([5])");
-    assert_eq!(ledger.commit().unwrap().closed, [Token::new("t").unwrap()], "the token is held once only");
+    assert_eq!(
+        ledger.commit().unwrap().beyond().closed,
+        [Token::new("t").unwrap()],
+        "the token is held once only"
+    );
 }
 
 #[test]

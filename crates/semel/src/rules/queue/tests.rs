@@ -176,7 +176,7 @@ fn the_next_try_is_due_after_the_steps_pause_or_the_workers_own() {
         let mut ledger = ledger([]);
         let error = failure(FailureKind::Retryable);
         report(&mut ledger, &Report::Failed { error, retry_after }, &[], MOMENT).unwrap();
-        assert_eq!(ledger.commit().unwrap().due, Some(Time(due)));
+        assert_eq!(ledger.commit().unwrap().beyond().due, Some(Time(due)));
     }
 }
 

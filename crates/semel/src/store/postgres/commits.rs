@@ -9,7 +9,7 @@ use super::batch::{Batch, Done, Kind, Writer};
 use super::queue::Queue;
 use super::server::Server;
 use crate::error::Result;
-use crate::rules::commit::{Commit, Saved};
+use crate::rules::commit::{Beyond, Commit, Saved};
 
 /// Which commits of a batch are in the ledger, as they are: of a batch that took place, but did not say so.
 const FOUND: &str = "SELECT array_agg(c.num) FROM unnest($1::bigint[], $2::bigint[], $3::text[]) \
@@ -147,9 +147,10 @@ impl<'a> CommitBatch<'a> {
         columns.entries.push(text);
         if !commit.is_progress() {
             self.moves.statuses.push(commit.status.code());
-            self.moves.dues.push(commit.due.map(|due| due.0));
+            let Beyond { due, not_before, .. } = commit.beyond();
+            self.moves.dues.push(due.map(|due| due.0));
             self.moves.seen.push(commit.seen as i64);
-            self.moves.not_before.push(commit.not_before.map(|until| until.0));
+            self.moves.not_before.push(not_before.map(|until| until.0));
         }
     }
 
@@ -176,26 +177,19 @@ mod tests {
     use crate::clock::Time;
     use crate::id::RunId;
     use crate::rules::commit::{Content, Tally, Write};
-    use crate::rules::run::Retention;
     use crate::rules::status::Status;
 
     fn commit(num: i64, expected: u64, status: Status) -> Commit {
         Commit::new(Write {
             num,
             run: RunId(uuid::Uuid::from_u128(num as u128)),
-            parent: None,
-            retention: Retention::default(),
             expected,
             count: 2,
             content: Content::Ready(format!("[{num}]")),
             status,
-            due: Some(Time(7)),
             seen: 3,
-            not_before: None,
-            consumed: Vec::new(),
-            closed: Vec::new(),
-            outcome: None,
             tally: Tally::default(),
+            beyond: Some(Box::new(Beyond { due: Some(Time(7)), ..Beyond::default() })),
         })
     }
 

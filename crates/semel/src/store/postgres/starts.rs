@@ -11,14 +11,10 @@ use super::batch::{Batch, Done, Kind, Writer};
 use super::lookups::{Looker, Wanted};
 use super::queue::Queue;
 use super::server::Server;
-use crate::clock::Time;
 use crate::error::Result;
-use crate::rules::entry::{Entry, encode};
-use crate::rules::run::{NewRun, Run, State};
-use crate::rules::start::{self, Verdict};
 use crate::store::Started;
 use crate::store::tx::millis;
-use crate::store::verbs::{PeekStart, StartRun};
+use crate::store::verbs::{NewStart, PeekStart, StartRun};
 
 /// The ways of a plain start.
 pub(super) struct StartQueue {
@@ -37,6 +33,7 @@ impl StartQueue {
         let mut looked = self.lookups.ask(Wanted::by(&verb)).await?;
         if !looked.is_found() {
             match self.starts.ask(NewStart::of(&verb, looked.now)).await? {
+                // Decided at the time at which its key was not in use. Of a node that is dead the batch leaves it alone.
                 Done::Saved(new, num) => return Ok(new.started(num)),
                 // By now somebody has the key, or the answer is lost and it is this very start. Either can be seen.
                 Done::Left(_) => looked = self.lookups.ask(Wanted::by(&verb)).await?,
@@ -55,30 +52,6 @@ impl StartQueue {
     pub(super) async fn stop(&self) {
         self.starts.stop().await;
         self.lookups.stop().await;
-    }
-}
-
-/// A run as it will be, if nothing is in its way: decided by the rules at the time at which its key was not in use.
-pub(super) struct NewStart {
-    new: NewRun,
-    state: State,
-    entries: Vec<Entry>,
-    text: String,
-}
-
-impl NewStart {
-    fn of(verb: &StartRun, now: Time) -> Self {
-        let StartRun { start, fingerprint } = verb;
-        // The node is taken to be alive; if it is not, the batch leaves this start alone.
-        let (new, state, entries) = start::create(start, start.claim, *fingerprint, now);
-        let text = encode(&entries);
-        Self { new, state, entries, text }
-    }
-
-    fn started(self, num: i64) -> Started {
-        let run = Run { num, new: self.new.into(), state: self.state, arrivals: 0, purged: false };
-        let (verdict, entries) = (Verdict::Created, self.entries);
-        Started { verdict, ..Started::of_new(run, entries) }
     }
 }
 
@@ -220,6 +193,7 @@ impl<'a> StartBatch<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::Time;
     use crate::id::{NodeId, RunId, WorkspaceId};
     use crate::rules::json::Payload;
     use crate::rules::key::Key;

@@ -6,11 +6,12 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{oneshot, watch};
 
 use super::tx::SqliteTx;
+use crate::clock::Time;
 use crate::error::{Error, Result, Source};
 use crate::rules::commit::{Commit, Saved};
 use crate::store::Started;
 use crate::store::tx::{Verb, now_or_never};
-use crate::store::verbs::StartRun;
+use crate::store::verbs::{NewStart, StartRun};
 
 /// How many jobs one transaction takes at most: enough to share an fsync among all of a large process's runs, few enough
 /// that the first of them does not wait long for the last.
@@ -33,8 +34,8 @@ pub(super) enum Work {
     Step(Step),
     /// Any other commit: if it ends a run without ties, it is as short as a step's.
     Commit(Box<VerbJob<Commit>>),
-    /// A start: many of them are alike.
-    Start(Box<VerbJob<StartRun>>),
+    /// A start that nobody else can have asked for: they are all alike.
+    Start(Box<StartJob>),
     /// Anything else.
     Verb(Box<dyn Job>),
 }
@@ -46,12 +47,8 @@ pub(super) struct Step {
     reply: oneshot::Sender<Stepped>,
 }
 
-/// What became of a step. Thousands of these wait at a time, so the error that never comes takes no room in them.
-enum Stepped {
-    Saved,
-    Lost,
-    Failed(Box<Error>),
-}
+/// The run's version after a step. Thousands of these wait at a time, so the error that never comes takes no room in them.
+type Stepped = Result<u64, Box<Error>>;
 
 impl Work {
     /// Sends the answer.
@@ -59,9 +56,10 @@ impl Work {
         match self {
             Self::Verb(job) => job.answer(),
             Self::Commit(job) => job.answer(),
-            Self::Start(job) => job.answer(),
-            Self::Step(Step { saved, reply, .. }) => {
-                drop(reply.send(if saved { Stepped::Saved } else { Stepped::Lost }));
+            Self::Start(start) => start.answer(),
+            Self::Step(Step { commit, saved, reply }) => {
+                let version = commit.expected + commit.count;
+                drop(reply.send(if saved { Ok(version) } else { Err(Box::new(commit.lost())) }));
             }
         }
     }
@@ -71,9 +69,36 @@ impl Work {
         match self {
             Self::Verb(job) => job.fail(error),
             Self::Commit(job) => job.fail(error),
-            Self::Start(job) => job.fail(error),
-            Self::Step(step) => drop(step.reply.send(Stepped::Failed(Box::new(error)))),
+            Self::Start(start) => drop(start.reply.send(Err(error))),
+            Self::Step(step) => drop(step.reply.send(Err(Box::new(error)))),
         }
+    }
+}
+
+/// A start, and the run as it will be. If something is in its way, the verb says what becomes of it.
+pub(super) struct StartJob {
+    pub(super) new: NewStart,
+    /// The number under which it is inserted, if it is.
+    pub(super) num: Option<i64>,
+    verb: StartRun,
+    answer: Option<Box<Result<Started>>>,
+    reply: oneshot::Sender<Result<Started>>,
+}
+
+impl StartJob {
+    /// As [`Job::run`].
+    pub(super) fn run(&mut self, tx: &mut SqliteTx) -> bool {
+        let (answer, sound) = attempt(&self.verb, tx);
+        self.answer = Some(Box::new(answer));
+        sound
+    }
+
+    fn answer(self) {
+        let answer = match self.num {
+            Some(num) => Ok(self.new.started(num)),
+            None => *self.answer.expect("a start is answered after it ran"),
+        };
+        drop(self.reply.send(answer));
     }
 }
 
@@ -100,20 +125,25 @@ impl<V: Verb> VerbJob<V> {
     }
 }
 
+/// Runs a verb. Whether the transaction may be committed with it.
+fn attempt<V: Verb>(verb: &V, tx: &mut SqliteTx) -> (Result<V::Answer>, bool) {
+    let before = tx.writes.get();
+    // A bug in one call is that call's failure: the thread, and whoever shares the transaction, go on.
+    let answer = catch_unwind(AssertUnwindSafe(|| now_or_never(verb.run(tx)))).unwrap_or_else(|_| {
+        tracing::error!(verb = std::any::type_name::<V>(), "a call panicked; it is rolled back");
+        Err(Error::Unavailable("the call panicked, and was rolled back".into()))
+    });
+    let sound = match &answer {
+        Ok(_) => true,
+        Err(Error::Unavailable(_) | Error::Corrupt { .. }) => false,
+        Err(_) => tx.writes.get() == before,
+    };
+    (answer, sound)
+}
+
 impl<V: Verb> Job for VerbJob<V> {
     fn run(&mut self, tx: &mut SqliteTx) -> bool {
-        let before = tx.writes.get();
-        // A bug in one call is that call's failure: the thread, and whoever shares the transaction, go on.
-        let answer =
-            catch_unwind(AssertUnwindSafe(|| now_or_never(self.verb.run(tx)))).unwrap_or_else(|_| {
-                tracing::error!(verb = std::any::type_name::<V>(), "a call panicked; it is rolled back");
-                Err(Error::Unavailable("the call panicked, and was rolled back".into()))
-            });
-        let sound = match &answer {
-            Ok(_) => true,
-            Err(Error::Unavailable(_) | Error::Corrupt { .. }) => false,
-            Err(_) => tx.writes.get() == before,
-        };
+        let (answer, sound) = attempt(&self.verb, tx);
         self.answer = Some(answer);
         sound
     }
@@ -157,44 +187,39 @@ impl Queue {
     pub(super) async fn ask<V: Verb>(&self, verb: V) -> Result<V::Answer> {
         let lost = if V::READS { Error::Unavailable } else { Error::Unknown };
         let (job, answer) = VerbJob::new(verb);
-        self.send(Work::Verb(job), answer, lost).await?
+        self.put(Work::Verb(job))?;
+        heard(answer, lost).await?
     }
 
     /// Sends a commit that is not a step's and waits for its answer.
     pub(super) async fn commit(&self, commit: Commit) -> Result<Saved> {
         let (job, answer) = VerbJob::new(commit);
-        self.send(Work::Commit(job), answer, Error::Unknown).await?
+        self.put(Work::Commit(job))?;
+        heard(answer, Error::Unknown).await?
     }
 
-    /// Sends a start and waits for its answer.
-    pub(super) fn start(&self, start: StartRun) -> impl Future<Output = Result<Started>> + Send {
+    /// Sends a start that nobody else can have asked for and waits for its answer.
+    pub(super) fn start(&self, verb: StartRun, now: Time) -> impl Future<Output = Result<Started>> + Send {
+        let new = NewStart::of(&verb, now);
+        let (reply, answer) = oneshot::channel();
         // Boxed here: what is awaited need not carry it along.
-        let (job, answer) = VerbJob::new(start);
-        async move { self.send(Work::Start(job), answer, Error::Unknown).await? }
+        let job = Box::new(StartJob { new, num: None, verb, answer: None, reply });
+        async move {
+            self.put(Work::Start(job))?;
+            heard(answer, Error::Unknown).await?
+        }
     }
 
     /// Sends the commit of a step and waits for its answer.
     pub(super) async fn step(&self, commit: Commit) -> Result<Saved> {
-        let (run, expected, count) = (commit.run, commit.expected, commit.count);
         let (reply, answer) = oneshot::channel();
-        let work = Work::Step(Step { commit, saved: false, reply });
-        match self.send(work, answer, Error::Unknown).await? {
-            Stepped::Saved => Ok(Saved { version: expected + count, ..Saved::default() }),
-            Stepped::Lost => Err(Error::Concurrency { run, expected }),
-            Stepped::Failed(error) => Err(*error),
-        }
+        self.put(Work::Step(Step { commit, saved: false, reply }))?;
+        let version = heard(answer, Error::Unknown).await?.map_err(|error| *error)?;
+        Ok(Saved { version, ..Saved::default() })
     }
 
-    /// What the thread has taken it answers, unless it dies: then `lost` says what is known.
-    async fn send<T>(
-        &self,
-        work: Work,
-        answer: oneshot::Receiver<T>,
-        lost: fn(Source) -> Error,
-    ) -> Result<T> {
-        let closed = || Error::Unavailable("the store is closed".into());
-        self.jobs.send(work).map_err(|_| closed())?;
-        answer.await.map_err(|_| lost("the store's thread has died".into()))
+    fn put(&self, work: Work) -> Result<()> {
+        self.jobs.send(work).map_err(|_| Error::Unavailable("the store is closed".into()))
     }
 
     /// Lets the thread finish what it has, and waits until it is gone.
@@ -205,6 +230,11 @@ impl Queue {
         let mut gone = self.gone.clone();
         while gone.changed().await.is_ok() {}
     }
+}
+
+/// What the thread has taken it answers, unless it dies: then `lost` says what is known.
+async fn heard<T>(answer: oneshot::Receiver<T>, lost: fn(Source) -> Error) -> Result<T> {
+    answer.await.map_err(|_| lost("the store's thread has died".into()))
 }
 
 impl Jobs {

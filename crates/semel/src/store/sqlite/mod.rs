@@ -133,7 +133,17 @@ impl Backend for SqliteStore {
     }
 
     fn create_run(&self, start: StartRun) -> impl Future<Output = Result<Started>> + Send {
-        self.0.writes.start(start)
+        let Inner { clock, writes, .. } = &*self.0;
+        let asked = match start.is_plain() {
+            true => Ok(writes.start(start, clock.now())),
+            false => Err(Box::pin(writes.ask(start))),
+        };
+        async move {
+            match asked {
+                Ok(plain) => plain.await,
+                Err(verb) => verb.await,
+            }
+        }
     }
 
     async fn stop(&self) -> Result<()> {

@@ -14,7 +14,8 @@ use crate::error::{Error, Result, Source};
 use crate::sabotage::{self, Bug};
 
 /// The schema, one script per version. A new version is appended; what has been released is never changed.
-pub(super) const MIGRATIONS: [&str; 2] = [include_str!("schema.sql"), include_str!("records.sql")];
+pub(super) const MIGRATIONS: [&str; 3] =
+    [include_str!("schema.sql"), include_str!("records.sql"), include_str!("driven.sql")];
 
 /// Marks the file as ours (`Sml1`), so that a foreign database is not taken for one of an earlier version.
 const APPLICATION_ID: i64 = 0x536d_6c31;
@@ -190,6 +191,29 @@ mod tests {
         fs::copy(folder.path().join("half.db-journal"), folder.path().join("semel.db-journal")).unwrap();
         assert!(fs::metadata(&to).unwrap().len() > 0);
         File::open(&SqliteOptions::new(to)).unwrap();
+    }
+
+    /// What the head of a run says of it decides whether its end may leave everything else alone.
+    #[test]
+    fn heads_of_an_earlier_version_learn_of_ties() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("semel.db");
+        let old = Connection::open(&path).unwrap();
+        old.execute_batch(MIGRATIONS[0]).unwrap();
+        old.execute_batch(MIGRATIONS[1]).unwrap();
+        old.pragma_update(None, "user_version", 2).unwrap();
+        old.pragma_update(None, "application_id", APPLICATION_ID).unwrap();
+        for (num, running, ties) in [(1, true, false), (2, true, true), (3, false, true)] {
+            let run = "INSERT INTO runs VALUES (?1, 1, 0, NULL, NULL, NULL, NULL, 1, ?2, 0, CAST(?1 AS BLOB), x'00', \
+                 'w', '1', 's', ?1, x'00', x'00', NULL, 0, 0, 0)";
+            old.execute(run, (num, ties)).unwrap();
+            old.execute("INSERT INTO heads VALUES (?, 1, NULL, NULL, ?, 0)", (num, running)).unwrap();
+        }
+        drop(old);
+        let conn = File::open(&SqliteOptions::new(path)).unwrap().connect().unwrap();
+        let mut heads = conn.prepare("SELECT running FROM heads ORDER BY num").unwrap();
+        let running: Vec<i64> = heads.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
+        assert_eq!(running, [1, 2, 0]);
     }
 
     #[test]

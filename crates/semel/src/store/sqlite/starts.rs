@@ -5,31 +5,40 @@
 
 use std::sync::LazyLock;
 
+use rusqlite::types::ToSqlOutput;
 use rusqlite::{CachedStatement, ErrorCode};
 
-use super::job::{VerbJob, Work};
+use super::job::{StartJob, Work};
 use super::steps::{self, NewRow};
 use super::tx::{SqliteTx, failed};
 use crate::error::Result;
-use crate::rules::entry::{Entry, encode};
-use crate::rules::run::{NewRun, Run, State};
+use crate::rules::run::{NewRun, State};
 use crate::rules::status::Status;
-use crate::store::Started;
 use crate::store::tx::millis;
-use crate::store::verbs::StartRun;
+use crate::store::verbs::NewStart;
 
-/// So many at a time: most of what there is to gain, and a quiet process has as many as well.
-const ROWS: usize = 4;
+/// So many at a time: first as many as there are of the largest number, the rest by the next.
+const ROWS: [usize; 3] = [16, 4, 1];
 
 /// A run that may be there already is not inserted again.
 pub(super) static HEADER: LazyLock<String> =
     LazyLock::new(|| format!("INSERT INTO {} ON CONFLICT DO NOTHING", headers(1)));
 pub(super) static HEAD: LazyLock<String> = LazyLock::new(|| format!("INSERT INTO {}", heads(1)));
 
-/// `OR FAIL`, as for the rows of the ledger: what fails is the end of its transaction.
-static HEADERS: LazyLock<String> = LazyLock::new(|| format!("INSERT OR FAIL INTO {}", headers(ROWS)));
-static HEADS: LazyLock<String> = LazyLock::new(|| format!("INSERT OR FAIL INTO {}", heads(ROWS)));
-static LEDGERS: LazyLock<String> = LazyLock::new(|| steps::insert(ROWS));
+/// The statements for so many runs. `OR FAIL`, as for the rows of the ledger: what fails is the end of its transaction.
+struct Sql {
+    headers: String,
+    heads: String,
+    ledgers: String,
+}
+
+static SQL: LazyLock<[Sql; ROWS.len()]> = LazyLock::new(|| {
+    ROWS.map(|rows| Sql {
+        headers: format!("INSERT OR FAIL INTO {}", headers(rows)),
+        heads: format!("INSERT OR FAIL INTO {}", heads(rows)),
+        ledgers: steps::insert(rows),
+    })
+});
 
 fn headers(rows: usize) -> String {
     let values = vec!["(?,?,0,?,?,?,?,?,?,0,?,?,?,?,?,?,?,?,?,?,?,?)"; rows].join(", ");
@@ -79,6 +88,31 @@ impl Header<'_> {
     }
 }
 
+/// What the head of a ledger says of its run.
+#[derive(Clone, Copy)]
+pub(super) enum Running {
+    No = 0,
+    Yes = 1,
+    /// Yes, and rows elsewhere change when it ends.
+    Tied = 2,
+}
+
+impl Running {
+    pub(super) fn of(state: &State) -> Self {
+        match (state.status == Status::Running, state.ties) {
+            (false, _) => Self::No,
+            (true, false) => Self::Yes,
+            (true, true) => Self::Tied,
+        }
+    }
+}
+
+impl rusqlite::ToSql for Running {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok((*self as i64).into())
+    }
+}
+
 /// The head of a ledger whose first and last row, if it has any, is `row`.
 pub(super) struct Head<'a> {
     pub(super) num: i64,
@@ -95,7 +129,7 @@ impl Head<'_> {
         next.bind(state.version)?;
         next.bind(row)?;
         next.bind(row)?;
-        next.bind(state.status == Status::Running)?;
+        next.bind(Running::of(state))?;
         next.bind(state.stalls)
     }
 }
@@ -113,18 +147,10 @@ impl Next<'_, '_> {
     }
 }
 
-/// A run that is about to be inserted.
-struct Made {
-    new: NewRun,
-    state: State,
-    entries: Vec<Entry>,
-    text: String,
-}
-
 /// What became of the starts of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Inserted {
-    /// They are inserted and answered, as many as fill whole statements. The rest is left to their verb.
+    /// They are inserted, but for those of a node that is dead. Those are left to their verb.
     Done,
     /// One of them was there already: its start is a repetition, and the transaction is of no use.
     Repeated,
@@ -132,60 +158,57 @@ pub(super) enum Inserted {
 
 /// Inserts the starts of a batch that nobody else can have asked for.
 pub(super) fn insert(tx: &mut SqliteTx, batch: &mut [Work]) -> Result<Inserted> {
-    let mut jobs = Vec::new();
+    let mut starts = Vec::new();
     for work in batch {
-        match work {
-            Work::Start(job) if job.verb.is_plain() => jobs.push(&mut **job),
-            _ => {}
+        if let Work::Start(start) = work
+            && tx.is_free_to(start.new.state.node)?
+        {
+            starts.push(&mut **start);
         }
     }
-    for jobs in jobs.chunks_exact_mut(ROWS) {
-        if insert_rows(tx, jobs)? == Inserted::Repeated {
+    let mut starts = &mut starts[..];
+    for (rows, sql) in ROWS.into_iter().zip(&*SQL) {
+        let whole = starts.len() / rows * rows;
+        let (these, rest) = starts.split_at_mut(whole);
+        if whole > 0 && insert_all(tx, sql, these.chunks_exact_mut(rows))? == Inserted::Repeated {
             return Ok(Inserted::Repeated);
         }
+        starts = rest;
     }
     Ok(Inserted::Done)
 }
 
-fn insert_rows(tx: &mut SqliteTx, jobs: &mut [&mut VerbJob<StartRun>]) -> Result<Inserted> {
-    let made = jobs.iter().map(|job| make(tx, &job.verb)).collect::<Result<Vec<_>>>()?;
-    let places = || (tx.last_num + 1..).zip(tx.last_row + 1..).enumerate();
-    let mut headers = tx.statement(&HEADERS)?;
-    for (Made { new, state, .. }, (n, (num, _))) in made.iter().zip(places()) {
-        Header { num, new, state }.bind(&mut headers, n).map_err(failed)?;
-    }
-    match headers.raw_execute() {
-        Err(error) if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => {
-            return Ok(Inserted::Repeated);
+/// Inserts them, as many at a time as the statements take.
+fn insert_all<'a>(
+    tx: &mut SqliteTx,
+    sql: &Sql,
+    starts: impl Iterator<Item = &'a mut [&'a mut StartJob]>,
+) -> Result<Inserted> {
+    let SqliteTx { conn, now, writes, last_row, last_num, heads: remembered, .. } = tx;
+    let prepare = |sql| conn.prepare_cached(sql).map_err(failed);
+    let (mut headers, mut heads) = (prepare(&sql.headers)?, prepare(&sql.heads)?);
+    let mut ledgers = prepare(&sql.ledgers)?;
+    for starts in starts {
+        for (n, start) in starts.iter_mut().enumerate() {
+            let NewStart { new, state, text, .. } = &start.new;
+            (*last_num, *last_row) = (*last_num + 1, *last_row + 1);
+            let (num, row) = (*last_num, *last_row);
+            Header { num, new, state }.bind(&mut headers, n).map_err(failed)?;
+            NewRow { row, prev: None, num, seq: 0, at: *now, text }.bind(&mut ledgers, n).map_err(failed)?;
+            Head { num, state, row: Some(row) }.bind(&mut heads, n).map_err(failed)?;
+            remembered.remember(num, state.version, row);
+            start.num = Some(num);
         }
-        executed => executed.map_err(failed)?,
-    };
-    let (mut ledgers, mut heads) = (tx.statement(&LEDGERS)?, tx.statement(&HEADS)?);
-    for (Made { state, text, .. }, (n, (num, row))) in made.iter().zip(places()) {
-        NewRow { row, prev: None, num, seq: 0, at: tx.now, text }.bind(&mut ledgers, n).map_err(failed)?;
-        Head { num, state, row: Some(row) }.bind(&mut heads, n).map_err(failed)?;
-    }
-    ledgers.raw_execute().and_then(|_| heads.raw_execute()).map_err(failed)?;
-    drop((headers, ledgers, heads));
-    for (Made { new, state, entries, .. }, job) in made.into_iter().zip(jobs) {
-        tx.last_num += 1;
-        tx.last_row += 1;
-        tx.count_writes(1);
-        tx.heads.remember(tx.last_num, state.version, tx.last_row);
-        let run = Run { num: tx.last_num, new: new.into(), state, arrivals: 0, purged: false };
-        job.answer = Some(Ok(Started::of_new(run, entries)));
+        match headers.raw_execute() {
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => {
+                return Ok(Inserted::Repeated);
+            }
+            executed => executed.map_err(failed)?,
+        };
+        ledgers.raw_execute().and_then(|_| heads.raw_execute()).map_err(failed)?;
+        writes.set(writes.get() + starts.len());
     }
     Ok(Inserted::Done)
-}
-
-fn make(tx: &mut SqliteTx, verb: &StartRun) -> Result<Made> {
-    let lease = match verb.start.claim {
-        Some(node) => tx.lease_of(node)?,
-        None => None,
-    };
-    let (new, state, entries) = verb.made(lease, tx.now);
-    let text = encode(&entries);
-    Ok(Made { new, state, entries, text })
 }
 
 #[cfg(test)]

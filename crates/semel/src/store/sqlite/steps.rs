@@ -60,10 +60,9 @@ impl<'a> Entries<'a> {
     pub(super) fn of(commit: &'a Commit, at: Time) -> Option<Self> {
         let end = match commit.is_progress() {
             true => None,
-            false if commit.is_plain_end() => {
-                Some(End { status: commit.status, purge: commit.retention.first_purge(at) })
+            false => {
+                Some(End { status: commit.status, purge: commit.plain_ending()?.retention.first_purge(at) })
             }
-            false => return None,
         };
         let text = commit.text()?;
         Some(Self { num: commit.num, expected: commit.expected, count: commit.count, at, text, end })
@@ -82,8 +81,8 @@ pub(super) struct End {
 pub(super) struct Steps<'c, 'a> {
     last: CachedStatement<'c>,
     update: CachedStatement<'c>,
-    end_run: CachedStatement<'c>,
     end_head: CachedStatement<'c>,
+    end_run: CachedStatement<'c>,
     insert: CachedStatement<'c>,
     insert_rows: CachedStatement<'c>,
     /// Rows of the ledger whose heads have been moved on, and that are still to be written.
@@ -121,15 +120,13 @@ impl<'c, 'a> Steps<'c, 'a> {
             update: statement(
                 "UPDATE heads SET version = ?3, last = ?4, stalls = 0 WHERE num = ?1 AND version = ?2 AND running",
             )?,
-            // All that `rules::finish::ended` changes in a run without ties. The guard is that of the head, which follows.
-            end_run: statement(
-                "UPDATE runs SET status = ?3, due = NULL, node = NULL, ended = ?4, purge = ?5 \
-                 WHERE num = ?1 AND NOT ties AND NOT purged \
-                 AND EXISTS (SELECT 1 FROM heads WHERE num = ?1 AND version = ?2 AND running)",
-            )?,
             end_head: statement(
                 "UPDATE heads SET version = ?3, last = ?4, running = 0, stalls = 0 \
-                 WHERE num = ?1 AND version = ?2 AND running",
+                 WHERE num = ?1 AND version = ?2 AND running = 1",
+            )?,
+            // All that `rules::finish::ended` changes in a run without ties.
+            end_run: statement(
+                "UPDATE runs SET status = ?2, due = NULL, node = NULL, ended = ?3, purge = ?4 WHERE num = ?1",
             )?,
             insert: statement(&INSERT)?,
             insert_rows: statement(&INSERT_ROWS)?,
@@ -170,23 +167,15 @@ impl<'c, 'a> Steps<'c, 'a> {
                 .map_err(failed)?
                 .flatten(),
         };
-        let head = match end {
-            None => &mut self.update,
-            Some(End { status, purge }) => {
-                let header = params![num, expected, status, at, purge];
-                if self.end_run.execute(header).map_err(failed)? == 0 {
-                    return Ok(false);
-                }
-                &mut self.end_head
-            }
-        };
+        let head = if end.is_some() { &mut self.end_head } else { &mut self.update };
         let version = expected + count;
         if head.execute(params![num, expected, version, row]).map_err(failed)? == 0 {
-            return match end {
-                None => Ok(false),
-                // Its header says that it has ended.
-                Some(_) => Err(failed(rusqlite::Error::StatementChangedRows(0))),
-            };
+            return Ok(false);
+        }
+        if let Some(End { status, purge }) = end {
+            let ended = self.end_run.execute(params![num, status, at, purge]);
+            // Its head says that it has ended.
+            ended.and_then(one_row).map_err(failed)?;
         }
         self.append(NewRow { row, prev, num, seq: expected, at, text })?;
         match end {
@@ -194,6 +183,13 @@ impl<'c, 'a> Steps<'c, 'a> {
             Some(_) => heads.forget(num),
         }
         Ok(true)
+    }
+}
+
+fn one_row(changed: usize) -> rusqlite::Result<()> {
+    match changed {
+        1 => Ok(()),
+        other => Err(rusqlite::Error::StatementChangedRows(other)),
     }
 }
 

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use rusqlite::types::FromSqlError;
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, Row, params};
 
-use super::starts::{HEAD, HEADER, Head, Header};
+use super::starts::{HEAD, HEADER, Head, Header, Running};
 use super::steps::{Entries, Heads, Steps};
 use super::values::{Id, Json, Text};
 use crate::clock::Time;
@@ -23,6 +23,7 @@ use crate::rules::run::{NewRun, Retention, Run, State};
 use crate::rules::status::Status;
 use crate::store::Query;
 use crate::store::tx::{HeldOnce, InboxRow, LedgerRow, Tx, Watcher, duration, message_text};
+use crate::store::verbs::is_alive;
 
 /// A run with the head of its ledger.
 pub(super) const RUNS: &str = "runs JOIN heads USING (num)";
@@ -99,6 +100,15 @@ impl SqliteTx {
         let lease = lease.flatten().map(Time);
         self.lease = Some((node, lease));
         Ok(lease)
+    }
+
+    /// Whether nothing is in the way of a run that is to be this node's, if it is to be anybody's: a dead node's runs are
+    /// given away once, and one that it took now would stay its for ever.
+    pub(super) fn is_free_to(&mut self, node: Option<NodeId>) -> Result<bool> {
+        match node {
+            Some(node) => Ok(is_alive(self.lease_of(node)?, self.now)),
+            None => Ok(true),
+        }
     }
 
     pub(super) fn statement(&self, sql: &str) -> Result<CachedStatement<'_>> {
@@ -269,16 +279,16 @@ impl Tx for SqliteTx {
     }
 
     async fn save(&mut self, num: i64, expected: u64, state: &State) -> Result<bool> {
-        let State { version, status, stalls, .. } = state;
+        let State { version, stalls, .. } = state;
         let sql = "UPDATE heads SET version = ?3, running = ?4, stalls = ?5 WHERE num = ?1 AND version = ?2";
-        if self.write(sql, params![num, expected, version, *status == Status::Running, stalls])? == 0 {
+        if self.write(sql, params![num, expected, version, Running::of(state), stalls])? == 0 {
             return Ok(false);
         }
         self.save_header(num, state).map(|()| true)
     }
 
     async fn save_with(&mut self, num: i64, expected: u64, state: &State, text: &str) -> Result<bool> {
-        let State { version, status, stalls, .. } = state;
+        let State { version, stalls, .. } = state;
         let prev = match self.heads.last(num, expected) {
             Some(row) => Some(row),
             None => self.last_row_of(num)?,
@@ -286,7 +296,7 @@ impl Tx for SqliteTx {
         let row = self.last_row + 1;
         let sql = "UPDATE heads SET version = ?3, running = ?4, stalls = ?5, last = ?6 \
              WHERE num = ?1 AND version = ?2";
-        if self.write(sql, params![num, expected, version, *status == Status::Running, stalls, row])? == 0 {
+        if self.write(sql, params![num, expected, version, Running::of(state), stalls, row])? == 0 {
             return Ok(false);
         }
         self.heads.forget(num);
@@ -342,15 +352,28 @@ impl Tx for SqliteTx {
     async fn list(&mut self, query: &Query) -> Result<Vec<Run>> {
         // Said, not left to the planner: it would walk the runs of all tenants. And the condition of the partial index has
         // to stand there word for word.
-        let (index, status) = match query.status {
-            None => ("runs_list", String::new()),
-            Some(Status::Completed) => ("runs_list", format!("AND status = {}", Status::Completed.code())),
-            Some(other) => ("runs_status", format!("AND status <> 4 AND status = {}", other.code())),
+        let select = |index: &str, status: &str| {
+            format!(
+                "SELECT {RUN} FROM runs INDEXED BY {index} JOIN heads USING (num) WHERE workspace = ?1 AND num < ?2 {status} \
+                 AND (?3 IS NULL OR workflow = ?3) AND (?4 IS NULL OR created >= ?4)"
+            )
         };
-        let sql = format!(
-            "SELECT {RUN} FROM runs INDEXED BY {index} JOIN heads USING (num) WHERE workspace = ?1 AND num < ?2 {status} \
-             AND (?3 IS NULL OR workflow = ?3) AND (?4 IS NULL OR created >= ?4) ORDER BY num DESC LIMIT ?5"
-        );
+        let undriven = |status: Status| {
+            select("runs_status", &format!("AND status <> 4 AND node IS NULL AND status = {}", status.code()))
+        };
+        let runs = match query.status {
+            None => select("runs_list", ""),
+            Some(Status::Completed) => {
+                select("runs_list", &format!("AND status = {}", Status::Completed.code()))
+            }
+            // Those that are driven, and those of a node that has died since.
+            Some(Status::Running) => {
+                let driven = select("runs_driven", "AND node IS NOT NULL");
+                format!("{driven} UNION ALL {}", undriven(Status::Running))
+            }
+            Some(other) => undriven(other),
+        };
+        let sql = format!("{runs} ORDER BY num DESC LIMIT ?5");
         let (workflow, before) =
             (query.workflow.as_ref().map(Name::as_str), query.before.unwrap_or(i64::MAX));
         self.all(&sql, params![query.workspace, before, workflow, query.since, query.limit as i64], read_run)
@@ -581,7 +604,8 @@ impl Tx for SqliteTx {
     }
 
     async fn orphan(&mut self, node: NodeId, limit: usize) -> Result<usize> {
-        let sql = "UPDATE runs SET due = ?2, node = NULL WHERE num IN (SELECT num FROM runs WHERE node = ?1 LIMIT ?3)";
+        let sql = "UPDATE runs SET due = ?2, node = NULL WHERE num IN \
+             (SELECT num FROM runs INDEXED BY runs_driven WHERE node IS NOT NULL AND node = ?1 LIMIT ?3)";
         self.write(sql, params![node, self.now, limit as i64])
     }
 

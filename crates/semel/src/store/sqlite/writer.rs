@@ -264,12 +264,15 @@ impl Writer {
 
 /// Runs all that waits. False if the transaction must not be committed.
 fn run(tx: &mut SqliteTx, batch: &mut [Work]) -> Result<bool> {
+    let (row, num) = (tx.last_row, tx.last_num);
     run_alike(tx, batch)?;
     if starts::insert(tx, batch)? == Inserted::Repeated {
         // Rare: the answer to a start was lost, and it is asked again. From the beginning, and the starts one by one.
         tx.heads.forget_all();
         execute(&tx.conn, "ROLLBACK")?;
         tx.begin(tx.now);
+        // A transaction is found again by its last row: none may be counted that it does not have.
+        (tx.last_row, tx.last_num) = (row, num);
         execute(&tx.conn, "BEGIN IMMEDIATE")?;
         run_alike(tx, batch)?;
     }
@@ -277,7 +280,7 @@ fn run(tx: &mut SqliteTx, batch: &mut [Work]) -> Result<bool> {
         Work::Verb(job) => job.run(tx),
         // What the statements did not take: the verb does, or says why not.
         Work::Commit(job) if job.answer.is_none() => job.run(tx),
-        Work::Start(job) if job.answer.is_none() => job.run(tx),
+        Work::Start(start) if start.num.is_none() => start.run(tx),
         Work::Commit(_) | Work::Start(_) | Work::Step(_) => true,
     }))
 }
@@ -300,8 +303,8 @@ fn run_alike(tx: &mut SqliteTx, batch: &mut [Work]) -> Result<()> {
                 let saved = Saved { version: verb.expected + verb.count, ..Saved::default() };
                 *answer = advance(Entries::of(verb, tx.now))?.then_some(Ok(saved));
             }
-            // What it was answered in a transaction that did not take place.
-            Work::Start(job) => job.answer = None,
+            // Its number in a transaction that did not take place.
+            Work::Start(start) => start.num = None,
             Work::Verb(_) => {}
         }
     }
@@ -324,4 +327,105 @@ fn overwrite(conn: &Connection, mark: Uuid) -> Result<()> {
 
 fn execute(conn: &Connection, sql: &str) -> Result<()> {
     conn.prepare_cached(sql).and_then(|mut statement| statement.execute([])).map(drop).map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::{Pin, pin};
+    use std::task::{Context, Poll, Waker};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::clock::Time;
+    use crate::id::NodeId;
+    use crate::rules::start::Start;
+    use crate::store::sqlite::starts::tests::start;
+    use crate::store::verbs::StartRun;
+    use crate::store::{Lease, LeaseAct, Started};
+
+    /// A writer without its thread: what it is given is one transaction.
+    struct Bench {
+        tx: SqliteTx,
+        queue: Queue,
+        jobs: Jobs,
+        _file: File,
+        _folder: tempfile::TempDir,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let file = File::open(&SqliteOptions::new(folder.path().join("semel.db"))).unwrap();
+            let tx = SqliteTx::new(file.connect().unwrap(), Time(1)).unwrap();
+            let (queue, jobs) = queue();
+            Self { tx, queue, jobs, _file: file, _folder: folder }
+        }
+
+        /// Starts them in one transaction, beside a write that has nothing to do with them.
+        fn start(&mut self, starts: &[Start]) -> Vec<Started> {
+            let ask = |start: &Start| {
+                let verb = StartRun::of(start.clone()).unwrap();
+                assert!(verb.is_plain());
+                Box::pin(self.queue.start(verb, Time(1)))
+            };
+            let mut asked: Vec<_> = starts.iter().map(ask).collect();
+            assert!(asked.iter_mut().all(|asked| poll(asked.as_mut()).is_pending()));
+            let node = NodeId(Uuid::from_u128(7));
+            let lease = self.queue.ask(Lease { node, act: LeaseAct::Join(Duration::from_secs(9)) });
+            let mut lease = pin!(lease);
+            assert!(poll(lease.as_mut()).is_pending());
+            let mut batch = Vec::new();
+            assert!(self.jobs.take(&mut batch));
+            self.tx.begin(Time(1));
+            execute(&self.tx.conn, "BEGIN IMMEDIATE").unwrap();
+            assert!(run(&mut self.tx, &mut batch).unwrap());
+            execute(&self.tx.conn, "COMMIT").unwrap();
+            batch.drain(..).for_each(Work::answer);
+            assert!(poll(lease).is_ready());
+            let answers = asked.into_iter().map(|mut asked| match poll(asked.as_mut()) {
+                Poll::Ready(answer) => answer.unwrap(),
+                Poll::Pending => panic!("a start was not answered"),
+            });
+            answers.collect()
+        }
+
+        fn count(&self, what: &str) -> i64 {
+            self.tx.conn.query_row(&format!("SELECT count(*) FROM {what}"), [], |row| row.get(0)).unwrap()
+        }
+    }
+
+    fn poll<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
+        future.poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    /// As many as the statements for sixteen, for four and for one take together.
+    #[test]
+    fn any_number_of_starts_is_inserted_and_each_under_its_own_number() {
+        let mut bench = Bench::new();
+        for (starts, so_far) in [(21, 21), (1, 22), (3, 25)] {
+            let asked: Vec<_> = (0..starts).map(|_| start()).collect();
+            for (asked, started) in asked.iter().zip(bench.start(&asked)) {
+                assert_eq!((asked.run, 1), (started.run.id(), started.entries.len()));
+                let there = format!("heads JOIN runs USING (num) WHERE num = {}", started.run.num);
+                assert_eq!(bench.count(&there), 1);
+            }
+            let tables = ["runs", "ledger", "heads JOIN ledger ON ledger.num = last AND run = heads.num"];
+            assert_eq!(tables.map(|table| bench.count(table)), [so_far; 3]);
+        }
+    }
+
+    /// A transaction whose COMMIT fails is found again by its last row. It must not be looked for by one that it never had.
+    #[test]
+    fn a_start_that_is_repeated_counts_no_row() {
+        let mut bench = Bench::new();
+        let first: Vec<_> = (0..5).map(|_| start()).collect();
+        let made = bench.start(&first);
+        let before = bench.tx.last_row;
+        let again = bench.start(&first[4..]);
+        assert_eq!((bench.tx.last_row, &again[0].run), (before, &made[4].run));
+        let mut mixed: Vec<_> = (0..20).map(|_| start()).collect();
+        mixed.push(first[0].clone());
+        assert_eq!(bench.start(&mixed)[20].run, made[0].run);
+        assert_eq!((bench.count("runs"), bench.tx.last_row, bench.tx.last_num), (25, 25, 25));
+    }
 }

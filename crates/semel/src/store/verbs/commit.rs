@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use crate::clock::Time;
 use crate::error::{Error, Result};
-use crate::rules::commit::{ChildStart, Commit, Content, Draft, Saved};
+use crate::rules::commit::{Beyond, ChildStart, Commit, Content, Draft, Saved};
 use crate::rules::entry::{Created, Entry, Lines, Message};
 use crate::rules::finish;
 use crate::rules::key::Scope;
@@ -38,17 +38,18 @@ impl Verb for Commit {
         let before = run.state.version;
         let version = before + self.count();
         let too_early = |until: &Time| *until > tx.now() && !sabotage::commits(Bug::TimersFireEarly);
-        if let Some(until) = self.not_before.filter(too_early) {
+        let Beyond { not_before, consumed, closed, .. } = self.beyond();
+        if let Some(until) = not_before.filter(too_early) {
             return Err(Error::TooEarly { until, now: tx.now() });
         }
         if !run.status().may_become(self.status) {
             return Err(self.lost());
         }
         self.check_consumed(tx).await?;
-        for arrival in self.consumed.iter().filter(|_| !sabotage::commits(Bug::ConsumedStays)) {
+        for arrival in consumed.iter().filter(|_| !sabotage::commits(Bug::ConsumedStays)) {
             tx.consume(self.num, *arrival).await?;
         }
-        for token in &self.closed {
+        for token in closed {
             tx.delete_hook(run.new.workspace, token, self.num).await?;
         }
         let (text, settled) = self.settle(tx, &mut run).await?;
@@ -61,7 +62,7 @@ impl Verb for Commit {
         if !tx.save_with(self.num, before, &run.state, &text).await? {
             return Err(race());
         }
-        let freed = match &self.outcome {
+        let freed = match self.outcome() {
             Some(outcome) if had_ties => super::finish::untie(tx, &run, outcome.clone()).await?,
             // Nobody is making what a run that rests has the right to: whoever did has died, or lost a race.
             None if had_ties && run.rests(tx.now()) => super::finish::free_onces(tx, &run).await?,
@@ -78,12 +79,13 @@ impl Commit {
 
     /// A message is consumed once: it must still be in the inbox, each of them once in this commit.
     async fn check_consumed<T: Tx>(&self, tx: &mut T) -> Result<()> {
-        if self.consumed.is_empty() {
+        let consumed = &self.beyond().consumed;
+        if consumed.is_empty() {
             return Ok(());
         }
         // Only these, not the whole inbox: it may be long, and is consumed one by one.
-        let mut there: HashSet<u64> = tx.arrived(self.num, &self.consumed).await?.into_iter().collect();
-        match self.consumed.iter().find(|arrival| !there.remove(arrival)) {
+        let mut there: HashSet<u64> = tx.arrived(self.num, consumed).await?.into_iter().collect();
+        match consumed.iter().find(|arrival| !there.remove(arrival)) {
             None => Ok(()),
             Some(arrival) => {
                 Err(Error::Validation(format!("message {arrival} is not in the inbox of {}", self.run)))
@@ -98,7 +100,7 @@ impl Commit {
                 // What arrived unseen while the driver decided to wait wakes the run at once.
                 due: match run.arrivals > self.seen && !sabotage::commits(Bug::RestMissesArrivals) {
                     true => Some(tx.now()),
-                    false => self.due,
+                    false => self.beyond().due,
                 },
                 ..self.released(run, version)
             },

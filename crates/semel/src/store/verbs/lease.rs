@@ -5,12 +5,17 @@ use crate::error::{Error, Result};
 use crate::store::tx::{Tx, Verb};
 use crate::store::{Lease, LeaseAct};
 
+/// Whether a node with this lease lives.
+pub(crate) fn is_alive(lease: Option<Time>, now: Time) -> bool {
+    lease.is_some_and(|until| until > now)
+}
+
 impl Verb for Lease {
     type Answer = Time;
 
     async fn run<T: Tx>(&self, tx: &mut T) -> Result<Time> {
         let now = tx.now();
-        let alive = tx.lease(self.node).await?.is_some_and(|until| until > now);
+        let alive = is_alive(tx.lease(self.node).await?, now);
         let until = match self.act {
             LeaseAct::Join(ttl) => now.after(ttl),
             // A lease that has ended stays ended: its runs may have been taken over already.

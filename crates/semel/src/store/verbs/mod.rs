@@ -17,5 +17,9 @@ mod sweep;
 pub(crate) use claim::ClaimRows;
 pub(crate) use export::{ExportPage, Sound};
 pub(crate) use import::Import;
+#[cfg(feature = "sqlite")]
+pub(crate) use lease::is_alive;
 pub(crate) use read::{FlushReceipts, ReadInbox, ReadLedger, ReadReceipts, entries_of, message_of};
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+pub(crate) use start::NewStart;
 pub(crate) use start::{PeekStart, StartRun};

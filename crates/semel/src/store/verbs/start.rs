@@ -1,5 +1,7 @@
 //! Start a run, or find the one that the key stands for; and hand over a payload with it.
 
+use std::sync::Arc;
+
 use crate::clock::Time;
 use crate::error::{Error, Result};
 use crate::rules::control;
@@ -13,6 +15,7 @@ use crate::sabotage::{self, Bug};
 use crate::store::Started;
 use crate::store::tx::{Tx, Verb, race};
 
+use super::lease::is_alive;
 use super::read::{entries_of, outcome_of};
 
 /// A start with its fingerprint, which is computed outside of the transaction.
@@ -20,6 +23,31 @@ use super::read::{entries_of, outcome_of};
 pub(crate) struct StartRun {
     pub(crate) start: Start,
     pub(crate) fingerprint: Fingerprint,
+}
+
+/// A run as it will be if nothing is in its way, with the text of its first entries: made where the start is asked for,
+/// so that all that is left to the transaction is to insert it.
+#[derive(Debug)]
+pub(crate) struct NewStart {
+    pub(crate) new: Arc<NewRun>,
+    pub(crate) state: State,
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) text: String,
+}
+
+impl NewStart {
+    /// The node that wants it is taken to be alive: whoever inserts it has to make sure.
+    pub(crate) fn of(verb: &StartRun, now: Time) -> Self {
+        let (new, state, entries) = start::create(&verb.start, verb.start.claim, verb.fingerprint, now);
+        let text = encode(&entries);
+        Self { new: new.into(), state, entries, text }
+    }
+
+    /// The answer, once it is inserted.
+    pub(crate) fn started(self, num: i64) -> Started {
+        let run = Run { num, new: self.new, state: self.state, arrivals: 0, purged: false };
+        Started::of_new(run, self.entries)
+    }
 }
 
 /// The same start, as far as it needs no write: almost every duplicate. Gives nothing if a write is needed.
@@ -103,9 +131,9 @@ impl StartRun {
     }
 
     /// The run as it is made now; `lease` is that of the node which wants it.
-    pub(crate) fn made(&self, lease: Option<Time>, now: Time) -> (NewRun, State, Vec<Entry>) {
+    fn made(&self, lease: Option<Time>, now: Time) -> (NewRun, State, Vec<Entry>) {
         // A dead node's runs are given away once: one that it took now would stay its for ever.
-        let claim = self.start.claim.filter(|_| lease.is_some_and(|until| until > now));
+        let claim = self.start.claim.filter(|_| is_alive(lease, now));
         start::create(&self.start, claim, self.fingerprint, now)
     }
 

@@ -7,13 +7,14 @@ use crate::rules::key::{KeyScope, Scope};
 use crate::rules::receipt::{RECENT, ReceiptKind};
 use crate::rules::start::Start;
 use crate::rules::status::Status;
-use crate::store::{Find, FindBy, Query};
+use crate::store::{Find, FindBy, LeaseAct, Query};
 
 promises![
     a_run_is_found_by_id_key_and_token,
     a_strangers_look_ups_find_nothing,
     runs_are_listed_the_newest_first,
     lists_are_filtered,
+    running_runs_are_listed_whether_their_nodes_live_or_not,
     lists_come_in_pages_without_gap_or_repetition,
     a_list_shows_its_own_workspace_only,
     a_ledger_is_read_from_any_entry,
@@ -92,6 +93,22 @@ async fn lists_are_filtered(world: World) {
     assert!(ids(&world, both).await.is_empty());
     let pending = Query { status: Some(Status::Pending), workflow: Some(name(ORDER)), ..all(WORKSPACE) };
     assert_eq!(ids(&world, pending).await.len(), 1);
+}
+
+async fn running_runs_are_listed_whether_their_nodes_live_or_not(world: World) {
+    let (dies, lives) = (world.node().await, world.node().await);
+    let mut runs = Vec::new();
+    for (n, node) in [dies, lives, dies, lives, dies, lives].into_iter().enumerate() {
+        let start = Start { claim: Some(node), ..world.request(&n.to_string()) };
+        runs.insert(0, world.begin(start).await.run.id());
+    }
+    world.lease(dies, LeaseAct::Leave).await.expect("a node may go");
+    assert_eq!(world.sweep(2).await.orphaned, 2, "a part of them at a time");
+    assert_eq!(world.sweep(10).await.orphaned, 1);
+    let running = Query { status: Some(Status::Running), ..all(WORKSPACE) };
+    assert_eq!(ids(&world, running.clone()).await, runs);
+    let page = Query { limit: 2, before: Some(world.run(runs[1]).await.num), ..running };
+    assert_eq!(ids(&world, page).await, runs[2..4]);
 }
 
 async fn lists_come_in_pages_without_gap_or_repetition(world: World) {
