@@ -87,6 +87,12 @@ impl Start {
         self.run.is_spelled(self.key.as_str())
     }
 
+    /// Whether its run's first entries are the same whenever it is made.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn tells_no_time(&self) -> bool {
+        self.delay.is_zero() && self.timeout.is_none()
+    }
+
     /// Where the key is unique, as stored.
     pub(crate) fn key_scope(&self) -> Scope {
         Scope::of(self.scope, &self.workflow, &self.workflow_version)

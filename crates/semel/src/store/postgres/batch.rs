@@ -25,7 +25,9 @@ const ATTEMPTS: usize = 5;
 /// A kind of call that can be written with many of its like.
 pub(super) trait Kind: Send + Sync + 'static {
     type Call: Send + Sync + 'static;
-    type Batch<'a>: Batch<'a, Call = Self::Call>;
+    type Batch<'a>: Batch<'a, Call = Self::Call, Told = Self::Told>;
+    /// What is told of a call that is done.
+    type Told: Copy + Send + Sync + 'static;
     const MOST: usize;
     /// The statements, of which each batch takes one. The first two parameters are the mark and the time (null: the
     /// database's).
@@ -42,16 +44,18 @@ pub(super) trait Batch<'a>: Send + Sync + Sized {
     fn statement(&self) -> usize;
     /// The parameters after the first two.
     fn params(&self) -> Vec<&(dyn ToSql + Sync)>;
-    /// Reads the statement's answer: for each call the number of its run, if it is done.
-    fn done(&self, answer: &Row) -> Result<Vec<Option<i64>>, PgError>;
+    type Told;
+    /// Reads the statement's answer: what it tells of each call, if that is done.
+    fn done(&self, answer: &Row) -> Result<Vec<Option<Self::Told>>, PgError>;
     /// The same for a batch that took place, but whose answer is lost.
-    fn found(&self, client: &Client) -> impl Future<Output = Result<Vec<Option<i64>>, PgError>> + Send;
+    fn found(&self, client: &Client)
+    -> impl Future<Output = Result<Vec<Option<Self::Told>>, PgError>> + Send;
 }
 
 /// What a batch did with a call.
-pub(super) enum Done<C> {
-    /// It is durable, in the run with this number.
-    Saved(C, i64),
+pub(super) enum Done<C, T> {
+    /// It is durable; and what is told of it.
+    Saved(C, T),
     /// Nothing.
     Left(C),
 }
@@ -67,10 +71,10 @@ pub(super) struct Writer<K> {
 
 impl<K: Kind> Worker for Writer<K> {
     type Call = K::Call;
-    type Answer = Done<K::Call>;
+    type Answer = Done<K::Call, K::Told>;
     const MOST: usize = K::MOST;
 
-    async fn work(&mut self, jobs: &mut Vec<Job<K::Call, Done<K::Call>>>) {
+    async fn work(&mut self, jobs: &mut Vec<Job<K::Call, Self::Answer>>) {
         self.sizes.record(f64::from(jobs.len() as u32));
         let written = {
             let calls: Vec<_> = jobs.iter().map(|job| &job.call).collect();
@@ -78,8 +82,8 @@ impl<K: Kind> Worker for Writer<K> {
         };
         for (i, job) in jobs.drain(..).enumerate() {
             job.answer(|call| match &written {
-                Ok(nums) => Ok(match nums.get(i).copied().flatten() {
-                    Some(num) => Done::Saved(call, num),
+                Ok(told) => Ok(match told.get(i).copied().flatten() {
+                    Some(told) => Done::Saved(call, told),
                     None => Done::Left(call),
                 }),
                 Err(failure) => Err(failed(failure)),
@@ -97,8 +101,8 @@ impl<K: Kind> Writer<K> {
         })
     }
 
-    /// Writes a batch, and gives the numbers of the runs that are saved.
-    async fn write(&mut self, batch: &K::Batch<'_>) -> Result<Vec<Option<i64>>, Failure> {
+    /// Writes a batch, and tells of those calls that are done.
+    async fn write(&mut self, batch: &K::Batch<'_>) -> Result<Vec<Option<K::Told>>, Failure> {
         for _ in 0..ATTEMPTS {
             let (mark, now) = (self.server.ids.uuid(), self.server.given().map(|now| now.0));
             let server = self.server.clone();
@@ -108,7 +112,7 @@ impl<K: Kind> Writer<K> {
             let asking = session.0.query_one(&session.1[batch.statement()], &params);
             let answer = server.answered(asking).await;
             let error: Source = match answer.map(|answer| answer.and_then(|row| batch.done(&row))) {
-                Ok(Ok(nums)) => return Ok(nums),
+                Ok(Ok(told)) => return Ok(told),
                 Ok(Err(error)) if is_collision(&error) => {
                     tracing::debug!(%error, "a batch has met another; again");
                     continue;
@@ -144,12 +148,12 @@ impl<K: Kind> Writer<K> {
         Ok(self.session.as_ref().expect("just made, if it was not there"))
     }
 
-    async fn found(&self, batch: &K::Batch<'_>) -> Result<Vec<Option<i64>>, Failure> {
+    async fn found(&self, batch: &K::Batch<'_>) -> Result<Vec<Option<K::Told>>, Failure> {
         let asking = async {
             loop {
                 let line = self.server.reconnect().await;
                 match self.server.asked(batch.found(&line)).await {
-                    Ok(nums) => return nums,
+                    Ok(told) => return told,
                     Err(error) => tracing::debug!(%error, "a batch could not be looked up; trying again"),
                 }
                 tokio::time::sleep(PAUSE).await;

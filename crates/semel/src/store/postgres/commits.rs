@@ -21,6 +21,7 @@ pub(super) struct Commits;
 impl Kind for Commits {
     type Call = Commit;
     type Batch<'a> = CommitBatch<'a>;
+    type Told = ();
     const MOST: usize = 4096;
     const SQL: &'static [&'static str] = &[
         concat!(
@@ -43,7 +44,7 @@ impl CommitQueue {
 
     pub(super) async fn commit(&self, server: &Server, commit: Commit) -> Result<Saved> {
         match self.0.ask(commit).await? {
-            Done::Saved(commit, _) => {
+            Done::Saved(commit, ()) => {
                 Ok(Saved { version: commit.expected + commit.count(), ..Saved::default() })
             }
             Done::Left(commit) => server.execute(&commit).await,
@@ -86,6 +87,7 @@ pub(super) struct CommitBatch<'a> {
 
 impl<'a> Batch<'a> for CommitBatch<'a> {
     type Call = Commit;
+    type Told = ();
 
     /// In order of the runs' numbers, so that two batches lock in the same order; of two commits of one run only the
     /// first, because an UPDATE would take either.
@@ -125,13 +127,13 @@ impl<'a> Batch<'a> for CommitBatch<'a> {
         params
     }
 
-    fn done(&self, answer: &Row) -> Result<Vec<Option<i64>>, PgError> {
+    fn done(&self, answer: &Row) -> Result<Vec<Option<()>>, PgError> {
         Ok(self.saved(answer.try_get::<_, Option<_>>(0)?.unwrap_or_default()))
     }
 
     /// Those that have its entries. The same entries at the same place by somebody else would be just as good, and say
     /// the same.
-    async fn found(&self, client: &Client) -> Result<Vec<Option<i64>>, PgError> {
+    async fn found(&self, client: &Client) -> Result<Vec<Option<()>>, PgError> {
         let (steps, others) = tokio::try_join!(find(client, &self.steps), find(client, &self.others))?;
         Ok(self.saved([steps, others].concat()))
     }
@@ -155,12 +157,12 @@ impl<'a> CommitBatch<'a> {
     }
 
     /// Which of the calls are saved, by the numbers of the runs that are.
-    fn saved(&self, mut nums: Vec<i64>) -> Vec<Option<i64>> {
+    fn saved(&self, mut nums: Vec<i64>) -> Vec<Option<()>> {
         let mut saved = vec![None; self.calls];
         nums.sort_unstable();
         for (num, call) in &self.order {
             let there = nums.len() == self.order.len() || nums.binary_search(num).is_ok();
-            saved[*call] = there.then_some(*num);
+            saved[*call] = there.then_some(());
         }
         saved
     }
@@ -213,8 +215,8 @@ mod tests {
         let running = |num, expected| commit(num, expected, Status::Running);
         let commits = [running(9, 4), running(2, 1), running(9, 6)];
         let batch = CommitBatch::of(&commits.each_ref());
-        assert_eq!(batch.saved(vec![9, 2]), [Some(9), Some(2), None], "the second of 9 was not sent");
-        assert_eq!(batch.saved(vec![9]), [Some(9), None, None]);
+        assert_eq!(batch.saved(vec![9, 2]), [Some(()), Some(()), None], "the second of 9 was not sent");
+        assert_eq!(batch.saved(vec![9]), [Some(()), None, None]);
         assert_eq!(batch.saved(Vec::new()), [None, None, None]);
     }
 }

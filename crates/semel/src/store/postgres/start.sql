@@ -1,8 +1,8 @@
 -- Many new runs at once with their first entries, and the mark of it all. A run whose key or id is taken, or whose node is
 -- not alive, is left alone: those that are not in the answer are tried again one by one. The answer: the places of those
--- that are made, from 1, and their numbers.
+-- that are made, from 1, and their numbers; and the time.
 -- $1 mark, $2 the time (null: the database's), $3 the nodes for which runs are claimed. Then one element per run, in the
--- order of their keys.
+-- order of their keys. A run without a time of its creation is created, and if it is nobody's due, now.
 WITH clock AS MATERIALIZED (
     SELECT coalesce($2::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS now
 ),
@@ -19,8 +19,10 @@ alive AS MATERIALIZED (
     FOR KEY SHARE
 ),
 asked AS MATERIALIZED (
-    SELECT *
-    FROM unnest($4::uuid[], $5::uuid[], $6::text[], $7::text[], $8::text[], $9::text[], $10::bytea[], $11::uuid[],
+    SELECT id, workspace, workflow, workflow_version, scope, key, fingerprint, lineage, keep_history, keep_key,
+        coalesce(created, now) AS created, status, version,
+        CASE WHEN created IS NULL AND due IS NOT NULL THEN now ELSE due END AS due, node, stalls, entries, place
+    FROM clock, unnest($4::uuid[], $5::uuid[], $6::text[], $7::text[], $8::text[], $9::text[], $10::bytea[], $11::uuid[],
         $12::bigint[], $13::bigint[], $14::bigint[], $15::smallint[], $16::bigint[], $17::bigint[], $18::uuid[],
         $19::integer[], $20::text[])
         WITH ORDINALITY
@@ -45,4 +47,4 @@ appended AS (
     INSERT INTO ledger (run, seq, at, entries)
     SELECT num, 0, created, entries FROM placed
 )
-SELECT array_agg(place), array_agg(num) FROM placed
+SELECT array_agg(place), array_agg(num), (SELECT now FROM clock) FROM placed

@@ -11,6 +11,7 @@ use super::batch::{Batch, Done, Kind, Writer};
 use super::lookups::{Looker, Wanted};
 use super::queue::Queue;
 use super::server::Server;
+use crate::clock::Time;
 use crate::error::Result;
 use crate::store::Started;
 use crate::store::tx::millis;
@@ -30,15 +31,20 @@ impl StartQueue {
 
     /// Starts a run that brings no payload along.
     pub(super) async fn begin(&self, server: &Server, verb: StartRun) -> Result<Started> {
-        let mut looked = self.lookups.ask(Wanted::by(&verb)).await?;
-        if !looked.is_found() {
-            match self.starts.ask(NewStart::of(&verb, looked.now)).await? {
-                // Decided at the time at which its key was not in use. Of a node that is dead the batch leaves it alone.
-                Done::Saved(new, num) => return Ok(new.started(num)),
+        // Nobody else can have the key that was drawn for this very start, so it need not be looked for.
+        let looked = match verb.start.is_keyless() && verb.start.tells_no_time() {
+            true => None,
+            false => Some(self.lookups.ask(Wanted::by(&verb)).await?),
+        };
+        let looked = match looked {
+            Some(found) if found.is_found() => found,
+            // Decided at the time at which its key was not in use. Of a node that is dead the batch leaves it alone.
+            looked => match self.starts.ask(FreeStart::of(&verb, looked.map(|looked| looked.now))).await? {
+                Done::Saved(start, (num, now)) => return Ok(start.started(num, now)),
                 // By now somebody has the key, or the answer is lost and it is this very start. Either can be seen.
-                Done::Left(_) => looked = self.lookups.ask(Wanted::by(&verb)).await?,
-            }
-        }
+                Done::Left(_) => self.lookups.ask(Wanted::by(&verb)).await?,
+            },
+        };
         if looked.is_found() {
             let peek = PeekStart(verb);
             if let Some(started) = looked.peek(server, &peek).await? {
@@ -55,12 +61,34 @@ impl StartQueue {
     }
 }
 
+/// A start under a key that is free.
+pub(super) struct FreeStart {
+    start: NewStart,
+    /// When it was; if that is not known, the statement says it.
+    at: Option<Time>,
+}
+
+impl FreeStart {
+    fn of(verb: &StartRun, at: Option<Time>) -> Self {
+        Self { start: NewStart::of(verb, at.unwrap_or(Time(0))), at }
+    }
+
+    fn started(mut self, num: i64, now: Time) -> Started {
+        if self.at.is_none() {
+            self.start.set_time(now);
+        }
+        self.start.started(num)
+    }
+}
+
 /// Plain starts under keys that are free.
 pub(super) struct Starts;
 
 impl Kind for Starts {
-    type Call = NewStart;
+    type Call = FreeStart;
     type Batch<'a> = StartBatch<'a>;
+    /// The number of the run, and the statement's time.
+    type Told = (i64, Time);
     const MOST: usize = 1024;
     const SQL: &'static [&'static str] = &[include_str!("start.sql")];
     /// The statement joins nothing but what it was given with what it has made, and each may be long.
@@ -84,7 +112,7 @@ pub(super) struct StartBatch<'a> {
     lineages: Vec<Uuid>,
     keep_histories: Vec<i64>,
     keep_keys: Vec<i64>,
-    created: Vec<i64>,
+    created: Vec<Option<i64>>,
     statuses: Vec<i16>,
     versions: Vec<i64>,
     dues: Vec<Option<i64>>,
@@ -94,20 +122,21 @@ pub(super) struct StartBatch<'a> {
 }
 
 impl<'a> Batch<'a> for StartBatch<'a> {
-    type Call = NewStart;
+    type Call = FreeStart;
+    type Told = (i64, Time);
 
     /// In order of the keys, so that two batches wait for each other in one direction only. Of two starts with one key,
     /// or one id, only the first: the other finds what it has made.
-    fn of(starts: &[&'a NewStart]) -> Self {
+    fn of(starts: &[&'a FreeStart]) -> Self {
         let key = |i: &usize| {
-            let new = &starts[*i].new;
+            let new = &starts[*i].start.new;
             (new.workspace, &new.scope, &new.key)
         };
         let mut order: Vec<usize> = (0..starts.len()).collect();
         order.sort_by(|a, b| key(a).cmp(&key(b)));
         order.dedup_by(|later, first| key(later) == key(first));
         let mut ids = HashSet::with_capacity(order.len());
-        order.retain(|i| ids.insert(starts[*i].new.id));
+        order.retain(|i| ids.insert(starts[*i].start.new.id));
         let mut batch = Self::default();
         for i in &order {
             batch.add(starts[*i]);
@@ -143,20 +172,21 @@ impl<'a> Batch<'a> for StartBatch<'a> {
         ]
     }
 
-    fn done(&self, answer: &Row) -> Result<Vec<Option<i64>>, PgError> {
+    fn done(&self, answer: &Row) -> Result<Vec<Option<Self::Told>>, PgError> {
         let places: Option<Vec<i64>> = answer.try_get(0)?;
         let nums: Option<Vec<i64>> = answer.try_get(1)?;
-        Ok(self.made(&places.unwrap_or_default(), &nums.unwrap_or_default()))
+        let now = Time(answer.try_get(2)?);
+        Ok(self.made(&places.unwrap_or_default(), &nums.unwrap_or_default(), now))
     }
 
     /// None is said to be made: whoever looks for one finds it under its key, as it is by now.
-    async fn found(&self, _: &Client) -> Result<Vec<Option<i64>>, PgError> {
+    async fn found(&self, _: &Client) -> Result<Vec<Option<Self::Told>>, PgError> {
         Ok(Vec::new())
     }
 }
 
 impl<'a> StartBatch<'a> {
-    fn add(&mut self, start: &'a NewStart) {
+    fn add(&mut self, FreeStart { start, at }: &'a FreeStart) {
         let NewStart { new, state, text, .. } = start;
         self.ids.push(new.id.0);
         self.workspaces.push(new.workspace.0);
@@ -168,7 +198,7 @@ impl<'a> StartBatch<'a> {
         self.lineages.push(new.lineage.0);
         self.keep_histories.push(millis(new.retention.history));
         self.keep_keys.push(millis(new.retention.key));
-        self.created.push(new.created.0);
+        self.created.push(at.map(|at| at.0));
         self.statuses.push(state.status.code());
         self.versions.push(state.version as i64);
         self.dues.push(state.due.map(|due| due.0));
@@ -178,12 +208,12 @@ impl<'a> StartBatch<'a> {
     }
 
     /// Which of the calls are made, and under which numbers.
-    fn made(&self, places: &[i64], nums: &[i64]) -> Vec<Option<i64>> {
+    fn made(&self, places: &[i64], nums: &[i64], now: Time) -> Vec<Option<(i64, Time)>> {
         let mut made = vec![None; self.calls];
         for (place, num) in places.iter().zip(nums) {
             let call = usize::try_from(place - 1).ok().and_then(|place| self.order.get(place));
             if let Some(call) = call {
-                made[*call] = Some(*num);
+                made[*call] = Some((*num, now));
             }
         }
         made
@@ -193,20 +223,19 @@ impl<'a> StartBatch<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::Time;
     use crate::id::{NodeId, RunId, WorkspaceId};
     use crate::rules::json::Payload;
     use crate::rules::key::Key;
     use crate::rules::path::Name;
     use crate::rules::start::Start;
 
-    fn new(id: u128, key: &str, claim: Option<u128>) -> NewStart {
+    fn new(id: u128, key: &str, claim: Option<u128>) -> FreeStart {
         let (workflow, key) = (Name::new("order").unwrap(), Key::new(key).unwrap());
         let run = RunId(Uuid::from_u128(id));
         let mut start = Start::new(WorkspaceId::DEFAULT, run, workflow, Payload::null(), Some(key));
         start.claim = claim.map(|node| NodeId(Uuid::from_u128(node)));
         let fingerprint = start.fingerprint().unwrap();
-        NewStart::of(&StartRun { start, fingerprint }, Time(5))
+        FreeStart::of(&StartRun { start, fingerprint }, Some(Time(5)))
     }
 
     #[test]
@@ -221,7 +250,8 @@ mod tests {
         let batch = StartBatch::of(&starts.each_ref());
         assert_eq!(batch.order, [3, 0, 4], "the second m and the second run 2 are left out");
         assert_eq!((&*batch.keys, &*batch.claimers), (&["a", "m", "q"][..], &[Uuid::from_u128(7)][..]));
-        assert_eq!(batch.made(&[3, 1], &[70, 50]), [None, None, None, Some(50), Some(70)]);
-        assert_eq!(batch.made(&[], &[]), [None; 5]);
+        let at = |num| Some((num, Time(9)));
+        assert_eq!(batch.made(&[3, 1], &[70, 50], Time(9)), [None, None, None, at(50), at(70)]);
+        assert_eq!(batch.made(&[], &[], Time(9)), [None; 5]);
     }
 }

@@ -12,7 +12,7 @@ use crate::rules::receipt::ReceiptKind;
 use crate::rules::run::Retention;
 use crate::rules::start::{Action as Do, Policy, Start, Verdict};
 use crate::rules::status::Status;
-use crate::store::{Find, FindBy};
+use crate::store::{Find, FindBy, LeaseAct};
 
 promises![
     same_key_starts_one_run,
@@ -26,6 +26,8 @@ promises![
     excluded_pointers_do_not_count,
     a_refused_start_burns_no_key,
     a_start_without_a_key_gets_one_of_its_own,
+    a_start_without_a_key_is_kept_as_it_is_answered,
+    a_key_may_be_spelled_like_the_id_of_a_later_run,
     a_repeated_request_finds_the_run_it_created,
     a_repeated_request_finds_its_run_after_it_was_superseded,
     a_run_id_is_never_given_twice,
@@ -212,6 +214,46 @@ async fn a_start_without_a_key_gets_one_of_its_own(world: World) {
     assert_eq!(first.run.new.key.as_str(), first.run.id().to_string(), "the key is shown");
     let again = world.start(first.run.new.key.as_str()).await;
     assert_eq!((again.verdict, again.run.id()), (Verdict::Attached, first.run.id()));
+}
+
+async fn a_start_without_a_key_is_kept_as_it_is_answered(world: World) {
+    let (lives, dead) = (world.node().await, world.node().await);
+    world.lease(dead, LeaseAct::Leave).await.expect("a node may go");
+    let (soon, later) = (Duration::from_secs(1), Duration::from_mins(1));
+    let mut runs = 0;
+    for claim in [None, Some(lives), Some(dead)] {
+        for (delay, timeout) in [(Duration::ZERO, None), (soon, None), (Duration::ZERO, Some(later))] {
+            world.pass(7);
+            let new = Start::new(WORKSPACE, world.run_id(), name(ORDER), payload("7"), None);
+            let start = Start { delay, timeout, claim, ..new };
+            let started = world.begin(start.clone()).await;
+            runs += 1;
+            let kept = world.run(start.run).await;
+            assert_eq!((started.verdict, &started.run), (Verdict::Created, &kept), "{start:?}");
+            assert_eq!((kept.new.created, kept.state.ended), (world.now(), None));
+            let due = (kept.status() == Status::Pending).then(|| world.now().after(delay));
+            assert_eq!(kept.state.due, due, "{start:?}");
+            assert_eq!(world.entries(start.run).await, started.entries);
+            let again = world.begin(start).await;
+            assert_eq!((again.verdict, again.run), (Verdict::Created, kept));
+        }
+    }
+    assert_eq!(world.list().await.len(), runs);
+}
+
+/// Whoever came first has the key, whatever it looks like.
+async fn a_key_may_be_spelled_like_the_id_of_a_later_run(world: World) {
+    let later = world.run_id();
+    let first = world.start(&later.to_string()).await;
+    let new = |input: &str| Start::new(WORKSPACE, later, name(ORDER), payload(input), None);
+    let input = first.entries.first().and_then(|entry| match entry {
+        Entry::Created(created) => Some(created.input.text().to_owned()),
+        _ => None,
+    });
+    let second = world.begin(new(&input.expect("a run begins with its input"))).await;
+    assert_eq!((second.verdict, second.run.id()), (Verdict::Attached, first.run.id()));
+    assert_eq!(code(world.try_start(new("\"other\"")).await), "KEY_REUSED");
+    assert_eq!(world.list().await.len(), 1);
 }
 
 async fn a_repeated_request_finds_the_run_it_created(world: World) {

@@ -8,8 +8,12 @@ use std::task::Poll;
 use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
-use semel::id::RunId;
+use semel::clock::Clock as _;
+use semel::id::{RunId, WorkspaceId};
+use semel::rules::json::Payload;
+use semel::rules::path::Name;
 use semel::rules::receipt::ReceiptKind;
+use semel::rules::start::Start;
 use semel::rules::status::Status;
 use semel::store::faulty::{Fault, Faulty};
 use semel::store::{Lease, LeaseAct, Store, Sweep};
@@ -182,9 +186,11 @@ async fn claimed_while_stopping() -> Result<(), Failed> {
         let run = engine.start(nap, 60).await?.id();
         let asleep = |status| status == Status::Waiting;
         lab.until(async || engine.run(run).status().await.is_ok_and(asleep)).await;
-        // A claim is held before the run is due: one that was on its way already must not find it.
+        // A claim is held before the run is due: one that was on its way already must not find it. The engine claims because
+        // something is due that is none of its own.
         armed.store(true, Ordering::SeqCst);
-        lab.clock.advance(Duration::from_secs(1));
+        let (other, workflow) = (RunId(lab.clock.uuid()), Name::new("other")?);
+        lab.store.start(Start::new(WorkspaceId::DEFAULT, other, workflow, Payload::null(), None)).await?;
         pace.wait();
         lab.clock.advance(Duration::from_mins(1));
         let mut stopped = pin!(engine.shutdown(Duration::from_hours(1)));
