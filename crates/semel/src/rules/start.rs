@@ -82,7 +82,7 @@ impl Start {
         }
     }
 
-    /// Whether nobody else can have asked for the same: the key is the id that was drawn for this very start.
+    /// Whether hardly anybody else can have asked for the same: the key is the id that was drawn for this very start.
     pub(crate) fn is_keyless(&self) -> bool {
         self.run.is_spelled(self.key.as_str())
     }

@@ -31,7 +31,7 @@ impl StartQueue {
 
     /// Starts a run that brings no payload along.
     pub(super) async fn begin(&self, server: &Server, verb: StartRun) -> Result<Started> {
-        // Nobody else can have the key that was drawn for this very start, so it need not be looked for.
+        // Hardly anybody else can have the key that was drawn for this very start: the index would say so.
         let looked = match verb.start.is_keyless() && verb.start.tells_no_time() {
             true => None,
             false => Some(self.lookups.ask(Wanted::by(&verb)).await?),

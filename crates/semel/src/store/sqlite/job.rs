@@ -34,7 +34,7 @@ pub(super) enum Work {
     Step(Step),
     /// Any other commit: if it ends a run without ties, it is as short as a step's.
     Commit(Box<VerbJob<Commit>>),
-    /// A start that nobody else can have asked for: they are all alike.
+    /// A start without a key: they are all alike.
     Start(Box<StartJob>),
     /// Anything else.
     Verb(Box<dyn Job>),
@@ -198,7 +198,7 @@ impl Queue {
         heard(answer, Error::Unknown).await?
     }
 
-    /// Sends a start that nobody else can have asked for and waits for its answer.
+    /// Sends a start without a key and waits for its answer.
     pub(super) fn start(&self, verb: StartRun, now: Time) -> impl Future<Output = Result<Started>> + Send {
         let new = NewStart::of(&verb, now);
         let (reply, answer) = oneshot::channel();

@@ -1,6 +1,6 @@
 //! New runs: a header, the head of a ledger and its first row each.
 //!
-//! Runs that nobody else can have asked for are inserted several at a time. To begin a statement, to open a table with its
+//! Runs that were asked for without a key are inserted several at a time. To begin a statement, to open a table with its
 //! indexes and to close them again takes longer than a row.
 
 use std::sync::LazyLock;
@@ -152,11 +152,11 @@ impl Next<'_, '_> {
 pub(super) enum Inserted {
     /// They are inserted, but for those of a node that is dead. Those are left to their verb.
     Done,
-    /// One of them was there already: its start is a repetition, and the transaction is of no use.
+    /// One of them was there already, or somebody has its id for a key: the transaction is of no use.
     Repeated,
 }
 
-/// Inserts the starts of a batch that nobody else can have asked for.
+/// Inserts the starts of a batch that have no key.
 pub(super) fn insert(tx: &mut SqliteTx, batch: &mut [Work]) -> Result<Inserted> {
     let mut starts = Vec::new();
     for work in batch {

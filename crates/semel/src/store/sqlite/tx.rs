@@ -366,7 +366,7 @@ impl Tx for SqliteTx {
             Some(Status::Completed) => {
                 select("runs_list", &format!("AND status = {}", Status::Completed.code()))
             }
-            // Those that are driven, and those of a node that has died since.
+            // Those that are driven, and those that wait for the next node to drive them.
             Some(Status::Running) => {
                 let driven = select("runs_driven", "AND node IS NOT NULL");
                 format!("{driven} UNION ALL {}", undriven(Status::Running))

@@ -267,7 +267,8 @@ fn run(tx: &mut SqliteTx, batch: &mut [Work]) -> Result<bool> {
     let (row, num) = (tx.last_row, tx.last_num);
     run_alike(tx, batch)?;
     if starts::insert(tx, batch)? == Inserted::Repeated {
-        // Rare: the answer to a start was lost, and it is asked again. From the beginning, and the starts one by one.
+        // Rare: as a rule the answer to a start was lost, and it is asked again. From the beginning, and the starts one by
+        // one.
         tx.heads.forget_all();
         execute(&tx.conn, "ROLLBACK")?;
         tx.begin(tx.now);

@@ -1,5 +1,6 @@
 //! Start a run, or find the one that the key stands for; and hand over a payload with it.
 
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 use std::sync::Arc;
 
 use crate::clock::Time;
@@ -27,6 +28,7 @@ pub(crate) struct StartRun {
 
 /// A run as it will be if nothing is in its way, with the text of its first entries: made where the start is asked for,
 /// so that all that is left to the transaction is to insert it.
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 #[derive(Debug)]
 pub(crate) struct NewStart {
     pub(crate) new: Arc<NewRun>,
@@ -35,6 +37,7 @@ pub(crate) struct NewStart {
     pub(crate) text: String,
 }
 
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 impl NewStart {
     /// The node that wants it is taken to be alive: whoever inserts it has to make sure.
     pub(crate) fn of(verb: &StartRun, now: Time) -> Self {
@@ -134,7 +137,8 @@ impl StartRun {
         Ok(Self { start, fingerprint })
     }
 
-    /// Whether nobody else can have asked for the same, and nothing comes with it: all that is left is to insert the run.
+    /// Whether hardly anybody else can have asked for the same, and nothing comes with it: if the index has nothing against
+    /// it, all that is left is to insert the run.
     #[cfg(feature = "sqlite")]
     pub(crate) fn is_plain(&self) -> bool {
         self.start.is_keyless() && self.start.deliver.is_none()
