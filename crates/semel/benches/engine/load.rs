@@ -14,12 +14,18 @@ use crate::turns::under_load;
 use crate::workflows::{self, STEPS_OF_TEN, one, ten};
 use crate::{Anything, Extent, baseline, disk};
 
-/// What is compared is measured in so many turns, and the one in the middle counts.
-const ROUNDS: u32 = 3;
+/// What is compared is measured so many times, each time one right after the other, and the ratio in the middle counts: on a
+/// machine that is not alone on its host, two measurements are only comparable if they are neighbours.
+const ROUNDS: usize = 5;
 
-/// The store's commits and the engine's steps are compared so many times, each time one right after the other: on a machine
-/// that is not alone on its host, two measurements are only comparable if they are neighbours.
-const PAIRS: usize = 5;
+/// So many measurements take the time that is given for a figure.
+const SHARES: u32 = 3;
+
+/// The one in the middle.
+fn middle(mut ratios: Vec<f64>) -> f64 {
+    ratios.sort_by(f64::total_cmp);
+    ratios[ratios.len() / 2]
+}
 
 /// Callers that ask for runs which are there.
 const STARTERS: usize = 256;
@@ -91,15 +97,14 @@ async fn throughput(
     let mut best = (0, 0.0, 0.0);
     for &callers in &extent.callers {
         let (mut commits, mut steps, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
-        for _ in 0..PAIRS {
-            let of_store = load.commits(callers, extent.time / ROUNDS).await?;
-            let of_engine = whole_runs(engine, callers, extent.time / ROUNDS).await?;
+        for _ in 0..ROUNDS {
+            let of_store = load.commits(callers, extent.time / SHARES).await?;
+            let of_engine = whole_runs(engine, callers, extent.time / SHARES).await?;
             ratios.push(of_engine.per_second / of_store.per_second);
             commits.push(of_store);
             steps.push(of_engine);
         }
-        ratios.sort_by(f64::total_cmp);
-        let (commits, steps, ratio) = (Rate::middle(commits), Rate::middle(steps), ratios[PAIRS / 2]);
+        let (commits, steps, ratio) = (Rate::middle(commits), Rate::middle(steps), middle(ratios));
         report.rate(&format!("{name}.commits.{callers}"), commits);
         report.rate(&format!("{name}.steps.{callers}"), steps);
         report.number(&format!("{name}.steps.{callers} / commits"), ratio);
@@ -151,14 +156,16 @@ async fn alone(
     time: Duration,
     folder: &Path,
 ) -> Anything<()> {
+    let time = time / SHARES;
+    let commits_of_run = commits_of_a_run(engine).await?;
+    report.number(&format!("{name}.commits of a run"), commits_of_run);
     let (mut syncs, mut bare, mut commits, mut runs) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        syncs.push(disk::alone(folder, time / ROUNDS)?);
+        syncs.push(disk::alone(folder, time)?);
         if let Place::Postgres { url, .. } = place {
-            bare.push(baseline::one_statement_per_step(url, 1, time / ROUNDS).await?);
+            bare.push(baseline::one_statement_per_step(url, 1, time).await?);
         }
-        commits.push(load.commits(1, time / ROUNDS).await?);
-        let rate = under_load(1, time / ROUNDS, |_, mut turns| {
+        let rate = under_load(1, time, |_, mut turns| {
             let engine = engine.clone();
             async move {
                 while turns.begin() {
@@ -169,21 +176,22 @@ async fn alone(
             }
         });
         runs.push(rate.await?);
+        commits.push(load.commits(1, time).await?);
     }
-    let (sync, commit, run) = (Rate::middle(syncs), Rate::middle(commits), Rate::middle(runs));
-    report.rate(&format!("{name}.disk.alone"), sync);
-    report.rate(&format!("{name}.commits.alone"), commit);
-    report.rate(&format!("{name}.runs.alone"), run);
-    let commits = commits_of_a_run(engine).await?;
-    report.number(&format!("{name}.commits of a run"), commits);
-    let taken = |by: Rate| by.per_second / (run.per_second * commits);
-    report.limit(&format!("{name}: a run alone / (commits * fdatasync)"), taken(sync), 1.5);
+    let taken = |by: &[Rate]| {
+        let ratios = by.iter().zip(&runs).map(|(by, run)| by.per_second / (run.per_second * commits_of_run));
+        middle(ratios.collect())
+    };
+    report.limit(&format!("{name}: a run alone / (commits * fdatasync)"), taken(&syncs), 1.5);
     if !bare.is_empty() {
-        let bare = Rate::middle(bare);
-        report.rate(&format!("{name}.bare commits.alone"), bare);
-        report.number(&format!("{name}: bare commit / fdatasync"), sync.per_second / bare.per_second);
-        report.limit(&format!("{name}: a run alone / (commits * bare commit)"), taken(bare), 1.5);
+        report.limit(&format!("{name}: a run alone / (commits * bare commit)"), taken(&bare), 1.5);
+        let ratios = syncs.iter().zip(&bare).map(|(sync, bare)| sync.per_second / bare.per_second);
+        report.number(&format!("{name}: bare commit / fdatasync"), middle(ratios.collect()));
+        report.rate(&format!("{name}.bare commits.alone"), Rate::middle(bare));
     }
+    report.rate(&format!("{name}.disk.alone"), Rate::middle(syncs));
+    report.rate(&format!("{name}.commits.alone"), Rate::middle(commits));
+    report.rate(&format!("{name}.runs.alone"), Rate::middle(runs));
     Ok(())
 }
 
