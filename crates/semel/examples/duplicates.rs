@@ -4,7 +4,7 @@
 
 use semel::engine::Engine as Handle;
 use semel::rules::status::Status;
-use semel::{Ctx, Engine, OnConflict, Result, fatal};
+use semel::{Attempt, Ctx, Engine, OnConflict, Result, fatal};
 
 /// The first run of a token does the work: it waits for amounts and adds them up, until it is sent a zero.
 pub(crate) async fn collect(ctx: Ctx, (token, strategy): (String, String)) -> Result<u64> {
@@ -40,8 +40,10 @@ pub(crate) async fn collect(ctx: Ctx, (token, strategy): (String, String)) -> Re
             }
             // 4. Hand the request to the owner.
             "forward" => {
-                let forward =
-                    async |_| Ok(engine().deliver(token.clone(), 5u64).id("forwarded").await?.arrival);
+                // Under the key of this step: once, however often it is tried, and apart from what others forward.
+                let forward = async |attempt: Attempt| {
+                    Ok(engine().deliver(token.clone(), 5u64).id(attempt.key()).await?.arrival)
+                };
                 ctx.step("forward").run(forward).await?;
                 return Ok(0);
             }

@@ -57,7 +57,7 @@
 //! | whichever comes first | [`ctx.race("first", a, b)`](Ctx::race) | the winner is recorded |
 //! | time, chance | [`ctx.now()`](Ctx::now), [`ctx.random()`](Ctx::random), [`ctx.uuid()`](Ctx::uuid) | the same in every replay |
 //! | to clean up | [`run.request_cancel(..)`](RunHandle::request_cancel), [`ctx.cleanup()`](Ctx::cleanup) | clean-up steps run, then the run is cancelled |
-//! | to end it now | [`run.cancel(..)`](RunHandle::cancel) | the answer says who won; after a won cancel no step begins |
+//! | to end it now | [`run.cancel(..)`](RunHandle::cancel) | the answer says who won; after a won cancel nothing is recorded, and no step begins here |
 //! | to decide about duplicates | [`.on_conflict(OnConflict::SUPERSEDE)`](engine::Begin::on_conflict) | decided in the transaction of the start |
 //!
 //! Before an effect begins, everything the workflow has recorded so far is durable; a run of n steps costs one start and n

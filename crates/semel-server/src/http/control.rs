@@ -33,8 +33,9 @@ type Answered = Result<Answer<ControlAnswer>, Problem>;
 
 /// Cancel a run
 ///
-/// Whoever ends a run first has won: `changed` says whether it was this call. After a won cancel no step begins. With
-/// `graceful` the run is asked instead, and cleans up first.
+/// Whoever ends a run first has won: `changed` says whether it was this call. After a won cancel nothing of the run is
+/// recorded any more, and no step begins once whoever drives it has heard of it. With `graceful` the run is asked instead,
+/// and cleans up first.
 #[utoipa::path(
     post,
     path = "/workflow-runs/{id}/cancel",

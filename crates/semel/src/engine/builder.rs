@@ -153,8 +153,9 @@ impl Builder {
         self.workflow_version(name, "1", workflow)
     }
 
-    /// A version of a workflow. New runs get the version that was registered last; a run goes on with the version it was
-    /// started with, or, if that is not registered any more, with the last.
+    /// A version of a workflow. A run that is started by its function gets the version of that function, one that is started
+    /// by a [`WorkflowRef`](crate::WorkflowRef) the version that this names. It is executed by that version for good, or, if
+    /// that is not registered any more, by the one that was registered last.
     pub fn workflow_version<W, In>(mut self, name: &str, version: &str, workflow: W) -> Self
     where
         W: Workflow<In>,

@@ -38,6 +38,8 @@ pub(crate) struct Cell {
     pub(super) signal: Arc<Signal>,
     /// Lost, or asked to end: bodies that look stop early.
     stopped: AtomicBool,
+    /// The body of an effect is being polled, which a replay does not call: nothing that has a place may be asked for in it.
+    inside: AtomicBool,
     /// Looks on while the run is only looked at.
     pub(super) watch: Option<Watch>,
     state: Mutex<State>,
@@ -57,10 +59,11 @@ impl Cell {
     pub(super) fn new(core: Arc<Core>, ledger: Ledger, arrivals: Vec<Arrival>, dry: bool) -> Arc<Self> {
         let run = ledger.run();
         let (id, num) = (run.id(), run.num);
-        let stopped = AtomicBool::new(ledger.cancelling().is_some());
+        let (stopped, inside) = (AtomicBool::new(ledger.cancelling().is_some()), AtomicBool::new(false));
         let state = State::new(ledger, arrivals, dry);
         let watch = dry.then(Watch::default);
-        Arc::new(Self { core, id, num, signal: Arc::default(), stopped, watch, state: Mutex::new(state) })
+        let (signal, state) = (Arc::default(), Mutex::new(state));
+        Arc::new(Self { core, id, num, signal, stopped, inside, watch, state })
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
@@ -105,7 +108,27 @@ impl Cell {
 
     /// Visits a path: its identity in this run from here on.
     pub(crate) fn visit(&self, path: Path, indexed: bool) -> Result<Visit> {
-        self.lock().visit(path, indexed).map_err(fatal)
+        let mut state = self.lock();
+        if self.is_inside() {
+            // While the run goes on this works, and after the first rebuild the ledger has what the code never comes by.
+            let why = format!(
+                "`{path}` is asked for inside of the body of a step or a once, which is not called again once that has \
+                 its result: ask before it, and use the answer in it"
+            );
+            state.diverge(why.clone());
+            return Err(fatal(why));
+        }
+        state.visit(path, indexed).map_err(fatal)
+    }
+
+    /// Whether the body of an effect is being polled.
+    pub(crate) fn is_inside(&self) -> bool {
+        self.inside.load(Ordering::Relaxed)
+    }
+
+    /// The body of an effect is polled until the guard is dropped.
+    pub(crate) fn enter_body(&self) -> Inside<'_> {
+        Inside(self, self.inside.swap(true, Ordering::Relaxed))
     }
 
     /// Tells whoever looks on what the code asks for.
@@ -290,6 +313,15 @@ impl Cell {
         }
         drop(state);
         self.signal.nudge();
+    }
+}
+
+/// The body of an effect is being polled; and whether it is inside of another one.
+pub(crate) struct Inside<'a>(&'a Cell, bool);
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        self.0.inside.store(self.1, Ordering::Relaxed);
     }
 }
 

@@ -340,11 +340,12 @@ impl Driver {
     /// Records why the run stops here, if it does. Gives whether its execution is of no more use.
     fn leave(&self, state: &mut State) -> bool {
         let now = || self.core.now();
+        let diverged = state.diverged.take();
         if let Some(limit) = state.ledger.deadline().filter(|limit| *limit <= now()) {
             state.record(Entry::TimedOut { limit });
             return true;
         }
-        if let Some(why) = state.diverged.take() {
+        if let Some(why) = diverged {
             tracing::error!(run = %state.ledger.run().id(), %why, "the code does not fit the ledger; the run is paused");
             // Through the ledger itself: a refusal here has nowhere else to go.
             if let Err(refused) = state.ledger.record(Entry::Paused { reason: PauseReason::Diverged(why) }) {

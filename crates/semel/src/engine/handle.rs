@@ -168,13 +168,16 @@ impl<Out> RunHandle<Out> {
     }
 
     /// Ends it now. Whoever ended it first has won: [`Controlled::changed`] says whether it was this call. After a won
-    /// cancel no step begins, so nothing is cleaned up either; see [`RunHandle::request_cancel`].
+    /// cancel nothing of the run is recorded any more, and no step begins in this engine; an engine elsewhere that drives
+    /// it begins none once it has heard of it, at its next write at the latest. Nothing is cleaned up either; see
+    /// [`RunHandle::request_cancel`].
     pub async fn cancel(&self, reason: impl Into<String>) -> Result<Controlled> {
         self.control(Action::Cancel { reason: reason.into() }).await
     }
 
     /// Asks it to end: its waits and new steps fail with [`Fail::is_cancelled`](crate::Fail::is_cancelled), its clean-up
-    /// steps go on ([`Ctx::cleanup`](crate::Ctx::cleanup)), and then it is cancelled.
+    /// steps go on ([`Ctx::cleanup`](crate::Ctx::cleanup)), and then it is cancelled; unless it comes to a result all the
+    /// same.
     pub async fn request_cancel(&self, reason: impl Into<String>) -> Result<Controlled> {
         self.control(Action::RequestCancel { reason: reason.into() }).await
     }
@@ -199,7 +202,8 @@ impl<Out> RunHandle<Out> {
         self.control(Action::Restart(RestartFrom::Beginning)).await
     }
 
-    /// Frees its key for another run.
+    /// Frees its key for another run. A run that is being executed is taken from its driver by that and claimed again: a step
+    /// under way that must not take place twice is then in doubt.
     pub async fn release_key(&self) -> Result<Controlled> {
         self.control(Action::ReleaseKey).await
     }

@@ -108,7 +108,8 @@ impl<Out> Begin<Out> {
         })
     }
 
-    /// If the run has not ended after this long, it is ended: `TIMED_OUT`.
+    /// If the run has not ended after this long, it is ended: `TIMED_OUT`. A paused run waits for whoever resumes it: it is
+    /// ended then.
     pub fn timeout(self, timeout: Duration) -> Self {
         self.with(|start| {
             start.timeout = Some(timeout);

@@ -160,7 +160,11 @@ impl State {
         Ok(visit)
     }
 
+    /// Code that does not fit the ledger has nothing more to say.
     pub(crate) fn record(&mut self, entry: Entry) {
+        if self.diverged.is_some() {
+            return;
+        }
         if let Err(refused) = self.ledger.record(entry) {
             self.diverge(refused.to_string());
         }
@@ -209,9 +213,9 @@ impl State {
         Poll::Pending
     }
 
-    /// Whether the workflow may do something now: the run is claimed, and its execution was not given up.
+    /// Whether the workflow may do something now: the run is claimed, its code fits, and its execution was not given up.
     pub(super) fn may_act(&self) -> bool {
-        self.ledger.run().status() == Status::Running && !self.torn
+        self.ledger.run().status() == Status::Running && self.diverged.is_none() && !self.torn
     }
 
     fn go_live(&mut self) {
@@ -226,7 +230,7 @@ impl State {
         if self.phase == Phase::Replaying && self.unvisited == 0 {
             self.go_live();
         }
-        if self.phase != Phase::Live {
+        if self.phase != Phase::Live || self.diverged.is_some() {
             self.deferred.push(deferred);
             return;
         }

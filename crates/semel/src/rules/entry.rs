@@ -65,11 +65,15 @@ pub enum Entry {
     ChildFinished { child: Visit, arrival: u64, outcome: Outcome },
 
     /// The result kept under a label: of this run, or, with a scope, the one that it shares with others.
+    /// A replay does not come by those that were made inside of a step.
     Once {
         label: Label,
         #[serde(default, skip_serializing_if = "String::is_empty")]
         scope: String,
         value: Payload,
+        /// Made in the body of a step.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        inside: bool,
     },
     /// A value the workflow may not compute anew: a time, a random number, the winner of a race.
     Recorded { at: Visit, value: Payload },

@@ -448,7 +448,7 @@ impl Ledger {
                 self.run.state.node = Some(*node);
                 self.claims = (self.claims.0 + 1, self.run.state.version + 1);
             }
-            Entry::Once { label, scope, value } => {
+            Entry::Once { label, scope, value, .. } => {
                 self.running(kind)?;
                 let (place, seldom) = ((scope.clone(), label.clone()), self.seldom.get_or_insert_default());
                 if seldom.once.contains_key(&place) {

@@ -222,7 +222,8 @@ impl Visits {
     /// Visits a path that must be visited once only.
     pub fn once(&mut self, path: Path) -> Result<Visit, InvalidPath> {
         make_room(&mut self.0);
-        if self.0.insert(path.clone(), 1).is_some() {
+        if let Some(made) = self.0.insert(path.clone(), 1) {
+            self.0.insert(path.clone(), made);
             return Err(InvalidPath::DuplicateStep(path));
         }
         Ok(Visit::first(path))
@@ -274,7 +275,13 @@ mod tests {
         assert_eq!(visits.once(path.clone()), Err(InvalidPath::DuplicateStep(path)));
         let turn = Path::parse("turn").unwrap();
         assert_eq!(visits.indexed(turn.clone()).to_string(), "turn");
-        assert_eq!(visits.indexed(turn).to_string(), "turn#2");
+        assert_eq!(visits.indexed(turn.clone()).to_string(), "turn#2");
+        assert_eq!(visits.once(turn.clone()), Err(InvalidPath::DuplicateStep(turn.clone())));
+        assert_eq!(
+            visits.indexed(turn).to_string(),
+            "turn#3",
+            "a visit that was refused does not count, nor undo any"
+        );
     }
 
     #[test]

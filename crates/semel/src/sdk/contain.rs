@@ -28,9 +28,9 @@ pub(crate) async fn watched<T>(
 ) -> Result<T> {
     let clock = &ctx.cell.core.clock;
     let mut limit = timeout.map(|timeout| clock.until(clock.now().after(timeout)));
-    poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| body.as_mut().poll(cx))) {
+    poll_fn(|cx| match guarded(ctx, || body.as_mut().poll(cx)) {
         Ok(Poll::Ready(result)) => Poll::Ready(result),
-        Err(panic) => Poll::Ready(Err(panicked(&*panic))),
+        Err(fail) => Poll::Ready(Err(fail)),
         Ok(Poll::Pending) => match limit.as_mut().map(|limit| limit.as_mut().poll(cx)) {
             Some(Poll::Ready(())) => {
                 let after = timeout.unwrap_or_default();
@@ -45,7 +45,9 @@ pub(crate) async fn watched<T>(
     .await
 }
 
-/// The failure of code that panicked.
-pub(crate) fn panicked(panic: &(dyn std::any::Any + Send)) -> Fail {
-    Fail::new(FailureKind::Panic, format_args!("it panicked: {}", panic_text(panic)))
+/// Calls user code of an effect: a panic is its failure, and what it asks the workflow for is refused.
+pub(crate) fn guarded<T>(ctx: &Ctx, code: impl FnOnce() -> T) -> Result<T> {
+    let _inside = ctx.cell.enter_body();
+    catch_unwind(AssertUnwindSafe(code))
+        .map_err(|panic| Fail::new(FailureKind::Panic, format_args!("it panicked: {}", panic_text(&*panic))))
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use super::child::ChildBegin;
@@ -23,11 +24,12 @@ use crate::engine::Core;
 use crate::engine::cell::Cell;
 use crate::engine::replay::watch::Asked;
 use crate::engine::state::Phase;
-use crate::id::RunId;
+use crate::id::{RunId, base32};
 use crate::rules::entry::Entry;
 use crate::rules::json::Payload;
 use crate::rules::ledger::Record;
-use crate::rules::path::{Name, Path, Visit};
+use crate::rules::path::{MAX_PART, Name, Path, Visit};
+use crate::rules::step;
 use crate::sabotage::{self, Bug};
 
 /// Something of a workflow that is under way when it is awaited.
@@ -123,7 +125,8 @@ impl Ctx {
         matches!(self.cell.lock().phase, Phase::Replaying | Phase::Dry)
     }
 
-    /// Writes a line to the log, with the run's id; once, not again in every replay.
+    /// Writes a line to the log, with the run's id, unless recorded results are being given: a rebuild does not repeat what
+    /// was logged. That is no promise of exactly one line: a crash, or an operator who settles a step, may come between.
     pub fn log(&self, message: impl fmt::Display) {
         if !self.is_replaying() {
             tracing::info!(run = %self.cell.id, "{message}");
@@ -140,12 +143,28 @@ impl Ctx {
         Doing::new(async move {
             let step = self.visit(name, None, false)?;
             self.cell.asks(&step, || Asked::Skip);
-            if self.cell.lock().ledger.record_at(&step).is_none() {
+            if !self.is_skipped(&step) {
                 self.cell.live(Some(&step)).await;
                 self.cell.record(Entry::StepSkipped { step, reason: reason.into() });
             }
             Ok(())
         })
+    }
+
+    /// Whether a step was skipped, or took place in an earlier life of the run, which had its reasons. A dry run goes on
+    /// either way, to see what else differs.
+    fn is_skipped(&self, step: &Visit) -> bool {
+        let mut state = self.cell.lock();
+        match state.ledger.record_at(step) {
+            None => return false,
+            Some(Record::Step(step::Step::Skipped)) => {}
+            Some(_) if state.ledger.is_carried(step) || state.phase == Phase::Dry => {}
+            Some(_) => {
+                state.diverge(format!("`{step}` is skipped in the code, but not in the ledger"));
+                return false;
+            }
+        }
+        true
     }
 
     /// Waits this long. The run needs no memory meanwhile.
@@ -329,6 +348,12 @@ impl Ctx {
         };
         Path::build(scope, name, key).map_err(|error| error.to_string())
     }
+}
+
+/// A text as the key of a path: as it is, if that can be, else by its hash.
+pub(super) fn path_key(text: &str) -> String {
+    let plain = !text.contains(['/', '[', ']', '#', '~']) && text.chars().count() <= MAX_PART;
+    if plain { text.to_owned() } else { format!("~{}", base32(&Sha256::digest(text.as_bytes())[..20])) }
 }
 
 /// Reads what was recorded.

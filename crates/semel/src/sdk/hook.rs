@@ -5,19 +5,18 @@ use std::marker::PhantomData;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
-use sha2::{Digest, Sha256};
 
-use super::ctx::{Ctx, Doing, read};
+use super::ctx::{Ctx, Doing, path_key, read};
 use super::fail::{Result, fatal};
 use crate::engine::inbox::On;
 use crate::engine::replay::watch::Asked;
 use crate::engine::state::State;
-use crate::id::{RunId, base32};
+use crate::id::RunId;
 use crate::rules::entry::Entry;
 use crate::rules::json::Payload;
 use crate::rules::key::Token;
 use crate::rules::ledger::{HookState, Record};
-use crate::rules::path::{MAX_PART, Visit};
+use crate::rules::path::Visit;
 
 /// A place where a run waits for input. Whoever knows its token can deliver; what comes before it is waited for is kept.
 /// When the workflow drops it, its token is free again.
@@ -46,7 +45,7 @@ impl<T> fmt::Debug for Hook<T> {
 impl<T: DeserializeOwned> Hook<T> {
     pub(super) fn open(ctx: Ctx, token: String) -> Self {
         let place = Token::new(token).map_err(|e| e.to_string()).and_then(|token| {
-            let key = path_key(&token);
+            let key = path_key(token.as_str());
             let visit = ctx.visit_any("@hook", Some(&key), true).map_err(|e| e.to_string())?;
             Ok((visit, token))
         });
@@ -203,11 +202,4 @@ fn visit_scope(visit: &Visit) -> Result<crate::rules::path::Path> {
             visit.path.join(&name).map_err(fatal)
         }
     }
-}
-
-/// A token as the key of a path: as it is, if that can be, else by its hash.
-fn path_key(token: &Token) -> String {
-    let text = token.as_str();
-    let plain = !text.contains(['/', '[', ']', '#', '~']) && text.chars().count() <= MAX_PART;
-    if plain { text.to_owned() } else { format!("~{}", base32(&Sha256::digest(text.as_bytes())[..20])) }
 }

@@ -9,15 +9,17 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::contain::contained;
-use super::ctx::{Boxed, Ctx, read};
+use super::ctx::{Boxed, Ctx, path_key, read};
 use super::fail::{Fail, Result, fatal};
 use crate::engine::inbox::On;
+use crate::engine::replay::watch::Asked;
 use crate::engine::residents::Kin;
 use crate::engine::state::Orders;
 use crate::error::Error;
-use crate::rules::entry::Entry;
+use crate::rules::entry::{Class, Entry};
 use crate::rules::json::Payload;
 use crate::rules::key::Label;
+use crate::rules::ledger::Record;
 use crate::rules::once::{Ask, Once as Call, OnceAnswer, OnceScope};
 use crate::rules::path::{Name, Path, Visit};
 use crate::sabotage::{self, Bug};
@@ -97,39 +99,79 @@ where
     }
 }
 
+/// A result belongs to the label, a failure to the call: the next one may try again, and a replay must fail where this one
+/// did. So a call that fails is recorded as a failed step at a place of its own. Inside of a step none is needed: a replay
+/// is given what became of that.
 async fn run<T: Serialize + DeserializeOwned + Send>(mut once: RunOnce<'_, T>) -> Result<T> {
     let label = Label::new(once.label.clone()).map_err(fatal)?;
     let scope = once.store_scope();
     let place = (scope.as_ref().map(OnceScope::text).unwrap_or_default(), label.clone());
-    let cell = &once.ctx.cell;
+    let (ctx, inside) = (once.ctx, once.ctx.cell.is_inside());
+    let cell = &ctx.cell;
     cell.asks_once(&place);
-    // For a name in messages: labels are no paths.
-    let asks = Visit::first(Path::of(&Name::new("@once").map_err(fatal)?));
+    let asks = match inside {
+        true => Visit::first(Path::of(&Name::new("@once").map_err(fatal)?)),
+        false => ctx.visit_any("@once", Some(&path_key(label.as_str())), true)?,
+    };
+    if let Some(fail) = failure_at(ctx, &asks, &label) {
+        return Err(fail);
+    }
     loop {
         if let Some(value) = cell.lock().ledger.once(&place.0, &place.1) {
             return read(&label, value);
         }
-        let Some(_turn) = Turn::take(once.ctx, &place).await else { continue };
-        let active = cell.begin(&asks, once.ctx.shielded).await?;
-        let value = match &scope {
-            None => contained(once.ctx, once.timeout, (once.body)()).await.and_then(|value| kept(&value))?,
-            Some(scope) => match claim_or_make(&mut once, scope, &label).await? {
-                OnceAnswer::Settled(value) => value,
-                OnceAnswer::InFlight(_) => {
-                    drop(active);
-                    wait(once.ctx, &asks, &place).await?;
-                    continue;
-                }
-                other => return Err(fatal(format_args!("a once was answered with {other:?}"))),
-            },
+        let Some(_turn) = Turn::take(ctx, &place).await else { continue };
+        let active = cell.begin(&asks, ctx.shielded).await?;
+        let made = match &scope {
+            None => make(&mut once).await.map(OnceAnswer::Settled),
+            Some(scope) => claim_or_make(&mut once, scope, &label).await,
         };
-        cell.record(Entry::Once { label: place.1.clone(), scope: place.0.clone(), value });
+        let value = match made {
+            Ok(OnceAnswer::Settled(value)) => value,
+            Ok(OnceAnswer::InFlight(_)) => {
+                drop(active);
+                wait(ctx, &asks, &place).await?;
+                continue;
+            }
+            Ok(other) => return Err(fatal(format_args!("a once was answered with {other:?}"))),
+            Err(fail) if inside => return Err(fail),
+            Err(fail) => {
+                record_failure(ctx, &asks, &fail);
+                return Err(failure_at(ctx, &asks, &label).unwrap_or(fail));
+            }
+        };
+        cell.record(Entry::Once { label: place.1.clone(), scope: place.0.clone(), value, inside });
         drop(active);
     }
 }
 
-fn kept<T: Serialize>(value: &T) -> Result<Payload> {
-    Payload::of(value).map_err(fatal)
+/// Calls the body.
+async fn make<T: Serialize>(once: &mut RunOnce<'_, T>) -> Result<Payload> {
+    let RunOnce { ctx, timeout, body, .. } = once;
+    contained(ctx, *timeout, async { body().await })
+        .await
+        .and_then(|value| Payload::of(&value).map_err(fatal))
+}
+
+fn record_failure(ctx: &Ctx, call: &Visit, fail: &Fail) {
+    let (step, error) = (call.clone(), fail.failure());
+    ctx.cell.record(Entry::StepStarted { step: step.clone(), attempt: 1, class: Class::Keyed });
+    ctx.cell.record(Entry::StepFailed { step, attempt: 1, error, retry_at: None });
+}
+
+/// The recorded failure of a call.
+fn failure_at(ctx: &Ctx, call: &Visit, label: &Label) -> Option<Fail> {
+    let mut state = ctx.cell.lock();
+    let failure = match state.ledger.record_at(call)? {
+        Record::Step(step) => step.failure().cloned(),
+        _ => None,
+    };
+    if failure.is_none() {
+        state.diverge(format!("`{call}` is a once in the code, but not in the ledger"));
+    }
+    drop(state);
+    ctx.cell.asks(call, || Asked::Once);
+    failure.map(|failure| Fail::recorded(label, &failure))
 }
 
 impl<T> RunOnce<'_, T> {
@@ -158,8 +200,7 @@ async fn claim_or_make<T: Serialize>(
         answer => return Ok(answer),
     };
     let (ctx, ttl) = (once.ctx, once.ttl);
-    let made = contained(ctx, once.timeout, (once.body)()).await.and_then(|value| kept(&value));
-    match made {
+    match make(once).await {
         Ok(value) => {
             let settle = move |fence| Ask::Settle { fence, value: value.clone(), ttl };
             tell(ctx, scope, label, fence, settle).await

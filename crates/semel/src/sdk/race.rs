@@ -27,7 +27,7 @@ where
     B: Future<Output: Send> + Send,
 {
     let at = ctx.visit(name, None, false)?;
-    let recorded = winner(ctx, &at)?;
+    let recorded = winner(ctx, &at, 2).await?;
     let (mut a, mut b) = (pin!(a), pin!(b));
     let (mut first, mut second) = (None, None);
     let won = poll_fn(|cx| {
@@ -51,7 +51,7 @@ where
     if all.is_empty() {
         return Err(fatal(format_args!("the race {at} has nobody in it")));
     }
-    let recorded = winner(ctx, &at)?;
+    let recorded = winner(ctx, &at, all.len()).await?;
     let mut all: Vec<_> = all.into_iter().map(|future| (Box::pin(future), None)).collect();
     let won = poll_fn(|cx| {
         let mut round = Round::new(ctx, recorded);
@@ -105,15 +105,23 @@ impl<'a> Round<'a> {
 /// Who has won: the recorded one when it is there, else the first that is.
 fn decided(recorded: Option<usize>, ready: &[bool]) -> Poll<usize> {
     let won = match recorded {
-        Some(winner) => ready.get(winner).copied().unwrap_or(false).then_some(winner),
+        Some(winner) => ready[winner].then_some(winner),
         None => ready.iter().position(|ready| *ready),
     };
     won.map_or(Poll::Pending, Poll::Ready)
 }
 
-fn winner(ctx: &Ctx, at: &Visit) -> Result<Option<usize>> {
+/// Which of so many has won, if that is recorded.
+async fn winner(ctx: &Ctx, at: &Visit, runners: usize) -> Result<Option<usize>> {
     ctx.cell.asks(at, || Asked::Value);
-    ctx.value_at(at).map(|value| read(at, &value)).transpose()
+    let recorded: Option<usize> = ctx.value_at(at).map(|value| read(at, &value)).transpose()?;
+    if let Some(winner) = recorded.filter(|winner| *winner >= runners) {
+        let why =
+            format!("`{at}` was won by number {}, and has {runners} in the code", winner.saturating_add(1));
+        ctx.cell.lock().diverge(why);
+        return std::future::pending().await;
+    }
+    Ok(recorded)
 }
 
 async fn record(ctx: &Ctx, at: Visit, recorded: Option<usize>, won: usize) -> Result<()> {

@@ -1,7 +1,6 @@
 //! Steps: an effect, tried until it has an outcome, and what to do when a crash hides whether it took place.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::time::Duration;
 
@@ -9,7 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::attempt::Attempt;
-use super::contain::{contained, panicked, watched};
+use super::contain::{contained, guarded, watched};
 use super::ctx::{Boxed, Ctx, Doing, read};
 use super::fail::{Fail, Result};
 use crate::clock::Time;
@@ -72,14 +71,16 @@ impl Step {
     }
 
     /// Never runs again by itself once it has begun: its beginning is made durable first, and if its end stays hidden, or
-    /// it fails other than by [`fatal`](crate::fatal) or [`retry_after`](crate::FailExt::retry_after), it is in doubt.
+    /// it fails, it is in doubt. Only [`fatal`](crate::fatal) and [`retry_after`](crate::FailExt::retry_after) say that the
+    /// effect certainly did not take place: then the step has failed, or is tried again.
     pub fn at_most_once(mut self) -> Self {
         self.class = Class::AtMostOnce;
         self
     }
 
     /// Its beginning is made durable first; if its end stays hidden, or it fails, this look-up is asked: what it finds is
-    /// the result, if it finds nothing the step runs again, and if it fails the step is in doubt.
+    /// the result, if it finds nothing the step runs again (or has failed, if that was fatal), and if it fails the step is in
+    /// doubt. It is not asked after [`retry_after`](crate::FailExt::retry_after), which says that nothing took place.
     pub fn reconcile<'a, T, L, Fut>(mut self, mut look_up: L) -> Reconciled<'a, T>
     where
         L: FnMut(Attempt) -> Fut + Send + 'a,
@@ -158,7 +159,8 @@ pub(crate) fn look(ctx: &Ctx, visit: &Visit) -> At {
             At::Settled(Err(Fail::recorded(visit, failure)))
         }
         step::Step::Skipped => {
-            At::Settled(Err(super::fail::fatal(format_args!("{visit} was skipped, and has no result"))))
+            state.diverge(format!("`{visit}` was skipped, but is a step in the code"));
+            At::Stuck
         }
         step::Step::Retrying { attempt, at, .. } => At::Next(attempt + 1, Some(*at)),
         step::Step::Cleared { attempt } => At::Next(attempt + 1, None),
@@ -250,23 +252,37 @@ async fn try_once<'a, T, B, Fut>(
     let attempt = Attempt::new(cell.clone(), visit.clone(), number);
     #[cfg(feature = "testing")]
     probed(&step.ctx, visit, crate::testing::Moment::Entered).await;
-    let result = match catch_unwind(AssertUnwindSafe(|| body(attempt))) {
+    let result = match guarded(&step.ctx, || body(attempt)) {
         Ok(trying) => watched(&step.ctx, step.timeout, pin!(trying)).await,
-        Err(panic) => Err(panicked(&*panic)),
+        Err(fail) => Err(fail),
     };
     #[cfg(feature = "testing")]
     probed(&step.ctx, visit, crate::testing::Moment::Returned).await;
-    let result = result.and_then(|value| Payload::of(&value).map_err(super::fail::fatal));
+    let result = match result.map(|value| Payload::of(&value)) {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(unkept)) if step.class == Class::Keyed => Err(super::fail::fatal(unkept)),
+        Ok(Err(unkept)) => return doubt(step, visit, &format!("{UNKEPT}: {unkept}")),
+        Err(fail) => Err(fail),
+    };
     if let (Err(fail), Class::Reconcile) = (&result, step.class)
-        && !matches!(fail.kind, FailureKind::Fatal | FailureKind::Cancelled)
+        && fail.retry_after.is_none()
     {
         // Boxed, as everything that is rare: a step's future is as large as the largest thing it may wait for.
         if Box::pin(ask(step, visit, number, look_up)).await == Found::Nothing {
-            finish(step, visit, number, None, Err(Fail::retryable(fail)));
+            let kind = if is_final(fail) { fail.kind } else { FailureKind::Retryable };
+            finish(step, visit, number, None, Err(Fail::new(kind, fail)));
         }
         return;
     }
     finish(step, visit, number, (step.class == Class::Keyed).then(started), result);
+}
+
+/// Why a step is in doubt that must not simply be called again.
+const UNKEPT: &str = "it took place, but its result cannot be kept";
+
+/// Whether no other try makes sense.
+fn is_final(fail: &Fail) -> bool {
+    matches!(fail.kind, FailureKind::Fatal | FailureKind::Cancelled)
 }
 
 /// A test may let the engine die here.
@@ -307,10 +323,9 @@ pub(crate) fn finish(
 
 /// What follows a failed try.
 fn next(step: &Step, number: u32, fail: &Fail) -> Next {
-    let certain =
-        matches!(fail.kind, FailureKind::Fatal | FailureKind::Cancelled) || fail.retry_after.is_some();
+    // What ended it otherwise, a cancel included, may have come after the effect, which must not take place twice.
+    let certain = fail.is_fatal() || fail.retry_after.is_some();
     if step.class == Class::AtMostOnce && !certain {
-        // It may have taken place before it failed, and must not take place twice.
         return Next::Doubt;
     }
     step.retry.next(number, &fail.failure(), step.ctx.cell.core.random())
@@ -343,7 +358,10 @@ async fn ask<T: Serialize>(
     let attempt = Attempt::new(step.ctx.cell.clone(), visit.clone(), number);
     let answer = contained(&step.ctx, step.timeout, async { look_up(attempt).await }).await;
     match answer {
-        Ok(Some(value)) => finish(step, visit, number, None, Payload::of(&value).map_err(super::fail::fatal)),
+        Ok(Some(value)) => match Payload::of(&value) {
+            Ok(value) => finish(step, visit, number, None, Ok(value)),
+            Err(unkept) => doubt(step, visit, &format!("{UNKEPT}: {unkept}")),
+        },
         Ok(None) => return Found::Nothing,
         Err(_) if sabotage::commits(Bug::UnknownIsAbsent) => return Found::Nothing,
         Err(unknown) => {

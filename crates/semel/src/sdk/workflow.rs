@@ -55,8 +55,15 @@ where
     type Out = Out;
 
     fn named(&self, registry: &Registry) -> Result<(Name, Name), Error> {
-        let named = registry.by_type.get(&TypeId::of::<F>());
-        named.cloned().ok_or_else(|| unregistered(std::any::type_name::<F>()))
+        let function = std::any::type_name::<F>();
+        match registry.by_type.get(&TypeId::of::<F>()) {
+            None => Err(unregistered(function)),
+            Some(Named::As(name, version)) => Ok((name.clone(), version.clone())),
+            Some(Named::Several(names)) => Err(Error::Validation(format!(
+                "{function} is registered under several names ({names}), and it cannot be told which one is meant: start it \
+                 with `WorkflowRef::new(name)`"
+            ))),
+        }
     }
 }
 
@@ -126,7 +133,15 @@ impl Registered {
 pub struct Registry {
     /// Sorted, so that claims ask in the same order each time.
     by_name: BTreeMap<Name, Versions>,
-    by_type: HashMap<TypeId, (Name, Name)>,
+    by_type: HashMap<TypeId, Named>,
+}
+
+/// What a function is known as.
+enum Named {
+    /// This name and version.
+    As(Name, Name),
+    /// These: one function with several names, or several function pointers, which are of one type.
+    Several(String),
 }
 
 #[derive(Default)]
@@ -161,7 +176,12 @@ impl Registry {
                 "version {version} of the workflow {name} is registered twice"
             )));
         }
-        self.by_type.insert(TypeId::of::<W>(), (name, version));
+        let named = match self.by_type.remove(&TypeId::of::<W>()) {
+            Some(Named::As(other, _)) if other != name => Named::Several(format!("{other}, {name}")),
+            Some(Named::Several(names)) => Named::Several(format!("{names}, {name}")),
+            _ => Named::As(name, version),
+        };
+        self.by_type.insert(TypeId::of::<W>(), named);
         Ok(())
     }
 

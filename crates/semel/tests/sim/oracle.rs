@@ -325,7 +325,7 @@ impl Scene {
             {
                 wrong = wrong.or(saw_hook(id, seen, &mut oracle.tokens, &oracle.payloads, entry));
             }
-            Entry::Once { label, scope, value } if !scope.is_empty() => {
+            Entry::Once { label, scope, value, .. } if !scope.is_empty() => {
                 let place = (scope.clone(), label.to_string());
                 let kept = oracle.onces.entry(place).or_insert_with(|| value.text().to_owned());
                 if kept != value.text() {

@@ -46,7 +46,7 @@ pub(in crate::cli) fn shown(controlled: &ControlAnswer, answer: &Answer) -> Stri
     ])
 }
 
-/// Cancel a run; no step begins afterwards.
+/// Cancel a run; no step begins once whoever drives it has heard of it.
 ///
 /// A cancel that came too late changes nothing: `changed` and the status say who was first.
 #[derive(Debug, clap::Args)]

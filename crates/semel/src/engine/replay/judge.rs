@@ -25,12 +25,14 @@ pub(super) struct Recorded {
 pub(super) fn judge(recorded: &Recorded, played: &Played) -> Vec<Row> {
     let asked: HashMap<&Place, &Asked> = played.asked.iter().map(|(place, asked)| (place, asked)).collect();
     let ended = recorded.ended_by_itself();
+    // Bodies of steps are not called.
+    let inside: HashSet<Place> = recorded.made_inside().collect();
     // Once a run has ended, what its code waits for is more than it got then.
     let waits: HashSet<&Place> = played.waits.iter().filter(|_| ended && played.outcome.is_none()).collect();
     let judged = recorded.places().into_iter().filter_map(|place| {
         let original = recorded.describe(&place);
         let (replayed, verdict) = match asked.get(&place) {
-            None if recorded.is_carried(&place) => return None,
+            None if recorded.is_carried(&place) || inside.contains(&place) => return None,
             None => (None, Verdict::Missing),
             Some(asked) if recorded.fits(&place, asked) && !waits.contains(&place) => {
                 (original.clone(), Verdict::Identical)
@@ -126,6 +128,12 @@ impl Recorded {
         places.into_iter().map(|(place, _)| place).collect()
     }
 
+    /// What was made inside of steps.
+    fn made_inside(&self) -> impl Iterator<Item = Place> {
+        let inside = |entry: &&Entry| matches!(entry, Entry::Once { inside: true, .. });
+        self.entries.iter().filter(inside).filter_map(Place::of)
+    }
+
     /// What kind of thing stands there, if anything does.
     pub(super) fn kind(&self, place: &Place) -> Option<Kind> {
         match place {
@@ -162,8 +170,10 @@ impl Recorded {
     fn fits(&self, place: &Place, asked: &Asked) -> bool {
         let Place::Visit(visit) = place else { return matches!(asked, Asked::Once) };
         match (self.ledger.record_at(visit), asked) {
-            (Some(Record::Step(step)), Asked::Skip) => *step == Step::Skipped,
+            // Or an earlier life has done what this one does not need.
+            (Some(Record::Step(step)), Asked::Skip) => *step == Step::Skipped || self.is_carried(place),
             (Some(Record::Step(step)), Asked::Step) => *step != Step::Skipped,
+            (Some(Record::Step(step)), Asked::Once) => step.failure().is_some(),
             (Some(Record::Timer { .. }), Asked::Timer) | (Some(Record::Value(_)), Asked::Value) => true,
             (Some(Record::Hook { token, .. }), Asked::Hook(wanted)) => token == wanted,
             (Some(Record::Child { .. }), Asked::Child { workflow, input }) => {

@@ -73,7 +73,8 @@ impl Ledger {
                 return true;
             }
             let failed = match record {
-                Record::Step(step) => step.failure().is_some(),
+                // What was skipped may be needed now that something else has not failed.
+                Record::Step(step) => step.failure().is_some() || *step == Step::Skipped,
                 Record::Child { outcome, .. } => !matches!(outcome, Some(Outcome::Completed(_))),
                 _ => false,
             };
@@ -96,8 +97,13 @@ impl Ledger {
         let then = Self::lives(run, &entries[..at])?;
         let keep = |(i, entry): &(usize, &Entry)| {
             let place = match Place::of(entry) {
-                // A child is found again by its key; its outcome is in an inbox that a fork does not have.
-                _ if matches!(entry, Entry::ChildStarted { .. } | Entry::ChildFinished { .. }) => {
+                // A child is found again by its key; its outcome is in an inbox that a fork does not have. What was
+                // skipped is skipped again, unless the fork's code needs it.
+                _ if matches!(
+                    entry,
+                    Entry::ChildStarted { .. } | Entry::ChildFinished { .. } | Entry::StepSkipped { .. }
+                ) =>
+                {
                     return false;
                 }
                 Some(place @ Place::Visit(visit))

@@ -57,7 +57,7 @@ impl Driver {
                 None => return Ok(()),
             },
             Act::Once { label: l } => {
-                Entry::Once { label: label(*l), scope: String::new(), value: value(*l) }
+                Entry::Once { label: label(*l), scope: String::new(), value: value(*l), inside: false }
             }
             Act::Record { path } => Entry::Recorded { at: visit(*path), value: value(*path) },
             Act::Wait { millis } => {

@@ -55,6 +55,7 @@ async fn the_version_is_the_length_of_the_ledger(world: World) {
         label: super::world::label("sms"),
         scope: String::new(),
         value: payload("1"),
+        inside: false,
     });
     driver.record(Entry::TimerSet { timer: visit("timer"), at: world.now() }).save().await;
     check(&driver).await;

@@ -54,12 +54,17 @@ async fn a_fork_has_done_what_its_source_had_done(world: World) {
     source.step("a").await.expect("ours");
     source.record(Entry::Recorded { at: visit("now"), value: payload("5") });
     source
-        .record(Entry::Once { label: label("sms"), scope: String::new(), value: payload("1") })
+        .record(Entry::Once { label: label("sms"), scope: String::new(), value: payload("1"), inside: false })
         .save()
         .await;
     let at = source.version();
     source.step("b").await.expect("ours");
-    source.record(Entry::Once { label: label("mail"), scope: String::new(), value: payload("2") });
+    source.record(Entry::Once {
+        label: label("mail"),
+        scope: String::new(),
+        value: payload("2"),
+        inside: false,
+    });
     source.fail().await;
     let mut fork = forked(&world, source.id(), Some(at), Lineage::Inherited).await;
     assert!(fork.ledger.record_at(&visit("a")).is_some() && fork.ledger.record_at(&visit("now")).is_some());
@@ -130,7 +135,12 @@ async fn a_fork_of_a_restarted_run_can_be_driven(world: World) {
     for from in [RestartFrom::Failure, RestartFrom::Beginning] {
         let mut driver = world.driven(&format!("{from:?}")).await;
         driver.step("a").await.expect("ours");
-        driver.record(Entry::Once { label: label("sms"), scope: String::new(), value: payload("1") });
+        driver.record(Entry::Once {
+            label: label("sms"),
+            scope: String::new(),
+            value: payload("1"),
+            inside: false,
+        });
         for (path, class) in [("b", Class::Keyed), ("charge", Class::AtMostOnce)] {
             driver.begin(path, class);
             let (step, error) = (visit(path), failure());
@@ -147,7 +157,12 @@ async fn a_fork_of_a_restarted_run_can_be_driven(world: World) {
         }
         if driver.ledger.once("", &label("sms")).is_none() {
             driver
-                .record(Entry::Once { label: label("sms"), scope: String::new(), value: payload("2") })
+                .record(Entry::Once {
+                    label: label("sms"),
+                    scope: String::new(),
+                    value: payload("2"),
+                    inside: false,
+                })
                 .save()
                 .await;
         }

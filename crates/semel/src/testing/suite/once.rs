@@ -222,6 +222,7 @@ async fn a_runs_own_result_and_a_shared_one_do_not_meet_in_its_ledger(world: Wor
         label: label("sms"),
         scope: scope.to_owned(),
         value: payload(json),
+        inside: false,
     };
     driver.record(entry("", "1")).record(entry("*", "2")).record(entry("k1/*/k", "3")).save().await;
     assert!(driver.ledger.record(entry("*", "4")).is_err(), "one outcome per label and scope");

@@ -41,7 +41,12 @@ async fn round_trip(world: &World, key: &str, value: &Payload) {
     driver.record(Entry::StepCompleted { step: visit("step"), value: value.clone() });
     driver.record(Entry::Recorded { at: visit("recorded"), value: value.clone() });
     driver
-        .record(Entry::Once { label: label("mine"), scope: String::new(), value: value.clone() })
+        .record(Entry::Once {
+            label: label("mine"),
+            scope: String::new(),
+            value: value.clone(),
+            inside: false,
+        })
         .save()
         .await;
     world.deliver(key, value.text()).await;

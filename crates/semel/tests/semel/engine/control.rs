@@ -10,7 +10,7 @@ use semel::rules::ledger::Lineage;
 use semel::rules::start::Verdict;
 use semel::rules::status::Status;
 use semel::testing::{Effects, history};
-use semel::{Ctx, Result};
+use semel::{Ctx, Result, fatal};
 
 use super::{Lab, trial};
 
@@ -24,6 +24,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("a_fork_with_fresh_keys_does_its_own_effects", fork_fresh),
         trial("a_restart_and_a_fork_go_on_behind_a_race", behind_a_race),
         trial("a_restart_tries_again_what_failed_in_the_winner_of_a_race", failed_in_a_race),
+        trial("what_one_life_has_skipped_the_next_may_do", second_thoughts),
         trial("a_hundred_equal_starts_are_one_run", equal_starts),
         trial("a_start_delivers_to_its_run_or_to_the_owner", start_with_delivery),
         trial("a_dropped_hook_frees_its_token_and_a_resting_one_does_not", tokens),
@@ -300,6 +301,43 @@ async fn tokens() -> Result<(), Failed> {
         assert!(engine.hook("held").await?.is_none(), "the workflow has dropped it");
         lab.clock.advance(Duration::from_mins(1));
         run.result().await?;
+    }
+    Ok(())
+}
+
+/// What is done depends on something that fails in the first life of the run.
+async fn wraps(ctx: Ctx, (): ()) -> Result<u32> {
+    let effects = ctx.state::<Effects>();
+    let step = |name: &'static str| {
+        ctx.step(name).run(async |attempt| effects.apply(name, attempt.key()).map_err(fatal))
+    };
+    let (done, skipped) = if step("ask").await.is_ok() { ("wrap", "box") } else { ("box", "wrap") };
+    step(done).await?;
+    ctx.skip(skipped, "the other one is done").await?;
+    step("ship").await?;
+    ctx.sleep("rest", Duration::from_mins(1)).await?;
+    step("tell").await
+}
+
+async fn second_thoughts() -> Result<(), Failed> {
+    for forgetful in [false, true] {
+        let (lab, effects) = (Lab::new(), Effects::new());
+        effects.fail("ask", 1).fail("ship", 1);
+        let builder = if forgetful { lab.forgetful() } else { lab.engine() };
+        let engine = builder.state(effects.clone()).workflow("wraps", wraps).open().await?;
+        let run = engine.start(wraps, ()).await?;
+        run.result().await.expect_err("it cannot be shipped");
+        assert_eq!((effects.calls("box"), effects.calls("wrap")), (1, 0));
+        let fork = run.fork(None, Lineage::Fresh).await?;
+        run.retry().await?;
+        super::replay::ended(&lab, &run).await?;
+        assert_eq!(run.result().await?, 1, "{}", history(&run).await?);
+        assert_eq!((effects.calls("box"), effects.calls("wrap"), effects.calls("ship")), (1, 1, 2));
+        super::replay::identical(&engine.replay(run.id()).await?);
+        // A fork has what had failed, too, and skips the same again.
+        super::replay::ended(&lab, &fork).await?;
+        fork.result().await.expect_err("it cannot be shipped");
+        assert_eq!(history(&fork).await?.count("stepSkipped"), 1, "{}", history(&fork).await?);
     }
     Ok(())
 }

@@ -114,23 +114,24 @@ fn forwards() {
         async |scene: Scene<()>| {
             let engine = scene.engine();
             engine.state::<OnceLock<Engine>>().expect("given").get_or_init(|| engine.clone());
-            let start = |name: &str| {
-                engine.start(duplicates::collect, ("cart:7".to_owned(), name.to_owned())).key(name)
+            let start = |name: &str, key: &str| {
+                engine.start(duplicates::collect, ("cart:7".to_owned(), name.to_owned())).key(key)
             };
-            let owner = start("first").await?;
+            let owner = start("first", "owner").await?;
             let ready = async || {
                 let ended = scene.status(owner.id()).await.is_ok_and(Status::is_terminal);
                 ended || matches!(scene.owner("cart:7").await, Ok(Some(_)))
             };
             scene.until(ready).await;
-            let forwarded = start("forward").await?.result().await?;
+            let one = start("forward", "one").await?.result().await?;
+            let two = start("forward", "two").await?.result().await?;
             if !scene.status(owner.id()).await?.is_terminal() {
                 scene.deliver("cart:7", 0u64, "end").await?;
             }
-            Ok::<_, Error>((forwarded, owner.result().await?))
+            Ok::<_, Error>((one, two, owner.result().await?))
         },
     );
-    crasher.every_boundary(|ended| assert_eq!(ended.value, (0, 5), "handed over once"));
+    crasher.every_boundary(|ended| assert_eq!(ended.value, (0, 0, 10), "each is handed over once"));
 }
 
 fn fans_out() {

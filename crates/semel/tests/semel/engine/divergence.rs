@@ -1,6 +1,6 @@
 //! Code that no longer fits the ledger: the run is paused, nothing new is done, and the old code can go on.
 
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::pin::pin;
 use std::sync::{Arc, Barrier};
 use std::task::Poll;
@@ -10,7 +10,7 @@ use libtest_mimic::{Failed, Trial};
 use semel::rules::entry::PauseReason;
 use semel::rules::status::Status;
 use semel::testing::{Effects, history};
-use semel::{Ctx, Engine, Result};
+use semel::{Ctx, Engine, Fail, Result, Retry, WorkflowRef};
 
 use super::{Lab, trial};
 
@@ -29,6 +29,22 @@ pub(crate) fn trials() -> Vec<Trial> {
             diverges(Code::Shorter, &["`second`"]).await
         }),
         trial("an_end_before_what_is_recorded_diverges_also_while_the_engine_stops", while_stopping),
+        trial("a_child_in_place_of_the_last_step_diverges", async || {
+            switched((Form::Failing, Form::Child), "`act` is a child in the code").await
+        }),
+        trial("a_remote_step_in_place_of_the_last_step_diverges", async || {
+            switched((Form::Failing, Form::Remote), "`act` is a child in the code").await
+        }),
+        trial("a_step_that_was_skipped_diverges", async || {
+            switched((Form::Skip, Form::Failing), "`act` was skipped").await
+        }),
+        trial("a_skip_of_a_step_that_took_place_diverges", async || {
+            switched((Form::Step, Form::Skip), "`act` is skipped in the code").await
+        }),
+        trial("a_race_without_its_recorded_winner_diverges", async || {
+            switched((Form::Race(3), Form::Race(2)), "`act` was won by number 3").await
+        }),
+        trial("a_name_inside_of_a_body_pauses_the_run_before_it_has_done_harm", inside_a_body),
         trial("a_step_added_at_the_end_does_not_diverge", async || fits(Code::Longer, 4).await),
         trial("recorded_steps_may_change_their_order", async || fits(Code::Swapped, 3).await),
         trial("a_step_visited_twice_fails_and_says_why", duplicate_step),
@@ -168,6 +184,97 @@ async fn fits(code: Code, steps: usize) -> Result<(), Failed> {
     run.result().await?;
     assert_eq!(history(&run).await?.count("stepCompleted"), steps);
     assert_eq!(effects.names().len(), steps - 2, "what was recorded is not done again");
+    Ok(())
+}
+
+/// What a workflow does under the same name, before it waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Step,
+    /// A step that fails and is tried again an hour later.
+    Failing,
+    Skip,
+    Child,
+    Remote,
+    /// A race of so many, which the last one wins.
+    Race(usize),
+}
+
+async fn act(ctx: Ctx, (): ()) -> Result<()> {
+    match *ctx.state::<Form>() {
+        Form::Step => ctx.step("act").run(async |_| Ok(())).await?,
+        Form::Failing => {
+            let retry = Retry::fixed(Duration::from_hours(1));
+            ctx.step("act").retry(retry).run(async |_| Err::<(), _>(Fail::retryable("not yet"))).await?;
+        }
+        Form::Skip => ctx.skip("act", "not needed").await?,
+        Form::Child => ctx.child(WorkflowRef::<(), ()>::new("act"), ()).await?.result().await?,
+        Form::Remote => ctx.remote("act", "queue", ()).await?,
+        Form::Race(runners) => {
+            let runner = |n| async move {
+                if n < 2 {
+                    pending::<()>().await;
+                }
+            };
+            ctx.race_all("act", (0..runners).map(runner).collect()).await?;
+        }
+    }
+    ctx.sleep("nap", Duration::from_hours(1)).await
+}
+
+/// The code does something else than before under the same name, and everything recorded has been come by.
+async fn switched((before, after): (Form, Form), expected: &str) -> Result<(), Failed> {
+    let lab = Lab::new();
+    let engine = async |form| lab.engine().state(form).workflow("act", act).open().await;
+    let old = engine(before).await?;
+    let run = old.start(act, ()).await?;
+    super::replay::waiting(&lab, &run).await;
+    old.crash().await;
+    let new = engine(after).await?;
+    lab.clock.advance(Duration::from_hours(1));
+    let run = new.run(run.id());
+    assert_eq!(run.reached(Status::Paused).await?, Status::Paused);
+    let found = history(&run).await?;
+    assert!(matches!(found.pause(), Some(PauseReason::Diverged(why)) if why.contains(expected)), "{found}");
+    Ok(())
+}
+
+/// Code that asks for the time inside of a step, where a replay would not come by; and code that was mended.
+async fn nosy(ctx: Ctx, mended: bool) -> Result<()> {
+    let (effects, mended) = (ctx.state::<Effects>(), mended || *ctx.state::<bool>());
+    let before = if mended { Some(ctx.now().await?) } else { None };
+    ctx.step("stamp")
+        .run(async |attempt| {
+            if before.is_none() {
+                ctx.now().await?;
+            }
+            effects.apply("stamp", attempt.key())
+        })
+        .await?;
+    ctx.sleep("nap", Duration::from_hours(1)).await
+}
+
+async fn inside_a_body() -> Result<(), Failed> {
+    let (lab, effects) = (Lab::new(), Effects::new());
+    let engine = async |mended: bool| {
+        lab.forgetful().state(mended).state(effects.clone()).workflow("nosy", nosy).open().await
+    };
+    let wrong = engine(false).await?;
+    let run = wrong.start(nosy, false).await?;
+    assert_eq!(run.reached(Status::Paused).await?, Status::Paused);
+    let found = history(&run).await?;
+    let says = |why: &str| why.contains("`@now`") && why.contains("inside");
+    assert!(matches!(found.pause(), Some(PauseReason::Diverged(why)) if says(why)), "{found}");
+    assert_eq!(effects.calls("stamp"), 0);
+    wrong.crash().await;
+
+    let right = engine(true).await?;
+    let run = right.run(run.id());
+    run.resume().await?;
+    super::replay::waiting(&lab, &run).await;
+    lab.clock.advance(Duration::from_hours(1));
+    run.result().await?;
+    assert_eq!((effects.calls("stamp"), history(&run).await?.count("stepFailed")), (1, 0));
     Ok(())
 }
 

@@ -11,12 +11,14 @@ mod divergence;
 mod failures;
 mod hidden;
 mod history;
+mod once;
 mod ownership;
 mod queue;
 mod random;
 mod replay;
 mod rest;
 mod spans;
+mod surface;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod tx;
 mod wakes;
@@ -43,6 +45,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         crash_others::trials(),
         divergence::trials(),
         failures::trials(),
+        once::trials(),
         ownership::trials(),
         queue::trials(),
         random::trials(),
@@ -54,6 +57,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         replay::trials(),
         rest::trials(),
         spans::trials(),
+        surface::trials(),
         wakes::trials(),
     ]
     .into_iter()
