@@ -20,6 +20,8 @@ pub(crate) struct Pace {
     pub(crate) limit: fn(depth: u32, late: bool) -> (bool, u64),
     /// Whether there are acts that only several runs make interesting, or an operator who restarts what failed.
     pub(crate) company: bool,
+    /// Whether there is a database for transactions.
+    pub(crate) bank: bool,
 }
 
 /// Draws a program that is executed at a place.
@@ -53,6 +55,9 @@ impl Drawer {
     fn act(&mut self, depth: u32) -> Act {
         self.last += 1;
         let n = self.last;
+        if self.pace.bank && self.dice.below(8) == 0 {
+            return Act::Pay { n };
+        }
         let flat = if self.pace.company { 14 } else { 9 };
         let kinds = if depth == 0 { flat } else { flat + 4 };
         let drawn = self.dice.below(kinds);

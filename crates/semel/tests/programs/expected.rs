@@ -24,6 +24,8 @@ pub(crate) enum Calls {
     Several,
     /// By whoever comes first: it is the same one for all programs.
     Shared,
+    /// In a transaction, whose rows are counted.
+    Rows,
 }
 
 /// What a program must have done in the end.
@@ -90,6 +92,10 @@ impl Expected {
             Act::Asked { n, .. } => {
                 self.count(format!("a{n}"), 1, Calls::One, certain);
                 self.says(format!("a{n}"));
+            }
+            Act::Pay { n } => {
+                self.count(format!("t{n}"), 1, Calls::Rows, certain);
+                self.says(format!("t{n}"));
             }
             Act::Repeat { n, times, .. } => {
                 self.count(format!("r{n}"), *times, Calls::Several, certain);

@@ -31,6 +31,8 @@ pub(crate) enum Act {
     Letter { n: u32 },
     /// A step with a look-up, whose answer may be lost.
     Asked { n: u32, lost: bool },
+    /// A step whose effect is a row in a database.
+    Pay { n: u32 },
     /// The same step several times, told apart by key or by count.
     Repeat { n: u32, times: u32, indexed: bool },
     /// Parts of a program several times, each in a scope of its own.
@@ -79,6 +81,10 @@ pub(crate) trait Outside: Send + Sync + 'static {
     fn find(&self, key: String) -> Answer<'_, Option<u32>>;
     /// How often something was asked for under a key.
     fn calls_under(&self, key: &str) -> usize;
+    /// Writes a row in a transactional step, and gives its name.
+    fn pay(&self, _ctx: Ctx, name: String) -> Answer<'_, String> {
+        Box::pin(async move { Err(fatal(format!("there is no database for {name}"))) })
+    }
     /// The code has the result of a once, in the run alone or of all runs.
     fn has_once(&self, _run: RunId, _label: &str, _result: &str) {}
     /// The code asks for a wait, perhaps not for the first time; gives when.
@@ -154,6 +160,7 @@ async fn run(ctx: &Ctx, place: &str, act: &Act) -> Result<Vec<String>> {
         | Act::Fails { .. }
         | Act::Letter { .. }
         | Act::Asked { .. }
+        | Act::Pay { .. }
         | Act::Repeat { .. } => run_step(ctx, act).await,
         Act::Loop { n, times, acts } => {
             let mut values = Vec::new();
@@ -251,6 +258,7 @@ async fn run_step(ctx: &Ctx, act: &Act) -> Result<Vec<String>> {
             };
             ctx.step(format!("a{n}")).retry(Retry::none()).reconcile(look_up).run(body).await
         }
+        Act::Pay { n } => world.pay(ctx.clone(), format!("t{n}")).await,
         Act::Repeat { n, times, indexed } => {
             let mut values = Vec::new();
             for i in 0..*times {

@@ -221,7 +221,8 @@ impl Bank {
     }
 }
 
-fn now<T>(future: impl Future<Output = semel::Result<T>>) -> T {
+/// Waits for the bank.
+pub(super) fn now<T>(future: impl Future<Output = semel::Result<T>>) -> T {
     let runtime = Runtime::new_current_thread().enable_all().build().expect("a runtime can be made");
     runtime.block_on(future).expect("the bank works")
 }

@@ -14,6 +14,7 @@ mod history;
 mod once;
 mod ownership;
 mod queue;
+#[cfg(feature = "sqlite")]
 mod random;
 mod replay;
 mod rest;
@@ -48,6 +49,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         once::trials(),
         ownership::trials(),
         queue::trials(),
+        #[cfg(feature = "sqlite")]
         random::trials(),
         #[cfg(any(feature = "sqlite", feature = "postgres"))]
         tx::trials(),
