@@ -14,70 +14,96 @@ use crate::sabotage::{self, Bug};
 pub(super) const PAUSE: Duration = Duration::from_millis(100);
 
 impl Core {
-    /// Answers a commit that met an error: when it can be said for certain.
+    /// Answers a commit that met an error: when it can be said for certain. Either it is saved, or it never will be.
     pub(super) async fn settle(&self, cell: &Cell, commit: Commit, error: Error) -> Result<Saved> {
-        match error {
-            Error::TooEarly { until, now } => {
-                // The store's clock is behind what was thought of it.
-                self.store_time.is_only(now, self.clock.now());
-                self.clock.until(self.local(until)).await;
-                self.store.commit(commit).await
-            }
-            Error::Unavailable(error) => {
-                tracing::warn!(%error, run = %cell.id, "a commit has to wait for the store");
-                self.clock.until(self.clock.now().after(PAUSE)).await;
-                self.store.commit(commit).await
-            }
-            Error::Unknown(_) if sabotage::commits(Bug::UnknownIsSaved) => {
-                Ok(Saved { version: commit.expected() + commit.count(), ..Saved::default() })
-            }
-            Error::Unknown(_) if sabotage::commits(Bug::UnknownIsRefused) => {
-                Err(Error::Concurrency { run: cell.id, expected: commit.expected() })
-            }
-            Error::Unknown(error) if !sabotage::commits(Bug::UnknownPauses) => {
-                tracing::warn!(%error, run = %cell.id, "it is unknown whether a commit took place; looking");
-                self.look_up(commit).await
-            }
-            error => {
-                tracing::error!(%error, run = %cell.id, "a commit was refused; the run is paused");
-                let control = Control {
-                    workspace: self.workspace,
-                    run: cell.id,
-                    action: Action::Pause,
-                    by: format!("engine: {error}"),
-                    id: None,
-                    expected: Some(commit.expected()),
-                };
-                match self.store.control(control).await {
-                    Ok(_) | Err(Error::Concurrency { .. }) => {
-                        Err(Error::Concurrency { run: cell.id, expected: commit.expected() })
-                    }
-                    // Not even that: the same again, until the store has an answer.
-                    Err(error) => Err(Error::Unavailable(Box::new(error))),
+        // Once nobody knows what became of it, no later answer says that it did not take place: only the ledger does.
+        let mut unknown = false;
+        let mut error = error;
+        loop {
+            unknown |= matches!(error, Error::Unknown(_));
+            let lost = || Err(Error::Concurrency { run: cell.id, expected: commit.expected() });
+            match error {
+                Error::TooEarly { until, now } => {
+                    // The store's clock is behind what was thought of it.
+                    self.store_time.is_only(now, self.clock.now());
+                    self.clock.until(self.local(until)).await;
                 }
+                Error::Unavailable(error) => {
+                    tracing::warn!(%error, run = %cell.id, "a commit has to wait for the store");
+                    self.pause().await;
+                }
+                Error::Unknown(_) if sabotage::commits(Bug::UnknownIsSaved) => {
+                    return Ok(Saved { version: commit.expected() + commit.count(), ..Saved::default() });
+                }
+                Error::Unknown(_) if sabotage::commits(Bug::UnknownIsRefused) => return lost(),
+                Error::Unknown(error) if !sabotage::commits(Bug::UnknownPauses) => {
+                    tracing::warn!(%error, run = %cell.id, "it is unknown whether a commit took place; looking");
+                }
+                Error::Concurrency { .. } if unknown => {}
+                Error::Concurrency { .. } => return lost(),
+                refused => match self.refuse(cell, &commit, &refused).await {
+                    Ok(()) => return lost(),
+                    // It has come through after all, or the run is somebody else's: the ledger tells.
+                    Err(Error::Concurrency { .. }) if unknown => {}
+                    Err(Error::Concurrency { .. }) => return lost(),
+                    // Not even that: the same again, until the store has an answer.
+                    Err(error) => {
+                        tracing::warn!(%error, run = %cell.id, "a run cannot be paused yet");
+                        self.pause().await;
+                    }
+                },
             }
+            if unknown && let Some(found) = self.look_up(&commit).await {
+                return found;
+            }
+            error = match self.store.commit(commit.clone()).await {
+                Ok(saved) => return Ok(saved),
+                Err(error) => error,
+            };
         }
     }
 
-    /// Finds out whether a commit took place: nobody else writes what it says at its place.
-    async fn look_up(&self, commit: Commit) -> Result<Saved> {
+    async fn pause(&self) {
+        self.clock.until(self.clock.now().after(PAUSE)).await;
+    }
+
+    /// Pauses a run whose commit the store does not take.
+    async fn refuse(&self, cell: &Cell, commit: &Commit, error: &Error) -> Result<()> {
+        tracing::error!(%error, run = %cell.id, "a commit was refused; the run is paused");
+        let control = Control {
+            workspace: self.workspace,
+            run: cell.id,
+            action: Action::Pause,
+            by: format!("engine: {error}"),
+            id: None,
+            expected: Some(commit.expected()),
+        };
+        self.store.control(control).await.map(drop)
+    }
+
+    /// Finds out whether a commit took place: nobody else writes what it says at its place. Gives nothing if nothing is
+    /// there yet.
+    async fn look_up(&self, commit: &Commit) -> Option<Result<Saved>> {
         let (run, expected, count) = (commit.run(), commit.expected(), commit.count());
-        let entries = match self.store.ledger(self.workspace, run, expected + 1).await {
-            Ok(entries) => entries,
-            Err(error) => return Err(Error::Unknown(Box::new(error))),
+        let entries = loop {
+            match self.store.ledger(self.workspace, run, expected + 1).await {
+                Ok(entries) => break entries,
+                // It was taken over and has ended since, long enough ago to be forgotten.
+                Err(Error::RunNotFound(_)) => return Some(Err(Error::Concurrency { run, expected })),
+                Err(error) => {
+                    tracing::warn!(%error, %run, "it cannot be looked up whether a commit took place; trying again");
+                    self.pause().await;
+                }
+            }
         };
         if entries.is_empty() {
-            return match self.store.commit(commit).await {
-                // The lost one may have come through after all.
-                Err(lost @ Error::Concurrency { .. }) => Err(Error::Unknown(Box::new(lost))),
-                answer => answer,
-            };
+            return None;
         }
         let written: Vec<Entry> =
             entries.into_iter().take(count as usize).map(|numbered| numbered.entry).collect();
-        match commit.matches(&written) {
+        Some(match commit.matches(&written) {
             Some(settled) => Ok(Saved { version: expected + count, settled, freed: false }),
             None => Err(Error::Concurrency { run, expected }),
-        }
+        })
     }
 }

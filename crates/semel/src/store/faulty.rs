@@ -3,7 +3,7 @@
 //! Both look alike to a caller that times out. What a caller may do about either is to make the same call again.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Semaphore, broadcast};
 
@@ -28,6 +28,8 @@ pub enum Fault {
     Before,
     /// It takes place and its answer is lost: [`Error::Unknown`].
     After,
+    /// The same, but a commit takes place only when the next one does that nothing happens to, and right before it.
+    Late,
 }
 
 /// Decides about every call that changes something, by its method's name.
@@ -40,6 +42,8 @@ pub struct Faulty {
     /// Who says nothing to those who listen here, but for what [`tell`](Self::tell) is given.
     silence: Option<broadcast::Sender<Wake>>,
     pool: Option<Semaphore>,
+    /// Commits that are still on their way.
+    late: Mutex<Vec<Commit>>,
 }
 
 impl Faulty {
@@ -48,7 +52,8 @@ impl Faulty {
         store: Arc<dyn Store>,
         plan: impl FnMut(&'static str) -> Option<Fault> + Send + 'static,
     ) -> Self {
-        Self { store, plan: Mutex::new(Box::new(plan)), silence: None, pool: None }
+        let (plan, late) = (Mutex::new(Box::new(plan) as Plan), Mutex::default());
+        Self { store, plan, silence: None, pool: None, late }
     }
 
     /// No wake-up comes through: whoever uses this store does not hear that a run was taken away.
@@ -110,19 +115,29 @@ impl Faulty {
         name: &'static str,
         call: impl FnOnce() -> Answer<'a, T> + Send + 'a,
     ) -> Answer<'a, T> {
+        Box::pin(async move { self.with(name, self.fault(name), call).await })
+    }
+
+    fn with<'a, T: Send + 'a>(
+        &'a self,
+        name: &'static str,
+        fault: Option<Fault>,
+        call: impl FnOnce() -> Answer<'a, T> + Send + 'a,
+    ) -> Answer<'a, T> {
         Box::pin(async move {
-            let fault = self.fault(name);
             if fault == Some(Fault::Before) {
                 return Err(Error::Unavailable(format!("{name} was not begun, on purpose").into()));
             }
             let answer = self.by_pool(call).await;
             match fault {
-                Some(Fault::After) => {
-                    Err(Error::Unknown(format!("the answer to {name} is lost, on purpose").into()))
-                }
-                _ => answer,
+                Some(_) => Err(Error::Unknown(format!("the answer to {name} is lost, on purpose").into())),
+                None => answer,
             }
         })
+    }
+
+    fn late(&self) -> MutexGuard<'_, Vec<Commit>> {
+        self.late.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -136,7 +151,19 @@ impl Store for Faulty {
     }
 
     fn commit(&self, commit: Commit) -> Answer<'_, Saved> {
-        self.call("commit", move || self.store.commit(commit))
+        Box::pin(async move {
+            let fault = self.fault("commit");
+            if fault == Some(Fault::Late) {
+                self.late().push(commit);
+                return Err(Error::Unknown("a commit is on its way, on purpose".into()));
+            }
+            let late = if fault.is_none() { std::mem::take(&mut *self.late()) } else { Vec::new() };
+            for commit in late {
+                // Whoever sent it does not wait for an answer any more.
+                drop(self.store.commit(commit).await);
+            }
+            self.with("commit", fault, move || self.store.commit(commit)).await
+        })
     }
 
     fn deliver(&self, deliver: Deliver) -> Answer<'_, Delivered> {

@@ -76,14 +76,14 @@ async fn a_repeated_start_supersedes_once(world: World) {
 
 /// A lost commit is not a failed one: whoever is told that the version has moved on reads the ledger.
 async fn a_repeated_commit_is_recorded_once(world: World) {
-    for fault in FAULTS {
+    for fault in FAULTS.into_iter().chain([Fault::Late]) {
         let mut driver = world.driven(&format!("{fault:?}")).await;
         let (expected, store) = (driver.version() + 2, faulty(&world, fault));
         let commit = driver.begin("pay", Class::Keyed).done("pay", "1").prepare();
         let answer = until_answered(|| store.commit(commit.clone())).await;
         match fault {
             Fault::Before => assert_eq!(answer.expect("ours").version, expected),
-            Fault::After => assert_eq!(code(answer), "CONCURRENCY_ERROR"),
+            Fault::After | Fault::Late => assert_eq!(code(answer), "CONCURRENCY_ERROR"),
         }
         assert_eq!(world.kinds(driver.id()).await, ["created", "claimed", "stepStarted", "stepCompleted"]);
         driver.step("next").await.expect("it is still its driver's");

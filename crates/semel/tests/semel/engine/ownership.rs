@@ -1,5 +1,6 @@
 //! Who drives a run, and what becomes of those who no longer do.
 
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -27,6 +28,7 @@ use super::{Lab, limits, trial};
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
         trial("a_takeover_refuses_the_old_driver", takeover),
+        trial("a_commit_that_comes_late_is_not_taken_for_somebody_elses", late_commit),
         trial("a_graceful_stop_lets_bodies_end_and_gives_runs_back", graceful),
         trial("a_stop_without_patience_gives_runs_back_too", impatient),
         trial("a_stop_while_runs_are_claimed_ends", stop_while_claiming),
@@ -100,6 +102,20 @@ async fn takeover() -> Result<(), Failed> {
     assert_eq!(run.ledger().await?, ledger, "nothing was changed");
     assert_eq!((gate.calls.get(), gate.after.get()), (2, 1), "and nothing more was begun");
     assert_eq!(run.result().await?, 2, "the old owner's handle knows too");
+    Ok(())
+}
+
+/// The answer to a commit is lost, it is not in the ledger yet, the store cannot be reached for a moment, and then it is there.
+async fn late_commit() -> Result<(), Failed> {
+    let (lab, gate) = (Lab::new(), Gate::new());
+    let mut faults = VecDeque::from([Fault::Late, Fault::Before]);
+    let plan = move |call: &'static str| if call == "commit" { faults.pop_front() } else { None };
+    let store: Arc<dyn Store> = Arc::new(Faulty::new(lab.store.clone(), plan));
+    let engine = lab.engine().store(store).state(gate.clone()).workflow("gated", gated).open().await?;
+    gate.open();
+    let run = engine.start(gated, ()).await?;
+    super::replay::ended(&lab, &run).await?;
+    assert_eq!((run.result().await?, gate.calls.get(), gate.after.get()), (1, 1, 1));
     Ok(())
 }
 
