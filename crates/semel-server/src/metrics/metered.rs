@@ -255,8 +255,8 @@ impl Store for Metered {
         Box::pin(async move { self.meters.failed(self.store.ledger(workspace, run, from).await) })
     }
 
-    fn inbox(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, Vec<Arrival>> {
-        Box::pin(async move { self.meters.failed(self.store.inbox(workspace, run).await) })
+    fn inbox(&self, workspace: WorkspaceId, run: RunId, from: u64) -> Answer<'_, Vec<Arrival>> {
+        Box::pin(async move { self.meters.failed(self.store.inbox(workspace, run, from).await) })
     }
 
     fn receipts(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, Vec<(ReceiptKind, Receipts)>> {

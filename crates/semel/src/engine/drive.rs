@@ -188,9 +188,11 @@ impl Driver {
     }
 
     fn poll_inbox(&mut self, cx: &mut Context<'_>) {
-        if self.reading.is_none() && self.cell.lock().wants_inbox() {
+        if self.reading.is_none()
+            && let Some(from) = self.cell.lock().wants_inbox()
+        {
             let (store, workspace, run) = (self.core.store.clone(), self.core.workspace, self.cell.id);
-            self.reading = Some(Box::pin(async move { store.inbox(workspace, run).await }));
+            self.reading = Some(Box::pin(async move { store.inbox(workspace, run, from).await }));
         }
         if let Some(reading) = &mut self.reading
             && let Poll::Ready(read) = reading.as_mut().poll(cx)

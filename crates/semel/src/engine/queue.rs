@@ -169,7 +169,7 @@ impl Queues {
         let mut ledger = Ledger::read(header, entries).map_err(refused)?;
         let inbox = match &report {
             Report::Completed(_) => Vec::new(),
-            Report::Failed { .. } => messages(self.store.inbox(workspace, run).await?),
+            Report::Failed { .. } => messages(self.store.inbox(workspace, run, 1).await?),
         };
         let moment = Moment { now: self.clock.now(), random: chance(&*self.clock) };
         queue::report(&mut ledger, &report, &inbox, moment).map_err(refused)?;

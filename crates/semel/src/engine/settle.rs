@@ -42,10 +42,9 @@ impl Core {
                 Error::Concurrency { .. } if unknown => {}
                 Error::Concurrency { .. } => return lost(),
                 refused => match self.refuse(cell, &commit, &refused).await {
-                    Ok(()) => return lost(),
                     // It has come through after all, or the run is somebody else's: the ledger tells.
                     Err(Error::Concurrency { .. }) if unknown => {}
-                    Err(Error::Concurrency { .. }) => return lost(),
+                    Ok(()) | Err(Error::Concurrency { .. }) => return lost(),
                     // Not even that: the same again, until the store has an answer.
                     Err(error) => {
                         tracing::warn!(%error, run = %cell.id, "a run cannot be paused yet");

@@ -294,10 +294,12 @@ impl State {
         self.ledger.saw_arrivals(self.inbox.seen());
     }
 
-    /// Whether the inbox is to be read now. Not while the run is put to rest: its next claim brings the inbox along, and
-    /// until then nobody would wait for an answer that keeps one of the store's connections.
-    pub(super) fn wants_inbox(&mut self) -> bool {
-        self.ledger.run().status() == Status::Running && std::mem::take(&mut self.orders.look)
+    /// From which number on the inbox is to be read, if that is to be done now. Not while the run is put to rest: its next
+    /// claim brings the inbox along, and until then nobody would wait for an answer that keeps one of the store's
+    /// connections.
+    pub(super) fn wants_inbox(&mut self) -> Option<u64> {
+        let wanted = self.ledger.run().status() == Status::Running && std::mem::take(&mut self.orders.look);
+        wanted.then(|| self.inbox.seen() + 1)
     }
 
     /// The run's version at its latest claim, also if its driver has not heard of that one yet.

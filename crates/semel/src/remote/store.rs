@@ -181,8 +181,8 @@ impl Store for Remote {
         })
     }
 
-    fn inbox(&self, _: WorkspaceId, run: RunId) -> Answer<'_, Vec<Arrival>> {
-        Box::pin(async move { self.client.call(wire::INBOX, &RunCall { run, from: 1 }, Does::Reads).await })
+    fn inbox(&self, _: WorkspaceId, run: RunId, from: u64) -> Answer<'_, Vec<Arrival>> {
+        Box::pin(async move { self.client.call(wire::INBOX, &RunCall { run, from }, Does::Reads).await })
     }
 
     fn receipts(&self, _: WorkspaceId, run: RunId) -> Answer<'_, Vec<(ReceiptKind, Receipts)>> {

@@ -294,7 +294,7 @@ pub struct Found {
 pub struct RunCall {
     /// Which.
     pub run: RunId,
-    /// The first entry to be read, from 1.
+    /// The first entry or message to be read, from 1.
     #[serde(default = "first")]
     pub from: u64,
 }

@@ -86,8 +86,17 @@ pub struct OnceRow {
     pub value: Option<Payload>,
     /// When the result is forgotten.
     pub expires: Option<Time>,
-    /// Runs that wait for it.
-    pub waiters: Vec<RunId>,
+}
+
+/// What happens to the runs that wait for a once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waiters {
+    /// Nothing.
+    Stay,
+    /// The run that asks is one of them now.
+    Join,
+    /// All are told, and wait no more.
+    Go,
 }
 
 /// The answer to a call about a once.
@@ -109,8 +118,8 @@ pub enum OnceAnswer {
 pub struct OnceStep {
     /// The row from now on; none to delete it, the same as before to leave it.
     pub row: Option<OnceRow>,
-    /// Runs to wake.
-    pub wake: Vec<RunId>,
+    /// What those who wait for it hear.
+    pub waiters: Waiters,
     /// The answer.
     pub answer: OnceAnswer,
 }
@@ -134,41 +143,42 @@ pub fn decide(
             if let Some(kept) = &row.value {
                 // Repeated by its owner: the first result stands.
                 let answer = OnceAnswer::Settled(kept.clone());
-                return Ok(OnceStep { row: Some(row), wake: Vec::new(), answer });
+                return Ok(OnceStep { row: Some(row), waiters: Waiters::Stay, answer });
             }
-            let (wake, expires) = (row.waiters, ttl.map(|ttl| now.after(ttl)));
-            let row = OnceRow { value: Some(value.clone()), expires, waiters: Vec::new(), ..row };
-            Ok(OnceStep { row: Some(row), wake, answer: OnceAnswer::Settled(value.clone()) })
+            let row = OnceRow { value: Some(value.clone()), expires: ttl.map(|ttl| now.after(ttl)), ..row };
+            let answer = OnceAnswer::Settled(value.clone());
+            Ok(OnceStep { row: Some(row), waiters: Waiters::Go, answer })
         }
         Ask::Release { fence } => {
             let row = granted(once, existing, *fence)?;
             if row.value.is_some() {
                 return Err(lost(once));
             }
-            Ok(OnceStep { row: None, wake: row.waiters, answer: OnceAnswer::Released })
+            Ok(OnceStep { row: None, waiters: Waiters::Go, answer: OnceAnswer::Released })
         }
     }
 }
 
 fn claim(run: RunId, fence: u64, existing: Option<OnceRow>, owner_open: bool) -> OnceStep {
-    let granted =
-        |row: OnceRow| OnceStep { answer: OnceAnswer::Mine(row.fence), row: Some(row), wake: Vec::new() };
+    let step = |row: OnceRow, answer| OnceStep { row: Some(row), waiters: Waiters::Stay, answer };
+    let granted = |row: OnceRow| {
+        let answer = OnceAnswer::Mine(row.fence);
+        step(row, answer)
+    };
     match existing {
-        None => granted(OnceRow { owner: run, fence, value: None, expires: None, waiters: Vec::new() }),
+        None => granted(OnceRow { owner: run, fence, value: None, expires: None }),
         Some(row) => match &row.value {
             Some(value) => {
-                OnceStep { answer: OnceAnswer::Settled(value.clone()), row: Some(row), wake: Vec::new() }
+                let answer = OnceAnswer::Settled(value.clone());
+                step(row, answer)
             }
             // Its own grant from before a crash, or that of a run that ended without settling it.
             None if row.owner == run || !owner_open || sabotage::commits(Bug::OnceGivenTwice) => {
                 granted(OnceRow { owner: run, fence, ..row })
             }
             None => {
-                let (owner, mut row) = (row.owner, row);
-                if !row.waiters.contains(&run) {
-                    row.waiters.push(run);
-                }
-                OnceStep { row: Some(row), wake: Vec::new(), answer: OnceAnswer::InFlight(owner) }
+                let answer = OnceAnswer::InFlight(row.owner);
+                OnceStep { waiters: Waiters::Join, ..step(row, answer) }
             }
         },
     }
@@ -209,7 +219,10 @@ mod tests {
         assert_eq!(second.answer, OnceAnswer::InFlight(RunId(Uuid::from_u128(1))));
         let again = decide(&once(2, Ask::Claim), 1, second.row, true, Time(0)).unwrap();
         let settled = decide(&once(1, settle(1, None)), 1, again.row, true, Time(0)).unwrap();
-        assert_eq!(settled.wake, [RunId(Uuid::from_u128(2))], "asked twice, woken once");
+        assert_eq!(
+            [first.waiters, second.waiters, again.waiters, settled.waiters],
+            [Waiters::Stay, Waiters::Join, Waiters::Join, Waiters::Go]
+        );
         let late = decide(&once(2, Ask::Claim), 1, settled.row, false, Time(0)).unwrap();
         assert_eq!(late.answer, OnceAnswer::Settled(Payload::parse("7").unwrap()));
     }

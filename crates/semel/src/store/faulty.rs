@@ -202,8 +202,8 @@ impl Store for Faulty {
         self.by_pool(move || self.store.ledger(workspace, run, from))
     }
 
-    fn inbox(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, Vec<Arrival>> {
-        self.by_pool(move || self.store.inbox(workspace, run))
+    fn inbox(&self, workspace: WorkspaceId, run: RunId, from: u64) -> Answer<'_, Vec<Arrival>> {
+        self.by_pool(move || self.store.inbox(workspace, run, from))
     }
 
     fn receipts(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, Vec<(ReceiptKind, Receipts)>> {

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::Query;
+use super::archive::OnceAt;
 use super::receipts::ReceiptBuffer;
 use super::serve::Backend;
 use super::tx::{HeldOnce, InboxRow, LedgerRow, Tx, Verb, Watcher};
@@ -87,7 +88,8 @@ struct Tables {
     hooks: BTreeMap<(WorkspaceId, Token), i64>,
     watchers: HashMap<i64, Vec<Watcher>>,
     calls: HashMap<(WorkspaceId, String, CallId), (i64, PastCall)>,
-    once: HashMap<(WorkspaceId, String, Label), OnceRow>,
+    once: HashMap<OnceAt, OnceRow>,
+    once_waiters: HashMap<OnceAt, BTreeSet<RunId>>,
     records: BTreeMap<Name, BTreeMap<RecordId, Record>>,
     receipts: BTreeMap<(i64, ReceiptKind), Receipts>,
     nodes: BTreeMap<NodeId, Option<Time>>,
@@ -283,9 +285,9 @@ impl Tx for MemoryTx<'_> {
         Ok(Some(arrival))
     }
 
-    async fn inboxes(&mut self, nums: &[i64]) -> Result<Vec<InboxRow>> {
+    async fn inboxes(&mut self, nums: &[i64], from: u64) -> Result<Vec<InboxRow>> {
         let boxes = nums.iter().filter_map(|num| self.tables.inbox.get(num));
-        Ok(boxes.flat_map(BTreeMap::values).cloned().collect())
+        Ok(boxes.flat_map(|inbox| inbox.range(from..).map(|(_, row)| row)).cloned().collect())
     }
 
     async fn arrived(&mut self, num: i64, arrivals: &[u64]) -> Result<Vec<u64>> {
@@ -378,6 +380,20 @@ impl Tx for MemoryTx<'_> {
             Some(row) => drop(self.write().once.insert(at, row.clone())),
             None => drop(self.write().once.remove(&at)),
         }
+        Ok(())
+    }
+
+    async fn insert_once_waiter(&mut self, at: &OnceAt, run: RunId) -> Result<()> {
+        self.write().once_waiters.entry(at.clone()).or_default().insert(run);
+        Ok(())
+    }
+
+    async fn once_waiters(&mut self, at: &OnceAt) -> Result<Vec<RunId>> {
+        Ok(self.tables.once_waiters.get(at).into_iter().flatten().copied().collect())
+    }
+
+    async fn delete_once_waiters(&mut self, at: &OnceAt) -> Result<()> {
+        self.write().once_waiters.remove(at);
         Ok(())
     }
 

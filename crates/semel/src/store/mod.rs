@@ -86,8 +86,8 @@ pub trait Store: Send + Sync + 'static {
     fn list(&self, query: Query) -> Answer<'_, Vec<Run>>;
     /// The entries of a run from number `from` (the first is 1).
     fn ledger(&self, workspace: WorkspaceId, run: RunId, from: u64) -> Answer<'_, Vec<Numbered>>;
-    /// The messages of a run that it has not consumed.
-    fn inbox(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, Vec<Arrival>>;
+    /// The messages of a run that it has not consumed, from number `from` (the first is 1).
+    fn inbox(&self, workspace: WorkspaceId, run: RunId, from: u64) -> Answer<'_, Vec<Arrival>>;
     /// What was absorbed on a run, by kind.
     fn receipts(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, Vec<(ReceiptKind, Receipts)>>;
     /// Records of one kind that have not expired.

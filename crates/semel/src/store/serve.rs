@@ -338,8 +338,8 @@ impl<B: Backend> Store for B {
         Box::pin(async move { numbered(&self.execute(ReadLedger { workspace, run, from }).await?, from) })
     }
 
-    fn inbox(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, Vec<Arrival>> {
-        Box::pin(async move { arrivals(&self.execute(ReadInbox { workspace, run }).await?) })
+    fn inbox(&self, workspace: WorkspaceId, run: RunId, from: u64) -> Answer<'_, Vec<Arrival>> {
+        Box::pin(async move { arrivals(&self.execute(ReadInbox { workspace, run, from }).await?) })
     }
 
     fn receipts(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, Vec<(ReceiptKind, Receipts)>> {

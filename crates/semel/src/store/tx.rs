@@ -19,7 +19,7 @@ use crate::rules::run::{NewRun, Run, State};
 use crate::rules::status::Status;
 
 use super::Query;
-use super::archive::ArchiveRows;
+use super::archive::{ArchiveRows, OnceAt};
 
 /// The entries of one commit, as stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +64,13 @@ pub(crate) struct HeldOnce {
     pub(crate) scope: String,
     pub(crate) label: Label,
     pub(crate) row: OnceRow,
+}
+
+impl HeldOnce {
+    /// Where it stands.
+    pub(crate) fn at(&self) -> OnceAt {
+        (self.workspace, self.scope.clone(), self.label.clone())
+    }
 }
 
 /// Two transactions met in a way that only concurrent backends know: nothing is written, and the verb runs again.
@@ -164,8 +171,8 @@ pub(crate) trait Tx: ArchiveRows {
     /// Puts a message into the inbox of a run that has not ended, and makes it due if it waits. Gives the message's
     /// number; none if the run has ended.
     fn arrive(&mut self, num: i64, message: &Message) -> impl Future<Output = Result<Option<u64>>> + Send;
-    /// What is in some runs' inboxes, in order of arrival.
-    fn inboxes(&mut self, nums: &[i64]) -> impl Future<Output = Result<Vec<InboxRow>>> + Send;
+    /// What is in some runs' inboxes from a number on, in order of arrival.
+    fn inboxes(&mut self, nums: &[i64], from: u64) -> impl Future<Output = Result<Vec<InboxRow>>> + Send;
     /// Which of these messages are in a run's inbox.
     fn arrived(&mut self, num: i64, arrivals: &[u64]) -> impl Future<Output = Result<Vec<u64>>> + Send;
     /// Takes a message out; false if it is not there.
@@ -237,6 +244,12 @@ pub(crate) trait Tx: ArchiveRows {
         label: &Label,
         row: Option<&OnceRow>,
     ) -> impl Future<Output = Result<()>> + Send;
+    /// Lets a run wait for a once that [`Tx::once`] has locked, if it does not already.
+    fn insert_once_waiter(&mut self, at: &OnceAt, run: RunId) -> impl Future<Output = Result<()>> + Send;
+    /// Those who wait for a once, in order of their ids.
+    fn once_waiters(&mut self, at: &OnceAt) -> impl Future<Output = Result<Vec<RunId>>> + Send;
+    /// Takes away all who wait for a once.
+    fn delete_once_waiters(&mut self, at: &OnceAt) -> impl Future<Output = Result<()>> + Send;
     /// The unsettled ones of a run, locked.
     fn held_once(&mut self, owner: RunId) -> impl Future<Output = Result<Vec<HeldOnce>>> + Send;
     /// Forgets settled ones that have expired.

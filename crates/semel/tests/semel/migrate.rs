@@ -1,14 +1,16 @@
 //! Data of earlier versions: opened by this one, it is brought up to date and is all there.
 
 use libtest_mimic::{Failed, Trial};
-use semel::id::WorkspaceId;
+use semel::id::{RunId, WorkspaceId};
 use semel::rules::json::Payload;
-use semel::rules::key::RecordId;
+use semel::rules::key::{Label, RecordId};
+use semel::rules::once::{Ask, Once, OnceScope};
 use semel::rules::path::Name;
 use semel::rules::record::{Keep, Look, LookBy};
 use semel::store::postgres::{PostgresOptions, PostgresStore};
 use semel::store::sqlite::{SqliteOptions, SqliteStore};
 use semel::store::{Query, Store};
+use uuid::Uuid;
 
 use crate::sqlite::{run, start};
 
@@ -21,6 +23,9 @@ const POSTGRES_1: &str = include_str!("../../src/store/postgres/schema.sql");
 /// A run as version 1 kept it, on either database but for the notation of bytes.
 const RUN_1: &str = "INSERT INTO runs (num, status, arrivals, holds_key, ties, purged, id, workspace, workflow, \
      workflow_version, scope, key, fingerprint, lineage, keep_history, keep_key, created";
+
+/// The id of that run, as a number.
+const OLD: u128 = 7;
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
@@ -40,6 +45,12 @@ async fn check(store: &dyn Store) -> Test {
         Keep { kind: kind.clone(), id: id.clone(), body: Payload::null(), expected: Some(0), ttl: None };
     let kept = store.keep(keep).await?;
     assert_eq!(store.records(Look { kind, by: LookBy::Id(id) }).await?, [kept]);
+    // Who waited for a once then is told of it now.
+    let (workspace, run, scope, label) =
+        (WorkspaceId::DEFAULT, RunId(Uuid::from_u128(OLD)), OnceScope::Workspace, Label::new("sms")?);
+    let ask = Ask::Settle { fence: 1, value: Payload::null(), ttl: None };
+    store.once(Once { workspace, scope, label, run, ask }).await?;
+    assert_eq!(store.inbox(workspace, run, 1).await?.len(), 1);
     Ok(())
 }
 
@@ -48,11 +59,11 @@ fn sqlite() -> Test {
     let path = folder.path().join("semel.db");
     let file = rusqlite::Connection::open(&path)?;
     file.execute_batch(SQLITE_1)?;
-    let (workspace, zeros) = (hex(WorkspaceId::DEFAULT), "00".repeat(32));
+    let (workspace, zeros, id) = (hex(WorkspaceId::DEFAULT), "00".repeat(32), RunId(Uuid::from_u128(OLD)));
     file.execute_batch(&format!(
-        "{RUN_1}) VALUES (1, 0, 0, 1, 0, 0, x'{:032x}', x'{workspace}', 'order', '1', '*', 'old', x'{zeros}', \
-         x'{:032x}', 1000, 1000, 5); INSERT INTO heads VALUES (1, 1, NULL, NULL, 0, 0);",
-        7, 7
+        "{RUN_1}) VALUES (1, 0, 0, 1, 0, 0, x'{OLD:032x}', x'{workspace}', 'order', '1', '*', 'old', x'{zeros}', \
+         x'{OLD:032x}', 1000, 1000, 5); INSERT INTO heads VALUES (1, 1, NULL, NULL, 0, 0); \
+         INSERT INTO once VALUES (x'{workspace}', '*', 'sms', x'{OLD:032x}', 1, NULL, NULL, '[\"{id}\"]');",
     ))?;
     file.pragma_update(None, "user_version", 1)?;
     file.pragma_update(None, "application_id", 0x536d_6c31)?;
@@ -77,10 +88,10 @@ fn postgres() -> Test {
         let old = format!(
             "DROP SCHEMA IF EXISTS {SCHEMA} CASCADE; CREATE SCHEMA {SCHEMA}; SET search_path = {SCHEMA}; {POSTGRES_1}; \
              CREATE TABLE semel_schema (version bigint NOT NULL); INSERT INTO semel_schema VALUES (1); \
-             {RUN_1}, version, stalls) OVERRIDING SYSTEM VALUE VALUES (1, 0, 0, true, false, false, '{:032x}', '{workspace}', \
-             'order', '1', '*', 'old', '\\x{zeros}', '{:032x}', 1000, 1000, 5, 1, 0); \
+             {RUN_1}, version, stalls) OVERRIDING SYSTEM VALUE VALUES (1, 0, 0, true, false, false, '{OLD:032x}', '{workspace}', \
+             'order', '1', '*', 'old', '\\x{zeros}', '{OLD:032x}', 1000, 1000, 5, 1, 0); \
+             INSERT INTO once VALUES ('{workspace}', '*', 'sms', '{OLD:032x}', 1, NULL, NULL, ARRAY['{OLD:032x}'::uuid]); \
              SELECT setval(pg_get_serial_sequence('runs', 'num'), 1)",
-            7, 7
         );
         client.batch_execute(&old).await?;
         drop(client);

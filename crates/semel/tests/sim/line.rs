@@ -443,9 +443,12 @@ impl Store for Line {
         )
     }
 
-    fn inbox(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, Vec<Arrival>> {
-        let call = reads(format!("inbox of {run}"), None);
-        self.call(call, Box::new(move |store| Box::pin(async move { store.inbox(workspace, run).await })))
+    fn inbox(&self, workspace: WorkspaceId, run: RunId, from: u64) -> Answer<'_, Vec<Arrival>> {
+        let call = reads(format!("inbox of {run} from {from}"), None);
+        self.call(
+            call,
+            Box::new(move |store| Box::pin(async move { store.inbox(workspace, run, from).await })),
+        )
     }
 
     fn receipts(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, Vec<(ReceiptKind, Receipts)>> {

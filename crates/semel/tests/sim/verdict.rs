@@ -63,7 +63,7 @@ async fn read_again(stage: &Stage, store: &dyn Store, wrong: &mut Vec<Wrong>) ->
     let mut tokens = BTreeSet::new();
     for id in ids {
         let entries = store.ledger(WorkspaceId::DEFAULT, id, 1).await?;
-        let inbox = store.inbox(WorkspaceId::DEFAULT, id).await?;
+        let inbox = store.inbox(WorkspaceId::DEFAULT, id, 1).await?;
         let scene = stage.lock();
         let seen = &scene.oracle.runs[&id];
         if entries != seen.entries {

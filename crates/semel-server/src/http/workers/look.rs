@@ -99,10 +99,10 @@ pub(super) async fn ledger(
 pub(super) async fn inbox(
     State(app): State<Arc<App>>,
     caller: Caller,
-    Call(RunCall { run, .. }): Call<RunCall>,
+    Call(RunCall { run, from }): Call<RunCall>,
 ) -> Result<Told<Vec<Arrival>>, Refusal> {
     caller.may(Permission::Worker)?;
-    Ok(Told(app.store.inbox(caller.workspace, run).await?))
+    Ok(Told(app.store.inbox(caller.workspace, run, from).await?))
 }
 
 /// Read what was absorbed on a run.

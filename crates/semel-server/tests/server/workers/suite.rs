@@ -231,8 +231,8 @@ impl Store for Elsewhere {
         self.of(workspace).ledger(workspace, run, from)
     }
 
-    fn inbox(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, Vec<Arrival>> {
-        self.of(workspace).inbox(workspace, run)
+    fn inbox(&self, workspace: WorkspaceId, run: RunId, from: u64) -> Answer<'_, Vec<Arrival>> {
+        self.of(workspace).inbox(workspace, run, from)
     }
 
     fn receipts(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, Vec<(ReceiptKind, Receipts)>> {

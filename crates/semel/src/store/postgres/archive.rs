@@ -2,7 +2,7 @@
 
 use tokio_postgres::Row;
 
-use super::once::once_of;
+use super::once::held_once_of;
 use super::records::record_of;
 use super::rows::{self, bigint, column, corrupt, select_run, unavailable};
 use super::server::Server;
@@ -11,7 +11,7 @@ use crate::clock::Time;
 use crate::error::Result;
 use crate::id::{NodeId, RunId, WorkspaceId};
 use crate::rules::archive::CallLine;
-use crate::rules::key::{CallId, Label, Token};
+use crate::rules::key::{CallId, Token};
 use crate::rules::record::Record;
 use crate::rules::run::Run;
 use crate::store::archive::{ArchiveRows, Each, OnceAt, RecordAt};
@@ -75,17 +75,10 @@ impl ArchiveRows for PgTx<'_> {
         // The smallest of each comes before all.
         let (workspace, scope, label) =
             at.map_or((uuid::Uuid::nil(), "", ""), |(w, scope, label)| (w.0, scope.as_str(), label.as_str()));
-        let after = "SELECT owner, fence, value, expires, waiters, workspace, scope, label FROM once \
+        let after = "SELECT owner, fence, value, expires, workspace, scope, label FROM once \
              WHERE (workspace, scope, label) > ($1, $2, $3) ORDER BY workspace, scope, label LIMIT $4";
-        let of = |row: &Row| {
-            Ok(HeldOnce {
-                workspace: WorkspaceId(column(row, 5)?),
-                scope: column(row, 6)?,
-                label: Label::new(column::<String>(row, 7)?).map_err(|e| corrupt(row, e))?,
-                row: once_of(row)?,
-            })
-        };
-        self.rows(after, &[&workspace, &scope, &label, &bigint(limit)]).await?.iter().map(of).collect()
+        let rows = self.rows(after, &[&workspace, &scope, &label, &bigint(limit)]).await?;
+        rows.iter().map(held_once_of).collect()
     }
 
     async fn records_after(&mut self, at: Option<&RecordAt>, limit: usize) -> Result<Vec<Record>> {

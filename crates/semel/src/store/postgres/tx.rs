@@ -24,6 +24,7 @@ use crate::rules::record::{Look, Record};
 use crate::rules::run::{NewRun, Run, State};
 use crate::rules::status::Status;
 use crate::store::Query;
+use crate::store::archive::OnceAt;
 use crate::store::tx::{HeldOnce, InboxRow, LedgerRow, Taken, Tx, Watcher, message_text, millis, race};
 
 pub(super) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
@@ -40,17 +41,15 @@ pub(super) struct PgTx<'a> {
     tail: Option<(i64, Vec<LedgerRow>)>,
     /// The holder of the key that was looked up beforehand.
     held: Option<Run>,
-    /// The once that was read: written back as it is, it needs no write.
-    pub(super) once: Option<(WorkspaceId, String, Label, OnceRow)>,
 }
 
 impl<'a> PgTx<'a> {
     pub(super) fn writing(server: &'a Server, client: &'a Object, now: Time) -> Self {
-        Self { server, client, now: Some(now), locks: true, writes: 0, tail: None, held: None, once: None }
+        Self { server, client, now: Some(now), locks: true, writes: 0, tail: None, held: None }
     }
 
     pub(super) fn reading(server: &'a Server, client: &'a Object, now: Option<Time>) -> Self {
-        Self { server, client, now, locks: false, writes: 0, tail: None, held: None, once: None }
+        Self { server, client, now, locks: false, writes: 0, tail: None, held: None }
     }
 
     /// To read beside a run that was found under its key, in one statement with others.
@@ -306,14 +305,16 @@ impl Tx for PgTx<'_> {
         row.map(|row| Ok(column::<i64>(&row, 0)? as u64)).transpose()
     }
 
-    async fn inboxes(&mut self, nums: &[i64]) -> Result<Vec<InboxRow>> {
+    async fn inboxes(&mut self, nums: &[i64], from: u64) -> Result<Vec<InboxRow>> {
+        // Nothing has a number that PostgreSQL does not have.
+        let Ok(from) = i64::try_from(from) else { return Ok(Vec::new()) };
         let all = "SELECT i.run, i.arrival, i.at, i.message FROM unnest($1::bigint[]) WITH ORDINALITY AS n (num, place) \
-             JOIN inbox i ON i.run = n.num ORDER BY n.place, i.arrival";
+             JOIN inbox i ON i.run = n.num AND i.arrival >= $2 ORDER BY n.place, i.arrival";
         let read = |row: &Row| {
             let arrival = column::<i64>(row, 1)? as u64;
             Ok(InboxRow { num: column(row, 0)?, arrival, at: Time(column(row, 2)?), text: column(row, 3)? })
         };
-        self.rows(all, &[&nums]).await?.iter().map(read).collect()
+        self.rows(all, &[&nums, &from]).await?.iter().map(read).collect()
     }
 
     async fn arrived(&mut self, num: i64, arrivals: &[u64]) -> Result<Vec<u64>> {
@@ -429,6 +430,18 @@ impl Tx for PgTx<'_> {
         row: Option<&OnceRow>,
     ) -> Result<()> {
         self.write_once(workspace, scope, label, row).await
+    }
+
+    async fn insert_once_waiter(&mut self, at: &OnceAt, run: RunId) -> Result<()> {
+        self.join_once(at, run).await
+    }
+
+    async fn once_waiters(&mut self, at: &OnceAt) -> Result<Vec<RunId>> {
+        self.waiters_of(at).await
+    }
+
+    async fn delete_once_waiters(&mut self, at: &OnceAt) -> Result<()> {
+        self.forget_waiters(at).await
     }
 
     async fn held_once(&mut self, owner: RunId) -> Result<Vec<HeldOnce>> {

@@ -1,15 +1,15 @@
 //! The rows of an archive, in SQLite.
 
-use rusqlite::{Row, params};
+use rusqlite::params;
 
 use super::records::read_record_row;
-use super::tx::{RUN, RUNS, SqliteTx, read_once, read_run};
+use super::tx::{RUN, RUNS, SqliteTx, read_held_once, read_run};
 use super::values::{Id, Text};
 use crate::clock::Time;
 use crate::error::Result;
-use crate::id::{NodeId, RunId, WorkspaceId};
+use crate::id::{NodeId, RunId};
 use crate::rules::archive::CallLine;
-use crate::rules::key::{CallId, Fingerprint, Label, Token};
+use crate::rules::key::{CallId, Fingerprint, Token};
 use crate::rules::path::Visit;
 use crate::rules::record::Record;
 use crate::rules::run::Run;
@@ -46,21 +46,13 @@ impl ArchiveRows for SqliteTx {
     }
 
     async fn once_after(&mut self, at: Option<&OnceAt>, limit: usize) -> Result<Vec<HeldOnce>> {
-        let columns = "SELECT owner, fence, value, expires, waiters, workspace, scope, label FROM once";
+        let columns = "SELECT owner, fence, value, expires, workspace, scope, label FROM once";
         let order = "ORDER BY workspace, scope, label LIMIT";
-        let read = |row: &Row<'_>| {
-            Ok(HeldOnce {
-                workspace: WorkspaceId(row.get::<_, Id>(5)?.0),
-                scope: row.get(6)?,
-                label: row.get::<_, Text<Label>>(7)?.0,
-                row: read_once(row)?,
-            })
-        };
         match at {
-            None => self.all(&format!("{columns} {order} ?"), [limit as i64], read),
+            None => self.all(&format!("{columns} {order} ?"), [limit as i64], read_held_once),
             Some((workspace, scope, label)) => {
                 let sql = format!("{columns} WHERE (workspace, scope, label) > (?, ?, ?) {order} ?");
-                self.all(&sql, params![workspace, scope, label.as_str(), limit as i64], read)
+                self.all(&sql, params![workspace, scope, label.as_str(), limit as i64], read_held_once)
             }
         }
     }

@@ -22,6 +22,7 @@ use crate::rules::record::{Look, Record};
 use crate::rules::run::{NewRun, Retention, Run, State};
 use crate::rules::status::Status;
 use crate::store::Query;
+use crate::store::archive::OnceAt;
 use crate::store::tx::{HeldOnce, InboxRow, LedgerRow, Tx, Watcher, duration, message_text};
 use crate::store::verbs::is_alive;
 
@@ -418,8 +419,11 @@ impl Tx for SqliteTx {
         Ok(arrival)
     }
 
-    async fn inboxes(&mut self, nums: &[i64]) -> Result<Vec<InboxRow>> {
-        let sql = "SELECT run, arrival, at, message FROM inbox WHERE run = ? ORDER BY arrival";
+    async fn inboxes(&mut self, nums: &[i64], from: u64) -> Result<Vec<InboxRow>> {
+        let sql =
+            "SELECT run, arrival, at, message FROM inbox WHERE run = ? AND arrival >= ? ORDER BY arrival";
+        // Nothing has a number that SQLite does not have.
+        let Ok(from) = i64::try_from(from) else { return Ok(Vec::new()) };
         let mut rows = Vec::new();
         for num in nums {
             let read = |row: &Row<'_>| {
@@ -430,7 +434,7 @@ impl Tx for SqliteTx {
                     text: row.get(3)?,
                 })
             };
-            rows.extend(self.all(sql, [num], read)?);
+            rows.extend(self.all(sql, [*num, from], read)?);
         }
         Ok(rows)
     }
@@ -511,7 +515,8 @@ impl Tx for SqliteTx {
     }
 
     async fn once(&mut self, workspace: WorkspaceId, scope: &str, label: &Label) -> Result<Option<OnceRow>> {
-        let sql = "SELECT owner, fence, value, expires, waiters FROM once WHERE workspace = ? AND scope = ? AND label = ?";
+        let sql =
+            "SELECT owner, fence, value, expires FROM once WHERE workspace = ? AND scope = ? AND label = ?";
         self.first(sql, params![workspace, scope, label.as_str()], read_once)
     }
 
@@ -526,25 +531,32 @@ impl Tx for SqliteTx {
             let sql = "DELETE FROM once WHERE workspace = ? AND scope = ? AND label = ?";
             return self.write(sql, params![workspace, scope, label.as_str()]).map(drop);
         };
-        let sql = "INSERT OR REPLACE INTO once (workspace, scope, label, owner, fence, value, expires, waiters) \
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?)";
-        let (value, waiters) = (row.value.as_ref().map(Payload::text), waiters_text(&row.waiters));
-        let params =
-            params![workspace, scope, label.as_str(), row.owner, row.fence, value, row.expires, waiters];
+        let sql = "INSERT OR REPLACE INTO once (workspace, scope, label, owner, fence, value, expires) \
+             VALUES (?, ?, ?, ?, ?, ?, ?)";
+        let value = row.value.as_ref().map(Payload::text);
+        let params = params![workspace, scope, label.as_str(), row.owner, row.fence, value, row.expires];
         self.write(sql, params).map(drop)
     }
 
+    async fn insert_once_waiter(&mut self, (workspace, scope, label): &OnceAt, run: RunId) -> Result<()> {
+        let sql = "INSERT OR IGNORE INTO once_waiters (workspace, scope, label, run) VALUES (?, ?, ?, ?)";
+        self.write(sql, params![workspace, scope, label.as_str(), run.to_string()]).map(drop)
+    }
+
+    async fn once_waiters(&mut self, (workspace, scope, label): &OnceAt) -> Result<Vec<RunId>> {
+        let sql = "SELECT run FROM once_waiters WHERE workspace = ? AND scope = ? AND label = ? ORDER BY run";
+        self.all(sql, params![workspace, scope, label.as_str()], |row| Ok(row.get::<_, Text<RunId>>(0)?.0))
+    }
+
+    async fn delete_once_waiters(&mut self, (workspace, scope, label): &OnceAt) -> Result<()> {
+        let sql = "DELETE FROM once_waiters WHERE workspace = ? AND scope = ? AND label = ?";
+        self.write(sql, params![workspace, scope, label.as_str()]).map(drop)
+    }
+
     async fn held_once(&mut self, owner: RunId) -> Result<Vec<HeldOnce>> {
-        let sql = "SELECT owner, fence, value, expires, waiters, workspace, scope, label FROM once \
+        let sql = "SELECT owner, fence, value, expires, workspace, scope, label FROM once \
              WHERE owner = ? AND value IS NULL ORDER BY scope, label";
-        self.all(sql, [owner], |row| {
-            Ok(HeldOnce {
-                workspace: WorkspaceId(row.get::<_, Id>(5)?.0),
-                scope: row.get(6)?,
-                label: row.get::<_, Text<Label>>(7)?.0,
-                row: read_once(row)?,
-            })
-        })
+        self.all(sql, [owner], read_held_once)
     }
 
     async fn delete_expired_once(&mut self, limit: usize) -> Result<usize> {
@@ -646,18 +658,22 @@ fn read_ledger(row: &Row<'_>) -> rusqlite::Result<LedgerRow> {
     Ok(LedgerRow { num: row.get(1)?, seq: row.get(2)?, at: Time(row.get(3)?), text: row.get(4)? })
 }
 
-pub(super) fn read_once(row: &Row<'_>) -> rusqlite::Result<OnceRow> {
+pub(super) fn read_held_once(row: &Row<'_>) -> rusqlite::Result<HeldOnce> {
+    Ok(HeldOnce {
+        workspace: WorkspaceId(row.get::<_, Id>(4)?.0),
+        scope: row.get(5)?,
+        label: row.get::<_, Text<Label>>(6)?.0,
+        row: read_once(row)?,
+    })
+}
+
+fn read_once(row: &Row<'_>) -> rusqlite::Result<OnceRow> {
     Ok(OnceRow {
         owner: RunId(row.get::<_, Id>(0)?.0),
         fence: row.get(1)?,
         value: row.get::<_, Option<Text<Payload>>>(2)?.map(|value| value.0),
         expires: row.get::<_, Option<i64>>(3)?.map(Time),
-        waiters: row.get::<_, Json<Vec<RunId>>>(4)?.0,
     })
-}
-
-fn waiters_text(waiters: &[RunId]) -> String {
-    serde_json::to_string(waiters).expect("ids are plain data")
 }
 
 fn read_receipts(row: &Row<'_>) -> rusqlite::Result<(ReceiptKind, Receipts)> {

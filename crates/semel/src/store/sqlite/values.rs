@@ -70,6 +70,12 @@ impl Stored for Payload {
     }
 }
 
+impl Stored for RunId {
+    fn stored(text: &str) -> Result<Self> {
+        text.parse().map_err(|error: crate::id::InvalidId| Error::Validation(error.to_string()))
+    }
+}
+
 impl Stored for Visit {
     fn stored(text: &str) -> Result<Self> {
         Self::parse(text).ok_or_else(|| Error::Validation(format!("{text:?} is not a visit")))

@@ -80,7 +80,7 @@ impl Verb for Claim {
             let run = claimed.get_mut(&row.num).expect("asked for claimed runs only");
             run.ledger.get_or_insert_default().push(row);
         }
-        for row in tx.inboxes(&order).await? {
+        for row in tx.inboxes(&order, 1).await? {
             if sabotage::commits(Bug::ClaimDropsInbox) {
                 tx.consume(row.num, row.arrival).await?;
                 continue;

@@ -238,7 +238,7 @@ async fn forget_earlier_life<T: Tx>(tx: &mut T, run: &Run, child: &Run, visit: &
             tx.insert_watcher(child.num, &watcher).await?;
         }
     }
-    for row in tx.inboxes(&[run.num]).await? {
+    for row in tx.inboxes(&[run.num], 1).await? {
         if matches!(message_of(&row)?, Message::ChildEnded { child, .. } if child == *visit) {
             tx.consume(run.num, row.arrival).await?;
         }

@@ -70,9 +70,11 @@ impl ExportPage {
 
     async fn once<T: Tx>(&self, tx: &mut T, after: Option<&OnceAt>) -> Result<(Vec<Line>, Option<Self>)> {
         let rows = tx.once_after(after, PAGE).await?;
-        let next = rows.last().map(|row| (row.workspace, row.scope.clone(), row.label.clone()));
-        let wanted = rows.into_iter().filter(|row| self.wants(row.workspace));
-        let lines = wanted.map(|row| Line::Once(once_line(row))).collect();
+        let next = rows.last().map(HeldOnce::at);
+        let mut lines = Vec::new();
+        for row in rows.into_iter().filter(|row| self.wants(row.workspace)) {
+            lines.push(Line::Once(once_line(tx, row).await?));
+        }
         let next = match next {
             Some(at) => Some(self.then(After::Once(Some(at)))),
             // Records are nobody's in particular.
@@ -114,7 +116,7 @@ pub(super) async fn line_of<T: Tx>(tx: &mut T, run: &Run) -> Result<RunLine> {
     let mut line = RunLine::bare(run);
     let commits = tx.ledgers(&[run.num], 0).await?.into_iter();
     line.commits = commits.map(|row| CommitLine { seq: row.seq, at: row.at, entries: row.text }).collect();
-    let inbox = tx.inboxes(&[run.num]).await?.into_iter();
+    let inbox = tx.inboxes(&[run.num], 1).await?.into_iter();
     line.inbox =
         inbox.map(|row| MessageLine { arrival: row.arrival, at: row.at, message: row.text }).collect();
     line.receipts = tx.receipts(run.num).await?;
@@ -126,9 +128,12 @@ pub(super) async fn line_of<T: Tx>(tx: &mut T, run: &Run) -> Result<RunLine> {
     Ok(line)
 }
 
-pub(super) fn once_line(held: HeldOnce) -> OnceLine {
+/// A once with those who wait for it.
+pub(super) async fn once_line<T: Tx>(tx: &mut T, held: HeldOnce) -> Result<OnceLine> {
+    // Nobody waits for what is there.
+    let waiters = if held.row.value.is_some() { Vec::new() } else { tx.once_waiters(&held.at()).await? };
     let HeldOnce { workspace, scope, label, row } = held;
-    OnceLine {
+    Ok(OnceLine {
         workspace,
         scope,
         label,
@@ -136,8 +141,8 @@ pub(super) fn once_line(held: HeldOnce) -> OnceLine {
         fence: row.fence,
         value: row.value.as_ref().map(|value: &Payload| value.text().to_owned()),
         expires: row.expires,
-        waiters: row.waiters,
-    }
+        waiters,
+    })
 }
 
 /// What is wrong below the rows.

@@ -7,6 +7,7 @@ use crate::rules::status::Status;
 use crate::sabotage::{self, Bug};
 use crate::store::tx::Tx;
 
+use super::once::tell_waiters;
 use super::start::append_at;
 
 /// Ends a run: `run` carries its final state, the entries are those that ended it.
@@ -47,13 +48,7 @@ pub(super) async fn free_onces<T: Tx>(tx: &mut T, run: &Run) -> Result<bool> {
     let freed = !onces.is_empty();
     for held in onces.into_iter().filter(|_| !sabotage::commits(Bug::EndKeepsOnces)) {
         tx.put_once(held.workspace, &held.scope, &held.label, None).await?;
-        for waiter in held.row.waiters {
-            let message = Message::OnceSettled { scope: held.scope.clone(), label: held.label.clone() };
-            // A waiter that is forgotten needs no waking.
-            if let Some(waiter) = tx.run(waiter).await? {
-                tx.arrive(waiter.num, &message).await?;
-            }
-        }
+        tell_waiters(tx, &held.at()).await?;
     }
     Ok(freed)
 }

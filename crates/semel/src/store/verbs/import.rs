@@ -114,7 +114,10 @@ impl Batch {
             Some(row) => {
                 let held =
                     HeldOnce { workspace: *workspace, scope: scope.clone(), label: label.clone(), row };
-                if once_line(held) == *line { Ok(true) } else { Err(differs(&format!("once {label}"))) }
+                match once_line(tx, held).await? == *line {
+                    true => Ok(true),
+                    false => Err(differs(&format!("once {label}"))),
+                }
             }
         }
     }
@@ -144,7 +147,7 @@ async fn write<T: Tx>(tx: &mut T, line: &Line) -> Result<()> {
             let num = tx.run(line.run).await?.ok_or_else(race)?.num;
             tx.insert_watcher(waits_for.num, &Watcher { num, visit: line.visit.clone() }).await
         }
-        Line::Once(line) => tx.put_once(line.workspace, &line.scope, &line.label, Some(&row_of(line)?)).await,
+        Line::Once(line) => write_once(tx, line).await,
         Line::Record(line) => match tx.put_record(&line.record()?, None).await? {
             true => Ok(()),
             false => Err(race()),
@@ -182,8 +185,16 @@ fn row_of(line: &OnceLine) -> Result<OnceRow> {
         fence: line.fence,
         value: line.value.as_deref().map(Payload::parse).transpose()?,
         expires: line.expires,
-        waiters: line.waiters.clone(),
     })
+}
+
+async fn write_once<T: Tx>(tx: &mut T, line: &OnceLine) -> Result<()> {
+    tx.put_once(line.workspace, &line.scope, &line.label, Some(&row_of(line)?)).await?;
+    let at = (line.workspace, line.scope.clone(), line.label.clone());
+    for waiter in &line.waiters {
+        tx.insert_once_waiter(&at, *waiter).await?;
+    }
+    Ok(())
 }
 
 fn differs(what: &str) -> Error {

@@ -3,7 +3,8 @@
 use crate::error::Error;
 use crate::error::Result;
 use crate::rules::entry::Message;
-use crate::rules::once::{self, Ask, Once, OnceAnswer};
+use crate::rules::once::{self, Ask, Once, OnceAnswer, Waiters};
+use crate::store::archive::OnceAt;
 use crate::store::tx::{Tx, Verb, race};
 
 impl Verb for Once {
@@ -20,19 +21,21 @@ impl Verb for Once {
             // Long on its way: whoever sent it has put the run to rest since, and nobody would make it.
             return Err(Error::Concurrency { run: self.run, expected: run.state.version });
         }
-        let existing = tx.once(self.workspace, &scope, &self.label).await?;
+        let at = (self.workspace, scope, self.label.clone());
+        let existing = tx.once(self.workspace, &at.1, &self.label).await?;
         let owner_open = match &existing {
             // Not locked: an owner that ends meanwhile waits for this row, and then wakes us.
             Some(row) => tx.status(row.owner).await?.is_some_and(|status| !status.is_terminal()),
             None => false,
         };
-        let step = once::decide(self, run.state.version, existing, owner_open, tx.now())?;
-        tx.put_once(self.workspace, &scope, &self.label, step.row.as_ref()).await?;
-        for waiter in step.wake {
-            let message = Message::OnceSettled { scope: scope.clone(), label: self.label.clone() };
-            if let Some(waiter) = tx.run(waiter).await? {
-                tx.arrive(waiter.num, &message).await?;
-            }
+        let step = once::decide(self, run.state.version, existing.clone(), owner_open, tx.now())?;
+        if step.row != existing {
+            tx.put_once(self.workspace, &at.1, &self.label, step.row.as_ref()).await?;
+        }
+        match step.waiters {
+            Waiters::Stay => {}
+            Waiters::Join => tx.insert_once_waiter(&at, self.run).await?,
+            Waiters::Go => tell_waiters(tx, &at).await?,
         }
         if matches!(step.answer, OnceAnswer::Mine(_)) && !run.state.ties {
             run.state.ties = true;
@@ -42,4 +45,21 @@ impl Verb for Once {
         }
         Ok(step.answer)
     }
+}
+
+/// Tells all who wait for a once to ask again; then nobody waits for it.
+pub(super) async fn tell_waiters<T: Tx>(tx: &mut T, at: &OnceAt) -> Result<()> {
+    let waiters = tx.once_waiters(at).await?;
+    if waiters.is_empty() {
+        return Ok(());
+    }
+    tx.delete_once_waiters(at).await?;
+    let message = Message::OnceSettled { scope: at.1.clone(), label: at.2.clone() };
+    for waiter in waiters {
+        // A waiter that is forgotten needs no waking.
+        if let Some(waiter) = tx.run(waiter).await? {
+            tx.arrive(waiter.num, &message).await?;
+        }
+    }
+    Ok(())
 }

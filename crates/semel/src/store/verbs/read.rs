@@ -103,10 +103,11 @@ impl Verb for ReadLedger {
     }
 }
 
-/// The unconsumed messages of a run.
+/// The unconsumed messages of a run, from a number on.
 pub(crate) struct ReadInbox {
     pub(crate) workspace: WorkspaceId,
     pub(crate) run: RunId,
+    pub(crate) from: u64,
 }
 
 impl Verb for ReadInbox {
@@ -116,7 +117,7 @@ impl Verb for ReadInbox {
 
     async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<InboxRow>> {
         let run = known(tx, self.workspace, self.run).await?;
-        tx.inboxes(&[run.num]).await
+        tx.inboxes(&[run.num], self.from).await
     }
 }
 

@@ -124,8 +124,8 @@ impl Store for Mortal {
         self.read(move || self.store.ledger(workspace, run, from))
     }
 
-    fn inbox(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, Vec<Arrival>> {
-        self.read(move || self.store.inbox(workspace, run))
+    fn inbox(&self, workspace: WorkspaceId, run: RunId, from: u64) -> Answer<'_, Vec<Arrival>> {
+        self.read(move || self.store.inbox(workspace, run, from))
     }
 
     fn receipts(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, Vec<(ReceiptKind, Receipts)>> {

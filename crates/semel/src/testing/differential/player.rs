@@ -259,7 +259,7 @@ impl Player {
         let at = alike[usize::from(n) % alike.len()];
         let mut driver = self.drivers[at].clone();
         let mut said = String::new();
-        if look && let Ok(inbox) = self.store.inbox(WORKSPACE, driver.ledger.run().id()).await {
+        if look && let Ok(inbox) = self.store.inbox(WORKSPACE, driver.ledger.run().id(), 1).await {
             driver.ledger.saw_arrivals(inbox.last().map_or(0, |arrival| arrival.number));
             driver.inbox = inbox;
         }
@@ -402,7 +402,7 @@ impl Player {
         for run in self.runs.clone() {
             lines.push(told(&self.find(FindBy::Id(run)).await));
             lines.push(told(&self.store.ledger(WORKSPACE, run, 0).await));
-            lines.push(told(&self.store.inbox(WORKSPACE, run).await));
+            lines.push(told(&self.store.inbox(WORKSPACE, run, 1).await));
             lines.push(told(&self.store.receipts(WORKSPACE, run).await));
         }
         for n in 0..TOKENS as u8 {

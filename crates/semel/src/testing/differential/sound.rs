@@ -139,7 +139,7 @@ impl Player {
                 ledger.run().status()
             ));
         }
-        let inbox = self.store.inbox(WORKSPACE, id).await.map_err(text)?;
+        let inbox = self.store.inbox(WORKSPACE, id, 1).await.map_err(text)?;
         if !inbox.windows(2).all(|pair| pair[0].number < pair[1].number)
             || inbox.last().is_some_and(|last| last.number > run.arrivals)
         {

@@ -1,6 +1,6 @@
 //! Deliver: what is accepted is consumed once and in order, or shown as unconsumed; never a silent success.
 
-use super::world::{STRANGER, World, code, payload, refused, token};
+use super::world::{STRANGER, WORKSPACE, World, code, payload, refused, token};
 use crate::error::Error;
 use crate::rules::control::Action;
 use crate::rules::deliver::Deliver;
@@ -38,6 +38,10 @@ async fn deliveries_arrive_in_order_and_are_numbered(world: World) {
     let inbox = world.inbox(driver.id()).await;
     assert_eq!(inbox.iter().map(|a| a.number).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
     assert!(inbox.windows(2).all(|pair| pair[0].at < pair[1].at));
+    for (from, rest) in [(0, &inbox[..]), (4, &inbox[3..]), (6, &[]), (u64::MAX, &[])] {
+        let found = world.store().inbox(WORKSPACE, driver.id(), from).await.expect("the run exists");
+        assert_eq!(found, rest, "from {from}");
+    }
     assert_eq!(driver.look().await.receive("t"), ["1", "2", "3", "4", "5"]);
     driver.save().await;
     assert_eq!(world.deliver("t", "6").await.arrival, 6, "numbers are not given twice");

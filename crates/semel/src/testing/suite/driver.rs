@@ -59,7 +59,7 @@ impl Driver {
 
     /// Reads the inbox again.
     pub(super) async fn look(&mut self) -> &mut Self {
-        self.inbox = self.store.inbox(WORKSPACE, self.id()).await.expect("the run exists");
+        self.inbox = self.store.inbox(WORKSPACE, self.id(), 1).await.expect("the run exists");
         let seen = self.inbox.last().map_or(0, |arrival| arrival.number);
         self.ledger.saw_arrivals(seen);
         self

@@ -50,11 +50,11 @@ async fn a_strangers_look_ups_find_nothing(world: World) {
     }
     let (store, run) = (world.store(), driver.id());
     assert_eq!(code(store.ledger(STRANGER, run, 1).await), "NOT_FOUND");
-    assert_eq!(code(store.inbox(STRANGER, run).await), "NOT_FOUND");
+    assert_eq!(code(store.inbox(STRANGER, run, 1).await), "NOT_FOUND");
     assert_eq!(code(store.receipts(STRANGER, run).await), "NOT_FOUND");
     let unknown: RunId = world.run_id();
     assert_eq!(code(store.ledger(WORKSPACE, unknown, 1).await), "NOT_FOUND");
-    assert_eq!(code(store.inbox(WORKSPACE, unknown).await), "NOT_FOUND");
+    assert_eq!(code(store.inbox(WORKSPACE, unknown, 1).await), "NOT_FOUND");
     assert_eq!(code(store.receipts(WORKSPACE, unknown).await), "NOT_FOUND");
 }
 

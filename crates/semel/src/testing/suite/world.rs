@@ -279,7 +279,7 @@ impl World {
     }
 
     pub(super) async fn inbox(&self, id: RunId) -> Vec<Arrival> {
-        self.store().inbox(WORKSPACE, id).await.expect("the run exists")
+        self.store().inbox(WORKSPACE, id, 1).await.expect("the run exists")
     }
 
     /// How many calls of a kind were absorbed on a run.

@@ -146,7 +146,7 @@ async fn open_run() -> Result<(), Failed> {
     let run = engine.start(approve, "order:7".to_owned()).await?;
     waiting(&lab, &run).await;
     let state = async || -> Result<_, Failed> {
-        let inbox = engine.store().inbox(engine.workspace(), run.id()).await?;
+        let inbox = engine.store().inbox(engine.workspace(), run.id(), 1).await?;
         let owner = engine.hook("order:7").await?.map(|owner| owner.id());
         Ok((run.ledger().await?, run.header().await?, inbox, owner))
     };
