@@ -49,7 +49,7 @@ struct Extent {
 }
 
 impl Extent {
-    fn of(sleepers: u64) -> Self {
+    fn new() -> Self {
         let quick = std::env::var_os("SEMEL_BENCH_QUICK").is_some();
         let seconds = setting("SEMEL_BENCH_SECONDS", if quick { 1 } else { 6 });
         let list = |name, default: &str| -> Vec<String> {
@@ -62,7 +62,7 @@ impl Extent {
             callers: callers.iter().filter_map(|n| n.parse().ok()).collect(),
             phases: list("SEMEL_BENCH_PHASES", "load,alone,long,duplicates,sleepers"),
             longest: if quick { 20_000 } else { 100_000 },
-            sleepers: setting("SEMEL_BENCH_SLEEPERS", if quick { sleepers / 50 } else { sleepers }),
+            sleepers: setting("SEMEL_BENCH_SLEEPERS", if quick { 20_000 } else { 1_000_000 }),
             naps: if quick { 1_000 } else { 10_000 },
         }
     }
@@ -88,11 +88,11 @@ fn setting<T: std::str::FromStr>(name: &str, default: T) -> T {
 async fn bench() -> Anything<()> {
     let only: String = setting("SEMEL_BENCH_ONLY", String::new());
     let folder = tempfile::tempdir()?;
-    let mut report = Report::default();
+    let (mut report, extent) = (Report::default(), Extent::new());
     if only != "postgres" {
         println!("The engine on SQLite");
         let place = |name: &str| Place::Sqlite(folder.path().join(format!("{name}.db")));
-        measure(&mut report, "sqlite", &Extent::of(1_000_000), place, folder.path()).await?;
+        measure(&mut report, "sqlite", &extent, place, folder.path()).await?;
     }
     if only != "sqlite" {
         match std::env::var("SEMEL_TEST_POSTGRES") {
@@ -101,7 +101,7 @@ async fn bench() -> Anything<()> {
                 println!("The engine on PostgreSQL");
                 let place =
                     |name: &str| Place::Postgres { url: url.clone(), schema: format!("engine_{name}") };
-                measure(&mut report, "postgres", &Extent::of(100_000), place, folder.path()).await?;
+                measure(&mut report, "postgres", &extent, place, folder.path()).await?;
             }
         }
     }
