@@ -38,8 +38,6 @@ pub(crate) struct Cell {
     pub(super) signal: Arc<Signal>,
     /// Lost, or asked to end: bodies that look stop early.
     stopped: AtomicBool,
-    /// The body of an effect is being polled, which a replay does not call: nothing that has a place may be asked for in it.
-    inside: AtomicBool,
     /// Looks on while the run is only looked at.
     pub(super) watch: Option<Watch>,
     state: Mutex<State>,
@@ -59,11 +57,11 @@ impl Cell {
     pub(super) fn new(core: Arc<Core>, ledger: Ledger, arrivals: Vec<Arrival>, dry: bool) -> Arc<Self> {
         let run = ledger.run();
         let (id, num) = (run.id(), run.num);
-        let (stopped, inside) = (AtomicBool::new(ledger.cancelling().is_some()), AtomicBool::new(false));
+        let stopped = AtomicBool::new(ledger.cancelling().is_some());
         let state = State::new(ledger, arrivals, dry);
         let watch = dry.then(Watch::default);
         let (signal, state) = (Arc::default(), Mutex::new(state));
-        Arc::new(Self { core, id, num, signal, stopped, inside, watch, state })
+        Arc::new(Self { core, id, num, signal, stopped, watch, state })
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
@@ -108,27 +106,32 @@ impl Cell {
 
     /// Visits a path: its identity in this run from here on.
     pub(crate) fn visit(&self, path: Path, indexed: bool) -> Result<Visit> {
-        let mut state = self.lock();
-        if self.is_inside() {
-            // While the run goes on this works, and after the first rebuild the ledger has what the code never comes by.
-            let why = format!(
-                "`{path}` is asked for inside of the body of a step or a once, which is not called again once that has \
-                 its result: ask before it, and use the answer in it"
-            );
-            state.diverge(why.clone());
-            return Err(fatal(why));
+        self.refuse_inside(&path)?;
+        self.lock().visit(path, indexed).map_err(fatal)
+    }
+
+    /// Refuses what a body asks for. While the run goes on it would work, and after the first rebuild the ledger would have
+    /// what the code never comes by.
+    pub(crate) fn refuse_inside(&self, what: impl fmt::Display) -> Result<()> {
+        if !self.is_inside() {
+            return Ok(());
         }
-        state.visit(path, indexed).map_err(fatal)
+        let why = format!(
+            "`{what}` is asked for inside of the body of a step or a once, which is not called again once that has its \
+             result: ask before it, and use the answer in it"
+        );
+        self.lock().diverge(why.clone());
+        Err(fatal(why))
     }
 
-    /// Whether the body of an effect is being polled.
+    /// Whether this is asked by the body of an effect of this run.
     pub(crate) fn is_inside(&self) -> bool {
-        self.inside.load(Ordering::Relaxed)
+        INSIDE.get() == std::ptr::from_ref(self).addr()
     }
 
-    /// The body of an effect is polled until the guard is dropped.
-    pub(crate) fn enter_body(&self) -> Inside<'_> {
-        Inside(self, self.inside.swap(true, Ordering::Relaxed))
+    /// The body of an effect is polled, here and now, until the guard is dropped.
+    pub(crate) fn enter_body(&self) -> Inside {
+        Inside(INSIDE.replace(std::ptr::from_ref(self).addr()))
     }
 
     /// Tells whoever looks on what the code asks for.
@@ -316,12 +319,18 @@ impl Cell {
     }
 }
 
-/// The body of an effect is being polled; and whether it is inside of another one.
-pub(crate) struct Inside<'a>(&'a Cell, bool);
+thread_local! {
+    /// Of which run a body is being polled on this thread: where its cell is, or nowhere. Not kept in the cell: steps may be
+    /// polled by several threads at once, in tasks of their own.
+    static INSIDE: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
 
-impl Drop for Inside<'_> {
+/// A body is being polled; and inside of which one, if it is inside of another.
+pub(crate) struct Inside(usize);
+
+impl Drop for Inside {
     fn drop(&mut self) {
-        self.0.inside.store(self.1, Ordering::Relaxed);
+        INSIDE.set(self.0);
     }
 }
 

@@ -20,6 +20,7 @@ impl Core {
         let mut unknown = false;
         let mut error = error;
         loop {
+            let again = unknown;
             unknown |= matches!(error, Error::Unknown(_));
             let lost = || Err(Error::Concurrency { run: cell.id, expected: commit.expected() });
             match error {
@@ -38,12 +39,20 @@ impl Core {
                 Error::Unknown(_) if sabotage::commits(Bug::UnknownIsRefused) => return lost(),
                 Error::Unknown(error) if !sabotage::commits(Bug::UnknownPauses) => {
                     tracing::warn!(%error, run = %cell.id, "it is unknown whether a commit took place; looking");
+                    if again {
+                        self.pause().await;
+                    }
                 }
-                Error::Concurrency { .. } if unknown => {}
+                // It has come through, or the run is somebody else's: what is in its place tells. If nothing is, the run has
+                // come to its end and its history is forgotten.
+                Error::Concurrency { .. } if unknown => {
+                    return self.look_up(&commit).await.unwrap_or_else(lost);
+                }
                 Error::Concurrency { .. } => return lost(),
                 refused => match self.refuse(cell, &commit, &refused).await {
-                    // It has come through after all, or the run is somebody else's: the ledger tells.
-                    Err(Error::Concurrency { .. }) if unknown => {}
+                    Err(Error::Concurrency { .. }) if unknown => {
+                        return self.look_up(&commit).await.unwrap_or_else(lost);
+                    }
                     Ok(()) | Err(Error::Concurrency { .. }) => return lost(),
                     // Not even that: the same again, until the store has an answer.
                     Err(error) => {

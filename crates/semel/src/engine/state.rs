@@ -160,6 +160,20 @@ impl State {
         Ok(visit)
     }
 
+    /// Comes by something that is recorded at a place which may be come by any number of times.
+    pub(crate) fn come_by(&mut self, visit: &Visit) {
+        if !self.visits.include(visit)
+            && let Err(again) = self.visit(visit.path.clone(), false)
+        {
+            self.diverge(again.to_string());
+        }
+    }
+
+    /// Whether the execution has not come by all that is recorded.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.phase == Phase::Replaying && self.unvisited > 0
+    }
+
     /// Code that does not fit the ledger has nothing more to say.
     pub(crate) fn record(&mut self, entry: Entry) {
         if self.diverged.is_some() {
@@ -202,6 +216,10 @@ impl State {
     }
 
     pub(super) fn poll_durable(&mut self, cx: &Context<'_>, barrier: &mut Barrier) -> Poll<()> {
+        if self.diverged.is_some() {
+            // What was recorded since is not, and nothing may begin that relies on it.
+            return Poll::Pending;
+        }
         let version = *barrier.version.get_or_insert(self.ledger.run().state.version);
         if self.durable >= version {
             return Poll::Ready(());

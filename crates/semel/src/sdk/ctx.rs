@@ -143,7 +143,7 @@ impl Ctx {
         Doing::new(async move {
             let step = self.visit(name, None, false)?;
             self.cell.asks(&step, || Asked::Skip);
-            if !self.is_skipped(&step) {
+            if !self.is_noted(&step) {
                 self.cell.live(Some(&step)).await;
                 self.cell.record(Entry::StepSkipped { step, reason: reason.into() });
             }
@@ -151,20 +151,20 @@ impl Ctx {
         })
     }
 
-    /// Whether a step was skipped, or took place in an earlier life of the run, which had its reasons. A dry run goes on
-    /// either way, to see what else differs.
-    fn is_skipped(&self, step: &Visit) -> bool {
+    /// Whether there is nothing more to be noted of a step that is skipped: it was noted, or the step took place in an
+    /// earlier life of the run, which had its reasons, or later things are recorded, and this makes no difference to them. A
+    /// dry run goes on also if the step took place, to see what else differs.
+    fn is_noted(&self, step: &Visit) -> bool {
         let mut state = self.cell.lock();
         match state.ledger.record_at(step) {
-            None => return false,
-            Some(Record::Step(step::Step::Skipped)) => {}
-            Some(_) if state.ledger.is_carried(step) || state.phase == Phase::Dry => {}
+            None => state.is_behind(),
+            Some(Record::Step(step::Step::Skipped)) => true,
+            Some(_) if state.ledger.is_carried(step) || state.phase == Phase::Dry => true,
             Some(_) => {
                 state.diverge(format!("`{step}` is skipped in the code, but not in the ledger"));
-                return false;
+                false
             }
         }
-        true
     }
 
     /// Waits this long. The run needs no memory meanwhile.

@@ -125,7 +125,7 @@ pub trait FailExt<T> {
 
 impl<T, E: Into<Fail>> FailExt<T> for std::result::Result<T, E> {
     fn fatal(self) -> Result<T> {
-        self.map_err(|error| Fail { kind: FailureKind::Fatal, ..error.into() })
+        self.map_err(|error| Fail { kind: FailureKind::Fatal, retry_after: None, ..error.into() })
     }
 
     fn retry_after(self, pause: Duration) -> Result<T> {
@@ -133,7 +133,7 @@ impl<T, E: Into<Fail>> FailExt<T> for std::result::Result<T, E> {
     }
 
     fn uncertain(self) -> Result<T> {
-        self.map_err(|error| Fail { kind: FailureKind::Uncertain, ..error.into() })
+        self.map_err(|error| Fail { kind: FailureKind::Uncertain, retry_after: None, ..error.into() })
     }
 }
 
@@ -148,5 +148,19 @@ mod tests {
         assert_eq!(fail.kind(), FailureKind::Retryable);
         assert_eq!(fail.to_string(), "the store is not available: disk: disk");
         assert!(fail.source().is_some());
+    }
+
+    #[test]
+    fn the_last_word_on_an_error_counts() {
+        let pause = Duration::from_secs(1);
+        let late = || Err::<(), _>(Fail::retryable("later")).retry_after(pause);
+        assert_eq!(late().map_err(|fail| fail.retry_after), Err(Some(pause)));
+        for said in [late().fatal(), late().uncertain()] {
+            assert_eq!(
+                said.map_err(|fail| fail.retry_after),
+                Err(None),
+                "a pause says that nothing took place"
+            );
+        }
     }
 }

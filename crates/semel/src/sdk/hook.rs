@@ -84,6 +84,7 @@ impl<T: DeserializeOwned> Hook<T> {
     /// The place of a hook that is this run's.
     async fn owned(&self) -> Result<(Visit, Token)> {
         let (visit, token) = self.place()?;
+        self.ctx.cell.refuse_inside(&visit)?;
         match self.owner(&visit).await {
             None => Ok((visit, token)),
             Some(owner) => Err(fatal(format_args!(

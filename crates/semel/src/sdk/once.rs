@@ -21,7 +21,7 @@ use crate::rules::json::Payload;
 use crate::rules::key::Label;
 use crate::rules::ledger::Record;
 use crate::rules::once::{Ask, Once as Call, OnceAnswer, OnceScope};
-use crate::rules::path::{Name, Path, Visit};
+use crate::rules::path::{Path, Visit};
 use crate::sabotage::{self, Bug};
 
 /// Between two attempts to reach a store that cannot answer.
@@ -99,26 +99,22 @@ where
     }
 }
 
-/// A result belongs to the label, a failure to the call: the next one may try again, and a replay must fail where this one
-/// did. So a call that fails is recorded as a failed step at a place of its own. Inside of a step none is needed: a replay
-/// is given what became of that.
+/// A label has one outcome in a run, as a step has: a failure is recorded too, as that of a step at a place which all calls
+/// share, so that whoever asks in a replay is told the same. A retry of the run forgets it. Inside of a step nothing of that
+/// is recorded: a replay is given what became of the step, and its next try may ask again.
 async fn run<T: Serialize + DeserializeOwned + Send>(mut once: RunOnce<'_, T>) -> Result<T> {
     let label = Label::new(once.label.clone()).map_err(fatal)?;
     let scope = once.store_scope();
     let place = (scope.as_ref().map(OnceScope::text).unwrap_or_default(), label.clone());
-    let (ctx, inside) = (once.ctx, once.ctx.cell.is_inside());
+    let (ctx, inside, asks) = (once.ctx, once.ctx.cell.is_inside(), once.visit(&label)?);
     let cell = &ctx.cell;
     cell.asks_once(&place);
-    let asks = match inside {
-        true => Visit::first(Path::of(&Name::new("@once").map_err(fatal)?)),
-        false => ctx.visit_any("@once", Some(&path_key(label.as_str())), true)?,
-    };
-    if let Some(fail) = failure_at(ctx, &asks, &label) {
-        return Err(fail);
-    }
     loop {
         if let Some(value) = cell.lock().ledger.once(&place.0, &place.1) {
             return read(&label, value);
+        }
+        if let Some(fail) = failure_at(ctx, &asks, &label) {
+            return Err(fail);
         }
         let Some(_turn) = Turn::take(ctx, &place).await else { continue };
         let active = cell.begin(&asks, ctx.shielded).await?;
@@ -126,22 +122,18 @@ async fn run<T: Serialize + DeserializeOwned + Send>(mut once: RunOnce<'_, T>) -
             None => make(&mut once).await.map(OnceAnswer::Settled),
             Some(scope) => claim_or_make(&mut once, scope, &label).await,
         };
-        let value = match made {
-            Ok(OnceAnswer::Settled(value)) => value,
+        match made {
+            Ok(OnceAnswer::Settled(value)) => {
+                cell.record(Entry::Once { label: place.1.clone(), scope: place.0.clone(), value, inside });
+            }
             Ok(OnceAnswer::InFlight(_)) => {
                 drop(active);
                 wait(ctx, &asks, &place).await?;
-                continue;
             }
             Ok(other) => return Err(fatal(format_args!("a once was answered with {other:?}"))),
             Err(fail) if inside => return Err(fail),
-            Err(fail) => {
-                record_failure(ctx, &asks, &fail);
-                return Err(failure_at(ctx, &asks, &label).unwrap_or(fail));
-            }
-        };
-        cell.record(Entry::Once { label: place.1.clone(), scope: place.0.clone(), value, inside });
-        drop(active);
+            Err(fail) => record_failure(ctx, &asks, &fail),
+        }
     }
 }
 
@@ -153,28 +145,39 @@ async fn make<T: Serialize>(once: &mut RunOnce<'_, T>) -> Result<Payload> {
         .and_then(|value| Payload::of(&value).map_err(fatal))
 }
 
-fn record_failure(ctx: &Ctx, call: &Visit, fail: &Fail) {
-    let (step, error) = (call.clone(), fail.failure());
+fn record_failure(ctx: &Ctx, asks: &Visit, fail: &Fail) {
+    let (step, error) = (asks.clone(), fail.failure());
     ctx.cell.record(Entry::StepStarted { step: step.clone(), attempt: 1, class: Class::Keyed });
     ctx.cell.record(Entry::StepFailed { step, attempt: 1, error, retry_at: None });
 }
 
-/// The recorded failure of a call.
-fn failure_at(ctx: &Ctx, call: &Visit, label: &Label) -> Option<Fail> {
+/// The recorded failure of a label.
+fn failure_at(ctx: &Ctx, asks: &Visit, label: &Label) -> Option<Fail> {
     let mut state = ctx.cell.lock();
-    let failure = match state.ledger.record_at(call)? {
+    let failure = match state.ledger.record_at(asks)? {
         Record::Step(step) => step.failure().cloned(),
         _ => None,
     };
+    state.come_by(asks);
     if failure.is_none() {
-        state.diverge(format!("`{call}` is a once in the code, but not in the ledger"));
+        state.diverge(format!("`{asks}` is a once in the code, but not in the ledger"));
     }
     drop(state);
-    ctx.cell.asks(call, || Asked::Once);
+    ctx.cell.asks(asks, || Asked::Once);
     failure.map(|failure| Fail::recorded(label, &failure))
 }
 
 impl<T> RunOnce<'_, T> {
+    /// Where a failure is recorded. Not in the scope of the [`Ctx`]: labels are the run's.
+    fn visit(&self, label: &Label) -> Result<Visit> {
+        let name = match self.scope {
+            Once::Run => "@once",
+            Once::Key => "@once-key",
+            Once::Workspace => "@once-workspace",
+        };
+        Path::build(None, name, Some(&path_key(label.as_str()))).map(Visit::first).map_err(fatal)
+    }
+
     /// Where the store keeps it; nowhere if it is this run's own.
     fn store_scope(&self) -> Option<OnceScope> {
         match self.scope {

@@ -113,7 +113,7 @@ fn decided(recorded: Option<usize>, ready: &[bool]) -> Poll<usize> {
 
 /// Which of so many has won, if that is recorded.
 async fn winner(ctx: &Ctx, at: &Visit, runners: usize) -> Result<Option<usize>> {
-    ctx.cell.asks(at, || Asked::Value);
+    ctx.cell.asks(at, || Asked::Race(runners));
     let recorded: Option<usize> = ctx.value_at(at).map(|value| read(at, &value)).transpose()?;
     if let Some(winner) = recorded.filter(|winner| *winner >= runners) {
         let why =

@@ -60,8 +60,8 @@ where
             None => Err(unregistered(function)),
             Some(Named::As(name, version)) => Ok((name.clone(), version.clone())),
             Some(Named::Several(names)) => Err(Error::Validation(format!(
-                "{function} is registered under several names ({names}), and it cannot be told which one is meant: start it \
-                 with `WorkflowRef::new(name)`"
+                "{function} is registered several times ({names}), and it cannot be told which one is meant: start it with \
+                 `WorkflowRef::new(name)`, and `.version(..)` if that is not 1"
             ))),
         }
     }
@@ -140,7 +140,7 @@ pub struct Registry {
 enum Named {
     /// This name and version.
     As(Name, Name),
-    /// These: one function with several names, or several function pointers, which are of one type.
+    /// These: one function several times, or several function pointers, which are of one type.
     Several(String),
 }
 
@@ -177,9 +177,9 @@ impl Registry {
             )));
         }
         let named = match self.by_type.remove(&TypeId::of::<W>()) {
-            Some(Named::As(other, _)) if other != name => Named::Several(format!("{other}, {name}")),
-            Some(Named::Several(names)) => Named::Several(format!("{names}, {name}")),
-            _ => Named::As(name, version),
+            None => Named::As(name, version),
+            Some(Named::As(other, its)) => Named::Several(format!("{other} {its}, {name} {version}")),
+            Some(Named::Several(names)) => Named::Several(format!("{names}, {name} {version}")),
         };
         self.by_type.insert(TypeId::of::<W>(), named);
         Ok(())

@@ -26,7 +26,7 @@ pub(super) fn judge(recorded: &Recorded, played: &Played) -> Vec<Row> {
     let asked: HashMap<&Place, &Asked> = played.asked.iter().map(|(place, asked)| (place, asked)).collect();
     let ended = recorded.ended_by_itself();
     // Bodies of steps are not called.
-    let inside: HashSet<Place> = recorded.made_inside().collect();
+    let inside = recorded.made_inside();
     // Once a run has ended, what its code waits for is more than it got then.
     let waits: HashSet<&Place> = played.waits.iter().filter(|_| ended && played.outcome.is_none()).collect();
     let judged = recorded.places().into_iter().filter_map(|place| {
@@ -83,7 +83,7 @@ impl Asked {
             Self::Timer => Kind::Timer,
             Self::Hook(_) => Kind::Hook,
             Self::Child { .. } => Kind::Child,
-            Self::Value => Kind::Value,
+            Self::Value | Self::Race(_) => Kind::Value,
             Self::Once => Kind::Once,
         }
     }
@@ -128,10 +128,19 @@ impl Recorded {
         places.into_iter().map(|(place, _)| place).collect()
     }
 
-    /// What was made inside of steps.
-    fn made_inside(&self) -> impl Iterator<Item = Place> {
-        let inside = |entry: &&Entry| matches!(entry, Entry::Once { inside: true, .. });
-        self.entries.iter().filter(inside).filter_map(Place::of)
+    /// What was made inside of steps, the last time that it was made.
+    fn made_inside(&self) -> HashSet<Place> {
+        let mut made = HashSet::new();
+        for entry in &self.entries {
+            if let (Entry::Once { inside, .. }, Some(place)) = (entry, Place::of(entry)) {
+                if *inside {
+                    made.insert(place)
+                } else {
+                    made.remove(&place)
+                };
+            }
+        }
+        made
     }
 
     /// What kind of thing stands there, if anything does.
@@ -175,6 +184,9 @@ impl Recorded {
             (Some(Record::Step(step)), Asked::Step) => *step != Step::Skipped,
             (Some(Record::Step(step)), Asked::Once) => step.failure().is_some(),
             (Some(Record::Timer { .. }), Asked::Timer) | (Some(Record::Value(_)), Asked::Value) => true,
+            (Some(Record::Value(winner)), Asked::Race(runners)) => {
+                winner.read::<usize>().is_ok_and(|winner| winner < *runners)
+            }
             (Some(Record::Hook { token, .. }), Asked::Hook(wanted)) => token == wanted,
             (Some(Record::Child { .. }), Asked::Child { workflow, input }) => {
                 let asked = Fingerprint::of_start(workflow, input, &[]);

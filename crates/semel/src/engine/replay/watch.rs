@@ -14,8 +14,13 @@ pub(crate) enum Asked {
     Skip,
     Timer,
     Hook(Token),
-    Child { workflow: Name, input: Payload },
+    Child {
+        workflow: Name,
+        input: Payload,
+    },
     Value,
+    /// One of so many.
+    Race(usize),
     Once,
 }
 

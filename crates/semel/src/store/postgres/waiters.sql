@@ -1,4 +1,6 @@
 -- Those who wait for a once stand in rows of their own: written into one row, each of them would cost as much as all before.
+-- Nobody may come to wait between the copy and the end of the column.
+LOCK TABLE once IN ACCESS EXCLUSIVE MODE;
 CREATE TABLE once_waiters (
     workspace uuid NOT NULL,
     scope text COLLATE "C" NOT NULL,

@@ -114,7 +114,10 @@ impl Batch {
             Some(row) => {
                 let held =
                     HeldOnce { workspace: *workspace, scope: scope.clone(), label: label.clone(), row };
-                match once_line(tx, held).await? == *line {
+                // Earlier archives have them in the order in which they came.
+                let mut line = line.clone();
+                line.waiters.sort_unstable();
+                match once_line(tx, held).await? == line {
                     true => Ok(true),
                     false => Err(differs(&format!("once {label}"))),
                 }

@@ -45,6 +45,9 @@ pub(crate) fn trials() -> Vec<Trial> {
             switched((Form::Race(3), Form::Race(2)), "`act` was won by number 3").await
         }),
         trial("a_name_inside_of_a_body_pauses_the_run_before_it_has_done_harm", inside_a_body),
+        trial("a_payload_is_not_received_inside_of_a_body", received_inside),
+        trial("a_name_beside_bodies_on_other_threads_is_fine", beside_bodies),
+        trial("a_skip_that_is_new_before_what_is_recorded_does_not_diverge", new_skip),
         trial("a_step_added_at_the_end_does_not_diverge", async || fits(Code::Longer, 4).await),
         trial("recorded_steps_may_change_their_order", async || fits(Code::Swapped, 3).await),
         trial("a_step_visited_twice_fails_and_says_why", duplicate_step),
@@ -231,6 +234,8 @@ async fn switched((before, after): (Form, Form), expected: &str) -> Result<(), F
     super::replay::waiting(&lab, &run).await;
     old.crash().await;
     let new = engine(after).await?;
+    let dry = new.replay(run.id()).await?;
+    assert!(!dry.is_identical(), "a dry run finds it beforehand\n{dry}");
     lab.clock.advance(Duration::from_hours(1));
     let run = new.run(run.id());
     assert_eq!(run.reached(Status::Paused).await?, Status::Paused);
@@ -275,6 +280,80 @@ async fn inside_a_body() -> Result<(), Failed> {
     lab.clock.advance(Duration::from_hours(1));
     run.result().await?;
     assert_eq!((effects.calls("stamp"), history(&run).await?.count("stepFailed")), (1, 0));
+    Ok(())
+}
+
+/// What a body receives, the code after it would receive again when it is rebuilt.
+async fn greedy(ctx: Ctx, (): ()) -> Result<u32> {
+    let hook = tokio::sync::Mutex::new(ctx.hook::<u32>("numbers"));
+    ctx.step("take").run(async |_| hook.lock().await.recv().await).await
+}
+
+async fn received_inside() -> Result<(), Failed> {
+    let lab = Lab::new();
+    let engine = lab.engine().workflow("greedy", greedy).open().await?;
+    let run = engine.start(greedy, ()).await?;
+    assert_eq!(run.reached(Status::Paused).await?, Status::Paused);
+    let found = history(&run).await?;
+    let says = |why: &str| why.contains("`@hook[numbers]`") && why.contains("inside");
+    assert!(matches!(found.pause(), Some(PauseReason::Diverged(why)) if says(why)), "{found}");
+    Ok(())
+}
+
+/// The bodies of two steps are being polled by other threads, and do not let go, while the workflow asks for the time.
+async fn beside(ctx: Ctx, (): ()) -> Result<()> {
+    let pace = ctx.state::<Barrier>();
+    let steps = ["left", "right"].map(|name| {
+        let pace = pace.clone();
+        let step = ctx.step(name).run(move |_| {
+            let pace = pace.clone();
+            async move {
+                pace.wait();
+                pace.wait();
+                Ok(())
+            }
+        });
+        let runtime = tokio::runtime::Handle::current();
+        tokio::task::spawn_blocking(move || runtime.block_on(step))
+    });
+    pace.wait();
+    ctx.now().await?;
+    pace.wait();
+    for step in steps {
+        step.await.map_err(semel::fatal)??;
+    }
+    ctx.step("after").run(async |_| Ok(())).await
+}
+
+async fn beside_bodies() -> Result<(), Failed> {
+    let lab = Lab::new();
+    let pace = Arc::new(Barrier::new(3));
+    let engine = lab.engine().shared_state(pace).workflow("beside", beside).open().await?;
+    let run = engine.start(beside, ()).await?;
+    lab.until(async || run.status().await.is_ok_and(|status| status != Status::Running)).await;
+    assert_eq!(run.status().await?, Status::Completed, "{}", history(&run).await?);
+    Ok(())
+}
+
+/// It has no effect, and nothing that is recorded depends on it.
+async fn chatty(ctx: Ctx, (): ()) -> Result<()> {
+    if *ctx.state::<bool>() {
+        ctx.skip("gift", "nobody wants it").await?;
+    }
+    ctx.step("pack").run(async |_| Ok(())).await?;
+    ctx.sleep("nap", Duration::from_hours(1)).await
+}
+
+async fn new_skip() -> Result<(), Failed> {
+    let lab = Lab::new();
+    let engine = async |skips: bool| lab.engine().state(skips).workflow("chatty", chatty).open().await;
+    let old = engine(false).await?;
+    let run = old.start(chatty, ()).await?;
+    super::replay::waiting(&lab, &run).await;
+    old.crash().await;
+    let new = engine(true).await?;
+    lab.clock.advance(Duration::from_hours(1));
+    new.run(run.id()).result().await?;
     Ok(())
 }
 

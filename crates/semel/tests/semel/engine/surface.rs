@@ -510,7 +510,7 @@ async fn several_names() -> Result<(), Failed> {
     let engine =
         lab.engine().workflow("one", one).workflow("two", two).workflow("first", first).open().await?;
     let refused = engine.start(one, ()).await.expect_err("it cannot be told which one is meant").to_string();
-    assert!(refused.contains("(one, two)") && refused.contains("WorkflowRef"), "{refused}");
+    assert!(refused.contains("(one 1, two 1)") && refused.contains("WorkflowRef"), "{refused}");
     let named = engine.start(WorkflowRef::<(), u32>::new("one"), ()).await?;
     assert_eq!(named.result().await?, 1);
     assert!(engine.start(first, ()).await?.created(), "others are not affected");
