@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::task::Poll;
 use std::time::Duration;
@@ -14,6 +14,7 @@ use semel::id::{RunId, WorkspaceId};
 use semel::rules::json::Payload;
 use semel::rules::path::Name;
 use semel::rules::receipt::ReceiptKind;
+use semel::rules::run::Retention;
 use semel::rules::start::Start;
 use semel::rules::status::Status;
 use semel::store::faulty::{Fault, Faulty};
@@ -29,6 +30,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     vec![
         trial("a_takeover_refuses_the_old_driver", takeover),
         trial("a_commit_that_comes_late_is_not_taken_for_somebody_elses", late_commit),
+        trial("a_commit_of_a_run_that_was_ended_and_forgotten_is_given_up", forgotten_meanwhile),
         trial("a_graceful_stop_lets_bodies_end_and_gives_runs_back", graceful),
         trial("a_stop_without_patience_gives_runs_back_too", impatient),
         trial("a_stop_while_runs_are_claimed_ends", stop_while_claiming),
@@ -116,6 +118,42 @@ async fn late_commit() -> Result<(), Failed> {
     let run = engine.start(gated, ()).await?;
     super::replay::ended(&lab, &run).await?;
     assert_eq!((run.result().await?, gate.calls.get(), gate.after.get()), (1, 1, 1));
+    Ok(())
+}
+
+/// Nobody knows what became of a commit; before the store answers again, the run was cancelled and its history forgotten.
+async fn forgotten_meanwhile() -> Result<(), Failed> {
+    let (lab, gate, commits) = (Lab::new(), Gate::new(), Arc::new(AtomicUsize::new(0)));
+    let (answers, seen) = (Arc::new(AtomicBool::new(false)), commits.clone());
+    let open = answers.clone();
+    let plan = move |call: &'static str| match (
+        call,
+        seen.fetch_add(usize::from(call == "commit"), Ordering::SeqCst),
+    ) {
+        ("commit", 0) => Some(Fault::Late),
+        ("commit", _) if !open.load(Ordering::SeqCst) => Some(Fault::Before),
+        _ => None,
+    };
+    let store: Arc<dyn Store> = Arc::new(Faulty::new(lab.store.clone(), plan).deaf());
+    let engine = lab.engine().store(store).state(gate.clone()).workflow("gated", gated).open().await?;
+    gate.open();
+    let retention = Retention { history: Duration::ZERO, key: Duration::MAX };
+    let run = engine.start(gated, ()).retention(retention).await?.id();
+    lab.until(async || commits.load(Ordering::SeqCst) > 1).await;
+    let other = lab.engine().workflow("gated", gated).open().await?;
+    assert!(other.run(run).cancel("enough").await?.changed);
+    lab.clock.advance(Duration::from_secs(1));
+    lab.store.sweep(Sweep { limit: 10 }).await?;
+    assert!(other.run(run).ledger().await?.is_empty(), "its history is gone, and its key is not");
+    answers.store(true, Ordering::SeqCst);
+    let mut stopped = pin!(engine.shutdown(Duration::MAX));
+    loop {
+        tokio::select! {
+            biased;
+            stopped = &mut stopped => break stopped?,
+            () = tokio::task::yield_now() => lab.clock.advance(Duration::from_millis(1)),
+        }
+    }
     Ok(())
 }
 
