@@ -60,8 +60,7 @@ impl Cell {
         let stopped = AtomicBool::new(ledger.cancelling().is_some());
         let state = State::new(ledger, arrivals, dry);
         let watch = dry.then(Watch::default);
-        let (signal, state) = (Arc::default(), Mutex::new(state));
-        Arc::new(Self { core, id, num, signal, stopped, watch, state })
+        Arc::new(Self { core, id, num, signal: Arc::default(), stopped, watch, state: Mutex::new(state) })
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {

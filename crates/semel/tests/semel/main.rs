@@ -26,6 +26,8 @@ use std::sync::Arc;
 use libtest_mimic::{Arguments, Failed, Trial};
 use semel::testing::suite::{Case, Stores, World, cases};
 use tokio::runtime::{Builder, Runtime};
+use tracing::Dispatch;
+use tracing::subscriber::NoSubscriber;
 
 fn main() -> ExitCode {
     #[cfg(all(feature = "sqlite", feature = "postgres"))]
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
     if cfg!(feature = "postgres") && std::env::var_os("SEMEL_TEST_POSTGRES").is_none() {
         return again_with_postgres();
     }
+    let _listeners = listeners();
     let arguments = Arguments::from_args();
     let mut trials = tidy::trials();
     trials.extend(vectors::trials());
@@ -63,6 +66,13 @@ fn main() -> ExitCode {
     let names: HashSet<_> = trials.iter().map(Trial::name).collect();
     assert_eq!(names.len(), trials.len(), "every test has a name of its own");
     libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+/// Two that hear nothing, for as long as there are tests. With one subscriber in the whole program, `tracing` takes it for the
+/// global one: whoever comes first by a place where something is said, on a thread where nobody listens, would turn that
+/// place off for the test that listens on its own thread.
+fn listeners() -> [Dispatch; 2] {
+    [(); 2].map(|()| Dispatch::new(NoSubscriber::new()))
 }
 
 /// Plain `cargo test` has no server: the script starts one and runs this program again.

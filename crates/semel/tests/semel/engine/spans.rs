@@ -16,11 +16,16 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
 use super::Lab;
+use super::replay::waiting;
+use super::rest::yield_often;
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
         Trial::test("engine::events_of_user_code_are_in_the_span_of_their_run", || {
             alone(module_path!(), events)
+        }),
+        Trial::test("engine::a_line_is_logged_once_and_not_again_in_a_replay", || {
+            alone("semel::sdk", logged)
         }),
         Trial::test("engine::what_users_hand_over_is_in_no_event_of_the_engine", || {
             alone("semel::", secrets)
@@ -144,6 +149,31 @@ async fn events(heard: Heard) -> Result<(), Failed> {
     }
     assert_eq!(notes.events.last(), Some(&(" message=the end".to_owned(), String::new())), "of no run");
     assert_eq!(notes.events.len(), 5);
+    Ok(())
+}
+
+async fn logs(ctx: Ctx, (): ()) -> Result<()> {
+    ctx.step("work").run(async |_| Ok(())).await?;
+    ctx.log("the work is done");
+    ctx.sleep("nap", Duration::from_hours(1)).await?;
+    ctx.log("the nap is over");
+    Ok(())
+}
+
+async fn logged(heard: Heard) -> Result<(), Failed> {
+    let lab = Lab::new();
+    let engine = lab.forgetful().workflow("logs", logs).open().await?;
+    let run = engine.start(logs, ()).await?;
+    waiting(&lab, &run).await;
+    yield_often().await;
+    lab.clock.advance(Duration::from_hours(1));
+    run.result().await?;
+    let notes = heard.notes.lock().expect("it works");
+    for line in ["the work is done", "the nap is over"] {
+        let said: Vec<_> = notes.events.iter().filter(|(said, _)| said.contains(line)).collect();
+        assert_eq!(said.len(), 1, "{line}: {:#?}", notes.events);
+        assert!(said[0].0.contains(&run.id().to_string()), "{said:?}");
+    }
     Ok(())
 }
 

@@ -1,7 +1,6 @@
 //! What workflows, bodies, handles and starts can say beside what every workflow says: one thing at a time.
 
 use std::collections::HashSet;
-use std::fmt::{Debug, Write};
 use std::future::pending;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -15,9 +14,6 @@ use semel::rules::status::Status;
 use semel::testing::history;
 use semel::{Attempt, Ctx, Fail, FailExt, Once, Result, Retry, RunHandle, WorkflowRef};
 use serde_json::{Value, json};
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Metadata, Subscriber};
 
 use super::basics::Count;
 use super::replay::{ended, waiting};
@@ -31,7 +27,6 @@ pub(crate) fn trials() -> Vec<Trial> {
         by_turns("a_race_of_several_has_the_same_winner_after_a_rebuild", same_winner),
         trial("a_race_with_nobody_in_it_is_refused", nobody),
         by_turns("a_workflow_can_tell_that_it_is_replayed", replayed),
-        by_turns("a_line_is_logged_once_and_not_again_in_a_replay", logged),
         trial("what_was_done_once_is_done_again_after_its_time", once_for_a_time),
         trial("a_token_is_free_when_its_hook_is_disposed_of", disposed),
         trial("a_step_has_a_key_per_effect_and_a_uuid_and_both_stay_over_all_tries", keys),
@@ -164,67 +159,6 @@ async fn replayed() -> Result<(), Failed> {
         at_rest(&lab, &run).await;
         lab.clock.advance(HOUR);
         assert_eq!(run.result().await?, expected);
-    }
-    Ok(())
-}
-
-/// Hears all events of its thread.
-#[derive(Clone, Default)]
-struct Heard(Arc<Mutex<Vec<String>>>);
-
-struct Text(String);
-
-impl Visit for Text {
-    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        write!(self.0, " {field}={value:?}").expect("a string takes all");
-    }
-}
-
-impl Subscriber for Heard {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        let mut text = Text(String::new());
-        event.record(&mut text);
-        self.0.lock().expect("it works").push(text.0);
-    }
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
-}
-
-async fn talks(ctx: Ctx, (): ()) -> Result<()> {
-    ctx.step("work").run(async |_| Ok(())).await?;
-    ctx.log("the work is done");
-    ctx.sleep("nap", HOUR).await?;
-    ctx.log("the nap is over");
-    Ok(())
-}
-
-async fn logged() -> Result<(), Failed> {
-    let (lab, heard) = (Lab::new(), Heard::default());
-    let _listening = tracing::subscriber::set_default(heard.clone());
-    let engine = lab.forgetful().workflow("talks", talks).open().await?;
-    let run = engine.start(talks, ()).await?;
-    at_rest(&lab, &run).await;
-    lab.clock.advance(HOUR);
-    run.result().await?;
-    let heard = heard.0.lock().expect("it works").clone();
-    for line in ["the work is done", "the nap is over"] {
-        let said: Vec<_> = heard.iter().filter(|said| said.contains(line)).collect();
-        assert_eq!(said.len(), 1, "{line}: {heard:#?}");
-        assert!(said[0].contains(&run.id().to_string()), "{said:?}");
     }
     Ok(())
 }
