@@ -25,6 +25,7 @@ promises![
     what_is_imported_is_exported_again_byte_for_byte,
     what_is_imported_goes_on,
     an_import_can_be_repeated_and_nothing_else_goes_in_between,
+    in_which_order_an_archive_has_the_waiters_does_not_matter,
     a_workspace_can_be_exported_alone,
     an_import_waits_until_nobody_is_at_work,
 ];
@@ -246,6 +247,29 @@ async fn an_import_can_be_repeated_and_nothing_else_goes_in_between(world: World
     assert_eq!(code(import(&third, &watcher).await), "VALIDATION_ERROR");
     let twice = [lines[0].clone(), lines[0].clone()];
     assert_eq!(code(import(&elsewhere(&world).await, &twice).await), "VALIDATION_ERROR");
+}
+
+async fn in_which_order_an_archive_has_the_waiters_does_not_matter(world: World) {
+    let other = elsewhere(&world).await;
+    let owner = other.start("owner").await.run.id();
+    other.grant(owner, "held").await;
+    for n in 0..3 {
+        let waiter = other.start(&format!("waiter-{n}")).await.run.id();
+        other.once(waiter, "held", Ask::Claim).await.expect("asked");
+    }
+    let lines = exported(&other, None).await;
+    // As earlier versions wrote them: in the order in which they came.
+    let mut unsorted = lines.clone();
+    let once =
+        unsorted.iter_mut().find_map(|line| if let Line::Once(once) = line { Some(once) } else { None });
+    let waiters = &mut once.expect("it is held").waiters;
+    assert_eq!(waiters.len(), 3);
+    waiters.reverse();
+    assert_eq!(import(&world, &unsorted).await.expect("an empty store").made, lines.len());
+    for again in [&unsorted, &lines] {
+        assert_eq!(import(&world, again).await.expect("the same again").absorbed, lines.len());
+    }
+    assert_eq!(text(&exported(&world, None).await), text(&lines));
 }
 
 async fn a_workspace_can_be_exported_alone(world: World) {
