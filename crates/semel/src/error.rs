@@ -57,7 +57,9 @@ pub enum Error {
         owner: RunId,
     },
     /// The policy refuses a duplicate.
-    #[error("{owner} exists under this key and is {status}")]
+    #[error(
+        "{owner} exists under this key and is {status}: take it for yours, use another key, or another `onConflict` policy"
+    )]
     DuplicateRun {
         /// The run that has the key.
         owner: RunId,
@@ -111,7 +113,9 @@ pub enum Error {
         source: Refused,
     },
     /// The run has ended.
-    #[error("{run} has ended and is {status}")]
+    #[error(
+        "{run} has ended and is {status}: it takes nothing more; look at its outcome, fork it, or start another"
+    )]
     RunFinished {
         /// The run.
         run: RunId,

@@ -55,7 +55,7 @@
 //! | a step done elsewhere | [`ctx.remote("charge", "payments", input)`](Ctx::remote) | taken by any worker of the queue, always with the same key; late reports are refused |
 //! | things side by side | `tokio::join!` over [`ctx.scope("left")`](Ctx::scope) | names, not counters: any order will do |
 //! | whichever comes first | [`ctx.race("first", a, b)`](Ctx::race) | the winner is recorded |
-//! | time, chance | [`ctx.now()`](Ctx::now), [`ctx.random()`](Ctx::random), [`ctx.uuid()`](Ctx::uuid) | the same in every replay |
+//! | time, chance | [`ctx.now("ordered")`](Ctx::now), [`ctx.random("sample")`](Ctx::random), [`ctx.uuid("invoice")`](Ctx::uuid) | the same in every replay |
 //! | to clean up | [`run.request_cancel(..)`](RunHandle::request_cancel), [`ctx.cleanup()`](Ctx::cleanup) | clean-up steps run, then the run is cancelled |
 //! | to end it now | [`run.cancel(..)`](RunHandle::cancel) | the answer says who won; after a won cancel nothing is recorded, and no step begins here |
 //! | to decide about duplicates | [`.on_conflict(OnConflict::SUPERSEDE)`](engine::Begin::on_conflict) | decided in the transaction of the start |

@@ -21,13 +21,13 @@ use super::signal::Signal;
 use super::state::{Barrier, Deferred, Orders, Over, Phase, State};
 use crate::clock::Time;
 use crate::id::RunId;
-use crate::rules::entry::Entry;
+use crate::rules::entry::{Class, Entry};
 use crate::rules::key::{Label, Token};
 use crate::rules::ledger::{HookState, Ledger, Record};
 use crate::rules::path::{Path, Visit};
 use crate::rules::status::Status;
 use crate::sabotage::{self, Bug};
-use crate::sdk::fail::{Fail, Result, fatal};
+use crate::sdk::fail::{Result, fatal};
 use crate::store::Arrival;
 
 /// One run in memory.
@@ -36,8 +36,10 @@ pub(crate) struct Cell {
     pub(crate) id: RunId,
     pub(super) num: i64,
     pub(super) signal: Arc<Signal>,
-    /// Lost, or asked to end: bodies that look stop early.
-    stopped: AtomicBool,
+    /// The run is somebody else's, or over: bodies that look stop early.
+    lost: AtomicBool,
+    /// It was asked to end: so do those, but for its clean-up.
+    asked_to_end: AtomicBool,
     /// Looks on while the run is only looked at.
     pub(super) watch: Option<Watch>,
     state: Mutex<State>,
@@ -57,10 +59,10 @@ impl Cell {
     pub(super) fn new(core: Arc<Core>, ledger: Ledger, arrivals: Vec<Arrival>, dry: bool) -> Arc<Self> {
         let run = ledger.run();
         let (id, num) = (run.id(), run.num);
-        let stopped = AtomicBool::new(ledger.cancelling().is_some());
-        let state = State::new(ledger, arrivals, dry);
-        let watch = dry.then(Watch::default);
-        Arc::new(Self { core, id, num, signal: Arc::default(), stopped, watch, state: Mutex::new(state) })
+        let asked_to_end = AtomicBool::new(ledger.cancelling().is_some());
+        let state = Mutex::new(State::new(ledger, arrivals, dry));
+        let (signal, watch) = (Arc::default(), dry.then(Watch::default));
+        Arc::new(Self { core, id, num, signal, lost: AtomicBool::new(false), asked_to_end, watch, state })
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
@@ -68,9 +70,14 @@ impl Cell {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a body had better stop: the run is lost, or was asked to end.
-    pub(crate) fn is_stopped(&self) -> bool {
-        self.stopped.load(Ordering::Relaxed)
+    /// Whether the run is somebody else's, or over.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    /// Whether the run was asked to end.
+    pub(crate) fn is_asked_to_end(&self) -> bool {
+        self.asked_to_end.load(Ordering::Relaxed)
     }
 
     /// Gives the driver an order.
@@ -92,7 +99,7 @@ impl Cell {
         let mut state = self.lock();
         change(&mut state);
         if state.orders.lost {
-            self.stopped.store(true, Ordering::Relaxed);
+            self.lost.store(true, Ordering::Relaxed);
         }
         drop(state);
         self.signal.nudge();
@@ -147,17 +154,26 @@ impl Cell {
         }
     }
 
-    /// Records an entry for the next commit.
-    pub(crate) fn record(&self, entry: Entry) {
-        self.lock().record(entry);
-        self.signal.nudge();
-    }
-
     /// Waits until new things may be done. `asks` is what waits, to name it if that never comes.
     pub(crate) async fn live(&self, asks: Option<&Visit>) {
         let _waits = self.watch.as_ref().zip(asks).map(|(watch, asks)| watch.waits(asks));
         let mut parked = None;
         poll_fn(|cx| self.lock().poll_live(cx, asks, &mut parked)).await;
+    }
+
+    /// Waits until something new may be done, and does it: at once, before the run can be put to rest for other reasons.
+    pub(crate) async fn live_then<T>(&self, asks: &Visit, act: impl FnOnce(&mut State) -> T) -> T {
+        let _waits = self.watch.as_ref().map(|watch| watch.waits(asks));
+        let (mut parked, mut act) = (None, Some(act));
+        let done = poll_fn(|cx| {
+            let mut state = self.lock();
+            ready!(state.poll_live(cx, Some(asks), &mut parked));
+            let act = act.take().expect("nobody polls what is over");
+            Poll::Ready(act(&mut state))
+        })
+        .await;
+        self.signal.nudge();
+        done
     }
 
     /// Lets nothing new be done until the guard is dropped.
@@ -172,32 +188,45 @@ impl Cell {
         poll_fn(|cx| self.lock().poll_durable(cx, &mut barrier)).await;
     }
 
-    /// Waits until an effect may begin, and counts it until the guard is dropped.
-    pub(crate) async fn begin(self: &Arc<Self>, asks: &Visit, shielded: bool) -> Result<Active> {
+    /// Waits until an effect may begin, and counts it until the guard is dropped. An attempt whose beginning has to be
+    /// durable first is recorded here.
+    pub(crate) async fn begin(
+        self: &Arc<Self>,
+        asks: &Visit,
+        shielded: bool,
+        intent: Option<(u32, Class)>,
+    ) -> Result<Active> {
         let _waits = self.watch.as_ref().map(|watch| watch.waits(asks));
         let (mut parked, mut barrier) = (None, Barrier::default());
         // All of it each time: while it waits for one thing, another may have changed.
         let began = poll_fn(|cx| {
             let mut state = self.lock();
             // Before the replay is over too: what a run that is asked to end has not begun, it did not begin then either.
-            if let (Some((reason, _)), false) = (state.ledger.cancelling(), shielded) {
-                return Poll::Ready(Err(Fail::cancelled(reason)));
+            if let Err(cancelled) = state.check_cancelled(shielded) {
+                return Poll::Ready(Err(cancelled));
             }
             ready!(state.poll_live(cx, Some(asks), &mut parked));
             if !sabotage::commits(Bug::EffectBeforeDurable) {
                 ready!(state.poll_durable(cx, &mut barrier));
             }
+            if let Some((attempt, class)) = intent {
+                state.record(Entry::StepStarted { step: asks.clone(), attempt, class });
+            }
             state.active += 1;
             Poll::Ready(Ok(()))
         });
-        began.await.map(|()| Active(self.clone()))
+        let active = began.await.map(|()| Active(self.clone()))?;
+        if intent.is_some() && !sabotage::commits(Bug::IntentAfterBody) {
+            self.signal.nudge();
+            let mut written = Barrier::default();
+            // On record, it begins: also if it turns out meanwhile that the code does not fit, for nobody would know.
+            poll_fn(|cx| self.lock().poll_written(cx, &mut written)).await;
+        }
+        Ok(active)
     }
 
     pub(crate) fn check_cancelled(&self, shielded: bool) -> Result<()> {
-        match self.lock().ledger.cancelling() {
-            Some((reason, _)) if !shielded => Err(Fail::cancelled(reason)),
-            _ => Ok(()),
-        }
+        self.lock().check_cancelled(shielded)
     }
 
     /// Waits durably, for input or a time or both: the run needs no node meanwhile. `check` is asked whenever it may
@@ -230,8 +259,8 @@ impl Cell {
             if let Some(over) = check(&mut state, now) {
                 return Poll::Ready(Ok(over));
             }
-            if let (Some((reason, _)), false) = (state.ledger.cancelling(), shielded) {
-                return Poll::Ready(Err(Fail::cancelled(reason)));
+            if let Err(cancelled) = state.check_cancelled(shielded) {
+                return Poll::Ready(Err(cancelled));
             }
             match place.id {
                 Some(id) => state.waits.renew(id, cx.waker()),
@@ -264,7 +293,7 @@ impl Cell {
     }
 
     pub(super) fn set_over(&self, over: Over) {
-        self.stopped.store(true, Ordering::Relaxed);
+        self.lost.store(true, Ordering::Relaxed);
         self.tell(|state| state.over = Some(over));
     }
 
@@ -288,7 +317,7 @@ impl Cell {
                 Some(_) => Entry::Noted { arrival: wish.arrival },
             };
             state.record(entry);
-            self.stopped.store(true, Ordering::Relaxed);
+            self.asked_to_end.store(true, Ordering::Relaxed);
             state.waits.wake_all();
         }
     }

@@ -257,7 +257,8 @@ impl Driver {
         }
         let overdue = |limit: Time| limit <= self.core.now() && !sabotage::commits(Bug::DeadlineIsIgnored);
         let state = self.cell.lock();
-        if !state.may_act() || state.ledger.deadline().is_some_and(overdue) {
+        let goes_on = state.may_act() || state.only_ends();
+        if !goes_on || state.ledger.deadline().is_some_and(overdue) {
             // On its way to rest, where the next claim wakes it; or out of time, and nothing begins any more.
             return;
         }
@@ -289,7 +290,7 @@ impl Driver {
         }
         let entry = match result {
             // It must not end over a doubt; whoever settles it lets it come here again.
-            Ok(_) if state.ledger.is_in_doubt() => Entry::Paused { reason: PauseReason::InDoubt },
+            Ok(_) if state.doubt_what_was_left() => Entry::Paused { reason: PauseReason::InDoubt },
             Ok(value) => Entry::Completed { value },
             Err(fail) => match state.ledger.cancelling() {
                 Some((reason, by)) if fail.is_cancelled() => {
@@ -342,12 +343,13 @@ impl Driver {
     /// Records why the run stops here, if it does. Gives whether its execution is of no more use.
     fn leave(&self, state: &mut State) -> bool {
         let now = || self.core.now();
-        let diverged = state.diverged.take();
         if let Some(limit) = state.ledger.deadline().filter(|limit| *limit <= now()) {
+            // Whatever its code is like.
+            state.diverged = None;
             state.record(Entry::TimedOut { limit });
             return true;
         }
-        if let Some(why) = diverged {
+        if let Some(why) = state.diverged.take_if(|_| state.active == 0 || state.orders.stop_now) {
             tracing::error!(run = %state.ledger.run().id(), %why, "the code does not fit the ledger; the run is paused");
             // Through the ledger itself: a refusal here has nowhere else to go.
             if let Err(refused) = state.ledger.record(Entry::Paused { reason: PauseReason::Diverged(why) }) {

@@ -1,5 +1,6 @@
 //! A run in the user's hand: what it is, how it ends, and what can be done about it.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::future::IntoFuture;
 use std::marker::PhantomData;
@@ -17,10 +18,10 @@ use crate::error::{Error, Result};
 use crate::id::RunId;
 use crate::rules::control::{Action, Control, Controlled, Fork};
 use crate::rules::deliver::{Deliver, Delivered};
-use crate::rules::entry::{Failure, FailureKind, Outcome, Resolution, RestartFrom};
+use crate::rules::entry::{Entry, Failure, FailureKind, Outcome, PauseReason, Resolution, RestartFrom};
 use crate::rules::json::{InvalidJson, Payload};
 use crate::rules::key::{CallId, Key, Token};
-use crate::rules::ledger::Lineage;
+use crate::rules::ledger::{Ledger, Lineage};
 use crate::rules::path::Visit;
 use crate::rules::run::Run;
 use crate::rules::start::Verdict;
@@ -30,6 +31,16 @@ use crate::store::{Find, FindBy, Numbered, Started};
 
 /// How often whoever waits for an end looks by itself, in case nobody tells.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// A step in doubt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Doubt {
+    /// Where it stands in the run, as its path is written.
+    pub step: String,
+    /// Why nobody knows whether it took place.
+    pub reason: String,
+}
 
 /// One run. `Out` is what its workflow gives.
 pub struct RunHandle<Out> {
@@ -72,6 +83,12 @@ impl<Out> RunHandle<Out> {
     /// What the start that gave this handle came to.
     pub fn verdict(&self) -> Option<Verdict> {
         self.started.as_ref().map(|started| started.verdict)
+    }
+
+    /// Where the payload of a start with [`deliver`](super::Begin::deliver) went. None if nobody will ever take it: the run
+    /// under the key had ended, and nobody owned the token.
+    pub fn delivered(&self) -> Option<&Delivered> {
+        self.started.as_ref().and_then(|started| started.delivered.as_ref())
     }
 
     /// Everything that the start that gave this handle was answered.
@@ -136,6 +153,52 @@ impl<Out> RunHandle<Out> {
     /// Its ledger.
     pub async fn ledger(&self) -> Result<Vec<Numbered>> {
         self.core().store.ledger(self.core().workspace, self.id, 1).await
+    }
+
+    /// Why it is paused, if it is.
+    pub async fn pause_reason(&self) -> Result<Option<PauseReason>> {
+        let (status, ledger) = (self.status().await?, self.ledger().await?);
+        let last = ledger.into_iter().rev().find_map(|numbered| match numbered.entry {
+            Entry::Paused { reason } => Some(reason),
+            _ => None,
+        });
+        Ok(last.filter(|_| status == Status::Paused))
+    }
+
+    /// Its steps in doubt, and why each is: what [`happened`](Self::happened), [`did_not_happen`](Self::did_not_happen) and
+    /// [`give_up`](Self::give_up) are said of.
+    ///
+    /// ```
+    /// # use semel::{Ctx, Engine, Fail, Result};
+    /// # use semel::rules::status::Status;
+    /// # async fn order(ctx: Ctx, (): ()) -> Result<u32> {
+    /// #     ctx.step("letter").at_most_once().run(async |_| Err(Fail::uncertain("the line was cut"))).await
+    /// # }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> semel::Result<(), semel::Error> {
+    /// # let engine = Engine::builder().store("memory:").workflow("order", order).open().await?;
+    /// # let run = engine.start(order, ()).await?;
+    /// # run.reached(Status::Paused).await?;
+    /// for doubt in run.doubts().await? {
+    ///     println!("{}: {}", doubt.step, doubt.reason);
+    ///     run.happened(&doubt.step, &17).await?;
+    /// }
+    /// assert_eq!(run.result().await?, 17);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn doubts(&self) -> Result<Vec<Doubt>> {
+        let (run, ledger) = (self.header().await?, self.ledger().await?);
+        let mut reasons = HashMap::new();
+        let entries = ledger.into_iter().map(|numbered| numbered.entry).inspect(|entry| {
+            if let Entry::StepInDoubt { step, reason } = entry {
+                reasons.insert(step.clone(), reason.clone());
+            }
+        });
+        let folded = Ledger::read(run, entries).map_err(|source| Error::Refused { run: self.id, source })?;
+        let doubt =
+            |step: Visit| Doubt { reason: reasons.remove(&step).unwrap_or_default(), step: step.to_string() };
+        Ok(folded.doubts().into_iter().map(doubt).collect())
     }
 
     async fn find(&self) -> Result<(Run, Option<Outcome>)> {
@@ -280,7 +343,8 @@ impl<Out> RunHandle<Out> {
 }
 
 impl<Out: DeserializeOwned> RunHandle<Out> {
-    /// Waits for its end and gives its result; any other end is [`Error::Ended`].
+    /// Waits for its end and gives its result; any other end is [`Error::Ended`]. A paused run has not ended: this waits until
+    /// somebody lets it go on ([`pause_reason`](Self::pause_reason) says why it is).
     pub async fn result(&self) -> Result<Out> {
         let value = match self.outcome().await? {
             Outcome::Completed(value) => value,

@@ -32,7 +32,7 @@ use tokio::task::JoinSet;
 
 pub use self::builder::{Builder, IntoStore, Limits, open_store};
 pub(crate) use self::drive::{Execution, panic_text};
-pub use self::handle::{DeliverTo, RunHandle};
+pub use self::handle::{DeliverTo, Doubt, RunHandle};
 pub use self::replay::{History, Replay, Replays};
 pub use self::start::Begin;
 
@@ -231,6 +231,10 @@ impl Core {
 
     fn kill(&self) {
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
+        // Whoever waits for the end of a run looks elsewhere: no driver will tell.
+        for cell in self.residents.all() {
+            cell.set_over(Over::Gone);
+        }
         self.residents.clear();
     }
 

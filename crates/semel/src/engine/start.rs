@@ -118,7 +118,9 @@ impl<Out> Begin<Out> {
     }
 
     /// Hands a payload over with the start, in one transaction: to the owner of the token if there is one, which is then
-    /// what the start comes to; else to the run that is started, for when it opens a hook with this token.
+    /// what the start comes to; else to the run that is started, for when it opens a hook with this token. If the key finds a
+    /// run that has ended, and nobody owns the token, the payload goes nowhere: [`RunHandle::delivered`] says so. The same
+    /// delivery repeated counts again, unless it has a [`delivery_id`](Self::delivery_id).
     pub fn deliver<T: Serialize>(self, token: impl Into<String>, payload: T) -> Self {
         self.with(|start| {
             let (token, payload) = (Token::new(token)?, Payload::of(&payload)?);

@@ -13,6 +13,7 @@ use crate::rules::key::{Label, Token};
 use crate::rules::ledger::{HookState, Ledger, Record};
 use crate::rules::path::{InvalidPath, Path, Visit, Visits};
 use crate::rules::status::Status;
+use crate::sdk::fail::Fail;
 use crate::store::{Arrival, Claimed};
 
 /// Where an execution stands.
@@ -171,14 +172,18 @@ impl State {
 
     /// Whether the execution has not come by all that is recorded.
     pub(crate) fn is_behind(&self) -> bool {
-        self.phase == Phase::Replaying && self.unvisited > 0
+        matches!(self.phase, Phase::Replaying | Phase::Dry) && self.unvisited > 0
     }
 
     /// Code that does not fit the ledger has nothing more to say.
     pub(crate) fn record(&mut self, entry: Entry) {
-        if self.diverged.is_some() {
-            return;
+        if self.diverged.is_none() {
+            self.record_end(entry);
         }
+    }
+
+    /// What came of an effect that had begun. It has taken place, whatever else the code does.
+    pub(crate) fn record_end(&mut self, entry: Entry) {
         if let Err(refused) = self.ledger.record(entry) {
             self.diverge(refused.to_string());
         }
@@ -187,6 +192,14 @@ impl State {
     /// The code does not fit the ledger. The first reason is the one that counts.
     pub(crate) fn diverge(&mut self, why: String) {
         self.diverged.get_or_insert(why);
+    }
+
+    /// Refuses what a run that was asked to end does not begin any more, unless it is shielded: its clean-up.
+    pub(crate) fn check_cancelled(&self, shielded: bool) -> Result<(), Fail> {
+        match self.ledger.cancelling() {
+            Some((reason, _)) if !shielded => Err(Fail::cancelled(reason)),
+            _ => Ok(()),
+        }
     }
 
     pub(super) fn poll_live(
@@ -220,6 +233,11 @@ impl State {
             // What was recorded since is not, and nothing may begin that relies on it.
             return Poll::Pending;
         }
+        self.poll_written(cx, barrier)
+    }
+
+    /// The same for what certainly was recorded.
+    pub(super) fn poll_written(&mut self, cx: &Context<'_>, barrier: &mut Barrier) -> Poll<()> {
         let version = *barrier.version.get_or_insert(self.ledger.run().state.version);
         if self.durable >= version {
             return Poll::Ready(());
@@ -234,6 +252,15 @@ impl State {
     /// Whether the workflow may do something now: the run is claimed, its code fits, and its execution was not given up.
     pub(super) fn may_act(&self) -> bool {
         self.ledger.run().status() == Status::Running && self.diverged.is_none() && !self.torn
+    }
+
+    /// Whether only effects that have begun go on: the code does not fit the ledger, but what comes of them is known to
+    /// nobody else.
+    pub(super) fn only_ends(&self) -> bool {
+        self.ledger.run().status() == Status::Running
+            && self.diverged.is_some()
+            && self.active > 0
+            && !self.torn
     }
 
     fn go_live(&mut self) {
@@ -355,26 +382,28 @@ impl State {
     pub(super) fn judge(&mut self) {
         if self.unvisited > 0 && self.diverged.is_none() {
             let missing = self.missing();
-            let asked: Vec<String> = self
-                .parked
-                .iter()
-                .filter_map(|parked| parked.asks.as_ref().map(|v| format!("`{v}`")))
-                .collect();
-            let instead = match asked.as_slice() {
-                [] => "the code ends without it".to_owned(),
-                asked => format!("the code asks for {} instead", asked.join(", ")),
+            let asked: Vec<&Visit> = self.parked.iter().filter_map(|parked| parked.asks.as_ref()).collect();
+            let instead = match asked.len() {
+                0 => "the code ends without it".to_owned(),
+                _ => format!("the code asks for {} instead", listed(asked)),
             };
+            let are = if missing.len() == 1 { "is" } else { "are" };
             self.diverge(format!(
-                "{} in the ledger and {instead}: was a step renamed, removed or moved?",
-                match missing.as_slice() {
-                    [one] => format!("`{one}` is"),
-                    several => format!(
-                        "{} are",
-                        several.iter().map(|v| format!("`{v}`")).collect::<Vec<_>>().join(", ")
-                    ),
-                }
+                "{} {are} in the ledger and {instead}: was a step renamed, removed or moved? Or does the code decide by \
+                 something that is not recorded: a clock, chance, `select!` or a timeout of the runtime?",
+                listed(&missing)
             ));
         }
+    }
+
+    /// Whether some effect of a workflow that has come to its result is in doubt. What must not take place twice, had begun,
+    /// and was dropped before its end (it lost a race, or its time was limited) is in doubt from here on.
+    pub(super) fn doubt_what_was_left(&mut self) -> bool {
+        for step in self.ledger.begun() {
+            let reason = "the workflow went on without waiting for its end".to_owned();
+            self.record(Entry::StepInDoubt { step, reason });
+        }
+        self.ledger.is_in_doubt()
     }
 
     /// What is recorded and was not come by, in order of the paths.
@@ -407,5 +436,16 @@ impl State {
 
     pub(super) fn has_barriers(&self) -> bool {
         !self.barriers.is_empty()
+    }
+}
+
+/// The first of several places, and how many more there are: of a long run there may be very many.
+fn listed<'a>(visits: impl IntoIterator<Item = &'a Visit>) -> String {
+    const SHOWN: usize = 5;
+    let mut visits = visits.into_iter();
+    let shown: Vec<String> = visits.by_ref().take(SHOWN).map(|visit| format!("`{visit}`")).collect();
+    match visits.count() {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
     }
 }

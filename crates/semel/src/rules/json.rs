@@ -3,6 +3,8 @@
 //! A [`Payload`] keeps its text, so every digit survives. A [`Json`] tree exists only to compare: it is what
 //! fingerprints are taken of, and what tells two inputs apart by pointer.
 
+mod finite;
+
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -60,6 +62,10 @@ impl Payload {
             let text = std::str::from_utf8(&scratch).map_err(|e| InvalidJson::Refused(e.to_string()))?;
             let payload = Self(text.into());
             payload.check()?;
+            if text.contains("null") {
+                // It may stand for a number that JSON has no word for.
+                finite::check(value).map_err(|e| InvalidJson::Refused(e.to_string()))?;
+            }
             Ok(payload)
         });
         if scratch.capacity() <= MAX_SCRATCH {

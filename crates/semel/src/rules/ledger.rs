@@ -65,8 +65,8 @@ pub enum Refused {
     /// A label of the run has its result already.
     #[error("the label {0} has its result already")]
     Once(Label),
-    /// A run does not complete while a step is in doubt.
-    #[error("{0} is in doubt: resolve it first")]
+    /// A run does not complete while a step is in doubt, or should be.
+    #[error("it is not known whether {0} took place: say what became of it first")]
     InDoubt(Visit),
     /// The entry is written by the store, together with what it stands for.
     #[error("{0} is written by the store only")]
@@ -255,6 +255,27 @@ impl Ledger {
     /// Whether a step is in doubt.
     pub fn is_in_doubt(&self) -> bool {
         self.doubts > 0
+    }
+
+    /// The steps in doubt, in order of their paths.
+    pub fn doubts(&self) -> Vec<Visit> {
+        if self.doubts == 0 {
+            return Vec::new();
+        }
+        let doubtful = |(_, record): &(&Visit, &Record)| matches!(record, Record::Step(Step::InDoubt { .. }));
+        let mut doubts: Vec<Visit> = self.records.iter().filter(doubtful).map(|(at, _)| at.clone()).collect();
+        doubts.sort_unstable();
+        doubts
+    }
+
+    /// Effects that must not simply be tried again, that have begun and have no end: in order of their paths.
+    pub fn begun(&self) -> Vec<Visit> {
+        let hidden =
+            |visit: &&Visit| matches!(self.record_at(visit), Some(Record::Step(Step::Started { .. })));
+        let intents = self.seldom.iter().flat_map(|seldom| &seldom.intents);
+        let mut begun: Vec<Visit> = intents.filter(hidden).cloned().collect();
+        begun.sort_unstable();
+        begun
     }
 
     /// Why the run is paused.
@@ -500,18 +521,22 @@ impl Ledger {
     }
 
     fn end(&mut self, status: Status, entry: &Entry) -> Result<(), Refused> {
-        if status == Status::Completed && self.doubts > 0 {
-            let doubtful = |(visit, record): (&Visit, &Record)| {
-                matches!(record, Record::Step(Step::InDoubt { .. })).then(|| visit.clone())
-            };
-            // The first by its path, so that the same run is refused with the same words.
-            let visit = self.records.iter().filter_map(doubtful).min().expect("a doubt has its step");
-            return Err(Refused::InDoubt(visit));
+        if status == Status::Completed {
+            self.beyond_doubt()?;
         }
         self.become_(status, entry.kind())?;
         self.outcome = entry.outcome();
         self.forget_pause();
         Ok(())
+    }
+
+    /// Refuses to complete over an effect of which nobody knows whether it took place: the first one by its path, so that
+    /// the same run is refused with the same words.
+    fn beyond_doubt(&self) -> Result<(), Refused> {
+        match self.doubts().into_iter().chain(self.begun()).next() {
+            Some(visit) => Err(Refused::InDoubt(visit)),
+            None => Ok(()),
+        }
     }
 
     fn forget_pause(&mut self) {

@@ -123,9 +123,14 @@ impl Run {
         self.state.status
     }
 
-    /// Whether it waits, and not only for the next one to drive it.
+    /// Whether nobody drives it and nobody is about to: it is paused, or waits for something else than the next one to drive
+    /// it.
     pub(crate) fn rests(&self, now: Time) -> bool {
-        self.status() == Status::Waiting && self.state.due.is_none_or(|due| due > now)
+        match self.status() {
+            Status::Paused => true,
+            Status::Waiting => self.state.due.is_none_or(|due| due > now),
+            _ => false,
+        }
     }
 
     /// Whether its key is no longer remembered. A key never expires while its run is open.

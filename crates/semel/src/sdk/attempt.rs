@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use uuid::Uuid;
 
+use super::ctx::Ctx;
 use crate::clock::Clock;
 use crate::engine::cell::Cell;
 use crate::id::RunId;
@@ -18,14 +19,17 @@ pub struct Attempt {
     cell: Arc<Cell>,
     visit: Visit,
     number: u32,
+    /// Whether it cleans up, although its run was asked to end.
+    shielded: bool,
     fence: u64,
     key: OnceLock<String>,
 }
 
 impl Attempt {
-    pub(crate) fn new(cell: Arc<Cell>, visit: Visit, number: u32) -> Self {
+    pub(crate) fn new(ctx: &Ctx, visit: Visit, number: u32) -> Self {
+        let (cell, shielded) = (ctx.cell.clone(), ctx.shielded);
         let fence = cell.lock().ledger.fence();
-        Self { cell, visit, number, fence, key: OnceLock::new() }
+        Self { cell, visit, number, shielded, fence, key: OnceLock::new() }
     }
 
     /// The clock of its engine.
@@ -66,9 +70,10 @@ impl Attempt {
         self.fence
     }
 
-    /// Whether the result will be of no use: the run was taken over, or was asked to end.
+    /// Whether the body had better stop: the run was taken over, or was asked to end. Clean-up is what goes on then: for a
+    /// step of [`Ctx::cleanup`] only the takeover counts.
     pub fn is_cancelled(&self) -> bool {
-        self.cell.is_stopped()
+        self.cell.is_lost() || (self.cell.is_asked_to_end() && !self.shielded)
     }
 
     /// The run it belongs to.

@@ -11,6 +11,7 @@ use super::fail::{Fail, Result, fatal};
 use crate::engine::inbox::On;
 use crate::engine::replay::watch::Asked;
 use crate::engine::residents::Kin;
+use crate::engine::state::State;
 use crate::error::Error;
 use crate::id::RunId;
 use crate::rules::entry::{Entry, FailureKind, Outcome};
@@ -88,23 +89,19 @@ impl Ctx {
                 return Ok(Child { ctx: self.clone(), visit, run, out: PhantomData });
             }
             self.cell.check_cancelled(self.shielded)?;
-            self.cell.live(Some(&visit)).await;
-            self.cell.check_cancelled(self.shielded)?;
-            self.start_child(&visit, workflow, version, input);
+            let start = |state: &mut State| -> Result<()> {
+                state.check_cancelled(self.shielded)?;
+                let run = RunId(self.cell.core.clock.uuid());
+                let (workflow, version) = (workflow.clone(), version.clone());
+                let started = state.ledger.start_child(visit.clone(), run, workflow, version, input.clone());
+                if let Err(refused) = started {
+                    state.diverge(refused.to_string());
+                }
+                Ok(())
+            };
+            self.cell.live_then(&visit, start).await?;
             self.cell.barrier().await;
         }
-    }
-
-    fn start_child(&self, visit: &Visit, workflow: &Name, version: &Name, input: &Payload) {
-        let run = RunId(self.cell.core.clock.uuid());
-        let mut state = self.cell.lock();
-        let started =
-            state.ledger.start_child(visit.clone(), run, workflow.clone(), version.clone(), input.clone());
-        if let Err(refused) = started {
-            state.diverge(refused.to_string());
-        }
-        drop(state);
-        self.cell.nudge();
     }
 
     fn child_at(&self, visit: &Visit) -> Option<RunId> {

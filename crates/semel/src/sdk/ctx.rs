@@ -23,10 +23,10 @@ use crate::clock::Time;
 use crate::engine::Core;
 use crate::engine::cell::Cell;
 use crate::engine::replay::watch::Asked;
-use crate::engine::state::Phase;
+use crate::engine::state::{Phase, State};
 use crate::id::{RunId, base32};
 use crate::rules::entry::Entry;
-use crate::rules::json::Payload;
+use crate::rules::json::{InvalidJson, Payload};
 use crate::rules::ledger::Record;
 use crate::rules::path::{MAX_PART, Name, Path, Visit};
 use crate::rules::step;
@@ -144,8 +144,8 @@ impl Ctx {
             let step = self.visit(name, None, false)?;
             self.cell.asks(&step, || Asked::Skip);
             if !self.is_noted(&step) {
-                self.cell.live(Some(&step)).await;
-                self.cell.record(Entry::StepSkipped { step, reason: reason.into() });
+                let skipped = Entry::StepSkipped { step: step.clone(), reason: reason.into() };
+                self.cell.live_then(&step, |state| state.record(skipped)).await;
             }
             Ok(())
         })
@@ -186,7 +186,7 @@ impl Ctx {
             return Ok(());
         }
         let at = self.set_timer(&timer, at).await?;
-        let fired = |state: &mut crate::engine::state::State, now: Time| {
+        let fired = |state: &mut State, now: Time| {
             let early = if sabotage::commits(Bug::TimersFireEarly) { 500 } else { 0 };
             (now.0 + early >= at.0).then(|| state.record(Entry::TimerFired { timer: timer.clone() }))
         };
@@ -216,11 +216,13 @@ impl Ctx {
             return Ok(*at);
         }
         self.cell.check_cancelled(self.shielded)?;
-        self.cell.live(Some(timer)).await;
-        self.cell.check_cancelled(self.shielded)?;
-        let at = at(&self.cell.core);
-        self.cell.record(Entry::TimerSet { timer: timer.clone(), at });
-        Ok(at)
+        let set = |state: &mut State| {
+            state.check_cancelled(self.shielded)?;
+            let at = at(&self.cell.core);
+            state.record(Entry::TimerSet { timer: timer.clone(), at });
+            Ok(at)
+        };
+        self.cell.live_then(timer, set).await
     }
 
     /// A place where the run waits for input from outside. It owns the token from the next durable write on, and until it
@@ -278,36 +280,51 @@ impl Ctx {
         Doing::new(super::race::race_all(self, name, all))
     }
 
-    /// The time now, the same in every replay.
-    pub fn now(&self) -> Doing<'_, Time> {
-        Doing::new(self.recorded("@now", || self.cell.core.now()))
+    /// The time now, the same in every replay. It has a name, as a step has: the order in which branches of a workflow come
+    /// by is another in a replay, and each must find its own.
+    ///
+    /// ```
+    /// # use semel::{Ctx, Result};
+    /// # async fn workflow(ctx: Ctx, (): ()) -> Result<String> {
+    /// let (ordered, invoice) = (ctx.now("ordered").await?, ctx.uuid("invoice").await?);
+    /// let sample = ctx.random("sample").await? < 0.01;
+    /// # Ok(format!("{ordered} {invoice} {sample}"))
+    /// # }
+    /// ```
+    pub fn now(&self, name: impl Into<String>) -> Doing<'_, Time> {
+        Doing::new(self.recorded("@now", name.into(), || self.cell.core.now()))
     }
 
-    /// A random number from 0 up to 1, the same in every replay.
-    pub fn random(&self) -> Doing<'_, f64> {
-        Doing::new(self.recorded("@random", || self.cell.core.random()))
+    /// A random number from 0 up to 1, the same in every replay; under a name, as [`Ctx::now`].
+    pub fn random(&self, name: impl Into<String>) -> Doing<'_, f64> {
+        Doing::new(self.recorded("@random", name.into(), || self.cell.core.random()))
     }
 
-    /// A fresh id, the same in every replay.
-    pub fn uuid(&self) -> Doing<'_, Uuid> {
+    /// A fresh id, the same in every replay; under a name, as [`Ctx::now`].
+    pub fn uuid(&self, name: impl Into<String>) -> Doing<'_, Uuid> {
+        let name = name.into();
         Doing::new(async move {
-            let text: String = self.recorded("@uuid", || self.cell.core.clock.uuid().to_string()).await?;
+            let make = || self.cell.core.clock.uuid().to_string();
+            let text: String = self.recorded("@uuid", name, make).await?;
             Uuid::parse_str(&text).map_err(fatal)
         })
     }
 
-    async fn recorded<T>(&self, name: &str, make: impl FnOnce() -> T + Send) -> Result<T>
+    async fn recorded<T>(&self, kind: &str, name: String, make: impl FnOnce() -> T + Send) -> Result<T>
     where
         T: Serialize + DeserializeOwned,
     {
-        let at = self.visit_any(name, None, true)?;
+        let at = self.visit_any(kind, Some(&name), false)?;
         self.cell.asks(&at, || Asked::Value);
         if let Some(value) = self.value_at(&at) {
             return read(&at, &value);
         }
-        self.cell.live(Some(&at)).await;
-        let value = Payload::of(&make()).map_err(fatal)?;
-        self.cell.record(Entry::Recorded { at: at.clone(), value: value.clone() });
+        let record = |state: &mut State| {
+            let value = Payload::of(&make())?;
+            state.record(Entry::Recorded { at: at.clone(), value: value.clone() });
+            Ok(value)
+        };
+        let value = self.cell.live_then(&at, record).await.map_err(|e: InvalidJson| fatal(e))?;
         read(&at, &value)
     }
 

@@ -117,14 +117,15 @@ async fn run<T: Serialize + DeserializeOwned + Send>(mut once: RunOnce<'_, T>) -
             return Err(fail);
         }
         let Some(_turn) = Turn::take(ctx, &place).await else { continue };
-        let active = cell.begin(&asks, ctx.shielded).await?;
+        let active = cell.begin(&asks, ctx.shielded, None).await?;
         let made = match &scope {
             None => make(&mut once).await.map(OnceAnswer::Settled),
             Some(scope) => claim_or_make(&mut once, scope, &label).await,
         };
         match made {
             Ok(OnceAnswer::Settled(value)) => {
-                cell.record(Entry::Once { label: place.1.clone(), scope: place.0.clone(), value, inside });
+                let (scope, label) = place.clone();
+                cell.lock().record_end(Entry::Once { label, scope, value, inside });
             }
             Ok(OnceAnswer::InFlight(_)) => {
                 drop(active);
@@ -147,8 +148,10 @@ async fn make<T: Serialize>(once: &mut RunOnce<'_, T>) -> Result<Payload> {
 
 fn record_failure(ctx: &Ctx, asks: &Visit, fail: &Fail) {
     let (step, error) = (asks.clone(), fail.failure());
-    ctx.cell.record(Entry::StepStarted { step: step.clone(), attempt: 1, class: Class::Keyed });
-    ctx.cell.record(Entry::StepFailed { step, attempt: 1, error, retry_at: None });
+    // Together: nobody, and no commit, comes by in between.
+    let mut state = ctx.cell.lock();
+    state.record(Entry::StepStarted { step: step.clone(), attempt: 1, class: Class::Keyed });
+    state.record(Entry::StepFailed { step, attempt: 1, error, retry_at: None });
 }
 
 /// The recorded failure of a label.

@@ -126,9 +126,9 @@ async fn winner(ctx: &Ctx, at: &Visit, runners: usize) -> Result<Option<usize>> 
 
 async fn record(ctx: &Ctx, at: Visit, recorded: Option<usize>, won: usize) -> Result<()> {
     if recorded.is_none() && !sabotage::commits(Bug::RaceIsNotRecorded) {
-        ctx.cell.live(Some(&at)).await;
         let value = Payload::of(&won).map_err(fatal)?;
-        ctx.cell.record(Entry::Recorded { at, value });
+        let recorded = Entry::Recorded { at: at.clone(), value };
+        ctx.cell.live_then(&at, |state| state.record(recorded)).await;
     }
     Ok(())
 }

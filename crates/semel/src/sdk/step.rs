@@ -190,28 +190,28 @@ where
                 At::Settled(Ok(value))
                     if step.ctx.is_replaying() && sabotage::commits(Bug::ReplayCallsBodies) =>
                 {
-                    let attempt = Attempt::new(step.ctx.cell.clone(), visit.clone(), 1);
+                    let attempt = Attempt::new(&step.ctx, visit.clone(), 1);
                     return body(attempt).await.and(read(&visit, &value));
                 }
                 At::Settled(settled) => return settled.and_then(|value| read(&visit, &value)),
                 At::Stuck => std::future::pending().await,
                 At::Hidden(number, class) => {
-                    let _active = step.ctx.cell.begin(&visit, true).await?;
-                    match step::after_crash(class) {
-                        AfterCrash::RunAgain => {
-                            try_once(&step, &visit, number + 1, &mut body, &mut look_up).await;
-                        }
+                    let active = step.ctx.cell.begin(&visit, true, None).await?;
+                    let again = match step::after_crash(class) {
+                        AfterCrash::RunAgain => true,
+                        // That a crash came before the effect is no failure of it, and costs none of its tries.
                         AfterCrash::Ask => {
-                            // That a crash came before the effect is no failure of it, and costs none of its tries.
-                            if sabotage::commits(Bug::ReconcileNeverAsks)
+                            sabotage::commits(Bug::ReconcileNeverAsks)
                                 || Box::pin(ask(&step, &visit, number, &mut look_up)).await == Found::Nothing
-                            {
-                                try_once(&step, &visit, number + 1, &mut body, &mut look_up).await;
-                            }
                         }
                         AfterCrash::Doubt => {
                             doubt(&step, &visit, "a crash has hidden its end, or it was given up");
+                            false
                         }
+                    };
+                    drop(active);
+                    if again {
+                        try_once(&step, &visit, (number + 1, true), &mut body, &mut look_up).await?;
                     }
                 }
                 At::Next(number, at) => {
@@ -220,36 +220,30 @@ where
                         let come = |_: &mut State, now| (now >= at).then_some(());
                         Box::pin(step.ctx.cell.wait(&visit, step.ctx.shielded, wait, come)).await?;
                     }
-                    let _active = step.ctx.cell.begin(&visit, step.ctx.shielded).await?;
-                    try_once(&step, &visit, number, &mut body, &mut look_up).await;
+                    let number = (number, step.ctx.shielded);
+                    try_once(&step, &visit, number, &mut body, &mut look_up).await?;
                 }
             }
         }
     }
 }
 
-/// Calls the body, and records what comes of it.
+/// Calls the body, and records what comes of it; unless the run was asked to end before, and this try is not shielded.
 async fn try_once<'a, T, B, Fut>(
     step: &Step,
     visit: &Visit,
-    number: u32,
+    (number, shielded): (u32, bool),
     body: &mut B,
     look_up: &mut Option<LookUp<'a, T>>,
-) where
+) -> Result<()>
+where
     T: Serialize + DeserializeOwned + Send + 'a,
     B: FnMut(Attempt) -> Fut + Send + 'a,
     Fut: Future<Output = Result<T>> + Send + 'a,
 {
-    let cell = &step.ctx.cell;
-    let started = || Entry::StepStarted { step: visit.clone(), attempt: number, class: step.class };
-    if step.class != Class::Keyed {
-        // The intent is durable before the effect begins.
-        cell.record(started());
-        if !sabotage::commits(Bug::IntentAfterBody) {
-            cell.barrier().await;
-        }
-    }
-    let attempt = Attempt::new(cell.clone(), visit.clone(), number);
+    let keyed = step.class == Class::Keyed;
+    let _active = step.ctx.cell.begin(visit, shielded, (!keyed).then_some((number, step.class))).await?;
+    let attempt = Attempt::new(&step.ctx, visit.clone(), number);
     #[cfg(feature = "testing")]
     probed(&step.ctx, visit, crate::testing::Moment::Entered).await;
     let result = match guarded(&step.ctx, || body(attempt)) {
@@ -260,8 +254,11 @@ async fn try_once<'a, T, B, Fut>(
     probed(&step.ctx, visit, crate::testing::Moment::Returned).await;
     let result = match result.map(|value| Payload::of(&value)) {
         Ok(Ok(value)) => Ok(value),
-        Ok(Err(unkept)) if step.class == Class::Keyed => Err(super::fail::fatal(unkept)),
-        Ok(Err(unkept)) => return doubt(step, visit, &format!("{UNKEPT}: {unkept}")),
+        Ok(Err(unkept)) if keyed => Err(super::fail::fatal(unkept)),
+        Ok(Err(unkept)) => {
+            doubt(step, visit, &format!("{UNKEPT}: {unkept}"));
+            return Ok(());
+        }
         Err(fail) => Err(fail),
     };
     if let (Err(fail), Class::Reconcile) = (&result, step.class)
@@ -272,9 +269,11 @@ async fn try_once<'a, T, B, Fut>(
             let kind = if is_final(fail) { fail.kind } else { FailureKind::Retryable };
             finish(step, visit, number, None, Err(Fail::new(kind, fail)));
         }
-        return;
+        return Ok(());
     }
-    finish(step, visit, number, (step.class == Class::Keyed).then(started), result);
+    let started = || Entry::StepStarted { step: visit.clone(), attempt: number, class: step.class };
+    finish(step, visit, number, keyed.then(started), result);
+    Ok(())
 }
 
 /// Why a step is in doubt that must not simply be called again.
@@ -287,7 +286,7 @@ fn is_final(fail: &Fail) -> bool {
 
 /// A test may let the engine die here.
 #[cfg(feature = "testing")]
-async fn probed(ctx: &Ctx, visit: &Visit, moment: crate::testing::Moment) {
+pub(crate) async fn probed(ctx: &Ctx, visit: &Visit, moment: crate::testing::Moment) {
     if let Some(probe) = &ctx.cell.core.probe {
         probe.pass(visit, moment).await;
     }
@@ -315,9 +314,11 @@ pub(crate) fn finish(
             }
         },
     };
+    // A failure may be that of the code which does not fit: mended, it tries again.
+    let failed = matches!(ended, Entry::StepFailed { .. });
     let mut state = cell.lock();
     for entry in started.into_iter().chain([ended]) {
-        state.record(entry);
+        if failed { state.record(entry) } else { state.record_end(entry) }
     }
 }
 
@@ -332,7 +333,9 @@ fn next(step: &Step, number: u32, fail: &Fail) -> Next {
 }
 
 pub(crate) fn doubt(step: &Step, visit: &Visit, reason: &str) {
-    step.ctx.cell.record(Entry::StepInDoubt { step: visit.clone(), reason: reason.to_owned() });
+    let doubted = Entry::StepInDoubt { step: visit.clone(), reason: reason.to_owned() };
+    step.ctx.cell.lock().record_end(doubted);
+    step.ctx.cell.nudge();
 }
 
 /// What came of asking.
@@ -355,7 +358,7 @@ async fn ask<T: Serialize>(
         doubt(step, visit, "its end is hidden, and the code no longer says whom to ask");
         return Found::Something;
     };
-    let attempt = Attempt::new(step.ctx.cell.clone(), visit.clone(), number);
+    let attempt = Attempt::new(&step.ctx, visit.clone(), number);
     let answer = contained(&step.ctx, step.timeout, async { look_up(attempt).await }).await;
     match answer {
         Ok(Some(value)) => match Payload::of(&value) {

@@ -489,9 +489,11 @@ impl Tx for MemoryTx<'_> {
         Ok(dead.map(|(node, _)| *node).collect())
     }
 
-    async fn orphan(&mut self, node: NodeId, limit: usize) -> Result<usize> {
-        let nums = self.tables.driven.range((node, 0)..=(node, i64::MAX)).take(limit);
-        let nums: Vec<_> = nums.map(|(_, num)| *num).collect();
+    async fn orphan(&mut self, dead: &[NodeId], limit: usize) -> Result<usize> {
+        let driven = |node: &NodeId| self.tables.driven.range((*node, 0)..=(*node, i64::MAX));
+        let mut nums: Vec<_> = dead.iter().flat_map(driven).map(|(_, num)| *num).collect();
+        nums.sort_unstable();
+        nums.truncate(limit);
         let now = self.now;
         for num in &nums {
             self.write().update(*num, |run| {

@@ -187,7 +187,7 @@ fn commit<B: Backend>(store: &B, commit: Commit) -> impl Future<Output = Result<
     }
 }
 
-/// Of a run that somebody else than its driver has ended it is not known whether it had the right to a once. That is
+/// Of a run that somebody else than its driver has ended or paused it is not known whether it had the right to a once. That is
 /// rare enough to be said in any case.
 const FREED_PERHAPS: bool = true;
 
@@ -230,6 +230,8 @@ async fn control<B: Backend>(store: &B, control: Control) -> Result<Controlled> 
         Backend::wakes(store).tell(Wake::Taken(run.id()));
         if run.status().is_terminal() {
             tell_of_end(Backend::wakes(store), run.id(), run.new.parent, FREED_PERHAPS);
+        } else if run.status() == Status::Paused && FREED_PERHAPS {
+            Backend::wakes(store).tell(Wake::Settled);
         }
         // It, or its children, which hear of a cancel.
         Backend::wakes(store).tell(Wake::Due);
@@ -255,7 +257,10 @@ async fn sweep<B: Backend>(store: &B, sweep: Sweep) -> Result<Swept> {
 }
 
 async fn claim<B: Backend>(store: &B, claim: Claim) -> Result<Claims> {
-    let ClaimRows { runs: rows, next_due } = store.execute(claim).await?;
+    let ClaimRows { runs: rows, next_due, freed } = store.execute(claim).await?;
+    if freed {
+        Backend::wakes(store).tell(Wake::Settled);
+    }
     let mut runs = Vec::with_capacity(rows.len());
     for rows in rows {
         Backend::wakes(store).moved(rows.run.id());

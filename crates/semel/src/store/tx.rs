@@ -284,8 +284,8 @@ pub(crate) trait Tx: ArchiveRows {
     fn put_lease(&mut self, node: NodeId, until: Option<Time>) -> impl Future<Output = Result<()>> + Send;
     /// Nodes whose lease has ended, or that are given up for dead, locked.
     fn dead_nodes(&mut self) -> impl Future<Output = Result<Vec<NodeId>>> + Send;
-    /// Makes up to `limit` runs of a node due; how many there were.
-    fn orphan(&mut self, node: NodeId, limit: usize) -> impl Future<Output = Result<usize>> + Send;
+    /// Makes up to `limit` runs due of nodes that are given up for dead, the first by their numbers; how many there were.
+    fn orphan(&mut self, dead: &[NodeId], limit: usize) -> impl Future<Output = Result<usize>> + Send;
     /// Forgets a node.
     fn delete_node(&mut self, node: NodeId) -> impl Future<Output = Result<()>> + Send;
 

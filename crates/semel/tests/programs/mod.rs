@@ -201,7 +201,8 @@ async fn run(ctx: &Ctx, place: &str, act: &Act) -> Result<Vec<String>> {
         }
         Act::Once { n, shared } => once(ctx, place, *n, *shared).await,
         Act::Values { n } => {
-            let (now, uuid) = (ctx.now().await?, ctx.uuid().await?);
+            let name = format!("v{n}");
+            let (now, uuid) = (ctx.now(&*name).await?, ctx.uuid(&*name).await?);
             let noted = ctx.step(format!("v{n}")).run(async |_| Ok((now, uuid.to_string()))).await?;
             nap(ctx, place, format!("v{n} later"), Duration::from_secs(1)).await?;
             assert_eq!(noted, (now, uuid.to_string()), "a value has changed");

@@ -176,7 +176,7 @@ async fn varied(ctx: Ctx, (): ()) -> Result<u32> {
     ctx.child(child, 1).await?.result().await?;
     let mut hook = ctx.hook::<u32>("order:7");
     hook.recv_for(Duration::ZERO).await?;
-    ctx.now().await?;
+    ctx.now("now").await?;
     Ok(tries)
 }
 

@@ -332,9 +332,6 @@ impl Scene {
                     wrong = Some(("once", format!("{id} has {} for {label}, others {kept}", value.text())));
                 }
             }
-            Entry::Waiting { due } if due.is_none_or(|due| due > at) => {
-                oracle.makers.retain(|(_, maker)| *maker != id);
-            }
             Entry::Paused { reason: PauseReason::Operator { by } } if by != CLIENT => {
                 // An engine pauses what it cannot go on with, and that is never so.
                 wrong = Some(("paused", format!("{id} was paused by {by}")));
@@ -365,8 +362,14 @@ impl Scene {
         if let Some(outcome) = numbered.entry.outcome() {
             seen.outcomes.push(outcome);
             oracle.tokens.retain(|_, (owner, _)| *owner != id);
-            oracle.makers.retain(|(_, maker)| *maker != id);
         }
+        // Whoever is still at it does not know yet that its run has ended, or rests.
+        let makes_on = match &numbered.entry {
+            Entry::Waiting { due } => due.is_some_and(|due| due <= at),
+            Entry::Paused { .. } => false,
+            entry => entry.outcome().is_none(),
+        };
+        oracle.makers.retain(|(_, maker)| makes_on || *maker != id);
         let cancelled = matches!(numbered.entry, Entry::Cancelled { .. });
         seen.entries.push(numbered);
         if cancelled {

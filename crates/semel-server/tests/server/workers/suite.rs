@@ -47,6 +47,7 @@ const NOT_HERE: &[(&str, &str)] = &[
     ("what_is_imported_goes_on", ARCHIVE),
     ("an_import_can_be_repeated_and_nothing_else_goes_in_between", ARCHIVE),
     ("an_import_waits_until_nobody_is_at_work", ARCHIVE),
+    ("in_which_order_an_archive_has_the_waiters_does_not_matter", ARCHIVE),
     ("a_workspace_can_be_exported_alone", ARCHIVE),
     ("who_watches_a_run_hears_of_its_entries_and_of_no_other_run", BLIND),
     ("an_end_in_a_second_instance_is_heard_by_who_watches", BLIND),

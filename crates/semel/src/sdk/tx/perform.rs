@@ -22,6 +22,7 @@ use super::answer::answered;
 use super::gate::{Gate, Stage};
 use super::{Committed, Tx, TxSource, TxStep};
 use crate::clock::Clock;
+use crate::engine::replay::watch::Asked;
 use crate::rules::entry::{Class, Entry};
 use crate::rules::fence::{Mark, Verdict, decide};
 use crate::rules::json::Payload;
@@ -32,6 +33,8 @@ use crate::sdk::attempt::Attempt;
 use crate::sdk::contain::contained;
 use crate::sdk::ctx::read;
 use crate::sdk::fail::{Fail, Result, fatal};
+#[cfg(feature = "testing")]
+use crate::sdk::step::probed;
 use crate::sdk::step::{At, Step, doubt, finish, look};
 use crate::store::{Find, FindBy};
 
@@ -67,6 +70,7 @@ where
     let TxStep { step, source, table } = &tx;
     let (find, put) = (S::DIALECT.find(table)?, S::DIALECT.put(table)?);
     let visit = &step.visit()?;
+    step.ctx.cell.asks(visit, || Asked::Step);
     let way = Way { step, visit, source: *source, find, put };
     loop {
         let (number, hidden) = match look(&step.ctx, visit) {
@@ -81,7 +85,7 @@ where
             }
             At::Hidden(number, class) => (number + 1, Some(class)),
         };
-        let _active = step.ctx.cell.begin(visit, step.ctx.shielded || hidden.is_some()).await?;
+        let _active = step.ctx.cell.begin(visit, step.ctx.shielded || hidden.is_some(), None).await?;
         if hidden.is_some_and(|class| class != Class::Tx && after_crash(class) != AfterCrash::RunAgain) {
             // It began as a step of another class, whose effect is not in this table.
             doubt(step, visit, "its end was hidden by a crash, before the code made it a transactional step");
@@ -100,11 +104,13 @@ impl<S: TxSource> Way<'_, S> {
         B: FnMut(Tx<S>) -> Fut + Send,
         Fut: Future<Output = Result<Committed<T>>> + Send,
     {
-        let attempt = Attempt::new(self.step.ctx.cell.clone(), self.visit.clone(), number);
+        let attempt = Attempt::new(&self.step.ctx, self.visit.clone(), number);
         let mark = mark_of(&attempt);
         let gate = Arc::new(Gate::default());
         let trying = self.try_once(&mark, attempt, &gate, body);
         let tried = contained(&self.step.ctx, self.step.timeout, trying).await;
+        #[cfg(feature = "testing")]
+        probed(&self.step.ctx, self.visit, crate::testing::Moment::Returned).await;
         match (gate.close(), tried) {
             (Stage::Committed(outcome), tried) => {
                 if let Err(fail) = tried {
@@ -141,6 +147,8 @@ impl<S: TxSource> Way<'_, S> {
             Ok(open) => open,
             Err(over) => return Ok(over),
         };
+        #[cfg(feature = "testing")]
+        probed(&self.step.ctx, self.visit, crate::testing::Moment::Entered).await;
         let (mark, put, shared) = (mark.clone(), self.put.clone(), gate.clone());
         let body = pin!(body(Tx { open, attempt, mark, put, gate: shared }));
         tokio::select! {

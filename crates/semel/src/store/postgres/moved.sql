@@ -25,9 +25,9 @@ moved AS (
         AND r.version = c.expected
         AND r.status = 1
         AND (c.not_before IS NULL OR c.not_before <= clock.now)
-        -- An end with ties changes other rows too, and so does a rest that leaves something to others: the slow way.
+        -- An end with ties changes other rows too, and so does a rest or a pause that leaves something to others: the slow way.
         AND (NOT r.ties OR c.status < 4)
-        AND (NOT r.ties OR c.status <> 2 OR NOT EXISTS (SELECT FROM once o WHERE o.owner = r.id AND o.value IS NULL))
+        AND (NOT r.ties OR c.status = 1 OR NOT EXISTS (SELECT FROM once o WHERE o.owner = r.id AND o.value IS NULL))
     RETURNING r.num, c.expected, c.entries
 ),
 written AS (

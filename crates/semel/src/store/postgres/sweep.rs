@@ -30,11 +30,12 @@ impl PgTx<'_> {
         rows.iter().map(|row| column(row, 0).map(NodeId)).collect()
     }
 
-    /// Waits for those that are locked: the node is forgotten afterwards, and none of its runs must be left behind.
-    pub(super) async fn orphan_runs(&mut self, node: NodeId, limit: usize) -> Result<usize> {
+    /// Waits for those that are locked: the nodes are forgotten afterwards, and none of their runs must be left behind.
+    pub(super) async fn orphan_runs(&mut self, dead: &[NodeId], limit: usize) -> Result<usize> {
         let update = "UPDATE runs SET node = NULL, due = $2 WHERE num IN \
-             (SELECT num FROM runs WHERE node = $1 ORDER BY num LIMIT $3 FOR NO KEY UPDATE)";
-        Ok(self.write(update, &[&node.0, &self.now().0, &bigint(limit)]).await? as usize)
+             (SELECT num FROM runs WHERE node = ANY($1) ORDER BY num LIMIT $3 FOR NO KEY UPDATE)";
+        let dead: Vec<_> = dead.iter().map(|node| node.0).collect();
+        Ok(self.write(update, &[&dead, &self.now().0, &bigint(limit)]).await? as usize)
     }
 
     pub(super) async fn lock_purgeable(&mut self, limit: usize) -> Result<Vec<Run>> {

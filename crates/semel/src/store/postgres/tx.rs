@@ -489,8 +489,8 @@ impl Tx for PgTx<'_> {
         self.lock_dead_nodes().await
     }
 
-    async fn orphan(&mut self, node: NodeId, limit: usize) -> Result<usize> {
-        self.orphan_runs(node, limit).await
+    async fn orphan(&mut self, dead: &[NodeId], limit: usize) -> Result<usize> {
+        self.orphan_runs(dead, limit).await
     }
 
     async fn delete_node(&mut self, node: NodeId) -> Result<()> {

@@ -27,6 +27,8 @@ pub(crate) struct ClaimedRows {
 pub(crate) struct ClaimRows {
     pub(crate) runs: Vec<ClaimedRows>,
     pub(crate) next_due: Option<Time>,
+    /// Whether a run was parked that had the right to make the result of a once: others may do it now.
+    pub(crate) freed: bool,
 }
 
 impl Verb for Claim {
@@ -40,7 +42,7 @@ impl Verb for Claim {
         let lateness = metrics::histogram!(CLAIM_LATENESS);
         let due = tx.due(&self.workflows, self.limit).await?;
         let (mut taken, mut claimed) = (Vec::with_capacity(due.len()), HashMap::new());
-        let (mut order, mut unread) = (Vec::new(), Vec::new());
+        let (mut order, mut unread, mut parked) = (Vec::new(), Vec::new(), Vec::new());
         for mut run in due {
             if let Some(due) = run.state.due {
                 lateness.record(Duration::from_millis(tx.now().0.saturating_sub(due.0).max(0) as u64));
@@ -64,6 +66,9 @@ impl Verb for Claim {
                 state: state.clone(),
                 text: encode(std::slice::from_ref(&entry)),
             });
+            if matches!(entry, Entry::Paused { .. }) {
+                parked.push(Run { state: state.clone(), ..run.clone() });
+            }
             if matches!(entry, Entry::Claimed { .. }) {
                 let held = self.held.as_ref().is_some_and(|held| held.holds(num, expected));
                 run.state = state;
@@ -76,6 +81,10 @@ impl Verb for Claim {
             }
         }
         tx.take(&taken).await?;
+        let mut freed = false;
+        for run in &parked {
+            freed |= super::finish::leave_onces(tx, run).await?;
+        }
         for row in tx.ledgers(&unread, 0).await? {
             let run = claimed.get_mut(&row.num).expect("asked for claimed runs only");
             run.ledger.get_or_insert_default().push(row);
@@ -88,6 +97,6 @@ impl Verb for Claim {
             claimed.get_mut(&row.num).expect("asked for claimed runs only").inbox.push(row);
         }
         let runs = order.iter().filter_map(|num| claimed.remove(num)).collect();
-        Ok(ClaimRows { runs, next_due: tx.next_due().await? })
+        Ok(ClaimRows { runs, next_due: tx.next_due().await?, freed })
     }
 }

@@ -64,9 +64,8 @@ impl Verb for Commit {
         }
         let freed = match self.outcome() {
             Some(outcome) if had_ties => super::finish::untie(tx, &run, outcome.clone()).await?,
-            // Nobody is making what a run that rests has the right to: whoever did has died, or lost a race.
-            None if had_ties && run.rests(tx.now()) => super::finish::free_onces(tx, &run).await?,
-            _ => false,
+            None => super::finish::leave_onces(tx, &run).await?,
+            Some(_) => false,
         };
         Ok(Saved { version, settled, freed })
     }

@@ -84,6 +84,7 @@ impl Control {
             super::finish::end_run(tx, &mut run, expected, &[entry]).await?;
         } else {
             append_at(tx, &run, expected, &[entry]).await?;
+            super::finish::leave_onces(tx, &run).await?;
         }
         Ok(Controlled { run, changed: true, repeated: false })
     }

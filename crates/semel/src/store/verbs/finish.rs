@@ -42,8 +42,17 @@ pub(super) async fn untie<T: Tx>(tx: &mut T, run: &Run, outcome: Outcome) -> Res
     free_onces(tx, run).await
 }
 
+/// What a run that rests had the right to do once goes to others; gives whether there was any of that. Nobody is making it:
+/// whoever did has died, lost a race, or was stopped.
+pub(super) async fn leave_onces<T: Tx>(tx: &mut T, run: &Run) -> Result<bool> {
+    match run.state.ties && run.rests(tx.now()) {
+        true => free_onces(tx, run).await,
+        false => Ok(false),
+    }
+}
+
 /// What a run had the right to do once goes to others; gives whether there was any of that.
-pub(super) async fn free_onces<T: Tx>(tx: &mut T, run: &Run) -> Result<bool> {
+async fn free_onces<T: Tx>(tx: &mut T, run: &Run) -> Result<bool> {
     let onces = tx.held_once(run.id()).await?;
     let freed = !onces.is_empty();
     for held in onces.into_iter().filter(|_| !sabotage::commits(Bug::EndKeepsOnces)) {

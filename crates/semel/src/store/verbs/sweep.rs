@@ -13,18 +13,17 @@ impl Verb for Sweep {
         // With none at all it would never come to an end.
         let limit = self.limit.max(1);
         let mut swept = Swept::default();
-        for node in tx.dead_nodes().await? {
+        let dead = tx.dead_nodes().await?;
+        for node in &dead {
             // Dead from here on, also for itself: it must not renew a lease whose runs are being given away.
-            tx.put_lease(node, None).await?;
-            let room = limit - swept.orphaned;
-            let forgets = sabotage::commits(Bug::SweepForgetsOrphans);
-            let found = if forgets { 0 } else { tx.orphan(node, room).await? };
-            swept.orphaned += found;
-            if found == room {
-                swept.more = true;
-                break;
-            }
-            tx.delete_node(node).await?;
+            tx.put_lease(*node, None).await?;
+        }
+        if !sabotage::commits(Bug::SweepForgetsOrphans) {
+            swept.orphaned = tx.orphan(&dead, limit).await?;
+        }
+        swept.more = swept.orphaned == limit;
+        for node in dead.iter().filter(|_| !swept.more) {
+            tx.delete_node(*node).await?;
         }
         let purgeable = tx.purgeable(limit).await?;
         swept.more |= purgeable.len() == limit;

@@ -154,8 +154,13 @@ where
     }
 
     /// Plays with an engine that dies when the step at this path is met, and another that goes on.
+    ///
+    /// # Panics
+    /// If no step at this path is met: a test that does not do what it says proves nothing.
     pub fn crash_at(&self, path: &str, moment: Moment) -> Ended<W, T> {
-        self.play(&[Point::Body(path.to_owned(), moment)])
+        let ended = self.play(&[Point::Body(path.to_owned(), moment)]);
+        assert!(!ended.crashes.is_empty(), "no step {path:?} was met\n{}", ended.history());
+        ended
     }
 
     /// Plays with an engine that dies at the first point, one that goes on and dies at the second (counted from its own

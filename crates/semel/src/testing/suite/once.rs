@@ -2,13 +2,17 @@
 
 use std::time::Duration;
 
-use super::world::{ORDER, STRANGER, WORKSPACE, World, code, key, label, name, payload};
+use super::driver::Driver;
+use super::world::{LEASE, ORDER, STRANGER, WORKSPACE, World, code, key, label, name, payload};
 use crate::error::Result;
 use crate::id::RunId;
+use crate::rules::claim::MAX_STALLS;
+use crate::rules::control::Action;
 use crate::rules::entry::{Entry, Message};
 use crate::rules::key::{KeyScope, Scope};
 use crate::rules::once::{Ask, Once, OnceAnswer, OnceScope};
 use crate::rules::start::Start;
+use crate::rules::status::Status;
 
 promises![
     one_run_makes_the_result_and_the_others_get_it,
@@ -21,6 +25,9 @@ promises![
     a_zombie_cannot_settle_what_was_forgotten_and_granted_again,
     an_owner_that_ends_gives_its_right_to_others,
     an_owner_that_rests_gives_its_right_to_others,
+    an_owner_that_pauses_gives_its_right_to_others,
+    an_owner_that_is_paused_gives_its_right_to_others,
+    an_owner_that_is_parked_gives_its_right_to_others,
     a_settled_result_outlives_its_owner,
     labels_and_scopes_do_not_meet,
     a_runs_own_result_and_a_shared_one_do_not_meet_in_its_ledger,
@@ -177,6 +184,54 @@ async fn an_owner_that_rests_gives_its_right_to_others(world: World) {
     let waiter = world.claim_one().await;
     let fence = world.grant(waiter.id(), "sms").await;
     world.once(waiter.id(), "sms", settle(fence, "7")).await.expect("granted");
+}
+
+async fn an_owner_that_pauses_gives_its_right_to_others(world: World) {
+    let (mut owner, waiter) = owner_and_waiter(&world).await;
+    owner.doubt("pay").await;
+    goes_to_the_waiter(&world, owner.id(), waiter).await;
+}
+
+async fn an_owner_that_is_paused_gives_its_right_to_others(world: World) {
+    let (owner, waiter) = owner_and_waiter(&world).await;
+    world.control(owner.id(), Action::Pause).await.expect("it may be paused");
+    goes_to_the_waiter(&world, owner.id(), waiter).await;
+}
+
+async fn owner_and_waiter(world: &World) -> (Driver, RunId) {
+    let (owner, mut waiter) = (world.driven("owner").await, world.driven("waiter").await);
+    world.grant(owner.id(), "sms").await;
+    assert_eq!(claim(world, waiter.id()).await, OnceAnswer::InFlight(owner.id()));
+    waiter.wait(None).await;
+    (owner, waiter.id())
+}
+
+/// The owner is paused: nobody would make what it has the right to.
+async fn goes_to_the_waiter(world: &World, owner: RunId, waiter: RunId) {
+    assert_eq!(world.run(owner).await.status(), Status::Paused);
+    assert_eq!(world.run(waiter).await.state.due, Some(world.now()), "it is told");
+    assert_eq!(code(world.once(owner, "sms", Ask::Claim).await), "CONCURRENCY_ERROR", "long on its way");
+    assert_eq!(world.claim_one().await.id(), waiter);
+    world.grant(waiter, "sms").await;
+}
+
+async fn an_owner_that_is_parked_gives_its_right_to_others(world: World) {
+    let owner = world.start("owner").await.run.id();
+    for _ in 1..MAX_STALLS {
+        // Each time its node dies without a word.
+        assert_eq!(world.claim_one().await.id(), owner);
+        world.clock().advance(LEASE);
+        world.sweep(10).await;
+    }
+    assert_eq!(world.claim_one().await.id(), owner);
+    world.grant(owner, "sms").await;
+    let mut waiter = world.driven("waiter").await;
+    assert_eq!(claim(&world, waiter.id()).await, OnceAnswer::InFlight(owner));
+    waiter.wait(None).await;
+    world.clock().advance(LEASE);
+    world.sweep(10).await;
+    assert_eq!(world.claim_all().await.len(), 0, "the one that is due is parked");
+    goes_to_the_waiter(&world, owner, waiter.id()).await;
 }
 
 async fn a_settled_result_outlives_its_owner(world: World) {

@@ -18,6 +18,7 @@ promises![
     orphaned_runs_are_claimed_once,
     a_waiting_or_ended_run_is_no_orphan,
     orphans_come_in_portions,
+    the_runs_of_many_dead_nodes_come_together_and_those_of_the_living_stay,
     a_node_is_dead_once_its_runs_are_given_away,
     history_goes_first_and_the_key_by_its_own_time,
     what_is_forgotten_comes_in_portions,
@@ -69,6 +70,28 @@ async fn orphans_come_in_portions(world: World) {
     }
     assert_eq!(portions, [2, 2, 1]);
     assert_eq!(world.claim_all().await.len(), 5);
+}
+
+async fn the_runs_of_many_dead_nodes_come_together_and_those_of_the_living_stay(world: World) {
+    let mut driven = Vec::new();
+    for n in 0..6 {
+        // Of every other node nothing is driven.
+        let node = world.node().await;
+        if n % 2 == 0 {
+            driven.push(world.start(&n.to_string()).await.run.id());
+            assert_eq!(world.try_claim(node, 1).await.expect("alive").len(), 1);
+        }
+    }
+    world.clock().advance(LEASE);
+    let kept = world.driven("kept").await;
+    let (first, second) = (world.sweep(2).await, world.sweep(2).await);
+    assert_eq!(((first.orphaned, first.more), (second.orphaned, second.more)), ((2, true), (1, false)));
+    assert_eq!(world.sweep(10).await, Swept::default(), "the nodes are forgotten");
+    assert!(world.run(kept.id()).await.state.node.is_some(), "its node lives");
+    let mut claimed: Vec<_> = world.claim_all().await.iter().map(Driver::id).collect();
+    claimed.sort_unstable();
+    driven.sort_unstable();
+    assert_eq!(claimed, driven);
 }
 
 async fn a_node_is_dead_once_its_runs_are_given_away(world: World) {

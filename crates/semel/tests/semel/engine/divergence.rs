@@ -7,10 +7,12 @@ use std::task::Poll;
 use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
+use semel::clock::Time;
 use semel::rules::entry::PauseReason;
 use semel::rules::status::Status;
 use semel::testing::{Effects, history};
 use semel::{Ctx, Engine, Fail, Result, Retry, WorkflowRef};
+use tokio::sync::Semaphore;
 
 use super::{Lab, trial};
 
@@ -48,6 +50,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("a_payload_is_not_received_inside_of_a_body", received_inside),
         trial("a_name_beside_bodies_on_other_threads_is_fine", beside_bodies),
         trial("a_skip_that_is_new_before_what_is_recorded_does_not_diverge", new_skip),
+        trial("effects_that_have_begun_come_to_their_end_although_the_code_does_not_fit", under_way),
+        trial("of_very_many_steps_that_are_missing_some_are_named", many_missing),
         trial("a_step_added_at_the_end_does_not_diverge", async || fits(Code::Longer, 4).await),
         trial("recorded_steps_may_change_their_order", async || fits(Code::Swapped, 3).await),
         trial("a_step_visited_twice_fails_and_says_why", duplicate_step),
@@ -247,11 +251,11 @@ async fn switched((before, after): (Form, Form), expected: &str) -> Result<(), F
 /// Code that asks for the time inside of a step, where a replay would not come by; and code that was mended.
 async fn nosy(ctx: Ctx, mended: bool) -> Result<()> {
     let (effects, mended) = (ctx.state::<Effects>(), mended || *ctx.state::<bool>());
-    let before = if mended { Some(ctx.now().await?) } else { None };
+    let before = if mended { Some(ctx.now("before").await?) } else { None };
     ctx.step("stamp")
         .run(async |attempt| {
             if before.is_none() {
-                ctx.now().await?;
+                ctx.now("now").await?;
             }
             effects.apply("stamp", attempt.key())
         })
@@ -268,7 +272,7 @@ async fn inside_a_body() -> Result<(), Failed> {
     let run = wrong.start(nosy, false).await?;
     assert_eq!(run.reached(Status::Paused).await?, Status::Paused);
     let found = history(&run).await?;
-    let says = |why: &str| why.contains("`@now`") && why.contains("inside");
+    let says = |why: &str| why.contains("`@now[now]`") && why.contains("inside");
     assert!(matches!(found.pause(), Some(PauseReason::Diverged(why)) if says(why)), "{found}");
     assert_eq!(effects.calls("stamp"), 0);
     wrong.crash().await;
@@ -317,7 +321,7 @@ async fn beside(ctx: Ctx, (): ()) -> Result<()> {
         tokio::task::spawn_blocking(move || runtime.block_on(step))
     });
     pace.wait();
-    ctx.now().await?;
+    ctx.now("now").await?;
     pace.wait();
     for step in steps {
         step.await.map_err(semel::fatal)??;
@@ -352,8 +356,78 @@ async fn new_skip() -> Result<(), Failed> {
     super::replay::waiting(&lab, &run).await;
     old.crash().await;
     let new = engine(true).await?;
+    super::replay::identical(&new.replay(run.id()).await?);
     lab.clock.advance(Duration::from_hours(1));
     new.run(run.id()).result().await?;
+    super::replay::identical(&new.replay(run.id()).await?);
+    Ok(())
+}
+
+/// A mistake in one branch, while a letter is being sent in the other.
+async fn half_wrong(ctx: Ctx, (): ()) -> Result<u32> {
+    let (effects, gate) = (ctx.state::<Effects>(), ctx.state::<Semaphore>());
+    let mended = gate.is_closed();
+    let wrong = ctx.step("stamp").run(async |_| if mended { Ok(Time(0)) } else { ctx.now("now").await });
+    let letter = ctx.step("letter").at_most_once().run(async |attempt| {
+        gate.acquire().await?.forget();
+        effects.apply("letter", attempt.key())
+    });
+    let rates = ctx.run_once("rates", async || {
+        gate.acquire().await?.forget();
+        effects.apply("rates", "rates")
+    });
+    let (letter, rates, wrong) = tokio::join!(letter, rates.scope(semel::Once::Workspace), wrong);
+    wrong?;
+    Ok(letter? + rates?)
+}
+
+async fn under_way() -> Result<(), Failed> {
+    let (lab, effects, gate) = (Lab::new(), Effects::new(), Arc::new(Semaphore::new(0)));
+    let builder = lab.engine().state(effects.clone()).shared_state(gate.clone());
+    let engine = builder.workflow("half-wrong", half_wrong).open().await?;
+    let run = engine.start(half_wrong, ()).await?;
+    // The letter's beginning is durable; the mistake has been made by then.
+    lab.until(async || history(&run).await.is_ok_and(|found| found.attempts("letter") == 1)).await;
+    gate.add_permits(2);
+    assert_eq!(run.reached(Status::Paused).await?, Status::Paused);
+    let found = history(&run).await?;
+    assert!(matches!(found.pause(), Some(PauseReason::Diverged(_))), "{found}");
+    assert!(
+        found.completed("letter") && found.count("once") == 1,
+        "what had begun is not forgotten\n{found}"
+    );
+    gate.close();
+    run.resume().await?;
+    assert_eq!(run.result().await?, 2);
+    assert_eq!((effects.calls("letter"), effects.calls("rates")), (1, 1));
+    Ok(())
+}
+
+/// More steps than anybody wants to read.
+async fn many(ctx: Ctx, steps: u32) -> Result<()> {
+    let prefix = if *ctx.state::<bool>() { "new" } else { "old" };
+    for n in 0..steps {
+        ctx.step(prefix).key(n).run(async |_| Ok(())).await?;
+    }
+    ctx.sleep("nap", Duration::from_hours(1)).await
+}
+
+async fn many_missing() -> Result<(), Failed> {
+    let lab = Lab::new();
+    let engine = async |new: bool| lab.engine().state(new).workflow("many", many).open().await;
+    let old = engine(false).await?;
+    let run = old.start(many, 300).await?;
+    super::replay::waiting(&lab, &run).await;
+    old.crash().await;
+    let new = engine(true).await?;
+    lab.clock.advance(Duration::from_hours(1));
+    let run = new.run(run.id());
+    run.reached(Status::Paused).await?;
+    let Some(PauseReason::Diverged(why)) = run.pause_reason().await? else {
+        panic!("it is paused as diverged")
+    };
+    assert!(why.contains("and 296 more are in the ledger") && why.contains("`new[0]`"), "{why}");
+    assert!(why.len() < 500, "{why}");
     Ok(())
 }
 

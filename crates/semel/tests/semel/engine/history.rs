@@ -159,7 +159,7 @@ async fn deal(ctx: Ctx, grows: bool) -> Result<String> {
         .step("charge")
         .run(async |attempt| Ok(provider.call("charge", attempt.key()) * u32::from(grows)))
         .await?;
-    let at = ctx.now().await?;
+    let at = ctx.now("now").await?;
     ctx.step("letter").at_most_once().run(async |attempt| Ok(provider.call("letter", attempt.key()))).await?;
     let find = async |_| Ok(Some(0));
     ctx.step("find").reconcile(find).run(async |attempt| Ok(provider.call("find", attempt.key()))).await?;

@@ -1,4 +1,5 @@
-//! The engine: workflows that really run, on every store.
+//! The engine: workflows that really run. Most do so on the memory store and a clock that stands still; the suite keeps the
+//! other stores equal to it.
 
 mod basics;
 mod cleanup;
@@ -18,6 +19,7 @@ mod queue;
 mod random;
 mod replay;
 mod rest;
+mod seams;
 mod spans;
 mod surface;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
@@ -58,6 +60,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         history::trials(),
         replay::trials(),
         rest::trials(),
+        seams::trials(),
         spans::trials(),
         surface::trials(),
         wakes::trials(),

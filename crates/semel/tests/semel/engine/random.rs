@@ -209,7 +209,12 @@ async fn script(scene: Scene<Town>, program: Program, cancel: Option<usize>) -> 
         tokio::task::yield_now().await;
     }
     // What is cancelled gives nothing that could be compared.
-    if cancel.is_some() { Ok(Vec::new()) } else { run.result().await }
+    if cancel.is_some() {
+        return Ok(Vec::new());
+    }
+    let replay = scene.engine().replay(run.id()).await?;
+    assert!(replay.is_identical(), "the same code finds another run\n{replay}");
+    run.result().await
 }
 
 /// Whether some run has not ended.

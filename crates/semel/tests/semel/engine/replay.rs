@@ -87,7 +87,7 @@ async fn everything(ctx: Ctx, items: Vec<u32>) -> Result<String> {
     let found = ctx.step("found").reconcile(async |_| Ok(None)).run(async |_| Ok(count.up())).await?;
     let once: u32 = ctx.run_once("once", async || Ok(count.up())).await?;
     let shared: u32 = ctx.run_once("shared", async || Ok(7)).scope(semel::Once::Workspace).await?;
-    let (now, random, id) = (ctx.now().await?, ctx.random().await?, ctx.uuid().await?);
+    let (now, random, id) = (ctx.now("now").await?, ctx.random("random").await?, ctx.uuid("id").await?);
     let children = ctx.child(total, items.clone()).key("a").await?;
     let sum = children.result().await?;
     Ok(format!(

@@ -62,6 +62,7 @@ fn basic(all: &mut Vec<Trial>) {
     on!(all, too_long, "a_body_that_takes_too_long_is_rolled_back": sqlite postgres);
     on!(all, named, "the_fence_table_may_have_another_name": sqlite postgres);
     on!(all, missing, "a_missing_fence_table_is_an_error": sqlite postgres);
+    on!(all, replayed, "a_dry_replay_asks_for_no_transaction_and_is_identical": sqlite postgres);
     on!(all, own_sql, "sql_of_ones_own_can_refuse_a_zombie": sqlite postgres);
 }
 
@@ -342,5 +343,17 @@ async fn own_sql<S: Bank>() -> Result<(), Failed> {
         let expected = if touched == 1 { number } else { before.map_err(said)? };
         assert_eq!(after, expected, "{run} {number}");
     }
+    Ok(())
+}
+
+async fn replayed<S: Bank>() -> Result<(), Failed> {
+    let (lab, place, script) = (Lab::new(), Place::new(), Script::plain());
+    let bank: S = place.fresh().await.map_err(said)?;
+    let engine = payer(lab.engine(), &bank, &script).open().await?;
+    let run = engine.start(pay::<S>, 7).await?;
+    assert_eq!(run.result().await?, 993);
+    let replay = engine.replay(run.id()).await?;
+    assert!(replay.is_identical(), "{replay}");
+    assert_eq!(script.calls.get(), 1);
     Ok(())
 }
