@@ -22,6 +22,7 @@ mod spans;
 mod surface;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod tx;
+mod versions;
 mod wakes;
 
 use std::sync::Arc;
@@ -60,6 +61,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         rest::trials(),
         spans::trials(),
         surface::trials(),
+        versions::trials(),
         wakes::trials(),
     ]
     .into_iter()
