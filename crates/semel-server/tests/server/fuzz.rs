@@ -84,7 +84,8 @@ async fn corpus(routes: &Router) -> Vec<String> {
  "retention": {"history": "720h", "key": "2160h"}, "exclude": ["/amount"], "timeout": "1h"}"#;
     let run = ask(start.to_owned()).await["run"]["id"].as_str().unwrap().to_owned();
     let claim = format!(
-        "POST /api/v1/workers/claim\n{{\"node\": \"{node}\", \"workflows\": [\"order\"], \"limit\": 10, \"keeps\": false}}"
+        "POST /api/v1/workers/claim\n{{\"node\": \"{node}\", \"workflows\": [{{\"workflow\": \"order\", \"workflowVersion\": \"1\"}}], \
+         \"limit\": 10, \"keeps\": false}}"
     );
     ask(claim.clone()).await;
     let commit = format!(

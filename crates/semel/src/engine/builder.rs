@@ -21,6 +21,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, Result};
 use crate::id::{NodeId, WorkspaceId};
 use crate::rules::path::Name;
+use crate::rules::start::DEFAULT_VERSION;
 use crate::sdk::workflow::{Registry, Workflow};
 use crate::store::Store;
 use crate::store::memory::MemoryStore;
@@ -150,12 +151,16 @@ impl Builder {
         In: DeserializeOwned + Send + 'static,
         W::Out: Serialize,
     {
-        self.workflow_version(name, "1", workflow)
+        self.workflow_version(name, DEFAULT_VERSION, workflow)
     }
 
     /// A version of a workflow. A run that is started by its function gets the version of that function, one that is started
-    /// by a [`WorkflowRef`](crate::WorkflowRef) the version that this names. It is executed by that version for good, or, if
-    /// that is not registered any more, by the one that was registered last.
+    /// by a [`WorkflowRef`](crate::WorkflowRef) the version that this names. It is executed by that version for good, on
+    /// whichever engine has it registered; as long as there is none, it waits in the store.
+    ///
+    /// To let new code go on with the runs of an old version, register it under that version too:
+    /// `.workflow_version("order", "2", order).workflow_version("order", "1", order)`. Such a function is started by a
+    /// `WorkflowRef`, which says under which version.
     pub fn workflow_version<W, In>(mut self, name: &str, version: &str, workflow: W) -> Self
     where
         W: Workflow<In>,

@@ -44,7 +44,7 @@ use self::store_time::StoreTime;
 use crate::clock::{Clock, Time};
 use crate::error::{Error, Result};
 use crate::id::{NodeId, RunId, WorkspaceId};
-use crate::rules::claim::Claim;
+use crate::rules::claim::{Claim, Drives};
 use crate::rules::control::{Action, Control};
 use crate::rules::json::Payload;
 use crate::rules::key::Token;
@@ -52,7 +52,7 @@ use crate::rules::ledger::Ledger;
 use crate::rules::path::Name;
 use crate::sabotage::{self, Bug};
 use crate::sdk::ctx::Ctx;
-use crate::sdk::workflow::{Registry, Startable};
+use crate::sdk::workflow::{Registered, Registry, Startable};
 use crate::store::{Arrival, Claimed, Find, FindBy, Lease, LeaseAct, Store};
 
 /// Runs workflows. Clones are the same engine; when the last one is dropped it stops at once, as if the process had been
@@ -297,8 +297,8 @@ impl Core {
         let input = created.input.clone();
         let cell = Cell::new(self.clone(), ledger, inbox, false);
         let Some(workflow) = workflow else {
-            // Claims ask for registered workflows only, so this one was registered under another name.
-            unreachable!("only registered workflows are claimed")
+            // Claims and starts ask for registered versions of workflows only.
+            unreachable!("only what is registered is claimed")
         };
         self.residents.enter(&cell);
         if self.is_stopping() {
@@ -348,19 +348,34 @@ impl Core {
     }
 }
 
-/// What could not be started because of its name.
-pub(crate) fn unregistered(what: &str) -> Error {
+/// A function that could not be started.
+pub(crate) fn unregistered(function: &str) -> Error {
     Error::Validation(format!(
-        "{what} is not registered in this engine: add `.workflow(name, function)` to its builder"
+        "{function} is not registered in this engine: add `.workflow(name, function)` to its builder"
     ))
 }
 
 pub(crate) use self::schedule::join;
 
-/// A claim of everything that this engine can drive.
 impl Core {
+    /// The code that a run follows.
+    fn code(&self, workflow: &Name, version: &Name) -> Result<Registered> {
+        self.registry.find(workflow, version).ok_or_else(|| {
+            Error::Validation(format!(
+                "version {version} of the workflow {workflow} is not registered in this engine: add \
+                 `.workflow_version(\"{workflow}\", \"{version}\", function)` to its builder"
+            ))
+        })
+    }
+
+    /// A claim of everything that this engine can drive.
     fn claim(&self, limit: usize) -> Claim {
-        let workflows = self.registry.names().map(|name| (self.workspace, name.clone())).collect();
+        let drives = |(workflow, version): (&Name, &Name)| Drives {
+            workspace: self.workspace,
+            workflow: workflow.clone(),
+            workflow_version: version.clone(),
+        };
+        let workflows = self.registry.versions().map(drives).collect();
         Claim { held: Some(self.residents.clone()), ..Claim::new(self.node(), workflows, limit) }
     }
 

@@ -80,8 +80,8 @@ impl Queues {
     /// got none gives its lease up and goes on under another id, as engines do.
     pub async fn take(&self, take: Take) -> Result<Taken> {
         let Take { workspace, node, queues, limit } = take;
-        let named = |name: &Name| -> Result<_> { Ok((workspace, queue::workflow(name)?)) };
-        let workflows = queues.iter().map(named).collect::<Result<_>>()?;
+        let drives = |queue: &Name| -> Result<_> { Ok(queue::drives(workspace, queue)?) };
+        let workflows = queues.iter().map(drives).collect::<Result<_>>()?;
         let claims = self.store.claim(Claim::new(node, workflows, limit)).await?;
         let mut taken = Taken { next_due: claims.next_due, ..Taken::default() };
         taken.more = claims.runs.len() == limit && limit > 0;

@@ -177,8 +177,7 @@ impl Engine {
     pub async fn replay_history(&self, history: &History) -> Result<Replay> {
         let recorded = history.recorded()?;
         let created = recorded.ledger.created();
-        let code = self.core().registry.find(&created.workflow, &created.workflow_version);
-        let code = code.ok_or_else(|| super::unregistered(created.workflow.as_str()))?;
+        let code = self.core().code(&created.workflow, &created.workflow_version)?;
         let input = created.input.clone();
         let execution = dry::Execution::begin(self.core(), &recorded.ledger, |ctx| code.call(ctx, input));
         let rows = judge::judge(&recorded, &execution.play().await);

@@ -6,11 +6,13 @@ use tokio::sync::broadcast;
 
 use super::Remote;
 use super::client::Does;
-use super::wire::{self, ClaimCall, CommitItem, Found, Heartbeat, Join, Joined, Leased, Release, RunCall};
+use super::wire::{
+    self, ClaimCall, CommitItem, Found, Heartbeat, Join, Joined, Leased, Release, RunCall, Served,
+};
 use crate::clock::Time;
 use crate::error::{Error, Result};
 use crate::id::{RunId, WorkspaceId};
-use crate::rules::claim::Claim;
+use crate::rules::claim::{Claim, Drives};
 use crate::rules::commit::{Commit, Saved};
 use crate::rules::control::{Control, Controlled};
 use crate::rules::deliver::{Deliver, Delivered};
@@ -35,9 +37,10 @@ fn millis(duration: Duration) -> u64 {
 impl Remote {
     async fn claim_runs(&self, claim: Claim) -> Result<Claims> {
         let Claim { node, workflows, limit, held } = claim;
+        let served = |Drives { workflow, workflow_version, .. }| Served { workflow, workflow_version };
         let call = ClaimCall {
             node,
-            workflows: workflows.into_iter().map(|(_, name)| name).collect(),
+            workflows: workflows.into_iter().map(served).collect(),
             limit,
             // Whoever asks through a store hears of what is due by its wakes.
             wait_ms: 0,

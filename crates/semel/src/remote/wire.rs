@@ -20,7 +20,7 @@ use crate::rules::key::Token;
 use crate::rules::ledger::{Ledger, Refused};
 use crate::rules::path::{Name, Visit};
 use crate::rules::run::Run;
-use crate::rules::start::Start;
+use crate::rules::start::{Start, default_version};
 
 /// The prefix of the server's routes.
 pub const PREFIX: &str = "/api/v1";
@@ -123,7 +123,7 @@ pub struct ClaimCall {
     /// Its own id.
     pub node: NodeId,
     /// What it can drive.
-    pub workflows: Vec<Name>,
+    pub workflows: Vec<Served>,
     /// At most this many.
     pub limit: usize,
     /// How long to wait for one.
@@ -133,6 +133,17 @@ pub struct ClaimCall {
     /// one no longer, it reads it.
     #[serde(default)]
     pub keeps: bool,
+}
+
+/// A version of a workflow that a worker can drive.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Served {
+    /// The workflow.
+    pub workflow: Name,
+    /// Its version; `1` if not given, as in a start.
+    #[serde(default = "default_version")]
+    pub workflow_version: Name,
 }
 
 /// Entries of many runs. `E` is the text of entries: borrowed where it is read, owned where it is written.

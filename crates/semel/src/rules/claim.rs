@@ -17,8 +17,8 @@ pub const MAX_STALLS: u32 = 5;
 pub struct Claim {
     /// Who will drive them. Its lease must be alive.
     pub node: NodeId,
-    /// What it can drive.
-    pub workflows: Vec<(WorkspaceId, Name)>,
+    /// What it can drive. A run of anything else, another version of the same workflow included, is left to others.
+    pub workflows: Vec<Drives>,
     /// At most this many.
     pub limit: usize,
     /// What the node has in memory already: the ledgers of these runs are not read again.
@@ -27,9 +27,20 @@ pub struct Claim {
 
 impl Claim {
     /// A request of a node that has nothing in memory.
-    pub fn new(node: NodeId, workflows: Vec<(WorkspaceId, Name)>, limit: usize) -> Self {
+    pub fn new(node: NodeId, workflows: Vec<Drives>, limit: usize) -> Self {
         Self { node, workflows, limit, held: None }
     }
+}
+
+/// One thing that a node drives: the runs of a workflow that follow one version of it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Drives {
+    /// The tenant.
+    pub workspace: WorkspaceId,
+    /// The workflow.
+    pub workflow: Name,
+    /// The version of it that the node has.
+    pub workflow_version: Name,
 }
 
 /// The runs whose ledgers a node has in memory.

@@ -9,15 +9,17 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::claim::Drives;
 use super::entry::{Class, Entry, Failure, FailureKind, Message, PauseReason};
 use super::json::Payload;
 use super::key::{Key, Scope};
 use super::ledger::{Ledger, Record, Refused};
 use super::path::{InvalidPath, Name, Visit};
 use super::retry::{Next, Retry};
+use super::start::default_version;
 use super::step::Step;
 use crate::clock::Time;
-use crate::id::RunId;
+use crate::id::{RunId, WorkspaceId};
 
 /// What the names of queues' workflows begin with.
 const PREFIX: &str = "queue:";
@@ -25,6 +27,16 @@ const PREFIX: &str = "queue:";
 /// The workflow whose runs are the tasks of a queue.
 pub fn workflow(queue: &Name) -> Result<Name, InvalidPath> {
     Name::new(&format!("{PREFIX}{queue}"))
+}
+
+/// The version of these workflows. There is one: a queue has no code that could change under its runs.
+pub fn version() -> Name {
+    default_version()
+}
+
+/// What whoever takes the tasks of a queue drives.
+pub fn drives(workspace: WorkspaceId, queue: &Name) -> Result<Drives, InvalidPath> {
+    Ok(Drives { workspace, workflow: workflow(queue)?, workflow_version: version() })
 }
 
 /// The queue whose tasks are the runs of a workflow; none if it is no such workflow.

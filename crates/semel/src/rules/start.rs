@@ -61,6 +61,14 @@ pub struct Handover {
     pub id: Option<CallId>,
 }
 
+/// The version of a workflow where none is given.
+pub const DEFAULT_VERSION: &str = "1";
+
+/// [`DEFAULT_VERSION`] as a name.
+pub fn default_version() -> Name {
+    Name::new(DEFAULT_VERSION).expect("a plain name")
+}
+
 impl Start {
     /// A start with the defaults: scope workspace, policy attach, 90 days, no delay. Without a key the run's id is it.
     pub fn new(workspace: WorkspaceId, run: RunId, workflow: Name, input: Payload, key: Option<Key>) -> Self {
@@ -68,7 +76,7 @@ impl Start {
             workspace,
             run,
             workflow,
-            workflow_version: Name::new("1").expect("a plain name"),
+            workflow_version: default_version(),
             input,
             key: key.unwrap_or_else(|| Key::new(run.to_string()).expect("an id is a key")),
             scope: KeyScope::default(),

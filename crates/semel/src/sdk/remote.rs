@@ -73,12 +73,11 @@ impl<'a, Out> Remote<'a, Out> {
     async fn hand_over(self) -> Result<Child<Out>> {
         let Self { ctx, name, queue, input, key, indexed, retry, timeout, .. } = self;
         let workflow = Name::new(&queue).and_then(|queue| queue::workflow(&queue)).map_err(fatal)?;
-        let version = Name::new("1").map_err(fatal)?;
         let step = ctx.visit(&name, key.as_deref(), indexed)?;
         let timeout_ms = timeout.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
         let remote = RemoteStep { step: step.clone(), input: input.map_err(fatal)?, retry, timeout_ms };
         let input = Payload::of(&remote).map_err(fatal)?;
-        ctx.begin_child(step, &workflow, &version, &input).await
+        ctx.begin_child(step, &workflow, &queue::version(), &input).await
     }
 }
 

@@ -16,6 +16,7 @@ use crate::engine::{Execution, unregistered};
 use crate::error::Error;
 use crate::rules::json::Payload;
 use crate::rules::path::Name;
+use crate::rules::start::DEFAULT_VERSION;
 
 /// What can be executed as a workflow: every `async fn(Ctx, In) -> Result<Out>`.
 pub trait Workflow<In>: Send + Sync + 'static {
@@ -83,10 +84,11 @@ pub struct WorkflowRef<In, Out> {
 impl<In, Out> WorkflowRef<In, Out> {
     /// A workflow by its name; its version is `1`.
     pub const fn new(name: &'static str) -> Self {
-        Self { name, version: "1", types: PhantomData }
+        Self { name, version: DEFAULT_VERSION, types: PhantomData }
     }
 
-    /// Another version of it.
+    /// Another version of it. A start of a version that is not registered in this engine is stored, and its run waits for an
+    /// engine in which it is; see [`Builder::workflow_version`](crate::engine::Builder::workflow_version).
     #[must_use]
     pub const fn version(self, version: &'static str) -> Self {
         Self { name: self.name, version, types: PhantomData }
@@ -132,7 +134,7 @@ impl Registered {
 #[derive(Default)]
 pub struct Registry {
     /// Sorted, so that claims ask in the same order each time.
-    by_name: BTreeMap<Name, Versions>,
+    by_name: BTreeMap<Name, BTreeMap<Name, Registered>>,
     by_type: HashMap<TypeId, Named>,
 }
 
@@ -142,12 +144,6 @@ enum Named {
     As(Name, Name),
     /// These: one function several times, or several function pointers, which are of one type.
     Several(String),
-}
-
-#[derive(Default)]
-struct Versions {
-    all: HashMap<Name, Registered>,
-    last: Option<Registered>,
 }
 
 impl Registry {
@@ -169,9 +165,7 @@ impl Registry {
             })
         });
         let versions = self.by_name.entry(name.clone()).or_default();
-        let registered = Registered(code);
-        versions.last = Some(registered.clone());
-        if versions.all.insert(version.clone(), registered).is_some() {
+        if versions.insert(version.clone(), Registered(code)).is_some() {
             return Err(Error::Validation(format!(
                 "version {version} of the workflow {name} is registered twice"
             )));
@@ -185,13 +179,13 @@ impl Registry {
         Ok(())
     }
 
-    /// The code of a workflow: of this version, or the last if that is not known.
+    /// The code of a version of a workflow.
     pub(crate) fn find(&self, name: &Name, version: &Name) -> Option<Registered> {
-        let versions = self.by_name.get(name)?;
-        versions.all.get(version).or(versions.last.as_ref()).cloned()
+        self.by_name.get(name)?.get(version).cloned()
     }
 
-    pub(crate) fn names(&self) -> impl Iterator<Item = &Name> {
-        self.by_name.keys()
+    /// Every version of every workflow.
+    pub(crate) fn versions(&self) -> impl Iterator<Item = (&Name, &Name)> {
+        self.by_name.iter().flat_map(|(name, versions)| versions.keys().map(move |version| (name, version)))
     }
 }

@@ -14,6 +14,7 @@ use super::wakes::Wakes;
 use crate::clock::{Clock, Time};
 use crate::error::Result;
 use crate::id::{NodeId, RunId, WorkspaceId};
+use crate::rules::claim::Drives;
 use crate::rules::deliver::PastCall;
 use crate::rules::entry::Message;
 use crate::rules::key::{CallId, Key, Label, RecordId, Scope, Token};
@@ -79,7 +80,7 @@ struct Tables {
     last_num: i64,
     ids: HashMap<RunId, i64>,
     keys: HashMap<(WorkspaceId, Scope, Key), i64>,
-    due: BTreeSet<(WorkspaceId, Name, Time, i64)>,
+    due: BTreeSet<(Drives, Time, i64)>,
     driven: BTreeSet<(NodeId, i64)>,
     purge: BTreeSet<(Time, i64)>,
     children: BTreeSet<(RunId, i64)>,
@@ -100,12 +101,21 @@ impl Tables {
         (run.new.workspace, run.new.scope.clone(), run.new.key.clone())
     }
 
+    /// What somebody must have to drive it.
+    fn drives(run: &Run) -> Drives {
+        let NewRun { workspace, workflow, workflow_version, .. } = &*run.new;
+        Drives {
+            workspace: *workspace,
+            workflow: workflow.clone(),
+            workflow_version: workflow_version.clone(),
+        }
+    }
+
     /// Takes a run out of every index.
     fn unindex(&mut self, num: i64) {
         let Some(run) = self.runs.get(&num) else { return };
-        let (workspace, workflow) = (run.new.workspace, run.new.workflow.clone());
         if let Some(due) = run.state.due {
-            self.due.remove(&(workspace, workflow, due, num));
+            self.due.remove(&(Self::drives(run), due, num));
         }
         if let Some(node) = run.state.node {
             self.driven.remove(&(node, num));
@@ -123,8 +133,7 @@ impl Tables {
         self.unindex(num);
         let Some(run) = self.runs.get_mut(&num) else { return };
         change(run);
-        let (workspace, workflow) = (run.new.workspace, run.new.workflow.clone());
-        self.due.extend(run.state.due.map(|due| (workspace, workflow, due, num)));
+        self.due.extend(run.state.due.map(|due| (Self::drives(run), due, num)));
         self.driven.extend(run.state.node.map(|node| (node, num)));
         self.purge.extend(run.state.purge.map(|purge| (purge, num)));
         if run.state.holds_key {
@@ -207,14 +216,11 @@ impl Tx for MemoryTx<'_> {
         Ok(true)
     }
 
-    async fn due(&mut self, workflows: &[(WorkspaceId, Name)], limit: usize) -> Result<Vec<Run>> {
+    async fn due(&mut self, workflows: &[Drives], limit: usize) -> Result<Vec<Run>> {
         let mut found = Vec::new();
-        for (workspace, name) in workflows {
-            let (from, to) = (
-                (*workspace, name.clone(), Time(i64::MIN), 0),
-                (*workspace, name.clone(), self.now, i64::MAX),
-            );
-            found.extend(self.tables.due.range(from..=to).take(limit).map(|(_, _, due, num)| (*due, *num)));
+        for drives in workflows {
+            let (from, to) = ((drives.clone(), Time(i64::MIN), 0), (drives.clone(), self.now, i64::MAX));
+            found.extend(self.tables.due.range(from..=to).take(limit).map(|(_, due, num)| (*due, *num)));
         }
         found.sort_unstable();
         found.dedup();
@@ -222,7 +228,7 @@ impl Tx for MemoryTx<'_> {
     }
 
     async fn next_due(&mut self) -> Result<Option<Time>> {
-        Ok(self.tables.due.iter().map(|(_, _, due, _)| *due).filter(|due| *due > self.now).min())
+        Ok(self.tables.due.iter().map(|(_, due, _)| *due).filter(|due| *due > self.now).min())
     }
 
     async fn open_children(&mut self, parent: RunId) -> Result<Vec<Run>> {

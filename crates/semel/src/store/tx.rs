@@ -8,6 +8,7 @@ use std::future::Future;
 use crate::clock::Time;
 use crate::error::{Error, Result};
 use crate::id::{NodeId, RunId, WorkspaceId};
+use crate::rules::claim::Drives;
 use crate::rules::deliver::PastCall;
 use crate::rules::entry::Message;
 use crate::rules::key::{CallId, Key, Label, RecordId, Scope, Token};
@@ -134,12 +135,8 @@ pub(crate) trait Tx: ArchiveRows {
         count: u64,
         text: &str,
     ) -> impl Future<Output = Result<bool>> + Send;
-    /// Due runs of these workflows, the longest due first, locked; those that somebody else has locked are left out.
-    fn due(
-        &mut self,
-        workflows: &[(WorkspaceId, Name)],
-        limit: usize,
-    ) -> impl Future<Output = Result<Vec<Run>>> + Send;
+    /// Due runs of these versions of workflows, the longest due first, locked; those that somebody else has locked are left out.
+    fn due(&mut self, workflows: &[Drives], limit: usize) -> impl Future<Output = Result<Vec<Run>>> + Send;
     /// The earliest time from now on at which any run becomes due.
     fn next_due(&mut self) -> impl Future<Output = Result<Option<Time>>> + Send;
     /// Takes claimed runs: what [`Tx::due`] has locked. A backend may do it in one go.

@@ -1,7 +1,11 @@
 //! Data of earlier versions: opened by this one, it is brought up to date and is all there.
 
+use std::time::Duration;
+
 use libtest_mimic::{Failed, Trial};
-use semel::id::{RunId, WorkspaceId};
+use semel::clock::{Clock as _, SystemClock};
+use semel::id::{NodeId, RunId, WorkspaceId};
+use semel::rules::claim::{Claim, Drives};
 use semel::rules::json::Payload;
 use semel::rules::key::{Label, RecordId};
 use semel::rules::once::{Ask, Once, OnceScope};
@@ -9,7 +13,7 @@ use semel::rules::path::Name;
 use semel::rules::record::{Keep, Look, LookBy};
 use semel::store::postgres::{PostgresOptions, PostgresStore};
 use semel::store::sqlite::{SqliteOptions, SqliteStore};
-use semel::store::{Query, Store};
+use semel::store::{Lease, LeaseAct, Query, Store};
 use uuid::Uuid;
 
 use crate::sqlite::{run, start};
@@ -22,7 +26,7 @@ const POSTGRES_1: &str = include_str!("../../src/store/postgres/schema.sql");
 
 /// A run as version 1 kept it, on either database but for the notation of bytes.
 const RUN_1: &str = "INSERT INTO runs (num, status, arrivals, holds_key, ties, purged, id, workspace, workflow, \
-     workflow_version, scope, key, fingerprint, lineage, keep_history, keep_key, created";
+     workflow_version, scope, key, fingerprint, lineage, keep_history, keep_key, created, due";
 
 /// The id of that run, as a number.
 const OLD: u128 = 7;
@@ -51,8 +55,20 @@ async fn check(store: &dyn Store) -> Test {
     let ask = Ask::Settle { fence: 1, value: Payload::null(), ttl: None };
     store.once(Once { workspace, scope, label, run, ask }).await?;
     assert_eq!(store.inbox(workspace, run, 1).await?.len(), 1);
+    // Whoever has its version of the workflow can claim it, and nobody else.
+    let node = NodeId(SystemClock::new().uuid());
+    store.lease(Lease { node, act: LeaseAct::Join(Duration::from_mins(1)) }).await?;
+    for (version, claimed) in [("2", vec![]), ("1", vec![run])] {
+        let (workflow, workflow_version) = (Name::new("order")?, Name::new(version)?);
+        let claim = Claim::new(node, vec![Drives { workspace, workflow, workflow_version }], 1);
+        let runs: Vec<_> = store.claim(claim).await?.runs.iter().map(|claimed| claimed.run.id()).collect();
+        assert_eq!(runs, claimed);
+    }
     Ok(())
 }
+
+/// The columns by which due runs are found, as the database tells.
+const DUE: &str = "(workspace, workflow, workflow_version, due";
 
 fn sqlite() -> Test {
     let folder = tempfile::tempdir()?;
@@ -62,7 +78,7 @@ fn sqlite() -> Test {
     let (workspace, zeros, id) = (hex(WorkspaceId::DEFAULT), "00".repeat(32), RunId(Uuid::from_u128(OLD)));
     file.execute_batch(&format!(
         "{RUN_1}) VALUES (1, 0, 0, 1, 0, 0, x'{OLD:032x}', x'{workspace}', 'order', '1', '*', 'old', x'{zeros}', \
-         x'{OLD:032x}', 1000, 1000, 5); INSERT INTO heads VALUES (1, 1, NULL, NULL, 0, 0); \
+         x'{OLD:032x}', 1000, 1000, 5, 5); INSERT INTO heads VALUES (1, 1, NULL, NULL, 0, 0); \
          INSERT INTO once VALUES (x'{workspace}', '*', 'sms', x'{OLD:032x}', 1, NULL, NULL, '[\"{id}\"]');",
     ))?;
     file.pragma_update(None, "user_version", 1)?;
@@ -72,6 +88,11 @@ fn sqlite() -> Test {
         let store = SqliteStore::open(SqliteOptions::new(&path)).await?;
         check(&store).await?;
         store.close().await?;
+        let file = rusqlite::Connection::open(&path)?;
+        let index = "SELECT sql FROM sqlite_schema WHERE name = 'runs_due'";
+        let index: String = file.query_row(index, [], |row| row.get(0))?;
+        assert!(index.contains(DUE), "{index}");
+        drop(file);
         let again = SqliteStore::open(SqliteOptions::new(&path)).await?;
         assert!(!start(&again, "new", None).await?.created(), "brought up to date once");
         Ok(())
@@ -89,17 +110,20 @@ fn postgres() -> Test {
             "DROP SCHEMA IF EXISTS {SCHEMA} CASCADE; CREATE SCHEMA {SCHEMA}; SET search_path = {SCHEMA}; {POSTGRES_1}; \
              CREATE TABLE semel_schema (version bigint NOT NULL); INSERT INTO semel_schema VALUES (1); \
              {RUN_1}, version, stalls) OVERRIDING SYSTEM VALUE VALUES (1, 0, 0, true, false, false, '{OLD:032x}', '{workspace}', \
-             'order', '1', '*', 'old', '\\x{zeros}', '{OLD:032x}', 1000, 1000, 5, 1, 0); \
+             'order', '1', '*', 'old', '\\x{zeros}', '{OLD:032x}', 1000, 1000, 5, 5, 1, 0); \
              INSERT INTO once VALUES ('{workspace}', '*', 'sms', '{OLD:032x}', 1, NULL, NULL, ARRAY['{OLD:032x}'::uuid]); \
              SELECT setval(pg_get_serial_sequence('runs', 'num'), 1)",
         );
         client.batch_execute(&old).await?;
-        drop(client);
-        connected.await??;
         let options = PostgresOptions { schema: Some(SCHEMA.to_owned()), ..PostgresOptions::new(url) };
         let store = PostgresStore::open(options.clone()).await?;
         check(&store).await?;
         store.close().await?;
+        let index = "SELECT indexdef FROM pg_indexes WHERE schemaname = $1 AND indexname = 'runs_due'";
+        let index: String = client.query_one(index, &[&SCHEMA]).await?.try_get(0)?;
+        assert!(index.contains(DUE), "{index}");
+        drop(client);
+        connected.await??;
         let again = PostgresStore::open(options).await?;
         assert!(!start(&again, "new", None).await?.created(), "brought up to date once");
         Ok(())

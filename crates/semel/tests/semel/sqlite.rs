@@ -235,7 +235,7 @@ fn newer_schema() -> Test {
         file.pragma_update(None, "user_version", 99)?;
         drop(file);
         let error = store(&folder, vec![]).await.err().ok_or("a newer file was opened")?;
-        assert!(matches!(error, Error::NewerSchema { found: 99, known: 4 }), "{error:?}");
+        assert!(matches!(error, Error::NewerSchema { found: 99, known: 5 }), "{error:?}");
         assert!(error.to_string().contains("use a newer Semel"));
         Ok(())
     })

@@ -8,8 +8,8 @@ use axum::extract::State;
 use semel::clock::Time;
 use semel::error::Result;
 use semel::id::WorkspaceId;
-use semel::remote::wire::{self, ClaimCall};
-use semel::rules::claim::{Claim, Held};
+use semel::remote::wire::{self, ClaimCall, Served};
+use semel::rules::claim::{Claim, Drives, Held};
 use semel::rules::ledger::Ledger;
 use semel::store::{Claims, Wake};
 use tokio::sync::broadcast::Receiver;
@@ -26,7 +26,7 @@ use crate::http::describe::{Always, Changes, OfRun};
 
 /// At most so many runs come with one claim.
 const MOST: usize = 1_000;
-/// At most so many workflows are asked for.
+/// At most so many versions of workflows are asked for.
 const MOST_WORKFLOWS: usize = 1_000;
 /// Ledgers of more bytes than this, together, are not sent along: the worker reads them one by one.
 const LEDGERS: usize = 8 * 1024 * 1024;
@@ -37,7 +37,7 @@ const FLOOR: Duration = Duration::from_secs(1);
 #[utoipa::path(
     post, path = "/workers/claim",
     operation_id = "workerClaim", tag = "workers",
-    request_body(content = Object, content_type = "application/json", example = json!({"node": "node_01j0000000e00800000000007z", "workflows": ["order"], "limit": 10, "waitMs": 30000})),
+    request_body(content = Object, content_type = "application/json", example = json!({"node": "node_01j0000000e00800000000007z", "workflows": [{"workflow": "order", "workflowVersion": "2"}], "limit": 10, "waitMs": 30000})),
     responses((status = 200, body = Object, description = "The runs that the worker may drive now"), Always, OfRun, Changes),
 )]
 pub(super) async fn claim(
@@ -49,12 +49,14 @@ pub(super) async fn claim(
     caller.may(Permission::Worker)?;
     if call.limit > MOST || call.workflows.len() > MOST_WORKFLOWS || call.wait_ms > wire::MOST_WAIT_MS {
         return Err(Problem::validation(format!(
-            "at most {MOST} runs of {MOST_WORKFLOWS} workflows, after at most {} ms",
+            "at most {MOST} runs of {MOST_WORKFLOWS} versions of workflows, after at most {} ms",
             wire::MOST_WAIT_MS
         ))
         .into());
     }
-    workers.roster.serves(caller.workspace, call.node, &call.workflows);
+    let served =
+        call.workflows.iter().map(|served| format!("{}@{}", served.workflow, served.workflow_version));
+    workers.roster.serves(caller.workspace, call.node, served);
     let mut claims = match call.wait_ms {
         0 => take(&app, &workers, caller.workspace, &call).await?,
         _ => wait(&app, &workers, caller.workspace, &call).await?,
@@ -66,15 +68,25 @@ pub(super) async fn claim(
 async fn take(app: &App, workers: &Arc<Workers>, workspace: WorkspaceId, call: &ClaimCall) -> Result<Claims> {
     let node = node::of(workspace, call.node);
     let held = call.keeps.then(|| Arc::new(RestingWith { workers: workers.clone(), node }) as Arc<dyn Held>);
-    let workflows = call.workflows.iter().map(|name| (workspace, name.clone())).collect();
+    let workflows = drives(workspace, call);
     let claims = app.store.claim(Claim { node, workflows, limit: call.limit, held }).await;
     claims.map_err(|error| roster::own(error, node, call.node))
+}
+
+/// What the worker asks for, in the workspace of its credential.
+fn drives(workspace: WorkspaceId, call: &ClaimCall) -> Vec<Drives> {
+    let drives = |served: &Served| Drives {
+        workspace,
+        workflow: served.workflow.clone(),
+        workflow_version: served.workflow_version.clone(),
+    };
+    call.workflows.iter().map(drives).collect()
 }
 
 /// Waits for something to become due. Of those who ask for the same, one looks; the others wait for its turn to end.
 async fn wait(app: &App, workers: &Arc<Workers>, workspace: WorkspaceId, call: &ClaimCall) -> Result<Claims> {
     let end = app.clock.now().after(Duration::from_millis(call.wait_ms));
-    let turn = workers.turns.of(workspace, call.workflows.clone());
+    let turn = workers.turns.of(drives(workspace, call));
     let _turn = tokio::select! {
         turn = turn.lock() => turn,
         () = app.clock.until(end) => return Ok(Claims::default()),

@@ -64,12 +64,17 @@ impl Roster {
         self.lock().get(&place).map(|(worker, _)| worker.clone())
     }
 
-    /// A worker asks for runs of these.
-    pub(super) fn serves(&self, workspace: WorkspaceId, drawn: NodeId, workflows: &[Name]) {
+    /// A worker asks for runs of these: `name@version`, `queue:name`.
+    pub(super) fn serves(
+        &self,
+        workspace: WorkspaceId,
+        drawn: NodeId,
+        served: impl IntoIterator<Item = String>,
+    ) {
         if let Some((worker, _)) = self.lock().get_mut(&(workspace, node::of(workspace, drawn))) {
-            for name in workflows {
-                if worker.serves.len() < MOST_SERVED && !worker.serves.contains(name.as_str()) {
-                    worker.serves.insert(name.as_str().to_owned());
+            for name in served {
+                if worker.serves.len() < MOST_SERVED {
+                    worker.serves.insert(name);
                 }
             }
         }

@@ -10,9 +10,9 @@ use semel::engine::queue::{Queues, Take, TaskRef};
 use semel::error::Result;
 use semel::id::{RunId, WorkspaceId};
 use semel::remote::wire;
+use semel::rules::claim::Drives;
 use semel::rules::entry::Failure;
 use semel::rules::json::Payload;
-use semel::rules::path::Name;
 use semel::rules::queue::{self, Report, Task};
 
 use super::answer::{Call, Refusal, Told};
@@ -55,10 +55,11 @@ pub(super) async fn claim(
         ))
         .into());
     }
-    let workflows = call.queues.iter().map(queue::workflow).collect::<Result<Vec<Name>, _>>();
-    let workflows = workflows.map_err(semel::Error::from)?;
-    workers.roster.serves(caller.workspace, call.node, &workflows);
-    let tasks = wait(&app, &workers, caller.workspace, &call, workflows).await?;
+    let drives = call.queues.iter().map(|queue| queue::drives(caller.workspace, queue));
+    let drives = drives.collect::<Result<Vec<Drives>, _>>().map_err(semel::Error::from)?;
+    let served = drives.iter().map(|drives| drives.workflow.to_string());
+    workers.roster.serves(caller.workspace, call.node, served);
+    let tasks = wait(&app, &workers, caller.workspace, &call, drives).await?;
     Ok(Told(TaskList { tasks: tasks.into_iter().map(Into::into).collect() }))
 }
 
@@ -68,7 +69,7 @@ async fn wait(
     workers: &Workers,
     workspace: WorkspaceId,
     call: &TakeSteps,
-    workflows: Vec<Name>,
+    drives: Vec<Drives>,
 ) -> Result<Vec<Task>> {
     let end = app.clock.now().after(Duration::from_millis(call.wait_ms));
     let (node, queues) = (node::of(workspace, call.node), Queues::new(app.store.clone(), app.clock.clone()));
@@ -79,7 +80,7 @@ async fn wait(
     if call.wait_ms == 0 {
         return Ok(take().await?.tasks);
     }
-    let turn = workers.turns.of(workspace, workflows);
+    let turn = workers.turns.of(drives);
     let _turn = tokio::select! {
         turn = turn.lock() => turn,
         () = app.clock.until(end) => return Ok(Vec::new()),

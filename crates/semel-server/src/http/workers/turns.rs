@@ -4,14 +4,13 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use semel::id::WorkspaceId;
-use semel::rules::path::Name;
+use semel::rules::claim::Drives;
 
 /// A turn: whoever holds it looks, all others wait for it.
 pub(super) type Turn = tokio::sync::Mutex<()>;
 
 /// Workers that ask for the same.
-type Kind = (WorkspaceId, Vec<Name>);
+type Kind = Vec<Drives>;
 
 #[derive(Default)]
 pub(super) struct Turns {
@@ -23,10 +22,9 @@ pub(super) struct Turns {
 
 impl Turns {
     /// The turn of claims that wait for the same.
-    pub(super) fn of(&self, workspace: WorkspaceId, mut workflows: Vec<Name>) -> Arc<Turn> {
-        workflows.sort_unstable();
+    pub(super) fn of(&self, mut kind: Kind) -> Arc<Turn> {
+        kind.sort_unstable();
         let mut turns = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
-        let kind = (workspace, workflows);
         if let Some(turn) = turns.get(&kind).and_then(Weak::upgrade) {
             return turn;
         }
@@ -39,17 +37,26 @@ impl Turns {
 
 #[cfg(test)]
 mod tests {
+    use semel::id::WorkspaceId;
+    use semel::rules::path::Name;
+
     use super::*;
+
+    fn drives(workflow: &str, version: &str) -> Drives {
+        let [workflow, workflow_version] = [workflow, version].map(|text| Name::new(text).unwrap());
+        Drives { workspace: WorkspaceId::DEFAULT, workflow, workflow_version }
+    }
 
     #[test]
     fn the_same_workflows_in_any_order_are_one_turn() {
-        let (turns, name) = (Turns::default(), |text| Name::new(text).unwrap());
-        let one = turns.of(WorkspaceId::DEFAULT, vec![name("a"), name("b")]);
-        let same = turns.of(WorkspaceId::DEFAULT, vec![name("b"), name("a")]);
-        let other = turns.of(WorkspaceId::DEFAULT, vec![name("a")]);
-        assert!(Arc::ptr_eq(&one, &same) && !Arc::ptr_eq(&one, &other));
-        drop((one, same));
-        turns.of(WorkspaceId::DEFAULT, vec![name("c")]);
+        let turns = Turns::default();
+        let one = turns.of(vec![drives("a", "1"), drives("b", "1")]);
+        let same = turns.of(vec![drives("b", "1"), drives("a", "1")]);
+        let fewer = turns.of(vec![drives("a", "1")]);
+        let newer = turns.of(vec![drives("a", "2")]);
+        assert!(Arc::ptr_eq(&one, &same) && !Arc::ptr_eq(&one, &fewer) && !Arc::ptr_eq(&fewer, &newer));
+        drop((one, same, newer));
+        turns.of(vec![drives("c", "1")]);
         assert_eq!(turns.claims.lock().unwrap().len(), 2, "what nobody waits for is forgotten");
     }
 }

@@ -8,7 +8,7 @@ use semel::clock::{Clock as _, SystemClock};
 use semel::error::Error;
 use semel::id::{NodeId, RunId, WorkspaceId};
 use semel::remote::{Options, Remote};
-use semel::rules::claim::{Claim, Held};
+use semel::rules::claim::{Claim, Drives, Held};
 use semel::rules::json::Payload;
 use semel::rules::key::Key;
 use semel::rules::path::Name;
@@ -37,6 +37,7 @@ pub(super) fn trials() -> Vec<Trial> {
         test("a_foreign_node_is_an_unknown_one", a_foreign_node_is_an_unknown_one),
         test("a_foreign_run_is_an_unknown_one", a_foreign_run_is_an_unknown_one),
         test("a_waiting_claim_is_answered_when_a_run_becomes_due", a_waiting_claim_is_answered),
+        test("a_claim_takes_the_versions_that_it_names", a_claim_takes_the_versions_that_it_names),
         test("what_happens_is_heard_in_its_workspace_only", what_happens_is_heard_in_its_workspace_only),
         test("every_listener_hears_that_something_is_due", every_listener_hears_that_something_is_due),
         test("a_permission_that_is_missing_is_named", a_permission_that_is_missing_is_named),
@@ -94,6 +95,11 @@ impl Here {
     }
 }
 
+/// What a worker of the first version asks for.
+fn orders(workspace: WorkspaceId) -> Drives {
+    Drives { workspace, workflow: Here::name("order"), workflow_version: Here::name("1") }
+}
+
 /// The process has no provider of its own unless somebody chooses one; this client wants one.
 fn rustls_provider() -> Result<(), Arc<tokio_rustls::rustls::crypto::CryptoProvider>> {
     tokio_rustls::rustls::crypto::ring::default_provider().install_default()
@@ -149,6 +155,7 @@ async fn values_in_entries_are_checked_like_payloads() -> Done {
         ("/commit", "\u{0}"),
         ("/start", r#"{"starts":[1]}"#),
         ("/claim", r#"{"node":"node_1"}"#),
+        ("/claim", r#"{"node":"node_01j0000000e00800000000007z","workflows":["order"],"limit":1}"#),
         ("/find", r#"{"by":{"token":"a\u0000"}}"#),
         ("/find", r#"{"by":{"key":["\u0000","k"]}}"#),
         ("/start", r#"{"starts":[{}]}"#),
@@ -196,7 +203,7 @@ async fn a_ledger_in_memory_is_not_sent_again() -> Done {
     let run = remote.start(Start { claim: Some(node), ..here.request("k") }).await?.run.id();
     let claim = |node: NodeId, held: Option<bool>| {
         let held = held.map(|holds| Arc::new(Holds(holds)) as Arc<dyn Held>);
-        Claim { held, ..Claim::new(node, vec![(OURS, Here::name("order"))], 1) }
+        Claim { held, ..Claim::new(node, vec![orders(OURS)], 1) }
     };
     let rest = |expected: u64| {
         format!(r#"{{"run":"{run}","expected":{expected},"entries":[{{"waiting":{{"due":1}}}}]}}"#)
@@ -239,7 +246,7 @@ async fn a_foreign_node_is_an_unknown_one() -> Done {
     let node = here.node(&ours).await;
     let lost = |answer: Result<_, Error>| matches!(answer, Err(Error::NodeLost(named)) if named == node);
     assert!(lost(theirs.lease(Lease { node, act: LeaseAct::Renew(LEASE) }).await.map(drop)));
-    assert!(lost(theirs.claim(Claim::new(node, vec![(THEIRS, Here::name("order"))], 1)).await.map(drop)));
+    assert!(lost(theirs.claim(Claim::new(node, vec![orders(THEIRS)], 1)).await.map(drop)));
     // They may take the same id, and go again: that is a node of their own.
     theirs.lease(Lease { node, act: LeaseAct::Join(LEASE) }).await?;
     theirs.lease(Lease { node, act: LeaseAct::Leave }).await?;
@@ -284,7 +291,8 @@ async fn a_waiting_claim_is_answered() -> Done {
     for _ in 0..20 {
         let (here, node) = (here.clone(), here.node(&remote).await);
         waiting.spawn(async move {
-            let call = json!({ "node": node, "workflows": ["order"], "limit": 1, "waitMs": 60_000 });
+            let call =
+                json!({ "node": node, "workflows": [{ "workflow": "order" }], "limit": 1, "waitMs": 60_000 });
             here.call("/claim", call.to_string()).await
         });
     }
@@ -299,6 +307,32 @@ async fn a_waiting_claim_is_answered() -> Done {
         claimed.insert(runs[0]["run"]["new"]["id"].to_string());
     }
     assert_eq!(claimed.len(), 20, "each run has one driver");
+    Ok(())
+}
+
+async fn a_claim_takes_the_versions_that_it_names() -> Done {
+    let here = Here::new().await;
+    let remote = here.site.remote(OURS).await?;
+    let start = async |version: &str| {
+        let request = Start { workflow_version: Here::name(version), ..here.request(version) };
+        Ok::<_, Error>(json!(remote.start(request).await?.run.id()))
+    };
+    let (three, two, one) = (start("3").await?, start("2").await?, start("1").await?);
+    let node = here.node(&remote).await;
+    let claim = async |workflows: Value| {
+        let call = json!({ "node": node, "workflows": workflows, "limit": 10 });
+        let (status, answer) = here.call("/claim", call.to_string()).await;
+        let runs = answer["runs"].as_array().map(Vec::as_slice).unwrap_or_default();
+        (status, runs.iter().map(|claimed| claimed["run"]["new"]["id"].clone()).collect::<Vec<_>>())
+    };
+    assert_eq!(claim(json!([{ "workflow": "order" }])).await, (200, vec![one]), "without a version it is 1");
+    assert_eq!(claim(json!([{ "workflow": "order", "workflowVersion": "2" }])).await, (200, vec![two]));
+    assert_eq!(
+        claim(json!([{ "workflow": "order", "version": "3" }])).await.0,
+        400,
+        "there is no such member"
+    );
+    assert_eq!(claim(json!([{ "workflow": "order", "workflowVersion": "3" }])).await, (200, vec![three]));
     Ok(())
 }
 
@@ -367,13 +401,13 @@ async fn workers_are_listed_with_what_they_serve() -> Done {
     let (ours, theirs) = (here.site.remote(OURS).await?, here.site.remote(THEIRS).await?);
     let node = here.node(&ours).await;
     here.node(&theirs).await;
-    ours.claim(Claim::new(node, vec![(OURS, Here::name("order"))], 1)).await?;
+    ours.claim(Claim::new(node, vec![orders(OURS)], 1)).await?;
     ours.lease(Lease { node, act: LeaseAct::Renew(LEASE) }).await?;
     let url = format!("{}/api/v1/workers", here.site.url());
     let list: Value =
         serde_json::from_slice(&here.http.get(url).bearer_auth(&here.token).send().await?.bytes().await?)?;
     assert_eq!(list["workers"].as_array().map(Vec::len), Some(1), "{list}");
-    assert_eq!(list["workers"][0]["serves"], json!(["order"]));
+    assert_eq!(list["workers"][0]["serves"], json!(["order@1"]));
     Ok(())
 }
 

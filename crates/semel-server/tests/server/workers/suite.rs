@@ -180,7 +180,7 @@ impl Store for Elsewhere {
     }
 
     fn claim(&self, claim: Claim) -> Answer<'_, Claims> {
-        let workspace = claim.workflows.first().map_or(WorkspaceId::DEFAULT, |(workspace, _)| *workspace);
+        let workspace = claim.workflows.first().map_or(WorkspaceId::DEFAULT, |drives| drives.workspace);
         self.of(workspace).claim(claim)
     }
 

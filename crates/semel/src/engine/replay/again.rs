@@ -26,6 +26,9 @@ pub(super) async fn replay(engine: &Engine, history: &History) -> Result<Replay>
         let hint = "it is executed again when it has ended; a dry run replays what there is";
         return Err(Error::Validation(format!("{} has not ended: {hint}", history.run)));
     }
+    let created = original.ledger.created();
+    // Without its code the fork would wait for another engine, perhaps for ever.
+    engine.core().code(&created.workflow, &created.workflow_version)?;
     let fork = engine.run(history.run).by("replay").fork(Some(1), Lineage::Inherited).await?;
     Again { engine, original: &original.ledger, fork: &fork, given: HashMap::new(), asked_to_end: false }
         .drive()

@@ -5,8 +5,12 @@ use tokio_postgres::{Client, Error as PgError};
 use crate::error::{Error, Result};
 
 /// One script per version, in order: script n leads to version n. What is here is never changed, only added to.
-pub(super) const MIGRATIONS: [&str; 3] =
-    [include_str!("schema.sql"), include_str!("records.sql"), include_str!("waiters.sql")];
+pub(super) const MIGRATIONS: [&str; 4] = [
+    include_str!("schema.sql"),
+    include_str!("records.sql"),
+    include_str!("waiters.sql"),
+    include_str!("due_by_version.sql"),
+];
 
 /// A number of our own among the database's advisory locks ("semel").
 const LOCK: i64 = 0x0073_656d_656c;

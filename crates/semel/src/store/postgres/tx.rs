@@ -14,6 +14,7 @@ use super::server::Server;
 use crate::clock::Time;
 use crate::error::Result;
 use crate::id::{NodeId, RunId, WorkspaceId};
+use crate::rules::claim::Drives;
 use crate::rules::deliver::PastCall;
 use crate::rules::entry::Message;
 use crate::rules::key::{CallId, Key, Label, RecordId, Scope, Token};
@@ -210,12 +211,14 @@ impl Tx for PgTx<'_> {
         Ok(self.write(update, params).await? == 1)
     }
 
-    async fn due(&mut self, workflows: &[(WorkspaceId, Name)], limit: usize) -> Result<Vec<Run>> {
+    async fn due(&mut self, workflows: &[Drives], limit: usize) -> Result<Vec<Run>> {
         let sql =
             concat!(include_str!("due.sql"), "SELECT ", run_columns!(), " FROM r ORDER BY r.due, r.num");
-        let workspaces: Vec<Uuid> = workflows.iter().map(|(workspace, _)| workspace.0).collect();
-        let names: Vec<&str> = workflows.iter().map(|(_, name)| name.as_str()).collect();
-        let rows = self.rows(sql, &[&workspaces, &names, &self.now().0, &bigint(limit)]).await?;
+        let workspaces: Vec<Uuid> = workflows.iter().map(|drives| drives.workspace.0).collect();
+        let names: Vec<&str> = workflows.iter().map(|drives| drives.workflow.as_str()).collect();
+        let versions: Vec<&str> = workflows.iter().map(|drives| drives.workflow_version.as_str()).collect();
+        let params: Params<'_> = &[&workspaces, &names, &versions, &self.now().0, &bigint(limit)];
+        let rows = self.rows(sql, params).await?;
         rows.iter().map(rows::run_of).collect()
     }
 

@@ -14,11 +14,12 @@ use crate::error::{Error, Result, Source};
 use crate::sabotage::{self, Bug};
 
 /// The schema, one script per version. A new version is appended; what has been released is never changed.
-pub(super) const MIGRATIONS: [&str; 4] = [
+pub(super) const MIGRATIONS: [&str; 5] = [
     include_str!("schema.sql"),
     include_str!("records.sql"),
     include_str!("driven.sql"),
     include_str!("waiters.sql"),
+    include_str!("due_by_version.sql"),
 ];
 
 /// Marks the file as ours (`Sml1`), so that a foreign database is not taken for one of an earlier version.

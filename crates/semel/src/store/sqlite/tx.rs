@@ -11,6 +11,7 @@ use super::values::{Id, Json, Text};
 use crate::clock::Time;
 use crate::error::{Error, Result};
 use crate::id::{NodeId, RunId, WorkspaceId};
+use crate::rules::claim::Drives;
 use crate::rules::deliver::PastCall;
 use crate::rules::entry::Message;
 use crate::rules::json::Payload;
@@ -318,17 +319,15 @@ impl Tx for SqliteTx {
         Ok(advanced)
     }
 
-    async fn due(&mut self, workflows: &[(WorkspaceId, Name)], limit: usize) -> Result<Vec<Run>> {
+    async fn due(&mut self, workflows: &[Drives], limit: usize) -> Result<Vec<Run>> {
         let sql = format!(
-            "SELECT {RUN} FROM {RUNS} WHERE workspace = ? AND workflow = ? AND due <= ? ORDER BY due, num LIMIT ?"
+            "SELECT {RUN} FROM {RUNS} WHERE workspace = ? AND workflow = ? AND workflow_version = ? AND due <= ? \
+             ORDER BY due, num LIMIT ?"
         );
         let mut found = Vec::new();
-        for (workspace, name) in workflows {
-            found.extend(self.all(
-                &sql,
-                params![workspace, name.as_str(), self.now, limit as i64],
-                read_run,
-            )?);
+        for Drives { workspace, workflow, workflow_version } in workflows {
+            let of = params![workspace, workflow.as_str(), workflow_version.as_str(), self.now, limit as i64];
+            found.extend(self.all(&sql, of, read_run)?);
         }
         found.sort_by_key(|run| (run.state.due, run.num));
         found.dedup_by_key(|run| run.num);

@@ -216,7 +216,7 @@ fn act() -> impl Strategy<Value = Act> {
 }
 
 fn starting() -> impl Strategy<Value = Call> {
-    let start = (0..3u8, 0..8u8, 0..8u8, 0..2u8, 0..6u8, 0..6u8, 0..8u8, option::weighted(0.7, 0..3u8))
+    let start = (0..3u8, 0..8u8, 0..9u8, 0..2u8, 0..6u8, 0..6u8, 0..8u8, option::weighted(0.7, 0..3u8))
         .prop_map(|(key, scope, workflow, input, policy, keep, delay, claim)| {
             // Mostly the plain case, so that keys meet.
             let (scope, workflow) = (scope.saturating_sub(5), workflow.saturating_sub(6));

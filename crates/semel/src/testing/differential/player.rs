@@ -10,7 +10,7 @@ use super::call::{Act, Call};
 use crate::clock::Clock;
 use crate::error::Result;
 use crate::id::{NodeId, RunId, WorkspaceId};
-use crate::rules::claim::Claim;
+use crate::rules::claim::{Claim, Drives};
 use crate::rules::commit::Commit;
 use crate::rules::control::{Action, Control, Fork};
 use crate::rules::deliver::Deliver;
@@ -186,6 +186,7 @@ impl Player {
                 retention: retention(*keep),
                 delay: if *delay { Duration::from_millis(20) } else { Duration::ZERO },
                 claim: claim.map(node_id),
+                workflow_version: version(*workflow),
                 ..Start::new(WORKSPACE, run, self::workflow(*workflow), value(*input), Some(self::key(*key)))
             },
             Call::Handover { key, policy, token, payload, id } => {
@@ -228,7 +229,11 @@ impl Player {
 
     async fn claim(&mut self, node: NodeId, limit: usize) -> String {
         self.write_receipts().await;
-        let workflows = vec![(WORKSPACE, workflow(0)), (WORKSPACE, workflow(1))];
+        // The first node has not got the newest version.
+        let known = if node == node_id(0) { 0..2 } else { 0..3 };
+        let drives =
+            |n: u8| Drives { workspace: WORKSPACE, workflow: workflow(n), workflow_version: version(n) };
+        let workflows = known.map(drives).collect();
         let mut claimed =
             self.store.claim(Claim::new(node, workflows, limit)).await.map(|claims| claims.runs);
         for claimed in claimed.iter().flatten() {
@@ -428,7 +433,12 @@ fn node_id(n: u8) -> NodeId {
 }
 
 fn workflow(n: u8) -> Name {
-    Name::new(["order", "refund"][usize::from(n) % 2]).expect("a plain name")
+    Name::new(["order", "refund", "order"][usize::from(n) % 3]).expect("a plain name")
+}
+
+/// The third is a newer version of the first.
+fn version(n: u8) -> Name {
+    Name::new(["1", "1", "2"][usize::from(n) % 3]).expect("a plain name")
 }
 
 pub(super) fn key(n: u8) -> Key {

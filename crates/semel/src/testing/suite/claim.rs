@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::driver::Driver;
-use super::world::{LEASE, ORDER, STRANGER, WORKSPACE, World, code, name, payload};
+use super::world::{LEASE, ORDER, STRANGER, WORKSPACE, World, code, drives, name, orders, payload};
 use crate::id::NodeId;
 use crate::rules::claim::{Claim, Held, MAX_STALLS};
 use crate::rules::control::Action;
@@ -18,6 +18,7 @@ promises![
     the_longest_due_run_is_claimed_first,
     a_claim_takes_no_more_than_its_limit,
     only_the_workflows_asked_for_are_claimed,
+    runs_of_another_version_are_not_claimed_and_hide_nobody,
     a_claimed_run_is_not_claimed_again,
     a_claim_fences_the_former_owner_off,
     a_waiting_run_is_due_at_its_time_and_not_before,
@@ -97,10 +98,46 @@ async fn only_the_workflows_asked_for_are_claimed(world: World) {
         claimed.runs.iter().map(|claimed| claimed.run.id()).collect::<Vec<_>>()
     };
     assert!(claim(vec![]).await.is_empty());
-    assert!(claim(vec![(STRANGER, name("refund"))]).await.is_empty());
-    assert_eq!(claim(vec![(STRANGER, name(ORDER))]).await, [theirs]);
-    let twice = (WORKSPACE, name(ORDER));
-    assert_eq!(claim(vec![twice.clone(), (WORKSPACE, name("refund")), twice]).await, [mine, refund]);
+    assert!(claim(vec![drives(STRANGER, "refund", "1")]).await.is_empty());
+    assert_eq!(claim(vec![drives(STRANGER, ORDER, "1")]).await, [theirs]);
+    let refunds = drives(WORKSPACE, "refund", "1");
+    assert_eq!(
+        claim(vec![orders(), refunds, orders()]).await,
+        [mine, refund],
+        "what is said twice counts once"
+    );
+}
+
+async fn runs_of_another_version_are_not_claimed_and_hide_nobody(world: World) {
+    let start = async |key: &str, version: &str| {
+        world.begin(Start { workflow_version: name(version), ..world.request(key) }).await.run.id()
+    };
+    let (mut newer, mut older) = (Vec::new(), Vec::new());
+    for n in 0..5 {
+        // Each of the newer ones is due for longer.
+        newer.push(start(&format!("new {n}"), "2").await);
+        world.pass(1);
+    }
+    for n in 0..2 {
+        older.push(start(&format!("old {n}"), "1").await);
+        world.pass(1);
+    }
+    let node = world.node().await;
+    let claim = async |workflows, limit| {
+        let claimed = world.store().claim(Claim::new(node, workflows, limit)).await.expect("alive");
+        claimed.runs.iter().map(|claimed| claimed.run.id()).collect::<Vec<_>>()
+    };
+    let (one, two, ten) = (orders(), drives(WORKSPACE, ORDER, "2"), drives(WORKSPACE, ORDER, "10"));
+    assert!(claim(vec![ten.clone(), drives(WORKSPACE, "refund", "2")], 10).await.is_empty());
+    assert_eq!(claim(vec![one.clone()], 1).await, older[..1], "with room for one only");
+    assert_eq!(claim(vec![one.clone(), ten], 10).await, older[1..]);
+    assert!(claim(vec![one.clone()], 10).await.is_empty());
+    for run in &newer {
+        let left = world.run(*run).await;
+        assert_eq!((left.status(), left.state.version, left.state.stalls), (Status::Pending, 1, 0));
+    }
+    let last = start("old 2", "1").await;
+    assert_eq!(claim(vec![one, two], 10).await, [newer, vec![last]].concat(), "whoever has both takes both");
 }
 
 async fn a_claimed_run_is_not_claimed_again(world: World) {
@@ -231,8 +268,8 @@ async fn a_ledger_that_the_node_holds_is_not_read_again(world: World) {
     let mut unheld = world.driven("unheld").await;
     unheld.wait(Some(world.after(6))).await;
     world.pass(10);
-    let (node, workflows) = (world.node().await, vec![(WORKSPACE, name(ORDER))]);
-    let claim = Claim { held: Some(Arc::new(UpTo(version))), ..Claim::new(node, workflows, 10) };
+    let node = world.node().await;
+    let claim = Claim { held: Some(Arc::new(UpTo(version))), ..Claim::new(node, vec![orders()], 10) };
     let claims = world.store().claim(claim).await.expect("alive").runs;
     let read: Vec<_> = claims.iter().map(|c| (c.run.id(), c.entries.is_some())).collect();
     assert_eq!(read, [(held.id(), false), (unheld.id(), true)]);
@@ -240,10 +277,8 @@ async fn a_ledger_that_the_node_holds_is_not_read_again(world: World) {
 
 async fn a_claim_tells_when_the_next_run_is_due(world: World) {
     let node = world.node().await;
-    let next = async || {
-        let claim = Claim::new(node, vec![(WORKSPACE, name(ORDER))], 10);
-        world.store().claim(claim).await.expect("alive").next_due
-    };
+    let next =
+        async || world.store().claim(Claim::new(node, vec![orders()], 10)).await.expect("alive").next_due;
     assert_eq!(next().await, None);
     world.driven("k").await.wait(Some(world.after(700))).await;
     assert_eq!(next().await, Some(world.after(700)));

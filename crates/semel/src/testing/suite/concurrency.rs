@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 use super::driver::Driver;
 use super::record::{keep, look};
-use super::world::{ORDER, WORKSPACE, World, absorbed, call, label, name, payload, token};
+use super::world::{ORDER, WORKSPACE, World, absorbed, call, label, name, orders, payload, token};
 use crate::error::Error;
 use crate::id::RunId;
 use crate::rules::claim::Claim;
@@ -146,8 +146,7 @@ async fn claim_through(world: &World, stores: &[Arc<dyn Store>], nodes: usize, r
             let mut mine = Vec::new();
             // A claim may come back empty while others hold the rows; so ask until all are taken.
             for _ in 0..100_000 {
-                let workflows = vec![(WORKSPACE, name(ORDER))];
-                let claimed = store.claim(Claim::new(node, workflows, 7)).await.expect("alive").runs;
+                let claimed = store.claim(Claim::new(node, vec![orders()], 7)).await.expect("alive").runs;
                 taken.fetch_add(claimed.len(), Ordering::SeqCst);
                 mine.extend(claimed.iter().map(|claimed| claimed.run.id()));
                 if taken.load(Ordering::SeqCst) >= runs {
@@ -517,8 +516,8 @@ async fn two_instances_are_one_store(world: World) {
     assert_eq!((delivered.run, delivered.node), (zombie.id(), zombie.ledger.run().state.node));
     world.clock().advance(super::world::LEASE);
     assert_eq!(second.sweep(Sweep { limit: 10 }).await.expect("a sweep").orphaned, 1);
-    let (node, workflows) = (world.node().await, vec![(WORKSPACE, name(ORDER))]);
-    let mut claimed = second.claim(Claim::new(node, workflows, 10)).await.expect("alive").runs;
+    let claim = Claim::new(world.node().await, vec![orders()], 10);
+    let mut claimed = second.claim(claim).await.expect("alive").runs;
     let mut owner = Driver::new(second.clone(), claimed.remove(0));
     assert!(matches!(zombie.step("late").await, Err(Error::Concurrency { .. })));
     assert_eq!(owner.receive("t"), ["1"]);

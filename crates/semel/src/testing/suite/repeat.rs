@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::record::keep;
-use super::world::{LEASE, ORDER, WORKSPACE, World, call, code, label, name, payload, token, visit};
+use super::world::{LEASE, WORKSPACE, World, call, code, label, orders, payload, token, visit};
 use crate::error::Error;
 use crate::id::NodeId;
 use crate::rules::claim::Claim;
@@ -186,8 +186,8 @@ async fn a_repeated_lease_is_one_lease(world: World) {
 /// Nobody drives the runs of a claim whose answer was lost; as after any crash, the end of the lease frees them.
 async fn a_claim_whose_answer_is_lost_is_claimed_again_after_the_lease(world: World) {
     let run = world.start("k").await.run.id();
-    let (node, workflows) = (world.node().await, vec![(WORKSPACE, name(ORDER))]);
-    let lost = faulty(&world, Fault::After).claim(Claim::new(node, workflows, 1)).await;
+    let node = world.node().await;
+    let lost = faulty(&world, Fault::After).claim(Claim::new(node, vec![orders()], 1)).await;
     assert!(matches!(lost, Err(Error::Unknown(_))), "{lost:?}");
     assert_eq!(world.try_claim(node, 1).await.expect("alive"), []);
     world.crash().await;

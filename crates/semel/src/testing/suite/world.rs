@@ -8,7 +8,7 @@ use super::{Home, Stores};
 use crate::clock::{Clock, Time};
 use crate::error::{Error, Result};
 use crate::id::{NodeId, RunId, WorkspaceId};
-use crate::rules::claim::Claim;
+use crate::rules::claim::{Claim, Drives};
 use crate::rules::control::{Action, Control, Controlled};
 use crate::rules::deliver::{Deliver, Delivered};
 use crate::rules::entry::{Entry, Outcome};
@@ -18,7 +18,7 @@ use crate::rules::once::{Ask, Once, OnceAnswer, OnceScope};
 use crate::rules::path::{Name, Path, Visit};
 use crate::rules::receipt::ReceiptKind;
 use crate::rules::run::Run;
-use crate::rules::start::Start;
+use crate::rules::start::{DEFAULT_VERSION, Start};
 use crate::rules::status::Status;
 use crate::store::{Arrival, Claimed, Find, FindBy, Lease, LeaseAct, Query, Started, Store, Sweep, Swept};
 use crate::testing::ManualClock;
@@ -160,8 +160,7 @@ impl World {
     }
 
     pub(super) async fn try_claim(&self, node: NodeId, limit: usize) -> Result<Vec<Claimed>> {
-        let workflows = vec![(WORKSPACE, name(ORDER))];
-        self.store().claim(Claim::new(node, workflows, limit)).await.map(|claims| claims.runs)
+        self.store().claim(Claim::new(node, vec![orders()], limit)).await.map(|claims| claims.runs)
     }
 
     /// Claims all that is due, with a new node.
@@ -321,6 +320,15 @@ pub(super) fn refused<T: std::fmt::Debug>(answer: Result<T>) -> Error {
 /// The code of that error.
 pub(super) fn code<T: std::fmt::Debug>(answer: Result<T>) -> &'static str {
     refused(answer).code()
+}
+
+/// What a driver of the cases' workflow asks for.
+pub(super) fn orders() -> Drives {
+    drives(WORKSPACE, ORDER, DEFAULT_VERSION)
+}
+
+pub(super) fn drives(workspace: WorkspaceId, workflow: &str, version: &str) -> Drives {
+    Drives { workspace, workflow: name(workflow), workflow_version: name(version) }
 }
 
 pub(super) fn name(text: &str) -> Name {

@@ -41,7 +41,7 @@ async fn elsewhere() -> Result<(), Failed> {
     assert_eq!(engine.replay(run.id()).await.expect_err("it is not here").code(), "NOT_FOUND");
     let stranger = there.engine().open().await?;
     let refused = stranger.replay_history(&history).await.expect_err("it has no workflow").to_string();
-    assert!(refused.contains("order is not registered"), "{refused}");
+    assert!(refused.contains("version 1 of the workflow order is not registered"), "{refused}");
     for (text, why) in [
         (text.replace("semel/history/1", "semel/history/9"), "\"semel/history/9\""),
         ("{\"format\":1}".to_owned(), "no history"),

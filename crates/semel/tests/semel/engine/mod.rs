@@ -24,6 +24,7 @@ mod spans;
 mod surface;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod tx;
+mod versions;
 mod wakes;
 
 use std::sync::Arc;
@@ -63,6 +64,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         seams::trials(),
         spans::trials(),
         surface::trials(),
+        versions::trials(),
         wakes::trials(),
     ]
     .into_iter()

@@ -38,8 +38,6 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("what_is_ignored_in_the_input_makes_no_other_request", ignored),
         trial("a_key_is_remembered_for_as_long_as_its_start_has_said", remembered),
         trial("the_same_key_in_another_scope_is_another_key", scopes),
-        by_turns("a_run_is_executed_by_the_version_that_its_start_has_named", versions),
-        trial("a_run_whose_version_is_gone_goes_on_with_the_last", version_gone),
         trial("a_function_with_several_names_is_started_by_one_of_them_only", several_names),
     ]
 }
@@ -49,7 +47,7 @@ const ALMOST_AN_HOUR: Duration = Duration::from_millis(3_599_999);
 const THE_REST_OF_IT: Duration = Duration::from_millis(1);
 
 /// Waits until a run rests; a forgetful engine has forgotten it then.
-async fn at_rest<Out>(lab: &Lab, run: &RunHandle<Out>) {
+pub(super) async fn at_rest<Out>(lab: &Lab, run: &RunHandle<Out>) {
     waiting(lab, run).await;
     yield_often().await;
 }
@@ -387,52 +385,6 @@ async fn scopes() -> Result<(), Failed> {
 async fn first(ctx: Ctx, (): ()) -> Result<u32> {
     ctx.sleep("nap", HOUR).await?;
     Ok(1)
-}
-
-async fn second(ctx: Ctx, (): ()) -> Result<u32> {
-    ctx.sleep("nap", HOUR).await?;
-    Ok(2)
-}
-
-const FIRST: WorkflowRef<(), u32> = WorkflowRef::new("edition");
-const SECOND: WorkflowRef<(), u32> = WorkflowRef::new("edition").version("2");
-
-async fn versions() -> Result<(), Failed> {
-    for forgetful in [false, true] {
-        let lab = Lab::new();
-        let builder = if forgetful { lab.forgetful() } else { lab.engine() };
-        let builder = builder.workflow_version("edition", "1", first);
-        let engine = builder.workflow_version("edition", "2", second).open().await?;
-        let runs = [
-            (engine.start(first, ()).await?, 1u32),
-            (engine.start(second, ()).await?, 2),
-            (engine.start(FIRST, ()).await?, 1),
-            (engine.start(SECOND, ()).await?, 2),
-        ];
-        for (run, version) in &runs {
-            at_rest(&lab, run).await;
-            assert_eq!(run.header().await?.new.workflow_version.as_str(), version.to_string());
-        }
-        lab.clock.advance(HOUR);
-        for (run, version) in &runs {
-            assert_eq!(run.result().await?, *version);
-        }
-    }
-    Ok(())
-}
-
-async fn version_gone() -> Result<(), Failed> {
-    let lab = Lab::new();
-    let engine = lab.engine().workflow("edition", first).open().await?;
-    let run = engine.start(first, ()).await?;
-    waiting(&lab, &run).await;
-    engine.crash().await;
-    let engine = lab.engine().workflow_version("edition", "2", second).open().await?;
-    lab.clock.advance(HOUR);
-    let run = engine.run(run.id());
-    assert_eq!(run.result().await?, json!(2));
-    assert_eq!(run.header().await?.new.workflow_version.as_str(), "1", "it is still what was started");
-    Ok(())
 }
 
 /// Function pointers are of one type, whatever they point to.
