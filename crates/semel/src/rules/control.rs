@@ -133,8 +133,10 @@ pub fn decide(run: &Run, action: &Action, by: &str, now: Time) -> Result<Option<
         return Ok(Some((entry, State { holds_key: false, ..noted(run, 1, now) })));
     }
     // Resume and restart both lead to PENDING, but each from its own states.
-    let restart = matches!(action, Action::Restart(_));
-    let allowed = status.may_become(next) && (restart == status.is_terminal());
+    let allowed = match action {
+        Action::Restart(_) => status.may_restart(),
+        _ => status.may_become(next) && !status.is_terminal(),
+    };
     if !allowed || run.purged {
         return Err(refused(run, &entry));
     }
@@ -208,6 +210,21 @@ mod tests {
             let found =
                 [&cancel, &Action::Pause, &Action::Resume, &restart].map(|action| outcome(status, action));
             assert_eq!(found, expected, "{status}");
+        }
+    }
+
+    #[test]
+    fn a_run_that_cannot_be_restarted_says_which_can() {
+        let table = [(Status::Waiting, "let it end"), (Status::Paused, "resume it")];
+        for (status, instead) in table {
+            let run = run(status);
+            let error = decide(&run, &Action::Restart(RestartFrom::Failure), "me", Time(5)).unwrap_err();
+            let expected = format!(
+                "{}: a run that is {status} cannot be retried or restarted: only FAILED and TIMED_OUT runs can; {instead}, \
+                 or fork it",
+                run.id()
+            );
+            assert_eq!(error.to_string(), expected);
         }
     }
 

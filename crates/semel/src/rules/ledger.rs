@@ -4,13 +4,14 @@
 
 mod inherit;
 mod record;
+mod refused;
 #[cfg(test)]
 mod tests;
 
-use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 pub use record::{HookState, Record};
+pub use refused::Refused;
 use serde::{Deserialize, Serialize};
 
 use super::commit::{Beyond, ChildStart, Commit, Content, Draft, Ending, Tally, Write};
@@ -35,42 +36,6 @@ pub enum Lineage {
     Inherited,
     /// Effect keys of its own.
     Fresh,
-}
-
-/// An entry that does not fit what came before.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Refused {
-    /// The run's state does not allow it.
-    #[error("a run that is {from} does not take {entry}")]
-    Status {
-        /// The run's state.
-        from: Status,
-        /// The kind of entry.
-        entry: Cow<'static, str>,
-    },
-    /// The state of what stands at that path does not allow it.
-    #[error("{entry} does not fit {visit}: it is {found}")]
-    Visit {
-        /// Where.
-        visit: Visit,
-        /// The kind of entry.
-        entry: Cow<'static, str>,
-        /// What is there.
-        found: Cow<'static, str>,
-    },
-    /// `Created` stands elsewhere than first, or is missing.
-    #[error("a ledger begins with `created`, once")]
-    Beginning,
-    /// A label of the run has its result already.
-    #[error("the label {0} has its result already")]
-    Once(Label),
-    /// A run does not complete while a step is in doubt, or should be.
-    #[error("it is not known whether {0} took place: say what became of it first")]
-    InDoubt(Visit),
-    /// The entry is written by the store, together with what it stands for.
-    #[error("{0} is written by the store only")]
-    Stores(Cow<'static, str>),
 }
 
 /// A run's header and the fold of its ledger, with the entries that are not committed yet.

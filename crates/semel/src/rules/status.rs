@@ -60,6 +60,11 @@ impl Status {
         }
     }
 
+    /// Whether a run in this state may be restarted.
+    pub fn may_restart(self) -> bool {
+        self.is_terminal() && self.may_become(Self::Pending)
+    }
+
     /// The code under which SQL stores keep it. Codes from 4 are terminal: the stores' guards rely on it.
     pub(crate) fn code(self) -> i16 {
         self as i16

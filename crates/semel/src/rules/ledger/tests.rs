@@ -268,6 +268,14 @@ fn a_refused_entry_changes_nothing() {
 }
 
 #[test]
+fn what_an_operator_asked_for_is_refused_in_words_of_operators() {
+    for (before, found) in [(&[][..], "not there"), (&[STARTED, COMPLETED], "a completed step")] {
+        let refused = driven(&[before, &[RESOLVED]].concat()).unwrap_err().to_string();
+        assert_eq!(refused, format!("a cannot be resolved: it is {found}, and only a step in doubt can be"));
+    }
+}
+
+#[test]
 fn an_uncertain_failure_is_no_occasion_for_another_try() {
     let uncertain = r#"{"stepFailed":{"step":"a","attempt":1,"error":{"kind":"uncertain","message":"no"},"retryAt":500}}"#;
     assert!(matches!(driven(&[STARTED, uncertain]), Err(Refused::Visit { .. })));
