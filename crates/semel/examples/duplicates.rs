@@ -2,13 +2,19 @@
 //!
 //! `cargo run --release -p semel --example duplicates`
 
+use std::sync::OnceLock;
+use std::time::Duration;
+
 use semel::engine::Engine as Handle;
+use semel::id::RunId;
+use semel::rules::entry::Outcome;
 use semel::rules::status::Status;
+use semel::store::{Find, FindBy};
 use semel::{Attempt, Ctx, Engine, OnConflict, Result, fatal};
 
 /// The first run of a token does the work: it waits for amounts and adds them up, until it is sent a zero.
 pub(crate) async fn collect(ctx: Ctx, (token, strategy): (String, String)) -> Result<u64> {
-    let engine = ctx.state::<std::sync::OnceLock<Handle>>();
+    let engine = ctx.state::<OnceLock<Handle>>();
     let engine = || engine.get().expect("set right after it was opened");
     loop {
         let mut hook = ctx.hook::<u64>(token.clone());
@@ -28,10 +34,7 @@ pub(crate) async fn collect(ctx: Ctx, (token, strategy): (String, String)) -> Re
             // 1. Refuse to be the second.
             "reject" => return Err(fatal(format!("{owner} is at it"))),
             // 2. Adopt what the owner comes to.
-            "adopt" => {
-                let adopt = async |_| Ok(engine().run(owner).typed::<u64>().result().await?);
-                return ctx.step("adopt").run(adopt).await;
-            }
+            "adopt" => return adopt(&ctx, engine(), owner).await,
             // 3. Look at the owner, and decide.
             "inspect" => {
                 let status =
@@ -56,20 +59,34 @@ pub(crate) async fn collect(ctx: Ctx, (token, strategy): (String, String)) -> Re
     }
 }
 
+/// Looks at the owner until it has ended, less and less often, and sleeps in between: that takes none of the engine's places. A
+/// step that waits for another run keeps one, and if all are taken by such steps, nobody drives the run that they wait for.
+async fn adopt(ctx: &Ctx, engine: &Handle, owner: RunId) -> Result<u64> {
+    let look = async |_| {
+        let find = Find { workspace: engine.workspace(), by: FindBy::Id(owner) };
+        Ok(engine.store().find(find).await?.and_then(|(_, outcome)| outcome))
+    };
+    let mut n = 0;
+    loop {
+        n += 1;
+        match ctx.step("look").key(n).run(look).await? {
+            None => ctx.sleep(format!("look-{n}"), Duration::from_millis(50) * n).await?,
+            Some(Outcome::Completed(value)) => return value.read().map_err(fatal),
+            Some(other) => return Err(fatal(format!("{owner} has come to nothing: {other:?}"))),
+        }
+    }
+}
+
 #[tokio::main]
 async fn main() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let engine = Engine::builder()
         .store(folder.path().join("semel.db"))
-        .state(std::sync::OnceLock::<Handle>::new())
+        .state(OnceLock::<Handle>::new())
         .workflow("collect", collect)
         .open()
         .await?;
-    engine
-        .state::<std::sync::OnceLock<Handle>>()
-        .expect("given above")
-        .set(engine.clone())
-        .expect("set once");
+    engine.state::<OnceLock<Handle>>().expect("given above").set(engine.clone()).expect("set once");
     let start = |strategy: &str| engine.start(collect, ("cart:7".to_owned(), strategy.to_owned()));
 
     let owner = start("first").await?;
@@ -78,6 +95,8 @@ async fn main() -> Result<()> {
     println!("inspect       {}", start("inspect").await?.result().await.expect_err("it says what it saw"));
     println!("forward       {}", start("forward").await?.result().await?);
     let adopting = start("adopt").await?;
+    // Between two looks: one that came after the owner's end would be the next owner.
+    adopting.reached(Status::Waiting).await?;
     engine.deliver("cart:7", 0u64).await?;
     println!("owner         {}", owner.result().await?);
     println!("adopt         {}", adopting.result().await?);
@@ -95,7 +114,13 @@ async fn main() -> Result<()> {
     let second = start("b").key("cart-8").on_conflict(OnConflict::SUPERSEDE).await?;
     println!("policy        {:?}, the first is {}", second.verdict(), first.status().await?);
     // And a start that hands its payload to the owner of the token, or to the run it starts, in one transaction.
+    second.reached(Status::Waiting).await?;
     let atomic = start("c").key("cart-9").deliver("cart:7", 3u64).await?;
-    println!("start+deliver {:?}", atomic.verdict());
+    assert_eq!(atomic.id(), second.id(), "the owner is what the start comes to");
+    assert!(engine.run_by_key("cart-9").await?.is_none(), "no other run was started");
+    engine.deliver("cart:7", 0u64).await?;
+    let sum = second.result().await?;
+    assert_eq!(sum, 3, "the owner has consumed what came with the start");
+    println!("start+deliver {:?}, the owner adds up {sum}", atomic.verdict());
     Ok(())
 }

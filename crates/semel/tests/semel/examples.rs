@@ -28,7 +28,13 @@ const EXAMPLES: &[Example] = &[
     (
         "approval",
         "waits_over_a_restart",
-        &["please answer order:7", "delivered to  true", "\"approved by Ada\"", "token free    true"],
+        &[
+            "please answer order:7",
+            "delivered to  true",
+            "second click  absorbed true",
+            "\"approved by Ada\"",
+            "token free    true",
+        ],
     ),
     (
         "duplicates",
@@ -41,7 +47,7 @@ const EXAMPLES: &[Example] = &[
             "adopt         5",
             "superseded    CANCELLED",
             "policy        Some(Superseded), the first is CANCELLED",
-            "start+deliver",
+            "start+deliver Some(Attached), the owner adds up 3",
         ],
     ),
     (
@@ -55,7 +61,7 @@ const EXAMPLES: &[Example] = &[
             "in the bank: 970 cents",
         ],
     ),
-    ("fan_out", "joins_scopes_and_races", &["3 cities, 220 and 220, quick true"]),
+    ("fan_out", "joins_scopes_and_races", &["3 cities, 220 and 220, quick true", "9 steps, 5 commits"]),
     ("children", "starts_each_child_once", &["total 1200", "child price-of[ink]", "child price-of[broken]"]),
     (
         "remote_step",

@@ -1,6 +1,7 @@
 //! The workflows of the examples, each killed before and after every durable write it makes.
 
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use libtest_mimic::Trial;
 use semel::rules::entry::{Outcome, Resolution};
@@ -8,7 +9,7 @@ use semel::rules::json::Payload;
 use semel::rules::status::Status;
 use semel::testing::{Crasher, Scene};
 use semel::tx::SqliteDb;
-use semel::{Engine, Error};
+use semel::{Engine, Error, Limits};
 use tempfile::TempDir;
 use tokio::runtime::Builder as Runtime;
 
@@ -49,6 +50,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("reconcile", reconciles),
         trial("approval", approves),
         trial("duplicates", forwards),
+        trial("duplicates_adopt_in_an_engine_with_one_place", adopts),
         trial("fan_out", fans_out),
         trial("children", has_children),
         trial("saga", cleans_up),
@@ -132,6 +134,36 @@ fn forwards() {
         },
     );
     crasher.every_boundary(|ended| assert_eq!(ended.value, (0, 0, 10), "each is handed over once"));
+}
+
+/// Two wait for what the owner comes to, where only one run can be driven at a time: they must leave the place to it.
+fn adopts() {
+    let crasher = Crasher::new(
+        || (),
+        |(), engine| {
+            let lease = Duration::from_hours(24 * 365 * 100);
+            let engine = engine.limits(Limits { driven: 1, lease, ..Limits::default() });
+            engine.state(OnceLock::<Engine>::new()).workflow("collect", duplicates::collect)
+        },
+        async |scene: Scene<()>| {
+            let engine = scene.engine();
+            engine.state::<OnceLock<Engine>>().expect("given").get_or_init(|| engine.clone());
+            let start = |name: &str, key: &str| {
+                engine.start(duplicates::collect, ("cart:7".to_owned(), name.to_owned())).key(key)
+            };
+            let owner = start("first", "owner").await?;
+            // Whoever comes when the owner has ended, because the script is played again, has found it before.
+            scene.until_status(owner.id(), Status::Waiting).await;
+            let (one, two) = (start("adopt", "one").await?, start("adopt", "two").await?);
+            for run in [&one, &two] {
+                scene.until_status(run.id(), Status::Waiting).await;
+            }
+            scene.deliver("cart:7", 5u64, "five").await?;
+            scene.deliver("cart:7", 0u64, "end").await?;
+            Ok::<_, Error>((owner.result().await?, one.result().await?, two.result().await?))
+        },
+    );
+    crasher.every_boundary(|ended| assert_eq!(ended.value, (5, 5, 5), "all have what the owner has"));
 }
 
 fn fans_out() {
