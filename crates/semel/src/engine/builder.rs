@@ -126,12 +126,37 @@ impl fmt::Debug for Builder {
 impl Builder {
     /// Where runs are kept: a path (`semel.db`, also `sqlite:semel.db`), `postgres://…`, `http://…`
     /// of a server, `memory:`, or an open store.
+    ///
+    /// ```no_run
+    /// # use semel::Engine;
+    /// # async fn open() -> Result<(), semel::Error> {
+    /// let one_process = Engine::builder().store("semel.db").open().await?;
+    /// let one_of_many = Engine::builder().store("postgres://semel@db/semel").open().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn store(mut self, store: impl Into<IntoStore>) -> Self {
         self.store = Some(store.into());
         self
     }
 
     /// Something that workflows find by its type, with [`Ctx::state`](crate::Ctx::state).
+    ///
+    /// ```
+    /// # use semel::{Ctx, Engine, Result};
+    /// struct Shop { currency: &'static str }
+    ///
+    /// async fn price(ctx: Ctx, cents: u64) -> Result<String> {
+    ///     Ok(format!("{cents} {}", ctx.state::<Shop>().currency))
+    /// }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<()> {
+    /// let shop = Shop { currency: "Rappen" };
+    /// let engine = Engine::builder().store("memory:").state(shop).workflow("price", price).open().await?;
+    /// assert_eq!(engine.start(price, 70).await?.result().await?, "70 Rappen");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn state<T: Any + Send + Sync>(mut self, state: T) -> Self {
         self.states.insert(TypeId::of::<T>(), Arc::new(state));
         self
@@ -145,6 +170,14 @@ impl Builder {
 
     /// A workflow: a plain `async fn(Ctx, In) -> Result<Out>`, and the name under which its runs are known. Its version
     /// is `1`.
+    ///
+    /// ```
+    /// # use semel::{Ctx, Engine, Result};
+    /// async fn greet(_: Ctx, name: String) -> Result<String> {
+    ///     Ok(format!("Hello, {name}!"))
+    /// }
+    /// let builder = Engine::builder().workflow("greet", greet);
+    /// ```
     pub fn workflow<W, In>(self, name: &str, workflow: W) -> Self
     where
         W: Workflow<In>,
@@ -182,6 +215,13 @@ impl Builder {
     }
 
     /// How much it takes on at once.
+    ///
+    /// ```
+    /// # use semel::{Engine, Limits};
+    /// // A small machine: more runs wait in the store.
+    /// let limits = Limits { driven: 100, resting: 1000, ..Limits::default() };
+    /// let builder = Engine::builder().limits(limits);
+    /// ```
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self

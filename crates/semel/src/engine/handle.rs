@@ -2,9 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::future::IntoFuture;
 use std::marker::PhantomData;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,10 +15,10 @@ use super::{Core, Engine};
 use crate::error::{Error, Result};
 use crate::id::RunId;
 use crate::rules::control::{Action, Control, Controlled, Fork};
-use crate::rules::deliver::{Deliver, Delivered};
+use crate::rules::deliver::Delivered;
 use crate::rules::entry::{Entry, Failure, FailureKind, Outcome, PauseReason, Resolution, RestartFrom};
 use crate::rules::json::{InvalidJson, Payload};
-use crate::rules::key::{CallId, Key, Token};
+use crate::rules::key::{CallId, Key};
 use crate::rules::ledger::{Ledger, Lineage};
 use crate::rules::path::Visit;
 use crate::rules::run::Run;
@@ -109,7 +107,9 @@ impl<Out> RunHandle<Out> {
         self
     }
 
-    /// The id under which the next action may be repeated without being done twice.
+    /// The id under which an action may be repeated without being done twice. It stays on the handle, and stands for one
+    /// action: another one under it is refused (`KEY_REUSED`), and needs another id, or a handle without one
+    /// ([`Engine::run`]).
     #[must_use]
     pub fn call_id(mut self, id: impl Into<String>) -> Self {
         self.call = Some(CallId::new(id).map_err(Error::from));
@@ -234,6 +234,20 @@ impl<Out> RunHandle<Out> {
     /// cancel nothing of the run is recorded any more, and no step begins in this engine; an engine elsewhere that drives
     /// it begins none once it has heard of it, at its next write at the latest. Nothing is cleaned up either; see
     /// [`RunHandle::request_cancel`].
+    ///
+    /// ```
+    /// # use semel::{Ctx, Engine, Result};
+    /// # async fn order(ctx: Ctx, (): ()) -> Result<()> { ctx.hook("paid").recv().await }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<()> {
+    /// # let engine = Engine::builder().store("memory:").workflow("order", order).open().await?;
+    /// # let run = engine.start(order, ()).await?;
+    /// assert!(run.cancel("out of stock").await?.changed);
+    /// let late = run.cancel("too dear").await?;
+    /// assert!(!late.changed && late.run.status().is_terminal());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn cancel(&self, reason: impl Into<String>) -> Result<Controlled> {
         self.control(Action::Cancel { reason: reason.into() }).await
     }
@@ -241,6 +255,27 @@ impl<Out> RunHandle<Out> {
     /// Asks it to end: its waits and new steps fail with [`Fail::is_cancelled`](crate::Fail::is_cancelled), its clean-up
     /// steps go on ([`Ctx::cleanup`](crate::Ctx::cleanup)), and then it is cancelled; unless it comes to a result all the
     /// same.
+    ///
+    /// ```
+    /// # use semel::{Ctx, Engine, Result};
+    /// # use semel::rules::{entry::Outcome, status::Status};
+    /// async fn trip(ctx: Ctx, (): ()) -> Result<()> {
+    ///     let gone = ctx.hook("departure").recv().await;
+    ///     if gone.is_err() {
+    ///         ctx.cleanup().step("unbook").run(async |_| Ok(())).await?;
+    ///     }
+    ///     gone
+    /// }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<()> {
+    /// # let engine = Engine::builder().store("memory:").workflow("trip", trip).open().await?;
+    /// # let run = engine.start(trip, ()).await?;
+    /// # run.reached(Status::Waiting).await?;
+    /// run.request_cancel("ill").await?;
+    /// assert_eq!(run.outcome().await?, Outcome::Cancelled("ill".to_owned()));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn request_cancel(&self, reason: impl Into<String>) -> Result<Controlled> {
         self.control(Action::RequestCancel { reason: reason.into() }).await
     }
@@ -256,6 +291,27 @@ impl<Out> RunHandle<Out> {
     }
 
     /// Lets a failed or timed-out run go on where it failed: what succeeded is kept.
+    ///
+    /// ```
+    /// # use semel::{Ctx, Engine, Result, fatal};
+    /// # use std::sync::atomic::{AtomicBool, Ordering};
+    /// # static MENDED: AtomicBool = AtomicBool::new(false);
+    /// # async fn order(ctx: Ctx, (): ()) -> Result<u32> {
+    /// #     let pay = async |_| if MENDED.load(Ordering::SeqCst) { Ok(17) } else { Err(fatal("no such account")) };
+    /// #     ctx.step("pay").run(pay).await
+    /// # }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<()> {
+    /// # let engine = Engine::builder().store("memory:").workflow("order", order).open().await?;
+    /// # let run = engine.start(order, ()).await?;
+    /// assert!(run.result().await.is_err());
+    /// // What was wrong is mended.
+    /// # MENDED.store(true, Ordering::SeqCst);
+    /// run.retry().await?;
+    /// assert_eq!(run.result().await?, 17);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn retry(&self) -> Result<Controlled> {
         self.control(Action::Restart(RestartFrom::Failure)).await
     }
@@ -271,7 +327,26 @@ impl<Out> RunHandle<Out> {
         self.control(Action::ReleaseKey).await
     }
 
-    /// Starts another run that has done what this one had done at a version (all of it, if none is given).
+    /// Starts another run that has done what this one had done at a version (all of it, if none is given). It has no
+    /// parent, and no time limit, also if this one had.
+    ///
+    /// ```
+    /// # use semel::{Ctx, Engine, Result, rules::ledger::Lineage};
+    /// # async fn order(ctx: Ctx, (): ()) -> Result<String> {
+    /// #     ctx.step("pay").run(async |attempt| Ok(attempt.key().to_owned())).await
+    /// # }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<()> {
+    /// # let engine = Engine::builder().store("memory:").workflow("order", order).open().await?;
+    /// # let run = engine.start(order, ()).await?;
+    /// # let key = run.result().await?;
+    /// // From the beginning: whoever is asked again is told the same keys, or others.
+    /// let (again, anew) = (run.fork(Some(1), Lineage::Inherited).await?, run.fork(Some(1), Lineage::Fresh).await?);
+    /// assert_eq!(again.result().await?, key);
+    /// assert_ne!(anew.result().await?, key);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn fork(&self, at: Option<u64>, lineage: Lineage) -> Result<RunHandle<Out>> {
         self.fork_as(None, at, lineage).await
     }
@@ -345,6 +420,21 @@ impl<Out> RunHandle<Out> {
 impl<Out: DeserializeOwned> RunHandle<Out> {
     /// Waits for its end and gives its result; any other end is [`Error::Ended`]. A paused run has not ended: this waits until
     /// somebody lets it go on ([`pause_reason`](Self::pause_reason) says why it is).
+    ///
+    /// ```
+    /// # use semel::{Ctx, Engine, Error, Result, fatal};
+    /// # async fn order(_: Ctx, (): ()) -> Result<u64> { Err(fatal("out of ink")) }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<()> {
+    /// # let engine = Engine::builder().store("memory:").workflow("order", order).open().await?;
+    /// match engine.start(order, ()).await?.result().await {
+    ///     Ok(cents) => println!("{cents} cents"),
+    ///     Err(Error::Ended { outcome, .. }) => println!("no result, but {outcome:?}"),
+    ///     Err(other) => return Err(other.into()),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn result(&self) -> Result<Out> {
         let value = match self.outcome().await? {
             Outcome::Completed(value) => value,
@@ -389,45 +479,5 @@ impl Core {
             () = self.clock.until(self.clock.now().after(LOOK)) => {}
         }
         Ok(None)
-    }
-}
-
-/// A delivery that has not taken place yet. It does when it is awaited.
-#[must_use = "a delivery takes place when it is awaited"]
-#[derive(Debug)]
-pub struct DeliverTo {
-    engine: Engine,
-    token: String,
-    payload: Result<Payload, InvalidJson>,
-    id: Option<String>,
-}
-
-impl DeliverTo {
-    pub(super) fn new(engine: Engine, token: String, payload: Result<Payload, InvalidJson>) -> Self {
-        Self { engine, token, payload, id: None }
-    }
-
-    /// The id under which it may be repeated: the second time it is absorbed.
-    pub fn id(mut self, id: impl Into<String>) -> Self {
-        self.id = Some(id.into());
-        self
-    }
-}
-
-impl IntoFuture for DeliverTo {
-    type Output = Result<Delivered>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move {
-            let core = self.engine.core();
-            let deliver = Deliver {
-                workspace: core.workspace,
-                token: Token::new(self.token)?,
-                payload: self.payload?,
-                id: self.id.map(CallId::new).transpose()?,
-            };
-            core.store.deliver(deliver).await
-        })
     }
 }

@@ -6,6 +6,7 @@
 
 mod builder;
 pub(crate) mod cell;
+mod deliver;
 mod drive;
 mod handle;
 pub(crate) mod inbox;
@@ -31,8 +32,9 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 pub use self::builder::{Builder, IntoStore, Limits, open_store};
+pub use self::deliver::DeliverTo;
 pub(crate) use self::drive::{Execution, panic_text};
-pub use self::handle::{DeliverTo, Doubt, RunHandle};
+pub use self::handle::{Doubt, RunHandle};
 pub use self::replay::{History, Replay, Replays};
 pub use self::start::Begin;
 
@@ -114,6 +116,20 @@ impl Engine {
     }
 
     /// Starts a run, or finds the one that its key stands for. Say more about it, then await it.
+    ///
+    /// ```
+    /// # use semel::{Ctx, Engine, Result};
+    /// async fn greet(_: Ctx, name: String) -> Result<String> {
+    ///     Ok(format!("Hello, {name}!"))
+    /// }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<()> {
+    /// # let engine = Engine::builder().store("memory:").workflow("greet", greet).open().await?;
+    /// let run = engine.start(greet, "Ada".to_owned()).key("greeting-1").await?;
+    /// assert_eq!(run.result().await?, "Hello, Ada!");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[expect(clippy::needless_pass_by_value, reason = "a workflow and its input are handed over")]
     pub fn start<W, In>(&self, workflow: W, input: In) -> Begin<W::Out>
     where
@@ -150,6 +166,22 @@ impl Engine {
     }
 
     /// Puts a payload into the inbox of the token's owner. Say more about it, then await it.
+    ///
+    /// ```
+    /// # use semel::{Ctx, Engine, Result, rules::status::Status};
+    /// # async fn order(ctx: Ctx, (): ()) -> Result<bool> { ctx.hook("order:7").recv().await }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<()> {
+    /// # let engine = Engine::builder().store("memory:").workflow("order", order).open().await?;
+    /// # let run = engine.start(order, ()).await?;
+    /// # run.reached(Status::Waiting).await?;
+    /// let first = engine.deliver("order:7", true).id("click-1").await?;
+    /// let again = engine.deliver("order:7", true).id("click-1").await?;
+    /// assert!(!first.absorbed && again.absorbed);
+    /// assert!(run.result().await?);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn deliver<T: serde::Serialize>(&self, token: impl Into<String>, payload: T) -> DeliverTo {
         DeliverTo::new(self.clone(), token.into(), Payload::of(&payload))
     }

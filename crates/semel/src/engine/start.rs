@@ -61,6 +61,20 @@ impl<Out> Begin<Out> {
     }
 
     /// The key that stands for this request: the second start under it finds the run of the first.
+    ///
+    /// ```
+    /// # use semel::{Ctx, Engine, Result};
+    /// # async fn order(_: Ctx, cents: u64) -> Result<u64> { Ok(cents) }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<()> {
+    /// # let engine = Engine::builder().store("memory:").workflow("order", order).open().await?;
+    /// let first = engine.start(order, 1999).key("order-7").await?;
+    /// let again = engine.start(order, 1999).key("order-7").await?;
+    /// assert!(first.created() && !again.created());
+    /// assert_eq!(first.id(), again.id());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn key(self, key: impl Into<String>) -> Self {
         self.with(|start| {
             start.key = Key::new(key)?;
@@ -77,6 +91,22 @@ impl<Out> Begin<Out> {
     }
 
     /// What to do if the key is in use: to attach, if nothing is said.
+    ///
+    /// ```
+    /// # use semel::{Ctx, Engine, OnConflict, Result};
+    /// # use semel::rules::status::Status;
+    /// # async fn order(ctx: Ctx, _cents: u64) -> Result<()> { ctx.hook("paid").recv().await }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<()> {
+    /// # let engine = Engine::builder().store("memory:").workflow("order", order).open().await?;
+    /// let old = engine.start(order, 1999).key("order-7").await?;
+    /// // Another amount under the same key: the new request takes the place of the old one.
+    /// let new = engine.start(order, 2999).key("order-7").on_conflict(OnConflict::SUPERSEDE).await?;
+    /// assert!(new.created());
+    /// assert_eq!(old.status().await?, Status::Cancelled);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn on_conflict(self, policy: Policy) -> Self {
         self.with(|start| {
             start.policy = policy;
@@ -121,6 +151,20 @@ impl<Out> Begin<Out> {
     /// what the start comes to; else to the run that is started, for when it opens a hook with this token. If the key finds a
     /// run that has ended, and nobody owns the token, the payload goes nowhere: [`RunHandle::delivered`] says so. The same
     /// delivery repeated counts again, unless it has a [`delivery_id`](Self::delivery_id).
+    ///
+    /// ```
+    /// # use semel::{Ctx, Engine, Result};
+    /// # async fn cart(ctx: Ctx, (): ()) -> Result<String> { ctx.hook("cart:7").recv().await }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<()> {
+    /// # let engine = Engine::builder().store("memory:").workflow("cart", cart).open().await?;
+    /// // Whether the cart is there or not: it gets the pens, once.
+    /// let put = || engine.start(cart, ()).key("cart-7").deliver("cart:7", "pens").delivery_id("click-1");
+    /// let (first, again) = (put().await?, put().await?);
+    /// assert_eq!((first.id(), first.result().await?), (again.id(), "pens".to_owned()));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn deliver<T: Serialize>(self, token: impl Into<String>, payload: T) -> Self {
         self.with(|start| {
             let (token, payload) = (Token::new(token)?, Payload::of(&payload)?);

@@ -43,6 +43,27 @@ impl Attempt {
     }
 
     /// The effect key: 34 characters.
+    ///
+    /// ```
+    /// # use semel::{Ctx, Engine, Fail, Result, Retry};
+    /// # use std::{sync::Mutex, time::Duration};
+    /// # static SEEN: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    /// async fn charge(ctx: Ctx, (): ()) -> Result<()> {
+    ///     let body = async |attempt: semel::Attempt| {
+    ///         SEEN.lock().expect("no panics").push(attempt.key().to_owned());
+    ///         if attempt.number() < 3 { Err(Fail::retryable("the line is busy")) } else { Ok(()) }
+    ///     };
+    ///     ctx.step("charge").retry(Retry::fixed(Duration::ZERO)).run(body).await
+    /// }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<()> {
+    /// # let engine = Engine::builder().store("memory:").workflow("charge", charge).open().await?;
+    /// # engine.start(charge, ()).await?.result().await?;
+    /// # let seen = SEEN.lock().expect("no panics");
+    /// assert!(seen.len() == 3 && seen[0] == seen[1] && seen[1] == seen[2]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn key(&self) -> &str {
         self.key.get_or_init(|| match sabotage::commits(Bug::KeyPerTry) {
             true => self.effect_key(&self.fence.to_string()).to_string(),
@@ -56,6 +77,19 @@ impl Attempt {
     }
 
     /// The key of one of several effects of the same step.
+    ///
+    /// ```
+    /// # use semel::{Ctx, Result};
+    /// # async fn book(_: &str, _cents: i64, _key: &str) -> Result<()> { Ok(()) }
+    /// # async fn workflow(ctx: Ctx, cents: i64) -> Result<()> {
+    /// ctx.step("transfer")
+    ///     .run(async |attempt| {
+    ///         book("ann", -cents, &attempt.key_for("debit")).await?;
+    ///         book("ben", cents, &attempt.key_for("credit")).await
+    ///     })
+    ///     .await
+    /// # }
+    /// ```
     pub fn key_for(&self, label: &str) -> String {
         self.effect_key(label).to_string()
     }
@@ -65,7 +99,18 @@ impl Attempt {
     }
 
     /// The version of the claim under which this try is made. It only ever grows: a database that remembers the highest
-    /// it has seen can refuse whoever comes with a lower one.
+    /// it has seen of a run can refuse whoever comes with a lower one. Fences of different runs do not compare.
+    ///
+    /// ```
+    /// # use semel::{Ctx, Result};
+    /// # async fn execute(_sql: &str, _run: String, _fence: u64) -> Result<()> { Ok(()) }
+    /// # async fn workflow(ctx: Ctx, (): ()) -> Result<()> {
+    /// let sql = "UPDATE parcels SET state = 'sent', fence = $2 WHERE run = $1 AND fence <= $2";
+    /// ctx.step("send")
+    ///     .run(async |attempt| execute(sql, attempt.run_id().to_string(), attempt.fence()).await)
+    ///     .await
+    /// # }
+    /// ```
     pub fn fence(&self) -> u64 {
         self.fence
     }

@@ -138,6 +138,17 @@ impl<Out> Child<Out> {
     }
 
     /// Waits for its end, whatever that is.
+    ///
+    /// ```
+    /// # use semel::{Ctx, Result, rules::entry::Outcome};
+    /// # async fn book(_: Ctx, part: String) -> Result<String> { Ok(part) }
+    /// # async fn workflow(ctx: Ctx, (): ()) -> Result<bool> {
+    /// let train = ctx.child(book, "train".to_owned()).await?;
+    /// // Its failure is none of this run's.
+    /// let booked = matches!(train.outcome().await?, Outcome::Completed(_));
+    /// # Ok(booked)
+    /// # }
+    /// ```
     pub fn outcome(&self) -> Doing<'_, Outcome> {
         Doing::new(self.ended())
     }

@@ -89,6 +89,14 @@ impl Ctx {
 
     /// What was given to the engine with [`Builder::state`](crate::engine::Builder::state).
     ///
+    /// ```
+    /// # struct App { currency: &'static str }
+    /// # fn workflow(ctx: semel::Ctx) -> String {
+    /// let app = ctx.state::<App>();
+    /// format!("7 {}", app.currency)
+    /// # }
+    /// ```
+    ///
     /// # Panics
     /// If nothing of this type was. The run fails, the process goes on.
     pub fn state<T: Send + Sync + 'static>(&self) -> Arc<T> {
@@ -101,6 +109,18 @@ impl Ctx {
     }
 
     /// The same run, with names of its own: `ctx.scope("left").step("pack")` has the path `left/pack`.
+    ///
+    /// ```
+    /// # use semel::{Ctx, Result};
+    /// async fn ship(ctx: Ctx, item: &str) -> Result<usize> {
+    ///     ctx.step("pack").run(async |_| Ok(item.len())).await
+    /// }
+    /// # async fn workflow(ctx: Ctx, (): ()) -> Result<usize> {
+    /// // `left/pack` and `right/pack`, whichever comes first.
+    /// let (left, right) = tokio::join!(ship(ctx.scope("left"), "ink"), ship(ctx.scope("right"), "pens"));
+    /// # Ok(left? + right?)
+    /// # }
+    /// ```
     #[must_use]
     pub fn scope(&self, name: impl AsRef<str>) -> Self {
         let scope = Name::new(name.as_ref()).and_then(|name| match &self.scope {
@@ -115,6 +135,20 @@ impl Ctx {
     }
 
     /// The same run, for cleaning up: what is done through it goes on although the run was asked to end.
+    ///
+    /// ```
+    /// # use semel::{Ctx, Result};
+    /// # use std::time::Duration;
+    /// # async fn workflow(ctx: Ctx, (): ()) -> Result<()> {
+    /// ctx.step("book").run(async |_| Ok(())).await?;
+    /// if let Err(fail) = ctx.sleep("until-departure", Duration::from_hours(48)).await {
+    ///     // Asked to end: a step of `ctx` itself would fail as the sleep has.
+    ///     ctx.cleanup().step("unbook").run(async |_| Ok(())).await?;
+    ///     return Err(fail);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn cleanup(&self) -> Self {
         Self { shielded: !sabotage::commits(Bug::CleanUpIsCancelled), ..self.clone() }
@@ -134,6 +168,21 @@ impl Ctx {
     }
 
     /// A unit of work with an effect. Say more about it, then [`Step::run`] it.
+    ///
+    /// ```
+    /// # use semel::{Ctx, Result, Retry};
+    /// # use std::time::Duration;
+    /// # async fn charge(cents: u64, _key: &str) -> Result<u64> { Ok(cents) }
+    /// # async fn workflow(ctx: Ctx, cents: u64) -> Result<u64> {
+    /// let paid = ctx
+    ///     .step("charge")
+    ///     .retry(Retry::exponential().max_attempts(5))
+    ///     .timeout(Duration::from_secs(10))
+    ///     .run(async |attempt| charge(cents, attempt.key()).await)
+    ///     .await?;
+    /// # Ok(paid)
+    /// # }
+    /// ```
     pub fn step(&self, name: impl Into<String>) -> Step {
         Step::new(self.clone(), name.into())
     }
@@ -168,6 +217,18 @@ impl Ctx {
     }
 
     /// Waits this long. The run needs no memory meanwhile.
+    ///
+    /// ```
+    /// # use semel::{Ctx, Result};
+    /// # use std::time::Duration;
+    /// # async fn workflow(ctx: Ctx, (): ()) -> Result<()> {
+    /// for day in 1..=3 {
+    ///     // In a loop each has a name of its own.
+    ///     ctx.sleep(format!("day-{day}"), Duration::from_hours(24)).await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn sleep(&self, name: impl Into<String>, time: Duration) -> Doing<'_, ()> {
         let name = name.into();
         Doing::new(async move { self.timer(&name, |core| core.after(time)).await })
@@ -227,11 +288,34 @@ impl Ctx {
 
     /// A place where the run waits for input from outside. It owns the token from the next durable write on, and until it
     /// is dropped.
+    ///
+    /// ```
+    /// # use semel::{Ctx, Result};
+    /// # async fn workflow(ctx: Ctx, id: u32) -> Result<bool> {
+    /// // Before anybody is asked: an answer that comes at once is kept.
+    /// let mut approval = ctx.hook::<bool>(format!("order:{id}"));
+    /// ctx.step("ask").run(async |_| Ok(println!("please answer order:{id}"))).await?;
+    /// approval.recv().await
+    /// # }
+    /// ```
     pub fn hook<T: DeserializeOwned>(&self, token: impl Into<String>) -> Hook<T> {
         Hook::open(self.clone(), token.into())
     }
 
-    /// Starts another run, and belongs to it: it hears of its end, and tells it of its own cancel.
+    /// Starts another run, and belongs to it: it hears of its end, and tells it of its own cancel. A run that fails or times
+    /// out tells its children nothing: they go on, and a retry of the run finds them again.
+    ///
+    /// ```
+    /// # use semel::{Ctx, Result};
+    /// # async fn price_of(_: Ctx, item: String) -> Result<u64> { Ok(item.len() as u64) }
+    /// # async fn workflow(ctx: Ctx, (): ()) -> Result<u64> {
+    /// // Both are under way before one is waited for.
+    /// let ink = ctx.child(price_of, "ink".to_owned()).key("ink").await?;
+    /// let pens = ctx.child(price_of, "pens".to_owned()).key("pens").await?;
+    /// let total = ink.result().await? + pens.result().await?;
+    /// # Ok(total)
+    /// # }
+    /// ```
     #[expect(clippy::needless_pass_by_value, reason = "a workflow and its input are handed over")]
     pub fn child<W, In>(&self, workflow: W, input: In) -> ChildBegin<'_, W::Out>
     where
@@ -244,6 +328,15 @@ impl Ctx {
 
     /// Hands a step to a queue and waits for its result: whoever takes it is given the input and the effect key of this
     /// step, the same over all tries. Say more about it, then await it.
+    ///
+    /// ```
+    /// # use semel::{Ctx, Result};
+    /// # use std::time::Duration;
+    /// # async fn workflow(ctx: Ctx, cents: u64) -> Result<String> {
+    /// let receipt: String = ctx.remote("charge", "payments", cents).timeout(Duration::from_secs(30)).await?;
+    /// # Ok(receipt)
+    /// # }
+    /// ```
     pub fn remote<Out>(
         &self,
         name: impl Into<String>,
@@ -254,6 +347,15 @@ impl Ctx {
     }
 
     /// Executes something once per label and gives its result from then on; whoever asks meanwhile waits for it.
+    ///
+    /// ```
+    /// # use semel::{Ctx, Result};
+    /// # async fn workflow(ctx: Ctx, (): ()) -> Result<f64> {
+    /// // As often as this is asked for, in steps or between them: one execution.
+    /// let rate = ctx.run_once("rate", async || Ok(0.94)).await?;
+    /// # Ok(rate)
+    /// # }
+    /// ```
     pub fn run_once<'a, T, B, Fut>(&'a self, label: impl Into<String>, body: B) -> RunOnce<'a, T>
     where
         T: Serialize + DeserializeOwned + Send + 'a,
@@ -264,6 +366,18 @@ impl Ctx {
     }
 
     /// Whichever of two comes first. Which one it was is recorded; the other is dropped.
+    ///
+    /// ```
+    /// # use semel::{Ctx, Result, sdk::Either};
+    /// # use std::time::Duration;
+    /// # async fn workflow(ctx: Ctx, (): ()) -> Result<Option<u32>> {
+    /// let mut offers = ctx.hook::<u32>("offers");
+    /// match ctx.race("first", offers.recv(), ctx.sleep("patience", Duration::from_hours(1))).await? {
+    ///     Either::A(offer) => Ok(Some(offer?)),
+    ///     Either::B(slept) => slept.map(|()| None),
+    /// }
+    /// # }
+    /// ```
     pub fn race<'a, A, B>(&'a self, name: &'a str, a: A, b: B) -> Doing<'a, Either<A::Output, B::Output>>
     where
         A: Future<Output: Send> + Send + 'a,

@@ -61,6 +61,17 @@ impl<T: DeserializeOwned> Hook<T> {
     }
 
     /// Who owns the token, if it is not this run. The run that opened it first has it, until it lets go of it or ends.
+    ///
+    /// ```
+    /// # use semel::{Ctx, Result, fatal};
+    /// # async fn workflow(ctx: Ctx, id: u32) -> Result<bool> {
+    /// let mut approval = ctx.hook::<bool>(format!("order:{id}"));
+    /// if let Some(owner) = approval.conflict().await? {
+    ///     return Err(fatal(format!("{} asks for this order already", owner.run_id)));
+    /// }
+    /// # approval.recv().await
+    /// # }
+    /// ```
     pub fn conflict(&mut self) -> Doing<'_, Option<Owner>> {
         Doing::new(async move {
             let (visit, _) = self.place()?;
@@ -122,6 +133,19 @@ impl<T: DeserializeOwned> Hook<T> {
     }
 
     /// Waits for the next payload, but not longer than this. Which came first is recorded.
+    ///
+    /// ```
+    /// # use semel::{Ctx, Result, fatal};
+    /// # use std::time::Duration;
+    /// # async fn workflow(ctx: Ctx, (): ()) -> Result<()> {
+    /// # let mut approval = ctx.hook::<bool>("order:7");
+    /// match approval.recv_for(Duration::from_hours(24)).await? {
+    ///     Some(true) => Ok(()),
+    ///     Some(false) => Err(fatal("refused")),
+    ///     None => Err(fatal("nobody answered")),
+    /// }
+    /// # }
+    /// ```
     pub fn recv_for(&mut self, time: Duration) -> Doing<'_, Option<T>> {
         Doing::new(async move {
             let (visit, token) = self.owned().await?;
@@ -156,6 +180,28 @@ impl<T: DeserializeOwned> Hook<T> {
 
     /// The next payload, for loops: `while let Some(payload) = hook.next().await?`. Gives nothing when the run was asked
     /// to end.
+    ///
+    /// ```
+    /// # use semel::{Ctx, Engine, Result, rules::status::Status};
+    /// async fn add_up(ctx: Ctx, (): ()) -> Result<u64> {
+    ///     let (mut amounts, mut sum) = (ctx.hook::<u64>("amounts"), 0);
+    ///     while let Some(amount) = amounts.next().await?.filter(|amount| *amount > 0) {
+    ///         sum += amount;
+    ///     }
+    ///     Ok(sum)
+    /// }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<()> {
+    /// # let engine = Engine::builder().store("memory:").workflow("add-up", add_up).open().await?;
+    /// let run = engine.start(add_up, ()).await?;
+    /// # run.reached(Status::Waiting).await?;
+    /// for amount in [3, 4, 0] {
+    ///     engine.deliver("amounts", amount).await?;
+    /// }
+    /// assert_eq!(run.result().await?, 7);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[expect(clippy::should_implement_trait, reason = "an async `next`, as streams have it")]
     pub fn next(&mut self) -> Doing<'_, Option<T>> {
         Doing::new(async move {

@@ -69,6 +69,26 @@ impl<'a, T> RunOnce<'a, T> {
     }
 
     /// Among whom it is done once: in this run, if nothing is said.
+    ///
+    /// ```
+    /// # use semel::{Ctx, Engine, Once, Result};
+    /// # use std::sync::atomic::{AtomicU32, Ordering};
+    /// # use std::time::Duration;
+    /// static ASKED: AtomicU32 = AtomicU32::new(0);
+    ///
+    /// async fn quote(ctx: Ctx, (): ()) -> Result<u32> {
+    ///     let ask = async || Ok(ASKED.fetch_add(1, Ordering::SeqCst) + 1);
+    ///     ctx.run_once("rate", ask).scope(Once::Workspace).ttl(Duration::from_hours(1)).await
+    /// }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<()> {
+    /// # let engine = Engine::builder().store("memory:").workflow("quote", quote).open().await?;
+    /// // Two runs, within the hour: the second is given what the first was told.
+    /// let (one, two) = (engine.start(quote, ()).await?, engine.start(quote, ()).await?);
+    /// assert_eq!((one.result().await?, two.result().await?), (1, 1));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn scope(mut self, scope: Once) -> Self {
         self.scope = scope;
         self

@@ -65,6 +65,16 @@ impl<'a, Out> Remote<'a, Out> {
     }
 
     /// How long one try may take. The worker is told, and gives up by then.
+    ///
+    /// ```
+    /// # use semel::{Ctx, Result, Retry};
+    /// # use std::time::Duration;
+    /// # async fn workflow(ctx: Ctx, cents: u64) -> Result<String> {
+    /// // Five minutes for each of two tries, whichever worker of the queue takes them.
+    /// let (retry, time) = (Retry::exponential().max_attempts(2), Duration::from_mins(5));
+    /// ctx.remote("charge", "payments", cents).retry(retry).timeout(time).await
+    /// # }
+    /// ```
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self

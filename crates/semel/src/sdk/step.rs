@@ -47,12 +47,37 @@ impl Step {
     }
 
     /// Tells this step from others of the same name: its path is `name[key]`.
+    ///
+    /// ```
+    /// # use semel::{Ctx, Result};
+    /// # async fn workflow(ctx: Ctx, (): ()) -> Result<()> {
+    /// for item in ["ink", "pens"] {
+    ///     ctx.step("pack").key(item).run(async |_| Ok(())).await?; // `pack[ink]`, `pack[pens]`
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn key(mut self, key: impl fmt::Display) -> Self {
         self.key = Some(key.to_string());
         self
     }
 
     /// Counts the visits of this step: the second one is `name#2`.
+    ///
+    /// ```
+    /// # use semel::{Ctx, Engine, Result};
+    /// async fn look_twice(ctx: Ctx, (): ()) -> Result<(String, String)> {
+    ///     let look = || ctx.step("look").indexed().run(async |attempt| Ok(attempt.path()));
+    ///     Ok((look().await?, look().await?))
+    /// }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<()> {
+    /// # let engine = Engine::builder().store("memory:").workflow("look-twice", look_twice).open().await?;
+    /// let paths = engine.start(look_twice, ()).await?.result().await?;
+    /// assert_eq!(paths, ("look".to_owned(), "look#2".to_owned()));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn indexed(mut self) -> Self {
         self.indexed = true;
         self
@@ -73,6 +98,25 @@ impl Step {
     /// Never runs again by itself once it has begun: its beginning is made durable first, and if its end stays hidden, or
     /// it fails, it is in doubt. Only [`fatal`](crate::fatal) and [`retry_after`](crate::FailExt::retry_after) say that the
     /// effect certainly did not take place: then the step has failed, or is tried again.
+    ///
+    /// ```
+    /// # use semel::{Ctx, FailExt, Result};
+    /// # use std::time::Duration;
+    /// # struct Printer;
+    /// # impl Printer { async fn print(&self, _: &str) -> std::io::Result<()> { Ok(()) } }
+    /// # async fn connect() -> std::io::Result<Printer> { Ok(Printer) }
+    /// # async fn workflow(ctx: Ctx, (): ()) -> Result<()> {
+    /// let print = async |_| {
+    ///     // Nothing is printed yet: this is tried again.
+    ///     let printer = connect().await.retry_after(Duration::from_secs(5))?;
+    ///     // It may be printed, whatever the answer: an error leaves the step in doubt.
+    ///     Ok(printer.print("Dear A").await?)
+    /// };
+    /// ctx.step("letter").at_most_once().run(print).await
+    /// # }
+    /// ```
+    ///
+    /// Who decides about a doubt: [`RunHandle::doubts`](crate::RunHandle::doubts).
     pub fn at_most_once(mut self) -> Self {
         self.class = Class::AtMostOnce;
         self
@@ -81,6 +125,19 @@ impl Step {
     /// Its beginning is made durable first; if its end stays hidden, or it fails, this look-up is asked: what it finds is
     /// the result, if it finds nothing the step runs again (or has failed, if that was fatal), and if it fails the step is in
     /// doubt. It is not asked after [`retry_after`](crate::FailExt::retry_after), which says that nothing took place.
+    ///
+    /// ```
+    /// # use semel::{Ctx, Result};
+    /// # async fn find(_reference: &str) -> Result<Option<u32>> { Ok(None) }
+    /// # async fn send(_text: &str, _reference: &str) -> Result<u32> { Ok(7) }
+    /// # async fn workflow(ctx: Ctx, text: String) -> Result<u32> {
+    /// // The key is what the provider keeps the letter under, and what it is asked for.
+    /// ctx.step("letter")
+    ///     .reconcile(async |attempt| find(attempt.key()).await)
+    ///     .run(async |attempt| send(&text, attempt.key()).await)
+    ///     .await
+    /// # }
+    /// ```
     pub fn reconcile<'a, T, L, Fut>(mut self, mut look_up: L) -> Reconciled<'a, T>
     where
         L: FnMut(Attempt) -> Fut + Send + 'a,
