@@ -30,6 +30,10 @@ use crate::store::Arrival;
 /// A wait that is over so soon is not worth two writes.
 const NOT_WORTH_A_REST: Duration = Duration::from_millis(20);
 
+/// So long effects that have begun may take to come to their end when the code turns out not to fit: they may wait for a branch
+/// that does not go on.
+const GRACE: Duration = Duration::from_secs(10);
+
 /// A workflow under way.
 pub(crate) type Execution = Pin<Box<dyn Future<Output = Result<Payload, Fail>> + Send>>;
 
@@ -232,7 +236,8 @@ impl Driver {
         }
         // What is being put to rest is called by the store.
         let running = self.execution.is_some() && state.ledger.run().status() == Status::Running;
-        let at = earliest(state.waits.due(), state.ledger.deadline()).filter(|_| running);
+        let at =
+            earliest(earliest(state.waits.due(), state.ledger.deadline()), state.grace).filter(|_| running);
         if let Some(due) = at.filter(|at| *at <= self.core.now()) {
             // Once for each time: those who could not go on, while a commit is under way, cannot do so by another ring.
             if self.rung.replace(due) != Some(due) {
@@ -349,7 +354,11 @@ impl Driver {
             state.record(Entry::TimedOut { limit });
             return true;
         }
-        if let Some(why) = state.diverged.take_if(|_| state.active == 0 || state.orders.stop_now) {
+        if state.diverged.is_some() && state.active > 0 {
+            state.grace.get_or_insert_with(|| now().after(GRACE));
+        }
+        let over = state.active == 0 || state.orders.stop_now || state.grace.is_some_and(|end| end <= now());
+        if let Some(why) = state.diverged.take_if(|_| over) {
             tracing::error!(run = %state.ledger.run().id(), %why, "the code does not fit the ledger; the run is paused");
             // Through the ledger itself: a refusal here has nowhere else to go.
             if let Err(refused) = state.ledger.record(Entry::Paused { reason: PauseReason::Diverged(why) }) {

@@ -8,6 +8,7 @@ use std::task::{Context, Poll, Waker};
 
 use super::inbox::Inbox;
 use super::waits::Waits;
+use crate::clock::Time;
 use crate::rules::entry::{Entry, Outcome};
 use crate::rules::key::{Label, Token};
 use crate::rules::ledger::{HookState, Ledger, Record};
@@ -93,6 +94,8 @@ pub(crate) struct State {
     pub(super) active: usize,
     /// Why the code does not fit the ledger.
     pub(super) diverged: Option<String>,
+    /// How long effects that have begun are waited for then.
+    pub(super) grace: Option<Time>,
     /// What is polled now is given what is recorded, and does nothing new: it has lost a race.
     pub(super) held: usize,
     /// The engine is dropping the workflow: what it drops now is not the workflow's doing.
@@ -131,6 +134,7 @@ impl State {
             orders: Orders::default(),
             active: 0,
             diverged: None,
+            grace: None,
             held: 0,
             torn: false,
             unvisited,

@@ -16,6 +16,7 @@ use crate::engine::{Execution, unregistered};
 use crate::error::Error;
 use crate::rules::json::Payload;
 use crate::rules::path::Name;
+use crate::rules::queue;
 use crate::rules::start::DEFAULT_VERSION;
 
 /// What can be executed as a workflow: every `async fn(Ctx, In) -> Result<Out>`.
@@ -153,6 +154,11 @@ impl Registry {
         In: DeserializeOwned + Send + 'static,
         W::Out: Serialize,
     {
+        if let Some(queue) = queue::queue(&name) {
+            return Err(Error::Validation(format!(
+                "{name} stands for the steps that wait in the queue {queue}, and is no name of a workflow: choose another"
+            )));
+        }
         let workflow = Arc::new(workflow);
         let code: Code = Arc::new(move |ctx, input: Payload| {
             let workflow = workflow.clone();

@@ -71,7 +71,7 @@ const HUNTED: &[Bug] = &[
 /// programs does not lose it.
 const SEEDS: u64 = 6_000;
 
-/// Tells this program that it is the hunter.
+/// Tells this program that it is the hunter, and after how many seeds the bug was found the last time that somebody looked.
 const HUNTER: &str = "SEMEL_SIM_HUNTER";
 
 /// What became of one.
@@ -83,8 +83,10 @@ struct Fate {
 
 /// What the hunter has found, if this process is the hunter of a bug.
 pub(crate) fn hunted() -> Option<String> {
-    std::env::var_os(HUNTER)?;
-    let hunted = hunt(0..SEEDS, 1);
+    let told: Option<u64> = std::env::var(HUNTER).ok()?.parse().ok();
+    // Where it was, it most often still is: that spares all seeds before. If not, all of them are played.
+    let there = told.and_then(|seeds| seeds.checked_sub(1)).map(|seed| hunt(seed..seed + 1, 1));
+    let hunted = there.filter(|hunted| hunted.caught.is_some()).unwrap_or_else(|| hunt(0..SEEDS, 1));
     Some(match hunted.caught {
         Some((seed, violation)) => format!("caught {} {}: {}", seed + 1, violation.kind, violation.message),
         None => "not caught".to_owned(),
@@ -93,7 +95,7 @@ pub(crate) fn hunted() -> Option<String> {
 
 /// The table in the book has all of them, also those that others find: none is forgotten by everybody.
 pub(crate) fn is_told() -> Result<(), Failed> {
-    let book = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reliability.md"))?;
+    let book = book()?;
     let untold = |bug: &&Bug| !book.contains(&format!("`{}`", bug.name()));
     let untold: Vec<_> = Bug::ALL.iter().filter(untold).map(|bug| bug.name()).collect();
     if untold.is_empty() {
@@ -103,11 +105,23 @@ pub(crate) fn is_told() -> Result<(), Failed> {
     }
 }
 
+fn book() -> std::io::Result<String> {
+    std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reliability.md"))
+}
+
+/// After how many seeds a bug was found, as the book has it: `` `bug-name` 1,925 ``.
+fn told(book: &str, bug: Bug) -> Option<u64> {
+    let (_, after) = book.split_once(&format!("`{}` ", bug.name()))?;
+    let number = after.split(|c: char| c != ',' && !c.is_ascii_digit()).next()?;
+    number.replace(',', "").parse().ok()
+}
+
 pub(crate) fn is_caught() -> Result<(), Failed> {
+    let book = book()?;
     let (next, fates) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let work = || {
         while let Some(bug) = HUNTED.get(next.fetch_add(1, Ordering::SeqCst)) {
-            let fate = set_loose(*bug);
+            let fate = set_loose(*bug, told(&book, *bug));
             fates.lock().expect("nobody panics with it").push(fate);
         }
     };
@@ -122,11 +136,11 @@ pub(crate) fn is_caught() -> Result<(), Failed> {
     if escaped.is_empty() { Ok(()) } else { Err(format!("not caught: {escaped:?}").into()) }
 }
 
-/// Starts this program with a bug.
-fn set_loose(bug: Bug) -> Fate {
+/// Starts this program with a bug that was found after so many seeds.
+fn set_loose(bug: Bug, told: Option<u64>) -> Fate {
     let this = std::env::current_exe().expect("a program knows where it is");
     let ended = Command::new(this)
-        .env(HUNTER, "1")
+        .env(HUNTER, told.unwrap_or(0).to_string())
         .env("SEMEL_SABOTAGE", bug.name())
         .env_remove("SEMEL_SEEDS")
         .output();

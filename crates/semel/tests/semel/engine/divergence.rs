@@ -51,6 +51,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("a_name_beside_bodies_on_other_threads_is_fine", beside_bodies),
         trial("a_skip_that_is_new_before_what_is_recorded_does_not_diverge", new_skip),
         trial("effects_that_have_begun_come_to_their_end_although_the_code_does_not_fit", under_way),
+        trial("an_effect_that_does_not_end_holds_up_the_pause_for_a_while_only", stuck),
         trial("of_very_many_steps_that_are_missing_some_are_named", many_missing),
         trial("a_step_added_at_the_end_does_not_diverge", async || fits(Code::Longer, 4).await),
         trial("recorded_steps_may_change_their_order", async || fits(Code::Swapped, 3).await),
@@ -400,6 +401,39 @@ async fn under_way() -> Result<(), Failed> {
     run.resume().await?;
     assert_eq!(run.result().await?, 2);
     assert_eq!((effects.calls("letter"), effects.calls("rates")), (1, 1));
+    Ok(())
+}
+
+/// A mistake in one branch, and a body in the other that waits for what that branch would have done next.
+async fn half_stuck(ctx: Ctx, (): ()) -> Result<()> {
+    let gate = ctx.state::<Semaphore>();
+    let waits = ctx.step("waits").run(async |_| {
+        gate.acquire().await?.forget();
+        Ok(())
+    });
+    let wrong = async {
+        ctx.step("stamp").run(async |_| ctx.now("now").await).await?;
+        let open = async |_| {
+            gate.add_permits(1);
+            Ok(())
+        };
+        ctx.step("open").run(open).await
+    };
+    let (waits, wrong) = tokio::join!(waits, wrong);
+    waits.and(wrong)
+}
+
+async fn stuck() -> Result<(), Failed> {
+    let lab = Lab::new();
+    let builder = lab.engine().state(Semaphore::new(0));
+    let engine = builder.workflow("half-stuck", half_stuck).open().await?;
+    let run = engine.start(half_stuck, ()).await?;
+    lab.until(async || {
+        lab.clock.advance(Duration::from_secs(1));
+        run.status().await.is_ok_and(|status| status == Status::Paused)
+    })
+    .await;
+    assert!(matches!(run.pause_reason().await?, Some(PauseReason::Diverged(_))));
     Ok(())
 }
 

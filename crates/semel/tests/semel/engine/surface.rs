@@ -39,6 +39,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("a_key_is_remembered_for_as_long_as_its_start_has_said", remembered),
         trial("the_same_key_in_another_scope_is_another_key", scopes),
         trial("a_function_with_several_names_is_started_by_one_of_them_only", several_names),
+        trial("a_workflow_has_not_the_name_of_a_queue", named_like_a_queue),
     ]
 }
 
@@ -400,5 +401,12 @@ async fn several_names() -> Result<(), Failed> {
     let named = engine.start(WorkflowRef::<(), u32>::new("one"), ()).await?;
     assert_eq!(named.result().await?, 1);
     assert!(engine.start(first, ()).await?.created(), "others are not affected");
+    Ok(())
+}
+
+async fn named_like_a_queue() -> Result<(), Failed> {
+    let refused = Lab::new().engine().workflow("queue:payments", echo).open().await;
+    let refused = refused.expect_err("its runs are the tasks of others").to_string();
+    assert!(refused.contains("queue payments") && refused.contains("choose another"), "{refused}");
     Ok(())
 }
