@@ -12,7 +12,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Poll, Waker, ready};
+use std::task::{Poll, Wake, Waker, ready};
 
 use super::Core;
 use super::inbox::On;
@@ -35,7 +35,7 @@ pub(crate) struct Cell {
     pub(crate) core: Arc<Core>,
     pub(crate) id: RunId,
     pub(super) num: i64,
-    pub(super) signal: Arc<Signal>,
+    pub(super) signal: Signal,
     /// The run is somebody else's, or over: bodies that look stop early.
     lost: AtomicBool,
     /// It was asked to end: so do those, but for its clean-up.
@@ -61,7 +61,7 @@ impl Cell {
         let (id, num) = (run.id(), run.num);
         let asked_to_end = AtomicBool::new(ledger.cancelling().is_some());
         let state = Mutex::new(State::new(ledger, arrivals, dry));
-        let (signal, watch) = (Arc::default(), dry.then(Watch::default));
+        let (signal, watch) = (Signal::default(), dry.then(Watch::default));
         Arc::new(Self { core, id, num, signal, lost: AtomicBool::new(false), asked_to_end, watch, state })
     }
 
@@ -253,7 +253,7 @@ impl Cell {
             }
             if state.phase != Phase::Live || !state.may_act() {
                 // The engine stops and the wait goes on elsewhere; or the run rests, and is not claimed again yet.
-                state.early.push(cx.waker().clone());
+                state.comes_early(cx.waker());
                 return Poll::Pending;
             }
             if let Some(over) = check(&mut state, now) {
@@ -344,6 +344,42 @@ impl Cell {
         }
         drop(state);
         self.signal.nudge();
+    }
+}
+
+/// A cell is what its workflow is woken through: one thing less to reach in every turn.
+impl Wake for Cell {
+    fn wake(self: Arc<Self>) {
+        self.signal.woken();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.signal.woken();
+    }
+}
+
+/// The waker that a workflow is polled with. With it go the copies that those who waited have left in the cell: each of them
+/// keeps the cell in memory.
+pub(super) struct Caller {
+    cell: Arc<Cell>,
+    waker: Waker,
+}
+
+impl Caller {
+    pub(super) fn new(cell: Arc<Cell>) -> Self {
+        Self { waker: Waker::from(cell.clone()), cell }
+    }
+
+    pub(super) fn waker(&self) -> &Waker {
+        &self.waker
+    }
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        let wakers = self.cell.lock().let_go();
+        // Out of the lock: a waker may be anybody's.
+        drop(wakers);
     }
 }
 

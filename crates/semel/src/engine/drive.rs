@@ -7,13 +7,13 @@ use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tracing::Span;
 
 use super::Core;
-use super::cell::Cell;
+use super::cell::{Caller, Cell};
 use super::settle::PAUSE;
 use super::signal::LastTurn;
 use super::state::{Over, Phase, State};
@@ -25,7 +25,7 @@ use crate::rules::json::Payload;
 use crate::rules::status::Status;
 use crate::sabotage::{self, Bug};
 use crate::sdk::fail::Fail;
-use crate::store::Arrival;
+use crate::store::{Answer, Arrival, Store};
 
 /// A wait that is over so soon is not worth two writes.
 const NOT_WORTH_A_REST: Duration = Duration::from_millis(20);
@@ -37,9 +37,6 @@ const GRACE: Duration = Duration::from_secs(10);
 /// A workflow under way.
 pub(crate) type Execution = Pin<Box<dyn Future<Output = Result<Payload, Fail>> + Send>>;
 
-/// Something that was asked of the store.
-type Asked<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
-
 /// What became of a driver's turn.
 enum Turn {
     /// The run waits durably, at this version.
@@ -48,22 +45,33 @@ enum Turn {
     Over(Over),
 }
 
+/// The store, and what was asked of it.
+struct Asked<'s> {
+    store: &'s dyn Store,
+    flight: Option<Flight<'s>>,
+    reading: Option<Answer<'s, Vec<Arrival>>>,
+}
+
 /// A commit under way, with what is needed to send it again.
-struct Flight {
+struct Flight<'s> {
     commit: Commit,
-    answer: Asked<Saved>,
+    answer: Answer<'s, Saved>,
+}
+
+impl Asked<'_> {
+    fn send(&mut self, commit: Commit) {
+        self.flight = Some(Flight { answer: self.store.commit(commit.clone()), commit });
+    }
 }
 
 /// Drives one run.
 pub(super) struct Driver {
     cell: Arc<Cell>,
     core: Arc<Core>,
-    waker: Waker,
+    caller: Caller,
     execution: Option<Execution>,
     /// What user code says is said of this run.
     span: Span,
-    flight: Option<Flight>,
-    reading: Option<Asked<Vec<Arrival>>>,
     alarm: Option<(Time, Until)>,
     /// The latest time that was due and has been told to those who wait for it.
     rung: Option<Time>,
@@ -73,16 +81,13 @@ pub(super) struct Driver {
 
 impl Driver {
     pub(super) fn new(core: Arc<Core>, cell: Arc<Cell>, execution: Execution) -> Self {
-        let waker = Waker::from(cell.signal.clone());
         cell.signal.woken();
         Self {
             span: span_of(&cell),
+            caller: Caller::new(cell.clone()),
             cell,
             core,
-            waker,
             execution: Some(execution),
-            flight: None,
-            reading: None,
             alarm: None,
             rung: None,
             last_turn: None,
@@ -101,9 +106,11 @@ impl Driver {
     }
 
     /// Drives the run until it ends, is lost, or has to make room.
-    pub(super) async fn drive(mut self) {
+    pub(super) async fn drive(&mut self) {
+        let core = self.core.clone();
+        let mut asked = Asked { store: &*core.store, flight: None, reading: None };
         let over = loop {
-            match poll_fn(|cx| self.poll_turn(cx)).await {
+            match poll_fn(|cx| self.poll_turn(&mut asked, cx)).await {
                 Turn::Over(over) => break over,
                 Turn::Rests(version) => {
                     // It may rest for months, and there may be many: whoever listens need not keep them all.
@@ -144,10 +151,10 @@ impl Driver {
         Poll::Ready(None)
     }
 
-    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<Turn> {
+    fn poll_turn(&mut self, asked: &mut Asked<'_>, cx: &mut Context<'_>) -> Poll<Turn> {
         self.cell.signal.enter(cx.waker());
         loop {
-            if let Some(turn) = self.poll_once(cx) {
+            if let Some(turn) = self.poll_once(asked, cx) {
                 self.cell.signal.exit();
                 return Poll::Ready(turn);
             }
@@ -158,23 +165,23 @@ impl Driver {
     }
 
     /// Does all that can be done now, once.
-    fn poll_once(&mut self, cx: &mut Context<'_>) -> Option<Turn> {
+    fn poll_once(&mut self, asked: &mut Asked<'_>, cx: &mut Context<'_>) -> Option<Turn> {
         self.cell.signal.take_nudged();
         if !self.obey() {
             return Some(Turn::Over(Over::Gone));
         }
-        self.poll_inbox(cx);
+        self.poll_inbox(asked, cx);
         self.poll_alarm(cx);
-        if let Some(turn) = self.poll_flight(cx) {
+        if let Some(turn) = self.poll_flight(asked, cx) {
             return Some(turn);
         }
         self.poll_execution();
         // Before `move_on`, which sees what was over by now; what is over from here on costs another round.
         self.cell.signal.take_eased();
-        if self.flight.is_none() && !self.cell.signal.is_woken() {
-            self.move_on();
+        if asked.flight.is_none() && !self.cell.signal.is_woken() {
+            self.move_on(asked);
             // What was just sent is polled right away: only so its answer wakes this task.
-            if let Some(turn) = self.poll_flight(cx) {
+            if let Some(turn) = self.poll_flight(asked, cx) {
                 return Some(turn);
             }
         }
@@ -191,17 +198,16 @@ impl Driver {
         !state.orders.lost
     }
 
-    fn poll_inbox(&mut self, cx: &mut Context<'_>) {
-        if self.reading.is_none()
+    fn poll_inbox(&mut self, asked: &mut Asked<'_>, cx: &mut Context<'_>) {
+        if asked.reading.is_none()
             && let Some(from) = self.cell.lock().wants_inbox()
         {
-            let (store, workspace, run) = (self.core.store.clone(), self.core.workspace, self.cell.id);
-            self.reading = Some(Box::pin(async move { store.inbox(workspace, run, from).await }));
+            asked.reading = Some(asked.store.inbox(self.core.workspace, self.cell.id, from));
         }
-        if let Some(reading) = &mut self.reading
+        if let Some(reading) = &mut asked.reading
             && let Poll::Ready(read) = reading.as_mut().poll(cx)
         {
-            self.reading = None;
+            asked.reading = None;
             match read {
                 Ok(arrivals) => self.cell.lock().take_in(arrivals),
                 Err(error) => {
@@ -271,8 +277,9 @@ impl Driver {
         let Some(execution) = &mut self.execution else { return };
         self.last_turn = None;
         let in_span = self.span.enter();
-        let polled =
-            catch_unwind(AssertUnwindSafe(|| execution.as_mut().poll(&mut Context::from_waker(&self.waker))));
+        let polled = catch_unwind(AssertUnwindSafe(|| {
+            execution.as_mut().poll(&mut Context::from_waker(self.caller.waker()))
+        }));
         drop(in_span);
         match polled {
             Ok(Poll::Pending) => {}
@@ -308,7 +315,7 @@ impl Driver {
     }
 
     /// Nothing moves by itself now: decides what to do, and sends what was recorded.
-    fn move_on(&mut self) {
+    fn move_on(&mut self, asked: &mut Asked<'_>) {
         if self.execution.is_some() && self.cell.lock().seems_done() && !self.had_last_turn() {
             return;
         }
@@ -326,11 +333,11 @@ impl Driver {
         let running = state.ledger.run().status() == Status::Running;
         let mut leave = false;
         if running {
-            leave = self.leave(&mut state);
+            leave = self.leave(&mut state, asked.reading.is_some());
         }
         if let Some(commit) = state.ledger.commit() {
             drop(state);
-            self.send(commit);
+            asked.send(commit);
         } else {
             drop(state);
         }
@@ -342,11 +349,11 @@ impl Driver {
     /// Code that only makes way for others (`yield_now`, a channel that was polled often) is woken after all of them. It
     /// gets that turn before it is said to have gone as far as it can.
     fn had_last_turn(&mut self) -> bool {
-        self.last_turn.get_or_insert_with(|| LastTurn::ask(self.cell.signal.clone())).has_come()
+        self.last_turn.get_or_insert_with(|| LastTurn::ask(self.cell.clone())).has_come()
     }
 
     /// Records why the run stops here, if it does. Gives whether its execution is of no more use.
-    fn leave(&self, state: &mut State) -> bool {
+    fn leave(&self, state: &mut State, reading: bool) -> bool {
         let now = || self.core.now();
         if let Some(limit) = state.ledger.deadline().filter(|limit| *limit <= now()) {
             // Whatever its code is like.
@@ -374,7 +381,7 @@ impl Driver {
             state.record(Entry::Paused { reason: PauseReason::InDoubt });
             return true;
         }
-        if state.only_waits() && !state.orders.look && self.reading.is_none() {
+        if state.only_waits() && !state.orders.look && !reading {
             let due = earliest(state.waits.due(), state.ledger.deadline());
             if due.is_none_or(|due| due > now().after(NOT_WORTH_A_REST)) {
                 state.record(Entry::Waiting { due });
@@ -383,15 +390,10 @@ impl Driver {
         false
     }
 
-    fn send(&mut self, commit: Commit) {
-        let (store, sent) = (self.core.store.clone(), commit.clone());
-        self.flight = Some(Flight { commit, answer: Box::pin(async move { store.commit(sent).await }) });
-    }
-
-    fn poll_flight(&mut self, cx: &mut Context<'_>) -> Option<Turn> {
-        while let Some(flight) = &mut self.flight {
+    fn poll_flight(&mut self, asked: &mut Asked<'_>, cx: &mut Context<'_>) -> Option<Turn> {
+        while let Some(flight) = &mut asked.flight {
             let Poll::Ready(answer) = flight.answer.as_mut().poll(cx) else { return None };
-            let Flight { commit, .. } = self.flight.take().expect("just polled");
+            let Flight { commit, .. } = asked.flight.take().expect("just polled");
             match answer {
                 Ok(saved) => return self.saved(&saved),
                 Err(Error::Concurrency { .. }) if sabotage::commits(Bug::LostGoesOn) => {
@@ -399,7 +401,7 @@ impl Driver {
                     return self.saved(&Saved { version, ..Saved::default() });
                 }
                 Err(Error::Concurrency { .. }) => return Some(Turn::Over(Over::Gone)),
-                Err(error) => self.again(commit, error),
+                Err(error) => asked.flight = Some(self.again(commit, error)),
             }
         }
         None
@@ -424,10 +426,10 @@ impl Driver {
     }
 
     /// Sends a commit again that was not answered, or finds out what became of it.
-    fn again(&mut self, commit: Commit, error: Error) {
+    fn again(&self, commit: Commit, error: Error) -> Flight<'static> {
         let (core, cell, sent) = (self.core.clone(), self.cell.clone(), commit.clone());
         let answer = async move { core.settle(&cell, sent, error).await };
-        self.flight = Some(Flight { commit, answer: Box::pin(answer) });
+        Flight { commit, answer: Box::pin(answer) }
     }
 
     fn drop_execution(&mut self) {

@@ -280,7 +280,10 @@ impl Core {
                 }
             }
             Some(entries) => match Ledger::read(claimed.run, entries) {
-                Ok(ledger) => self.spawn(self.enter(ledger, claimed.inbox).drive()),
+                Ok(ledger) => {
+                    let mut driver = self.enter(ledger, claimed.inbox);
+                    self.spawn(async move { driver.drive().await });
+                }
                 Err(refused) => {
                     tracing::error!(%refused, %run, "a ledger cannot be read; its run is paused");
                     self.residents.free();

@@ -6,12 +6,14 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::task::{Context, Wake, Waker};
 
+use super::cell::Cell;
+
 const WOKEN: u8 = 1;
 const NUDGED: u8 = 2;
 const EASED: u8 = 4;
 
-/// The waker that a workflow is polled with. It tells the workflow's wake-ups from those of the driver's own affairs,
-/// and saves the way through the runtime for those that happen while the driver is at work anyway.
+/// What a workflow's waker and those who change something about its run call. It tells the workflow's wake-ups from those of
+/// the driver's own affairs, and saves the way through the runtime for those that happen while the driver is at work anyway.
 #[derive(Debug, Default)]
 pub(crate) struct Signal {
     flags: AtomicU8,
@@ -93,12 +95,12 @@ impl Signal {
 #[derive(Debug)]
 pub(super) struct LastTurn {
     come: AtomicBool,
-    signal: Arc<Signal>,
+    cell: Arc<Cell>,
 }
 
 impl LastTurn {
-    pub(super) fn ask(signal: Arc<Signal>) -> Arc<Self> {
-        let turn = Arc::new(Self { come: AtomicBool::new(false), signal });
+    pub(super) fn ask(cell: Arc<Cell>) -> Arc<Self> {
+        let turn = Arc::new(Self { come: AtomicBool::new(false), cell });
         let waker = Waker::from(turn.clone());
         // Polled once: the runtime keeps the waker until then, and the rest of it is of no use.
         let _pending = pin!(tokio::task::yield_now()).poll(&mut Context::from_waker(&waker));
@@ -113,16 +115,6 @@ impl LastTurn {
 impl Wake for LastTurn {
     fn wake(self: Arc<Self>) {
         self.come.store(true, Ordering::SeqCst);
-        self.signal.nudge();
-    }
-}
-
-impl Wake for Signal {
-    fn wake(self: Arc<Self>) {
-        self.woken();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        self.woken();
+        self.cell.nudge();
     }
 }

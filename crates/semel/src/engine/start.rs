@@ -204,7 +204,7 @@ impl<Out: Send + 'static> IntoFuture for Begin<Out> {
                 };
                 // A caller that has gone away needs no answer.
                 drop(reply.send(answer));
-                if let Some(driver) = driver {
+                if let Some(mut driver) = driver {
                     driver.drive().await;
                 }
             });

@@ -4,7 +4,10 @@
 //! clock or calls user code. Whether the code fits the ledger is judged here.
 
 use std::collections::HashMap;
+use std::mem::take;
 use std::task::{Context, Poll, Waker};
+
+use smallvec::SmallVec;
 
 use super::inbox::Inbox;
 use super::waits::Waits;
@@ -103,20 +106,30 @@ pub(crate) struct State {
     /// How many recorded visits the execution has not come by yet.
     unvisited: usize,
     pub(super) visits: Visits,
-    parked: Vec<Parked>,
-    /// Those that wanted to go on while the run was not claimed.
-    pub(super) early: Vec<Waker>,
-    deferred: Vec<Deferred>,
     /// Up to which version everything is durable.
     durable: u64,
-    barriers: Vec<(u64, Waker)>,
-    /// Labels whose body is being executed in this run, and who waits for it.
-    pub(crate) onces: HashMap<(String, Label), Vec<Waker>>,
+    /// One at a time, if the workflow does one thing after the other.
+    barriers: SmallVec<[(u64, Waker); 1]>,
+    /// Apart: where thousands of runs take turns, what each of them touches counts.
+    seldom: Option<Box<Seldom>>,
     pub(super) over: Option<Over>,
     /// Waits durably; whoever claims it next may be another engine.
     pub(super) resting: bool,
     pub(super) listeners: Vec<Waker>,
 }
+
+/// What most runs never have.
+#[derive(Default)]
+struct Seldom {
+    parked: Vec<Parked>,
+    /// Those that wanted to go on while the run was not claimed.
+    early: Vec<Waker>,
+    deferred: Vec<Deferred>,
+    onces: Onces,
+}
+
+/// Labels whose body is being executed in this run, and who waits for it.
+pub(crate) type Onces = HashMap<(String, Label), Vec<Waker>>;
 
 impl State {
     pub(super) fn new(ledger: Ledger, arrivals: Vec<Arrival>, dry: bool) -> Self {
@@ -139,12 +152,9 @@ impl State {
             torn: false,
             unvisited,
             visits: Visits::default(),
-            parked: Vec::new(),
-            early: Vec::new(),
-            deferred: Vec::new(),
             durable,
-            barriers: Vec::new(),
-            onces: HashMap::new(),
+            barriers: SmallVec::new(),
+            seldom: None,
             over: None,
             resting: false,
             listeners: Vec::new(),
@@ -219,7 +229,7 @@ impl State {
             self.go_live();
         }
         if self.phase == Phase::Live && !self.may_act() {
-            self.early.push(cx.waker().clone());
+            self.comes_early(cx.waker());
             return Poll::Pending;
         }
         if self.phase == Phase::Live {
@@ -227,7 +237,7 @@ impl State {
         }
         if parked.as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {
             *parked = Some(cx.waker().clone());
-            self.parked.push(Parked { asks: asks.cloned(), waker: cx.waker().clone() });
+            self.seldom().parked.push(Parked { asks: asks.cloned(), waker: cx.waker().clone() });
         }
         Poll::Pending
     }
@@ -269,10 +279,32 @@ impl State {
 
     fn go_live(&mut self) {
         self.phase = Phase::Live;
-        for deferred in std::mem::take(&mut self.deferred) {
-            self.defer(deferred);
+        self.defer_again();
+        if let Some(seldom) = &mut self.seldom {
+            seldom.parked.drain(..).for_each(|parked| parked.waker.wake());
         }
-        self.parked.drain(..).for_each(|parked| parked.waker.wake());
+    }
+
+    /// What was deferred is done now, if it can be.
+    fn defer_again(&mut self) {
+        if let Some(seldom) = &mut self.seldom {
+            for deferred in take(&mut seldom.deferred) {
+                self.defer(deferred);
+            }
+        }
+    }
+
+    fn seldom(&mut self) -> &mut Seldom {
+        self.seldom.get_or_insert_default()
+    }
+
+    /// Somebody wants to go on while the run is not claimed.
+    pub(super) fn comes_early(&mut self, waker: &Waker) {
+        self.seldom().early.push(waker.clone());
+    }
+
+    pub(crate) fn onces(&mut self) -> &mut Onces {
+        &mut self.seldom().onces
     }
 
     pub(super) fn defer(&mut self, deferred: Deferred) {
@@ -280,7 +312,7 @@ impl State {
             self.go_live();
         }
         if self.phase != Phase::Live || self.diverged.is_some() {
-            self.deferred.push(deferred);
+            self.seldom().deferred.push(deferred);
             return;
         }
         let hook_state = |state: &Self, hook: &Visit| match state.ledger.record_at(hook) {
@@ -299,7 +331,7 @@ impl State {
                 if hook_state(self, &hook)
                     == Some(std::mem::discriminant(&HookState::Opening(Vec::new()))) =>
             {
-                self.deferred.push(Deferred::Close(hook));
+                self.seldom().deferred.push(Deferred::Close(hook));
                 Ok(())
             }
             Deferred::Close(_) => Ok(()),
@@ -328,9 +360,7 @@ impl State {
         }
         if !settled.is_empty() && self.ledger.run().status() == Status::Running {
             // Hooks and children that were asked for are there now.
-            for deferred in std::mem::take(&mut self.deferred) {
-                self.defer(deferred);
-            }
+            self.defer_again();
             self.waits.wake_all();
         }
     }
@@ -347,7 +377,7 @@ impl State {
     /// claim brings the inbox along, and until then nobody would wait for an answer that keeps one of the store's
     /// connections.
     pub(super) fn wants_inbox(&mut self) -> Option<u64> {
-        let wanted = self.ledger.run().status() == Status::Running && std::mem::take(&mut self.orders.look);
+        let wanted = self.ledger.run().status() == Status::Running && take(&mut self.orders.look);
         wanted.then(|| self.inbox.seen() + 1)
     }
 
@@ -364,7 +394,9 @@ impl State {
         }
         self.durable = self.ledger.run().state.version;
         self.resting = false;
-        self.early.drain(..).for_each(Waker::wake);
+        if let Some(seldom) = &mut self.seldom {
+            seldom.early.drain(..).for_each(Waker::wake);
+        }
         self.take_in(claimed.inbox);
     }
 
@@ -386,7 +418,8 @@ impl State {
     pub(super) fn judge(&mut self) {
         if self.unvisited > 0 && self.diverged.is_none() {
             let missing = self.missing();
-            let asked: Vec<&Visit> = self.parked.iter().filter_map(|parked| parked.asks.as_ref()).collect();
+            let parked = self.seldom.iter().flat_map(|seldom| &seldom.parked);
+            let asked: Vec<&Visit> = parked.filter_map(|parked| parked.asks.as_ref()).collect();
             let instead = match asked.len() {
                 0 => "the code ends without it".to_owned(),
                 _ => format!("the code asks for {} instead", listed(asked)),
@@ -430,12 +463,17 @@ impl State {
     /// Whether nothing goes on but durable waits.
     pub(super) fn only_waits(&self) -> bool {
         // A hook that is dropped before it is open is closed when it is: the run must not rest before that.
-        let hooks_done = self.deferred.is_empty();
+        let hooks_done = self.seldom.as_ref().is_none_or(|seldom| seldom.deferred.is_empty());
         self.phase == Phase::Live
             && self.active == 0
             && !self.has_barriers()
             && hooks_done
             && !self.waits.is_empty()
+    }
+
+    /// All who wait here, to be dropped: none of them is polled any more.
+    pub(super) fn let_go(&mut self) -> impl Sized + use<> {
+        (take(&mut self.seldom), take(&mut self.barriers), take(&mut self.waits))
     }
 
     pub(super) fn has_barriers(&self) -> bool {

@@ -15,6 +15,12 @@ struct Wait {
 /// All waits of one run. Whoever waits registers, and leaves again when it goes on or is dropped.
 #[derive(Default)]
 pub(crate) struct Waits {
+    /// Apart: most runs never have any, and every turn asks.
+    kept: Option<Box<Kept>>,
+}
+
+#[derive(Default)]
+struct Kept {
     last: u64,
     /// In the order in which they came: everybody is woken in that order.
     all: BTreeMap<u64, Wait>,
@@ -24,63 +30,67 @@ pub(crate) struct Waits {
 
 impl Waits {
     pub(crate) fn enter(&mut self, on: Option<On>, due: Option<Time>, waker: Waker) -> u64 {
-        self.last += 1;
-        let id = self.last;
-        self.by_time.extend(due.map(|due| (due, id)));
+        let kept = self.kept.get_or_insert_default();
+        kept.last += 1;
+        let id = kept.last;
+        kept.by_time.extend(due.map(|due| (due, id)));
         if let Some(on) = &on {
-            self.by_input.entry(on.clone()).or_default().push(id);
+            kept.by_input.entry(on.clone()).or_default().push(id);
         }
-        self.all.insert(id, Wait { on, due, waker });
+        kept.all.insert(id, Wait { on, due, waker });
         id
     }
 
     pub(crate) fn renew(&mut self, id: u64, waker: &Waker) {
-        if let Some(wait) = self.all.get_mut(&id) {
+        if let Some(wait) = self.kept.as_mut().and_then(|kept| kept.all.get_mut(&id)) {
             wait.waker.clone_from(waker);
         }
     }
 
     pub(crate) fn leave(&mut self, id: u64) {
-        let Some(wait) = self.all.remove(&id) else { return };
+        let Some(kept) = &mut self.kept else { return };
+        let Some(wait) = kept.all.remove(&id) else { return };
         if let Some(due) = wait.due {
-            self.by_time.remove(&(due, id));
+            kept.by_time.remove(&(due, id));
         }
         if let Some(on) = wait.on
-            && let Some(ids) = self.by_input.get_mut(&on)
+            && let Some(ids) = kept.by_input.get_mut(&on)
         {
             ids.retain(|other| *other != id);
             if ids.is_empty() {
-                self.by_input.remove(&on);
+                kept.by_input.remove(&on);
             }
         }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.all.is_empty()
+        self.kept.as_ref().is_none_or(|kept| kept.all.is_empty())
     }
 
     /// The earliest time that somebody waits for.
     pub(crate) fn due(&self) -> Option<Time> {
-        self.by_time.first().map(|(due, _)| *due)
+        self.kept.as_ref()?.by_time.first().map(|(due, _)| *due)
     }
 
     /// Those whose time has come go on.
     pub(crate) fn wake_due(&self, now: Time) {
-        for (_, id) in self.by_time.range(..=(now, u64::MAX)) {
-            self.all[id].waker.wake_by_ref();
+        let Some(kept) = &self.kept else { return };
+        for (_, id) in kept.by_time.range(..=(now, u64::MAX)) {
+            kept.all[id].waker.wake_by_ref();
         }
     }
 
     /// Those who wait for this go on.
     pub(crate) fn wake_on(&self, on: &On) {
-        for id in self.by_input.get(on).into_iter().flatten() {
-            self.all[id].waker.wake_by_ref();
+        let Some(kept) = &self.kept else { return };
+        for id in kept.by_input.get(on).into_iter().flatten() {
+            kept.all[id].waker.wake_by_ref();
         }
     }
 
     /// Everybody looks again.
     pub(crate) fn wake_all(&self) {
-        for wait in self.all.values() {
+        for wait in self.kept.iter().flat_map(|kept| kept.all.values()) {
             wait.waker.wake_by_ref();
         }
     }

@@ -42,6 +42,8 @@ pub enum Lineage {
 #[derive(Clone, Debug)]
 pub struct Ledger {
     run: Run,
+    /// The run's: what it shares with its copies is one more look away, and every commit has the id.
+    id: RunId,
     created: Option<Box<Created>>,
     records: Map<Visit, Record>,
     /// Steps in doubt: a run must not complete over one.
@@ -128,6 +130,7 @@ impl Ledger {
         run.state.status = Status::Pending;
         run.state.node = None;
         Self {
+            id: run.id(),
             run,
             created: None,
             records: Map::default(),
@@ -335,7 +338,7 @@ impl Ledger {
         };
         Some(Commit::new(Write {
             num: self.run.num,
-            run: self.run.id(),
+            run: self.id,
             expected: self.run.state.version - count,
             count,
             content,

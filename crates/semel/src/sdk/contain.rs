@@ -21,14 +21,14 @@ pub(crate) async fn contained<T>(
 }
 
 /// The same for a future that has its place already: to move it here would take as much room again.
-pub(crate) async fn watched<T>(
+pub(crate) fn watched<T>(
     ctx: &Ctx,
     timeout: Option<Duration>,
     mut body: Pin<&mut impl Future<Output = Result<T>>>,
-) -> Result<T> {
+) -> impl Future<Output = Result<T>> {
     let clock = &ctx.cell.core.clock;
     let mut limit = timeout.map(|timeout| clock.until(clock.now().after(timeout)));
-    poll_fn(|cx| match guarded(ctx, || body.as_mut().poll(cx)) {
+    poll_fn(move |cx| match guarded(ctx, || body.as_mut().poll(cx)) {
         Ok(Poll::Ready(result)) => Poll::Ready(result),
         Err(fail) => Poll::Ready(Err(fail)),
         Ok(Poll::Pending) => match limit.as_mut().map(|limit| limit.as_mut().poll(cx)) {
@@ -42,7 +42,6 @@ pub(crate) async fn watched<T>(
             _ => Poll::Pending,
         },
     })
-    .await
 }
 
 /// Calls user code of an effect: a panic is its failure, and what it asks the workflow for is refused.

@@ -333,7 +333,7 @@ impl<'a> Turn<'a> {
         let mut waited = false;
         poll_fn(|cx| {
             let mut state = ctx.cell.lock();
-            match state.onces.get_mut(place) {
+            match state.onces().get_mut(place) {
                 Some(waiting) => {
                     waited = true;
                     waiting.push(cx.waker().clone());
@@ -341,7 +341,7 @@ impl<'a> Turn<'a> {
                 }
                 None if waited => Poll::Ready(None),
                 None => {
-                    state.onces.insert(place.clone(), Vec::new());
+                    state.onces().insert(place.clone(), Vec::new());
                     Poll::Ready(Some(Turn { ctx, place }))
                 }
             }
@@ -352,7 +352,7 @@ impl<'a> Turn<'a> {
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        let waiting = self.ctx.cell.lock().onces.remove(self.place);
+        let waiting = self.ctx.cell.lock().onces().remove(self.place);
         waiting.into_iter().flatten().for_each(std::task::Waker::wake);
     }
 }

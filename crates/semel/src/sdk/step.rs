@@ -1,6 +1,7 @@
 //! Steps: an effect, tried until it has an outcome, and what to do when a crash hides whether it took place.
 
 use std::fmt;
+use std::ops::ControlFlow;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -29,7 +30,8 @@ pub struct Step {
     name: String,
     key: Option<String>,
     indexed: bool,
-    pub(crate) retry: Retry,
+    /// Apart, as it is seldom said: a step waits with all of this.
+    retry: Option<Box<Retry>>,
     pub(crate) timeout: Option<Duration>,
     pub(crate) class: Class,
 }
@@ -42,8 +44,7 @@ impl fmt::Debug for Step {
 
 impl Step {
     pub(crate) fn new(ctx: Ctx, name: String) -> Self {
-        let retry = Retry::default();
-        Self { ctx, name, key: None, indexed: false, retry, timeout: None, class: Class::Keyed }
+        Self { ctx, name, key: None, indexed: false, retry: None, timeout: None, class: Class::Keyed }
     }
 
     /// Tells this step from others of the same name: its path is `name[key]`.
@@ -85,7 +86,7 @@ impl Step {
 
     /// How it is tried again. Three times, if nothing is said.
     pub fn retry(mut self, retry: Retry) -> Self {
-        self.retry = retry;
+        self.retry = Some(Box::new(retry));
         self
     }
 
@@ -188,10 +189,9 @@ impl<'a, T: Serialize + DeserializeOwned + Send + 'a> Reconciled<'a, T> {
     }
 }
 
-/// Where a step stands, as far as the next move depends on it.
+/// Where a step without an outcome stands, as far as the next move depends on it.
+#[derive(Clone, Copy)]
 pub(crate) enum At {
-    /// It has an outcome.
-    Settled(Result<Payload>),
     /// The next try may begin at a time.
     Next(u32, Option<Time>),
     /// A try has begun, and its end is hidden.
@@ -200,20 +200,21 @@ pub(crate) enum At {
     Stuck,
 }
 
-pub(crate) fn look(ctx: &Ctx, visit: &Visit) -> At {
+/// The outcome of a step, or where it stands.
+pub(crate) fn look(ctx: &Ctx, visit: &Visit) -> ControlFlow<Result<Payload>, At> {
     let mut state = ctx.cell.lock();
     let step = match state.ledger.record_at(visit) {
-        None => return At::Next(1, None),
+        None => return ControlFlow::Continue(At::Next(1, None)),
         Some(Record::Step(step)) => step,
         Some(_) => {
             state.diverge(format!("`{visit}` is a step in the code, but not in the ledger"));
-            return At::Stuck;
+            return ControlFlow::Continue(At::Stuck);
         }
     };
-    match step {
-        step::Step::Completed(value) => At::Settled(Ok(value.clone())),
+    ControlFlow::Continue(match step {
+        step::Step::Completed(value) => return ControlFlow::Break(Ok(value.clone())),
         step::Step::Failed(failure) | step::Step::GivenUp { error: failure, .. } => {
-            At::Settled(Err(Fail::recorded(visit, failure)))
+            return ControlFlow::Break(Err(Fail::recorded(visit, failure)));
         }
         step::Step::Skipped => {
             state.diverge(format!("`{visit}` was skipped, but is a step in the code"));
@@ -223,7 +224,7 @@ pub(crate) fn look(ctx: &Ctx, visit: &Visit) -> At {
         step::Step::Cleared { attempt } => At::Next(attempt + 1, None),
         step::Step::Started { attempt, class } => At::Hidden(*attempt, *class),
         step::Step::InDoubt { .. } => At::Stuck,
-    }
+    })
 }
 
 /// A block, not an `async fn`: that would keep room for its arguments twice. Up to a kilobyte the allocator has steps'
@@ -242,15 +243,13 @@ where
     async move {
         let visit = step.visit()?;
         step.ctx.cell.asks(&visit, || Asked::Step);
-        loop {
-            match look(&step.ctx, &visit) {
-                At::Settled(Ok(value))
-                    if step.ctx.is_replaying() && sabotage::commits(Bug::ReplayCallsBodies) =>
-                {
-                    let attempt = Attempt::new(&step.ctx, visit.clone(), 1);
-                    return body(attempt).await.and(read(&visit, &value));
-                }
-                At::Settled(settled) => return settled.and_then(|value| read(&visit, &value)),
+        let settled = loop {
+            // A result is not kept while the step waits: it would take room in every one of them.
+            let at = match look(&step.ctx, &visit) {
+                ControlFlow::Break(settled) => break settled,
+                ControlFlow::Continue(at) => at,
+            };
+            match at {
                 At::Stuck => std::future::pending().await,
                 At::Hidden(number, class) => {
                     let active = step.ctx.cell.begin(&visit, true, None).await?;
@@ -281,7 +280,11 @@ where
                     try_once(&step, &visit, number, &mut body, &mut look_up).await?;
                 }
             }
+        };
+        if settled.is_ok() && step.ctx.is_replaying() && sabotage::commits(Bug::ReplayCallsBodies) {
+            body(Attempt::new(&step.ctx, visit.clone(), 1)).await?;
         }
+        settled.and_then(|value| read(&visit, &value))
     }
 }
 
@@ -303,9 +306,13 @@ where
     let attempt = Attempt::new(&step.ctx, visit.clone(), number);
     #[cfg(feature = "testing")]
     probed(&step.ctx, visit, crate::testing::Moment::Entered).await;
-    let result = match guarded(&step.ctx, || body(attempt)) {
-        Ok(trying) => watched(&step.ctx, step.timeout, pin!(trying)).await,
-        Err(fail) => Err(fail),
+    let mut refused = None;
+    // In its place at once, and not as a part of something else that is kept as well.
+    let trying =
+        pin!(guarded(&step.ctx, || body(attempt)).map_err(|fail| refused = Some(Box::new(fail))).ok());
+    let result = match trying.as_pin_mut() {
+        Some(trying) => watched(&step.ctx, step.timeout, trying).await,
+        None => Err(*refused.expect("what was not begun was refused")),
     };
     #[cfg(feature = "testing")]
     probed(&step.ctx, visit, crate::testing::Moment::Returned).await;
@@ -386,7 +393,8 @@ fn next(step: &Step, number: u32, fail: &Fail) -> Next {
     if step.class == Class::AtMostOnce && !certain {
         return Next::Doubt;
     }
-    step.retry.next(number, &fail.failure(), step.ctx.cell.core.random())
+    let retry = step.retry.as_deref().copied().unwrap_or_default();
+    retry.next(number, &fail.failure(), step.ctx.cell.core.random())
 }
 
 pub(crate) fn doubt(step: &Step, visit: &Visit, reason: &str) {

@@ -18,7 +18,7 @@ use crate::clock::{Clock, Time};
 use crate::error::{Error, Result};
 use crate::id::{RunId, WorkspaceId};
 use crate::rules::claim::Claim;
-use crate::rules::commit::{Commit, Saved};
+use crate::rules::commit::{Commit, Saved, Write};
 use crate::rules::control::{Action, Control, Controlled};
 use crate::rules::deliver::{Deliver, Delivered};
 use crate::rules::entry::{Entry, Outcome};
@@ -151,14 +151,17 @@ fn tell_of_start(wakes: &Wakes, started: &Started) {
 }
 
 fn commit<B: Backend>(store: &B, commit: Commit) -> impl Future<Output = Result<Saved>> + Send {
-    let saving = store.commit_run(commit.clone());
+    // What there is to tell of it, taken out now: by the time it is answered the commit has been with another core.
+    let Write { num, run, expected, status: becomes, .. } = *commit;
+    let ending = commit.beyond().ending.as_ref().map(|ending| ending.parent);
+    let saving = store.commit_run(commit);
     async move {
         let saved = saving.await;
         match &saved {
             Ok(saved) => {
-                let (wakes, run, becomes) = (Backend::wakes(store), commit.run, commit.status);
-                match &commit.beyond().ending {
-                    Some(ending) => tell_of_end(wakes, run, ending.parent, saved.freed),
+                let wakes = Backend::wakes(store);
+                match ending {
+                    Some(parent) => tell_of_end(wakes, run, parent, saved.freed),
                     None => {
                         wakes.moved(run);
                         if saved.freed {
@@ -176,8 +179,7 @@ fn commit<B: Backend>(store: &B, commit: Commit) -> impl Future<Output = Result<
                 }
             }
             Err(Error::Concurrency { .. }) => {
-                let told = format!("commit at version {}", commit.expected);
-                absorb(store, commit.num, ReceiptKind::Result, told);
+                absorb(store, num, ReceiptKind::Result, format!("commit at version {expected}"));
             }
             // It may have taken place, with all that others wait for.
             Err(Error::Unknown(_)) => Backend::wakes(store).tell(Wake::All),

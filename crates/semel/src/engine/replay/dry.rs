@@ -2,10 +2,10 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use super::watch::{Asked, Place, Seen};
-use crate::engine::cell::Cell;
+use crate::engine::cell::{Caller, Cell};
 use crate::engine::{Core, panic_text};
 use crate::rules::entry::{FailureKind, Outcome};
 use crate::rules::json::Payload;
@@ -33,6 +33,7 @@ pub(super) struct Played {
 /// A dry run under way.
 pub(super) struct Execution {
     cell: Arc<Cell>,
+    caller: Caller,
     code: crate::engine::Execution,
 }
 
@@ -43,7 +44,7 @@ impl Execution {
         workflow: impl FnOnce(Ctx) -> crate::engine::Execution,
     ) -> Self {
         let run = Cell::new(core.clone(), ledger.clone(), Vec::new(), true);
-        Self { code: workflow(Ctx::new(run.clone())), cell: run }
+        Self { code: workflow(Ctx::new(run.clone())), caller: Caller::new(run.clone()), cell: run }
     }
 
     /// Polls until nothing moves any more.
@@ -76,7 +77,7 @@ impl Execution {
     }
 
     async fn is_woken(&mut self) -> bool {
-        let foreign = self.watched(|seen| seen.waits.is_empty()) && self.cell.lock().onces.is_empty();
+        let foreign = self.watched(|seen| seen.waits.is_empty()) && self.cell.lock().onces().is_empty();
         for _ in 0..if foreign { FOREIGN_ROUNDS } else { ROUNDS } {
             if self.cell.signal.take_woken() {
                 return true;
@@ -87,12 +88,13 @@ impl Execution {
     }
 
     fn poll(&mut self) -> Poll<Result<Payload, Fail>> {
-        let (waker, code) = (Waker::from(self.cell.signal.clone()), &mut self.code);
-        catch_unwind(AssertUnwindSafe(|| code.as_mut().poll(&mut Context::from_waker(&waker))))
-            .unwrap_or_else(|panic| {
+        let (waker, code) = (self.caller.waker(), &mut self.code);
+        catch_unwind(AssertUnwindSafe(|| code.as_mut().poll(&mut Context::from_waker(waker)))).unwrap_or_else(
+            |panic| {
                 let message = format!("the workflow panicked: {}", panic_text(&*panic));
                 Poll::Ready(Err(Fail::new(FailureKind::Panic, message)))
-            })
+            },
+        )
     }
 
     /// What a driver would make of the result.
@@ -114,8 +116,8 @@ impl Execution {
             let waits: Vec<_> = seen.waits.values().cloned().map(Place::Visit).collect();
             (std::mem::take(&mut seen.asked), waits)
         });
-        let state = self.cell.lock();
-        waits.extend(state.onces.keys().map(|(scope, label)| Place::Once(scope.clone(), label.clone())));
+        let mut state = self.cell.lock();
+        waits.extend(state.onces().keys().map(|(scope, label)| Place::Once(scope.clone(), label.clone())));
         (asked, waits)
     }
 }

@@ -11,6 +11,7 @@
 //! Nothing is recorded in the ledger before the body. Its beginning is recorded with its end.
 
 use std::future::pending;
+use std::ops::ControlFlow;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -74,16 +75,16 @@ where
     let way = Way { step, visit, source: *source, find, put };
     loop {
         let (number, hidden) = match look(&step.ctx, visit) {
-            At::Settled(settled) => return settled.and_then(|value| read(visit, &value)),
-            At::Stuck => pending().await,
-            At::Next(number, at) => {
+            ControlFlow::Break(settled) => return settled.and_then(|value| read(visit, &value)),
+            ControlFlow::Continue(At::Stuck) => pending().await,
+            ControlFlow::Continue(At::Next(number, at)) => {
                 if let Some(at) = at {
                     let due = |_: &mut _, now| (now >= at).then_some(());
                     step.ctx.cell.wait(visit, step.ctx.shielded, (None, Some(at)), due).await?;
                 }
                 (number, None)
             }
-            At::Hidden(number, class) => (number + 1, Some(class)),
+            ControlFlow::Continue(At::Hidden(number, class)) => (number + 1, Some(class)),
         };
         let _active = step.ctx.cell.begin(visit, step.ctx.shielded || hidden.is_some(), None).await?;
         if hidden.is_some_and(|class| class != Class::Tx && after_crash(class) != AfterCrash::RunAgain) {

@@ -53,6 +53,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("effects_that_have_begun_come_to_their_end_although_the_code_does_not_fit", under_way),
         trial("an_effect_that_does_not_end_holds_up_the_pause_for_a_while_only", stuck),
         trial("of_very_many_steps_that_are_missing_some_are_named", many_missing),
+        trial("a_run_whose_code_does_not_fit_leaves_nothing_in_memory", nothing_left),
         trial("a_step_added_at_the_end_does_not_diverge", async || fits(Code::Longer, 4).await),
         trial("recorded_steps_may_change_their_order", async || fits(Code::Swapped, 3).await),
         trial("a_step_visited_twice_fails_and_says_why", duplicate_step),
@@ -462,6 +463,22 @@ async fn many_missing() -> Result<(), Failed> {
     };
     assert!(why.contains("and 296 more are in the ledger") && why.contains("`new[0]`"), "{why}");
     assert!(why.len() < 500, "{why}");
+    Ok(())
+}
+
+/// Whoever waits for the end of a replay has left a waker with its run; a run that kept those would keep the whole engine.
+async fn nothing_left() -> Result<(), Failed> {
+    let lab = Lab::new();
+    let (id, state) = (asleep(&lab).await?, Arc::new(Code::Renamed));
+    let of_engine = Arc::downgrade(&state);
+    let builder = lab.engine().shared_state(state).state(Effects::new());
+    let engine = builder.workflow("edited", edited).open().await?;
+    assert!(!engine.replay(id).await?.is_identical(), "also looked at, it waits for what never comes");
+    lab.clock.advance(Duration::from_hours(1));
+    engine.run(id).reached(Status::Paused).await?;
+    engine.shutdown(Duration::from_secs(5)).await?;
+    drop(engine);
+    lab.until(async || of_engine.upgrade().is_none()).await;
     Ok(())
 }
 
