@@ -5,6 +5,9 @@ use std::hash::Hash;
 /// As the standard one, with a faster hash that is also seeded anew in every process. Its order is no order.
 pub(crate) type Map<K, V> = std::collections::HashMap<K, V, foldhash::fast::RandomState>;
 
+/// The same for sets.
+pub(crate) type Set<T> = std::collections::HashSet<T, foldhash::fast::RandomState>;
+
 /// Makes room for what is added to a map that each run has. A table that grows is moved entry by entry, and a run that has
 /// more than the three steps of the first table most often has more than the seven of the next: that one is left out.
 pub(crate) fn make_room<K: Eq + Hash, V>(map: &mut Map<K, V>) {

@@ -15,7 +15,7 @@ use crate::clock::Time;
 use crate::rules::entry::{Entry, Outcome};
 use crate::rules::key::{Label, Token};
 use crate::rules::ledger::{HookState, Ledger, Record};
-use crate::rules::path::{InvalidPath, Path, Visit, Visits};
+use crate::rules::path::{InvalidPath, Path, Visit};
 use crate::rules::status::Status;
 use crate::sdk::fail::Fail;
 use crate::store::{Arrival, Claimed};
@@ -103,9 +103,6 @@ pub(crate) struct State {
     pub(super) held: usize,
     /// The engine is dropping the workflow: what it drops now is not the workflow's doing.
     pub(super) torn: bool,
-    /// How many recorded visits the execution has not come by yet.
-    unvisited: usize,
-    pub(super) visits: Visits,
     /// Up to which version everything is durable.
     durable: u64,
     /// One at a time, if the workflow does one thing after the other.
@@ -132,9 +129,10 @@ struct Seldom {
 pub(crate) type Onces = HashMap<(String, Label), Vec<Waker>>;
 
 impl State {
-    pub(super) fn new(ledger: Ledger, arrivals: Vec<Arrival>, dry: bool) -> Self {
-        let (unvisited, durable) = (ledger.to_visit(), ledger.run().state.version);
-        let phase = match (dry, unvisited) {
+    pub(super) fn new(mut ledger: Ledger, arrivals: Vec<Arrival>, dry: bool) -> Self {
+        ledger.begin();
+        let durable = ledger.run().state.version;
+        let phase = match (dry, ledger.unvisited()) {
             (true, _) => Phase::Dry,
             (false, 0) => Phase::Live,
             (false, _) => Phase::Replaying,
@@ -150,8 +148,6 @@ impl State {
             grace: None,
             held: 0,
             torn: false,
-            unvisited,
-            visits: Visits::default(),
             durable,
             barriers: SmallVec::new(),
             seldom: None,
@@ -165,19 +161,15 @@ impl State {
 
     /// Comes by a path: see [`Cell::visit`](super::cell::Cell::visit).
     pub(super) fn visit(&mut self, path: Path, indexed: bool) -> Result<Visit, InvalidPath> {
-        let visit = match indexed {
-            true => self.visits.indexed(path),
-            false => self.visits.once(path)?,
-        };
-        if self.unvisited > 0 && self.ledger.record_at(&visit).is_some() && !self.ledger.is_carried(&visit) {
-            self.unvisited -= 1;
+        match indexed {
+            true => Ok(self.ledger.visit_counted(path)),
+            false => self.ledger.visit_once(path),
         }
-        Ok(visit)
     }
 
     /// Comes by something that is recorded at a place which may be come by any number of times.
     pub(crate) fn come_by(&mut self, visit: &Visit) {
-        if !self.visits.include(visit)
+        if !self.ledger.has_come_by(visit)
             && let Err(again) = self.visit(visit.path.clone(), false)
         {
             self.diverge(again.to_string());
@@ -186,7 +178,7 @@ impl State {
 
     /// Whether the execution has not come by all that is recorded.
     pub(crate) fn is_behind(&self) -> bool {
-        matches!(self.phase, Phase::Replaying | Phase::Dry) && self.unvisited > 0
+        matches!(self.phase, Phase::Replaying | Phase::Dry) && self.ledger.unvisited() > 0
     }
 
     /// Code that does not fit the ledger has nothing more to say.
@@ -225,7 +217,7 @@ impl State {
         if self.held > 0 {
             return Poll::Pending;
         }
-        if self.phase == Phase::Replaying && self.unvisited == 0 {
+        if self.phase == Phase::Replaying && self.ledger.unvisited() == 0 {
             self.go_live();
         }
         if self.phase == Phase::Live && !self.may_act() {
@@ -308,7 +300,7 @@ impl State {
     }
 
     pub(super) fn defer(&mut self, deferred: Deferred) {
-        if self.phase == Phase::Replaying && self.unvisited == 0 {
+        if self.phase == Phase::Replaying && self.ledger.unvisited() == 0 {
             self.go_live();
         }
         if self.phase != Phase::Live || self.diverged.is_some() {
@@ -406,7 +398,7 @@ impl State {
         if self.phase != Phase::Replaying {
             return;
         }
-        if self.unvisited == 0 {
+        if self.ledger.unvisited() == 0 {
             self.go_live();
         } else {
             self.judge();
@@ -416,8 +408,8 @@ impl State {
     /// The code goes no further: whatever is recorded and was not come by, it no longer asks for. That is so in every
     /// phase: an engine that stops must not take a run for done whose code has lost a step.
     pub(super) fn judge(&mut self) {
-        if self.unvisited > 0 && self.diverged.is_none() {
-            let missing = self.missing();
+        if self.ledger.unvisited() > 0 && self.diverged.is_none() {
+            let missing = self.ledger.missing();
             let parked = self.seldom.iter().flat_map(|seldom| &seldom.parked);
             let asked: Vec<&Visit> = parked.filter_map(|parked| parked.asks.as_ref()).collect();
             let instead = match asked.len() {
@@ -443,19 +435,10 @@ impl State {
         self.ledger.is_in_doubt()
     }
 
-    /// What is recorded and was not come by, in order of the paths.
-    pub(super) fn missing(&self) -> Vec<Visit> {
-        let missed = |visit: &&Visit| !self.visits.include(visit) && !self.ledger.is_carried(visit);
-        let mut missing: Vec<Visit> =
-            self.ledger.records().map(|(visit, _)| visit).filter(missed).cloned().collect();
-        missing.sort();
-        missing
-    }
-
     /// Whether the workflow is about to be said to have gone as far as it can: it rests, or it stopped short of something.
     pub(super) fn seems_done(&self) -> bool {
         match self.phase {
-            Phase::Replaying => self.unvisited > 0,
+            Phase::Replaying => self.ledger.unvisited() > 0,
             _ => self.only_waits(),
         }
     }

@@ -7,12 +7,14 @@ mod record;
 mod refused;
 #[cfg(test)]
 mod tests;
+mod visits;
 
 use std::collections::{HashMap, HashSet};
 
 pub use record::{HookState, Record};
 pub use refused::Refused;
 use serde::{Deserialize, Serialize};
+use visits::Visits;
 
 use super::commit::{Beyond, ChildStart, Commit, Content, Draft, Ending, Tally, Write};
 use super::entry::{Class, Created, Entry, Lines, Outcome, PauseReason};
@@ -45,7 +47,10 @@ pub struct Ledger {
     /// The run's: what it shares with its copies is one more look away, and every commit has the id.
     id: RunId,
     created: Option<Box<Created>>,
-    records: Map<Visit, Record>,
+    /// Nothing is recorded where the execution has come by and has not ended what it does there.
+    records: Map<Visit, Option<Record>>,
+    /// How many of them the execution has not come by.
+    unvisited: usize,
     /// Steps in doubt: a run must not complete over one.
     doubts: usize,
     /// When the run must have ended.
@@ -75,6 +80,7 @@ struct Seldom {
     /// Races that were decided after that: perhaps only because somebody in them heard of it first.
     hasty: Vec<Visit>,
     pause: Option<PauseReason>,
+    visits: Visits,
 }
 
 impl Seldom {
@@ -134,6 +140,7 @@ impl Ledger {
             run,
             created: None,
             records: Map::default(),
+            unvisited: 0,
             doubts: 0,
             deadline: None,
             claims: (0, 0),
@@ -156,17 +163,12 @@ impl Ledger {
 
     /// What stands at a visit.
     pub fn record_at(&self, visit: &Visit) -> Option<&Record> {
-        self.records.get(visit)
+        self.records.get(visit)?.as_ref()
     }
 
     /// Everything that stands at some visit.
     pub fn records(&self) -> impl Iterator<Item = (&Visit, &Record)> {
-        self.records.iter()
-    }
-
-    /// How many visits a faithful execution comes by: all but those that an earlier life has left.
-    pub fn to_visit(&self) -> usize {
-        self.records.len() - self.seldom.as_ref().map_or(0, |seldom| seldom.carried.len())
+        self.records.iter().filter_map(|(visit, record)| Some((visit, record.as_ref()?)))
     }
 
     /// Whether what stands at this visit is from an earlier life of the run, or from the run it was forked from.
@@ -231,7 +233,7 @@ impl Ledger {
             return Vec::new();
         }
         let doubtful = |(_, record): &(&Visit, &Record)| matches!(record, Record::Step(Step::InDoubt { .. }));
-        let mut doubts: Vec<Visit> = self.records.iter().filter(doubtful).map(|(at, _)| at.clone()).collect();
+        let mut doubts: Vec<Visit> = self.records().filter(doubtful).map(|(at, _)| at.clone()).collect();
         doubts.sort_unstable();
         doubts
     }
@@ -274,7 +276,7 @@ impl Ledger {
         self.running("hookOpened")?;
         // A hook of an earlier life keeps what it had received.
         let received = match self.records.get_mut(&hook) {
-            Some(Record::Hook { state: HookState::Released(all), .. }) => std::mem::take(all),
+            Some(Some(Record::Hook { state: HookState::Released(all), .. })) => std::mem::take(all),
             _ => {
                 self.vacant(&hook, "hookOpened")?;
                 Vec::new()
@@ -373,7 +375,7 @@ impl Ledger {
 
     fn put(&mut self, visit: &Visit, record: Record) {
         make_room(&mut self.records);
-        self.records.insert(visit.clone(), record);
+        self.records.insert(visit.clone(), Some(record));
     }
 
     fn running(&self, entry: &'static str) -> Result<(), Refused> {
@@ -388,7 +390,7 @@ impl Ledger {
     }
 
     fn vacant(&self, visit: &Visit, entry: &'static str) -> Result<(), Refused> {
-        match self.records.get(visit) {
+        match self.record_at(visit) {
             None => Ok(()),
             found => {
                 let (entry, found) = (entry.into(), Record::describe(found).into());
@@ -519,7 +521,7 @@ impl Ledger {
         // Before the record is borrowed; who does not have to run is known only afterwards.
         let running = self.running(kind);
         let slot = self.records.get_mut(visit);
-        let found = slot.as_deref();
+        let found = slot.as_ref().and_then(|slot| slot.as_ref());
         let asked = matches!(
             found,
             Some(Record::Hook { state: HookState::Opening(_), .. } | Record::Child { run: None, .. })
@@ -570,13 +572,13 @@ impl Ledger {
         match (slot, next) {
             // A hook's payloads are added to, not copied each time.
             (
-                Some(Record::Hook { state: HookState::Open(all), .. }),
+                Some(Some(Record::Hook { state: HookState::Open(all), .. })),
                 Record::Hook { state: HookState::Open(mut new), .. },
             ) => {
                 all.append(&mut new);
             }
             (
-                Some(Record::Hook { state: open @ HookState::Open(_), .. }),
+                Some(Some(Record::Hook { state: open @ HookState::Open(_), .. })),
                 Record::Hook { state: HookState::Closed(_), .. },
             ) => {
                 let HookState::Open(all) = std::mem::replace(open, HookState::Released(Vec::new())) else {
@@ -584,7 +586,7 @@ impl Ledger {
                 };
                 *open = HookState::Closed(all);
             }
-            (Some(slot), next) => *slot = next,
+            (Some(slot), next) => *slot = Some(next),
             (None, next) => self.put(visit, next),
         }
         Ok(())

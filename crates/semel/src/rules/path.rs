@@ -6,9 +6,6 @@ use std::fmt;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use smol_str::{SmolStr, SmolStrBuilder, format_smolstr};
 
-use crate::map::{Map, make_room};
-use crate::sabotage::{self, Bug};
-
 /// Longest part: fits an index entry with room to spare, longer than any sensible name.
 pub const MAX_PART: usize = 200;
 /// Longest path: twenty full parts; a path is copied into every entry of its step.
@@ -214,34 +211,6 @@ impl<'de> Deserialize<'de> for Visit {
     }
 }
 
-/// The visits that one execution of a workflow has made so far.
-#[derive(Debug, Default)]
-pub struct Visits(Map<Path, u32>);
-
-impl Visits {
-    /// Visits a path that must be visited once only.
-    pub fn once(&mut self, path: Path) -> Result<Visit, InvalidPath> {
-        make_room(&mut self.0);
-        if let Some(made) = self.0.insert(path.clone(), 1) {
-            self.0.insert(path.clone(), made);
-            return Err(InvalidPath::DuplicateStep(path));
-        }
-        Ok(Visit::first(path))
-    }
-
-    /// Visits a path whose visits are counted.
-    pub fn indexed(&mut self, path: Path) -> Visit {
-        let tick = self.0.entry(path.clone()).or_insert(0);
-        *tick = if sabotage::commits(Bug::TicksAreNotCounted) { 1 } else { *tick + 1 };
-        Visit { path, tick: *tick }
-    }
-
-    /// Whether a visit has been made.
-    pub fn include(&self, visit: &Visit) -> bool {
-        self.0.get(&visit.path).is_some_and(|made| *made >= visit.tick)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -266,22 +235,6 @@ mod tests {
             assert!(Path::parse(bad).is_err(), "{bad:?}");
         }
         assert!(matches!(Path::parse(&"abc/".repeat(1001)), Err(InvalidPath::TooLong(_))));
-    }
-
-    #[test]
-    fn a_second_visit_is_an_error_unless_counted() {
-        let (mut visits, path) = (Visits::default(), Path::parse("pay").unwrap());
-        assert_eq!(visits.once(path.clone()), Ok(Visit::first(path.clone())));
-        assert_eq!(visits.once(path.clone()), Err(InvalidPath::DuplicateStep(path)));
-        let turn = Path::parse("turn").unwrap();
-        assert_eq!(visits.indexed(turn.clone()).to_string(), "turn");
-        assert_eq!(visits.indexed(turn.clone()).to_string(), "turn#2");
-        assert_eq!(visits.once(turn.clone()), Err(InvalidPath::DuplicateStep(turn.clone())));
-        assert_eq!(
-            visits.indexed(turn).to_string(),
-            "turn#3",
-            "a visit that was refused does not count, nor undo any"
-        );
     }
 
     #[test]

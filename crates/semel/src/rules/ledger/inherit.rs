@@ -57,6 +57,7 @@ impl Ledger {
         }
         let intents = &seldom.intents;
         self.records.retain(|visit, record| {
+            let Some(record) = record else { return false };
             if let (RestartFrom::Failure, Record::Hook { state, .. }) = (from, &mut *record)
                 && let HookState::Open(all) | HookState::Released(all) = state
             {
@@ -85,7 +86,7 @@ impl Ledger {
         seldom.tokens.clear();
         // A keyed step in doubt simply runs again, and its doubt is gone with its record.
         let doubtful = |record: &&Record| matches!(record, Record::Step(Step::InDoubt { .. }));
-        self.doubts = self.records.values().filter(doubtful).count();
+        self.doubts = self.records.values().flatten().filter(doubtful).count();
     }
 
     /// The entries of this run that a fork at a version takes over: whatever is settled by then. What is open then
@@ -116,7 +117,7 @@ impl Ledger {
             };
             let settled = match place {
                 Place::Visit(visit) => {
-                    let record = then.ledger.records.get(visit);
+                    let record = then.ledger.record_at(visit);
                     record.is_some_and(Record::is_settled) && !then.ledger.is_hasty(visit)
                 }
                 Place::Label(scope, label) => then.ledger.once(scope, label).is_some(),
@@ -131,7 +132,7 @@ impl Ledger {
         let (mut doubts, mut taken_back) = (HashMap::new(), HashSet::new());
         for (i, entry) in entries.iter().enumerate() {
             match Place::of(entry) {
-                Some(place @ Place::Visit(visit)) if !ledger.records.contains_key(visit) => {
+                Some(place @ Place::Visit(visit)) if ledger.record_at(visit).is_none() => {
                     began.insert(place, i);
                 }
                 Some(place @ Place::Label(scope, label)) if ledger.once(scope, label).is_none() => {
@@ -165,6 +166,6 @@ impl Ledger {
     /// Whether a visit is a step, known now, that must not simply be tried again.
     fn is_intent(&self, visit: &Visit) -> bool {
         let intended = self.seldom.as_ref().is_some_and(|seldom| seldom.intents.contains(visit));
-        intended && self.records.contains_key(visit) && !sabotage::commits(Bug::ForkForgetsIntents)
+        intended && self.record_at(visit).is_some() && !sabotage::commits(Bug::ForkForgetsIntents)
     }
 }
