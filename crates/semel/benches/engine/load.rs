@@ -22,9 +22,9 @@ const ROUNDS: usize = 5;
 const SHARES: u32 = 3;
 
 /// The one in the middle.
-fn middle(mut ratios: Vec<f64>) -> f64 {
-    ratios.sort_by(f64::total_cmp);
-    ratios[ratios.len() / 2]
+pub(crate) fn middle(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
 }
 
 /// Callers that ask for runs which are there.

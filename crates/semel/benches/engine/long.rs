@@ -6,31 +6,50 @@ use semel::Engine;
 
 use crate::place::Place;
 use crate::report::Report;
-use crate::workflows::{HELD, held, long};
+use crate::workflows::{BLOCK, GO, HELD, MARK, held, long, paced};
 use crate::{Anything, Extent};
 
 /// A run that would take longer than this is measured shorter.
 const PATIENCE: f64 = 60.0;
 
+/// So many blocks at the end of the longest run are measured, each right after a run of one block: on a machine that is not
+/// alone on its host, a second now and a second a minute ago are not comparable.
+const BESIDE: u64 = 9;
+
+/// Step 10,000 is not in one of those.
+const LEAST: u64 = 20 * BLOCK;
+
 pub(crate) async fn measure(report: &mut Report, name: &str, extent: &Extent, place: &Place) -> Anything<()> {
     let engine = place.engine().await?;
-    let mut short = vec![steps(&engine, 1_000).await?, steps(&engine, 1_000).await?];
-    let middle = steps(&engine, 10_000).await?;
-    short.push(steps(&engine, 1_000).await?);
-    let affordable = (PATIENCE / middle.as_secs_f64()) as u64;
-    let longest = extent.longest.min(affordable);
-    let last = steps(&engine, longest).await?;
-    short.extend([steps(&engine, 1_000).await?, steps(&engine, 1_000).await?]);
-    short.sort();
-    let first = short[short.len() / 2];
-    for (count, cost) in [(1_000, first), (10_000, middle), (longest, last)] {
-        report.number(&format!("{name}.step of {count}, µs"), micros(cost));
+    let affordable = PATIENCE / steps(&engine, BLOCK).await?.as_secs_f64();
+    let longest = extent.longest.min(affordable as u64).max(LEAST) / BLOCK * BLOCK;
+    let (mut short, mut middle, mut last) = (Vec::new(), Vec::new(), Vec::new());
+    let run = engine.start(paced, longest).await?;
+    MARK.notified().await;
+    for block in 2..=longest / BLOCK {
+        let measured = block > longest / BLOCK - BESIDE;
+        if measured {
+            short.push(steps(&engine, BLOCK).await?);
+        }
+        let begun = Instant::now();
+        GO.add_permits(1);
+        MARK.notified().await;
+        let took = begun.elapsed() / BLOCK as u32;
+        match block * BLOCK {
+            _ if measured => last.push(took),
+            10_000 => middle.push(took),
+            _ => {}
+        }
     }
-    report.limit(
-        &format!("{name}: a step of {longest} / a step of 1000"),
-        last.as_secs_f64() / first.as_secs_f64(),
-        1.2,
-    );
+    GO.add_permits(1);
+    run.result().await?;
+    let ratios = last.iter().zip(&short).map(|(last, short)| last.as_secs_f64() / short.as_secs_f64());
+    let ratio = crate::load::middle(ratios.collect());
+    for (count, costs) in [(BLOCK, short), (10_000, middle), (longest, last)] {
+        let cost = crate::load::middle(costs.iter().map(|cost| cost.as_secs_f64() * 1e6).collect());
+        report.number(&format!("{name}.step of {count}, µs"), cost);
+    }
+    report.limit(&format!("{name}: a step of {longest} / a step of {BLOCK}"), ratio, 1.2);
     Place::close(&engine, Duration::from_secs(5)).await?;
     let few = rebuild(place, longest / 10).await?;
     let many = rebuild(place, longest).await?;
@@ -45,10 +64,6 @@ pub(crate) async fn measure(report: &mut Report, name: &str, extent: &Extent, pl
     let growth = many.as_secs_f64() / few.as_secs_f64() / 10.0;
     report.limit(&format!("{name}: rebuild per entry, ten times the entries"), growth, 1.5);
     Ok(())
-}
-
-fn micros(time: Duration) -> f64 {
-    time.as_secs_f64() * 1e6
 }
 
 /// What a step costs in a run of so many.

@@ -6,13 +6,20 @@ use std::time::Duration;
 use semel::clock::Time;
 use semel::engine::Builder;
 use semel::{Ctx, Result};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 
 /// Steps that were executed in this process.
 static STEPS: AtomicU64 = AtomicU64::new(0);
 /// A run has come to where it is held.
 pub(crate) static HELD: Notify = Notify::const_new();
 
+/// A run has come to the end of a block, and waits to be let go on.
+pub(crate) static MARK: Notify = Notify::const_new();
+/// Lets it go on.
+pub(crate) static GO: Semaphore = Semaphore::const_new(0);
+
+/// The steps of a block.
+pub(crate) const BLOCK: u64 = 1_000;
 pub(crate) const STEPS_OF_TEN: u64 = 10;
 
 pub(crate) fn steps() -> u64 {
@@ -28,6 +35,7 @@ pub(crate) fn add_to(builder: Builder) -> Builder {
     builder
         .workflow("ten", ten)
         .workflow("long", long)
+        .workflow("paced", paced)
         .workflow("held", held)
         .workflow("one", one)
         .workflow("sleeper", sleeper)
@@ -47,6 +55,22 @@ pub(crate) async fn long(ctx: Ctx, steps: u64) -> Result<u64> {
     let mut sum = 0;
     for n in 1..=steps {
         sum += ctx.step("step").key(n).run(async |_| Ok(done(n))).await?;
+    }
+    Ok(sum)
+}
+
+/// So many steps, block by block: the last one of each waits to be let go on.
+pub(crate) async fn paced(ctx: Ctx, steps: u64) -> Result<u64> {
+    let mut sum = 0;
+    for n in 1..=steps {
+        let body = async |_| {
+            if n.is_multiple_of(BLOCK) {
+                MARK.notify_one();
+                GO.acquire().await?.forget();
+            }
+            Ok(done(n))
+        };
+        sum += ctx.step("step").key(n).run(body).await?;
     }
     Ok(sum)
 }
