@@ -11,38 +11,51 @@ use crate::sabotage::{self, Bug};
 /// without; so this is of those that it found recorded and has not come by yet, and of places that it counts.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Visits {
-    unvisited: Set<Visit>,
+    /// What a faithful execution comes by.
+    missing: Set<Visit>,
+    /// What an earlier life has left: it may be come by.
+    carried: Set<Visit>,
     ticks: Map<Path, u32>,
+}
+
+impl Visits {
+    fn includes(&self, visit: &Visit) -> bool {
+        self.missing.contains(visit) || self.carried.contains(visit)
+    }
+
+    /// The execution comes by one of them. False if it is none.
+    fn take(&mut self, visit: &Visit) -> bool {
+        let taken = self.missing.remove(visit) || self.carried.remove(visit);
+        if taken && self.missing.is_empty() {
+            // It may have been large, and is not needed any more.
+            self.missing = Set::default();
+        }
+        taken
+    }
 }
 
 impl Ledger {
     /// An execution begins. It has come by nothing of what is recorded.
     pub(crate) fn begin(&mut self) {
         self.records.retain(|_, record| record.is_some());
-        if let Some(seldom) = &mut self.seldom {
-            seldom.visits = Visits::default();
+        if self.records.is_empty() && self.seldom.is_none() {
+            return;
         }
-        if !self.records.is_empty() {
-            let unvisited = self.records.keys().cloned().collect();
-            self.seldom.get_or_insert_default().visits.unvisited = unvisited;
-        }
-        self.unvisited = self.to_visit();
+        let seldom = self.seldom.get_or_insert_default();
+        let places = self.records.keys().cloned();
+        let (carried, missing) = places.partition(|visit| seldom.carried.contains(visit));
+        seldom.visits = Visits { missing, carried, ticks: Map::default() };
     }
 
-    /// How many visits a faithful execution comes by: all but those that an earlier life has left.
-    pub fn to_visit(&self) -> usize {
-        self.records().count() - self.seldom.as_ref().map_or(0, |seldom| seldom.carried.len())
-    }
-
-    /// How many of those the execution has not come by yet.
+    /// How much is recorded that the execution has not come by yet.
     pub(crate) fn unvisited(&self) -> usize {
-        self.unvisited
+        self.seldom.as_ref().map_or(0, |seldom| seldom.visits.missing.len())
     }
 
-    /// What is recorded and was not come by, in order of the paths.
+    /// The same, in order of the paths.
     pub(crate) fn missing(&self) -> Vec<Visit> {
-        let left = self.seldom.iter().flat_map(|seldom| &seldom.visits.unvisited);
-        let mut missing: Vec<Visit> = left.filter(|visit| !self.is_carried(visit)).cloned().collect();
+        let mut missing: Vec<Visit> =
+            self.seldom.iter().flat_map(|seldom| &seldom.visits.missing).cloned().collect();
         missing.sort();
         missing
     }
@@ -69,20 +82,13 @@ impl Ledger {
 
     /// Whether the execution has come by here.
     pub(crate) fn has_come_by(&self, visit: &Visit) -> bool {
-        let left = |visit| self.seldom.as_ref().is_some_and(|seldom| seldom.visits.unvisited.contains(visit));
-        self.records.contains_key(visit) && !left(visit)
+        let left = self.seldom.as_ref().is_some_and(|seldom| seldom.visits.includes(visit));
+        self.records.contains_key(visit) && !left
     }
 
     /// Whether it is the first time.
     fn come_by(&mut self, visit: &Visit) -> bool {
-        if let Some(seldom) = &mut self.seldom
-            && seldom.visits.unvisited.remove(visit)
-        {
-            self.unvisited -= usize::from(!seldom.carried.contains(visit));
-            if seldom.visits.unvisited.is_empty() {
-                // It may have been large, and is not needed any more.
-                seldom.visits.unvisited = Set::default();
-            }
+        if self.seldom.as_mut().is_some_and(|seldom| seldom.visits.take(visit)) {
             return true;
         }
         make_room(&mut self.records);

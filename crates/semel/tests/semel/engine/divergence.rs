@@ -478,7 +478,8 @@ async fn nothing_left() -> Result<(), Failed> {
     engine.run(id).reached(Status::Paused).await?;
     engine.shutdown(Duration::from_secs(5)).await?;
     drop(engine);
-    lab.until(async || of_engine.upgrade().is_none()).await;
+    let gone = lab.until(async || of_engine.upgrade().is_none());
+    tokio::time::timeout(Duration::from_secs(30), gone).await.map_err(|_| "the engine is still in memory")?;
     Ok(())
 }
 
