@@ -286,7 +286,7 @@ impl Core {
                 }
                 Err(refused) => {
                     tracing::error!(%refused, %run, "a ledger cannot be read; its run is paused");
-                    self.residents.free();
+                    self.free_place();
                     let (core, by) = (self.clone(), format!("engine: {refused}"));
                     self.spawn(async move { core.set_aside(run, by).await });
                 }
@@ -347,8 +347,17 @@ impl Core {
     /// A run waits durably and stays in memory as long as there is room.
     fn rests(&self, cell: &Arc<Cell>, version: u64, weight: usize) {
         cell.rest();
+        self.free_place();
         self.residents.rest(cell, version, weight, self.limits.resting_bytes, self.limits.resting);
+        // Perhaps sooner than all others.
         self.due.notify_one();
+    }
+
+    /// A place for a driven run is free. To look for another one is worth it only if somebody had to leave one where it was.
+    fn free_place(&self) {
+        if self.residents.free() {
+            self.due.notify_one();
+        }
     }
 
     /// A resting run has left memory.
@@ -366,9 +375,8 @@ impl Core {
     /// A driven run has left memory.
     fn finished(&self, cell: &Arc<Cell>, over: Over) {
         self.residents.leave(cell);
-        self.residents.free();
+        self.free_place();
         cell.set_over(over);
-        self.due.notify_one();
         self.left.notify_one();
     }
 

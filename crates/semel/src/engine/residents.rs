@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
@@ -46,6 +46,8 @@ pub(crate) struct Residents {
     /// Places for driven runs that are taken.
     taken: AtomicUsize,
     places: usize,
+    /// Whether somebody who claims has found none, and is to be told of the next one that is free.
+    wanted: AtomicBool,
 }
 
 impl fmt::Debug for Residents {
@@ -62,7 +64,7 @@ impl Held for Residents {
 
 impl Residents {
     pub(super) fn new(places: usize) -> Self {
-        Self { tables: Mutex::default(), taken: AtomicUsize::new(0), places }
+        Self { tables: Mutex::default(), taken: AtomicUsize::new(0), places, wanted: AtomicBool::new(false) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Tables> {
@@ -78,11 +80,25 @@ impl Residents {
         before.map_or(0, granted)
     }
 
-    /// Gives a place back.
-    pub(super) fn free(&self) {
-        self.free_many(1);
+    /// The same for whoever claims: if there is none, [`free`](Self::free) says when to ask again.
+    pub(super) fn reserve_or_wait(&self, wanted: usize) -> usize {
+        // First: of a place that is freed in between somebody must hear.
+        self.wanted.store(true, Ordering::SeqCst);
+        let granted = self.reserve(wanted);
+        if granted > 0 {
+            self.wanted.store(false, Ordering::SeqCst);
+        }
+        granted
     }
 
+    /// Gives a place back. Whether somebody waits for one.
+    #[must_use = "whoever waits for a place is told by nobody else"]
+    pub(super) fn free(&self) -> bool {
+        self.free_many(1);
+        self.wanted.swap(false, Ordering::SeqCst)
+    }
+
+    /// Gives back what was reserved for claims that found less.
     pub(super) fn free_many(&self, places: usize) {
         self.taken.fetch_sub(places, Ordering::SeqCst);
     }
@@ -96,9 +112,8 @@ impl Residents {
         }
     }
 
-    /// A run rests; its place is free. The longest resting ones make room if there is too much.
+    /// A run rests. The longest resting ones make room if there is too much.
     pub(super) fn rest(&self, cell: &Arc<Cell>, version: u64, weight: usize, bytes: usize, most: usize) {
-        self.free();
         let mut tables = self.lock();
         if !tables.all.get(&cell.id).is_some_and(|here| Arc::ptr_eq(here, cell)) {
             return;

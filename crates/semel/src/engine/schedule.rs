@@ -97,7 +97,7 @@ impl Core {
         if self.is_stopping() {
             return Ok(Some(None));
         }
-        let places = self.residents.reserve(AT_ONCE);
+        let places = self.residents.reserve_or_wait(AT_ONCE);
         if places == 0 {
             // Whoever leaves says so.
             return Ok(Some(None));

@@ -280,7 +280,6 @@ struct Place<'a>(&'a Core);
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        self.0.residents.free();
-        self.0.due.notify_one();
+        self.0.free_place();
     }
 }

@@ -8,6 +8,8 @@ mod fuzz;
 #[cfg(all(feature = "sqlite", feature = "postgres"))]
 mod kill;
 #[cfg(all(feature = "sqlite", feature = "postgres"))]
+mod lost;
+#[cfg(all(feature = "sqlite", feature = "postgres"))]
 mod migrate;
 #[cfg(all(feature = "sqlite", feature = "postgres"))]
 mod processes;
@@ -57,6 +59,7 @@ fn main() -> ExitCode {
     #[cfg(all(feature = "sqlite", feature = "postgres"))]
     {
         trials.extend(kill::trials());
+        trials.extend(lost::trials());
         trials.extend(migrate::trials());
         trials.extend(processes::trials());
     }

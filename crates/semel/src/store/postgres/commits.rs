@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error as PgError, Row};
+use uuid::Uuid;
 
-use super::batch::{Batch, Done, Kind, Writer};
+use super::batch::{Batch, Done, Kind, Rows, WRITERS, Writer};
 use super::queue::Queue;
 use super::server::Server;
 use crate::error::Result;
@@ -15,6 +16,16 @@ use crate::rules::commit::{Beyond, Commit, Saved};
 const FOUND: &str = "SELECT array_agg(c.num) FROM unnest($1::bigint[], $2::bigint[], $3::text[]) \
      AS c (num, expected, entries) JOIN ledger l ON l.run = c.num AND l.seq = c.expected AND l.entries = c.entries";
 
+/// The places of the statements.
+const ONE_STEP: usize = 0;
+const ONE_MOVE: usize = 1;
+const STEPS: usize = 2;
+const ALL: usize = 3;
+
+/// The columns of a commit; and what else there is to say of one with which the run does not just go on.
+const STEP: &[&str] = &["bigint", "bigint", "bigint", "text"];
+const MOVE: &[&str] = &["bigint", "bigint", "bigint", "text", "smallint", "bigint", "bigint", "bigint"];
+
 /// Plain commits.
 pub(super) struct Commits;
 
@@ -23,15 +34,29 @@ impl Kind for Commits {
     type Batch<'a> = CommitBatch<'a>;
     type Told = ();
     const MOST: usize = 4096;
-    const SQL: &'static [&'static str] = &[
-        concat!(
-            include_str!("commit.sql"),
-            "written AS (SELECT * FROM stepped),\n",
-            include_str!("appended.sql")
-        ),
-        concat!(include_str!("commit.sql"), include_str!("moved.sql"), include_str!("appended.sql")),
-    ];
     const SETTINGS: &'static str = "";
+
+    /// Each does to a run what the verb would do, or leaves it alone: those that are not in the answer are tried again one by
+    /// one, which gives them their reason.
+    fn sql() -> Vec<String> {
+        let clock = include_str!("clock.sql");
+        let stepped = |rows: Rows| include_str!("stepped.sql").replace("{steps}", &rows.of(2, STEP));
+        let moved = |rows: Rows, first| include_str!("moved.sql").replace("{moves}", &rows.of(first, MOVE));
+        let appended = |saved| include_str!("appended.sql").replace("{saved}", saved);
+        let all = |saved| format!("appended AS ({})\nSELECT array_agg(run) FROM appended", appended(saved));
+        let (one, many) = (Rows::One, Rows::Many);
+        vec![
+            format!("{clock}, {} {}", stepped(one), appended("stepped")),
+            format!("{clock}, {} {}", moved(one, 2), appended("moved")),
+            format!("{clock}, {}, {}", stepped(many), all("stepped")),
+            format!(
+                "{clock}, {}, {}, {}",
+                stepped(many),
+                moved(many, 2 + STEP.len()),
+                all("(SELECT * FROM stepped UNION ALL SELECT * FROM moved)")
+            ),
+        ]
+    }
 }
 
 /// The way into the batches.
@@ -39,7 +64,7 @@ pub(super) struct CommitQueue(Queue<Writer<Commits>>);
 
 impl CommitQueue {
     pub(super) fn start(server: &Arc<Server>) -> Self {
-        Self(Queue::start(Writer::several(server)))
+        Self(Queue::start(WRITERS, || Writer::new(server)))
     }
 
     pub(super) async fn commit(&self, server: &Server, commit: Commit) -> Result<Saved> {
@@ -65,6 +90,16 @@ struct Columns<'a> {
     entries: Vec<&'a str>,
 }
 
+impl Columns<'_> {
+    fn all(&self) -> [&(dyn ToSql + Sync); STEP.len()] {
+        [&self.nums, &self.expected, &self.versions, &self.entries]
+    }
+
+    fn one(&self) -> [&(dyn ToSql + Sync); STEP.len()] {
+        [&self.nums[0], &self.expected[0], &self.versions[0], &self.entries[0]]
+    }
+}
+
 /// What else there is to say of a commit with which the run does not just go on.
 #[derive(Default)]
 struct Moves {
@@ -72,6 +107,16 @@ struct Moves {
     dues: Vec<Option<i64>>,
     seen: Vec<i64>,
     not_before: Vec<Option<i64>>,
+}
+
+impl Moves {
+    fn all(&self) -> [&(dyn ToSql + Sync); MOVE.len() - STEP.len()] {
+        [&self.statuses, &self.dues, &self.seen, &self.not_before]
+    }
+
+    fn one(&self) -> [&(dyn ToSql + Sync); MOVE.len() - STEP.len()] {
+        [&self.statuses[0], &self.dues[0], &self.seen[0], &self.not_before[0]]
+    }
 }
 
 /// The commits of one statement.
@@ -102,33 +147,42 @@ impl<'a> Batch<'a> for CommitBatch<'a> {
         Self { order, calls: commits.len(), ..batch }
     }
 
-    /// The shorter one if all runs just go on: a part of a statement costs time also if there is nothing for it to do.
-    fn statement(&self) -> usize {
-        usize::from(!self.others.nums.is_empty())
+    /// What is sent again is refused by its version, and found in the ledger.
+    fn needs_mark(&self) -> bool {
+        false
     }
 
-    fn params(&self) -> Vec<&(dyn ToSql + Sync)> {
+    /// The shortest that will do: a part of a statement costs time also if there is nothing for it to do.
+    fn statement(&self) -> usize {
+        match (self.steps.nums.len(), self.others.nums.len()) {
+            (1, 0) => ONE_STEP,
+            (0, 1) => ONE_MOVE,
+            (_, 0) => STEPS,
+            (_, _) => ALL,
+        }
+    }
+
+    fn params<'p>(&'p self, _: &'p Option<Uuid>, now: &'p Option<i64>) -> Vec<&'p (dyn ToSql + Sync)> {
         let Self { steps, others, moves, .. } = self;
-        let mut params: Vec<&(dyn ToSql + Sync)> =
-            vec![&steps.nums, &steps.expected, &steps.versions, &steps.entries];
-        let rest: [&(dyn ToSql + Sync); 8] = [
-            &others.nums,
-            &others.expected,
-            &others.versions,
-            &others.entries,
-            &moves.statuses,
-            &moves.dues,
-            &moves.seen,
-            &moves.not_before,
-        ];
-        if !others.nums.is_empty() {
-            params.extend(rest);
+        let mut params: Vec<&(dyn ToSql + Sync)> = vec![now];
+        match self.statement() {
+            ONE_STEP => params.extend(steps.one()),
+            ONE_MOVE => params.extend(others.one().into_iter().chain(moves.one())),
+            STEPS => params.extend(steps.all()),
+            _ => params.extend(steps.all().into_iter().chain(others.all()).chain(moves.all())),
         }
         params
     }
 
-    fn done(&self, answer: &Row) -> Result<Vec<Option<()>>, PgError> {
-        Ok(self.saved(answer.try_get::<_, Option<_>>(0)?.unwrap_or_default()))
+    fn done(&self, answer: &[Row]) -> Result<Vec<Option<()>>, PgError> {
+        let nums = match (self.statement(), answer) {
+            (ONE_STEP | ONE_MOVE, saved) => {
+                saved.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?
+            }
+            (_, [all]) => all.try_get::<_, Option<_>>(0)?.unwrap_or_default(),
+            (_, _) => Vec::new(),
+        };
+        Ok(self.saved(nums))
     }
 
     /// Those that have its entries. The same entries at the same place by somebody else would be just as good, and say
@@ -208,6 +262,22 @@ mod tests {
         assert_eq!((&batch.steps.nums, &batch.steps.versions), (&vec![5, 9], &vec![3, 6]));
         assert_eq!((&batch.others.nums, &batch.moves.dues), (&vec![2], &vec![Some(7)]));
         assert_eq!(batch.steps.entries, ["[5]", "[9]"]);
+    }
+
+    #[test]
+    fn a_batch_takes_the_shortest_statement_and_its_parameters() {
+        let (step, end) = (commit(1, 1, Status::Running), commit(2, 1, Status::Completed));
+        let other = commit(3, 1, Status::Running);
+        let shape = |commits: &[&Commit]| {
+            let batch = CommitBatch::of(commits);
+            (batch.statement(), batch.params(&None, &None).len())
+        };
+        assert_eq!(shape(&[&step]), (ONE_STEP, 5));
+        assert_eq!(shape(&[&end]), (ONE_MOVE, 9));
+        assert_eq!(shape(&[&step, &other]), (STEPS, 5));
+        assert_eq!(shape(&[&step, &end]), (ALL, 13));
+        let most = |sql: &String| (1..99).rfind(|n| sql.contains(&format!("${n}:"))).unwrap();
+        assert_eq!(Commits::sql().iter().map(most).collect::<Vec<_>>(), [5, 9, 5, 13]);
     }
 
     #[test]

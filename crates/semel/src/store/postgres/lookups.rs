@@ -7,7 +7,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
-use super::queue::{Failure, Job, Worker, failed};
+use super::queue::{Failure, Worker, failed};
 use super::rows::{self, LOOK_UP_KEYS, column, runs_again, unavailable};
 use super::server::Server;
 use super::tx::PgTx;
@@ -19,7 +19,7 @@ use crate::store::tx::Verb;
 use crate::store::verbs::StartRun;
 
 /// Batches under way at once.
-const LOOKERS: usize = 2;
+pub(super) const LOOKERS: usize = 2;
 /// How often a batch is sent whose connection is gone.
 const ATTEMPTS: usize = 20;
 
@@ -66,14 +66,14 @@ impl Looked {
 pub(super) struct Looker(Arc<Server>);
 
 impl Looker {
-    pub(super) fn several(server: &Arc<Server>) -> impl Iterator<Item = Self> {
-        (0..LOOKERS).map(|_| Self(server.clone()))
+    pub(super) fn new(server: &Arc<Server>) -> Self {
+        Self(server.clone())
     }
 
-    async fn look(&self, jobs: &[Job<Wanted, Looked>]) -> Result<(Arc<Object>, Vec<Row>), Failure> {
-        let workspaces: Vec<Uuid> = jobs.iter().map(|job| job.call.workspace.0).collect();
-        let scopes: Vec<&str> = jobs.iter().map(|job| job.call.scope.as_str()).collect();
-        let keys: Vec<&str> = jobs.iter().map(|job| job.call.key.as_str()).collect();
+    async fn look(&self, calls: &[Wanted]) -> Result<(Arc<Object>, Vec<Row>), Failure> {
+        let workspaces: Vec<Uuid> = calls.iter().map(|call| call.workspace.0).collect();
+        let scopes: Vec<&str> = calls.iter().map(|call| call.scope.as_str()).collect();
+        let keys: Vec<&str> = calls.iter().map(|call| call.key.as_str()).collect();
         let params: [&(dyn ToSql + Sync); 3] = [&workspaces, &scopes, &keys];
         let mut attempt = 1;
         loop {
@@ -99,28 +99,27 @@ impl Worker for Looker {
     type Answer = Looked;
     const MOST: usize = 1024;
 
-    async fn work(&mut self, jobs: &mut Vec<Job<Wanted, Looked>>) {
+    async fn work(&mut self, calls: Vec<Wanted>) -> Vec<Result<Looked>> {
         let given = self.0.given();
-        let looked = self.look(jobs).await;
-        let sorted = looked.and_then(|(client, rows)| match placed(rows, jobs.len()) {
+        let looked = self.look(&calls).await;
+        let sorted = looked.and_then(|(client, rows)| match placed(rows, calls.len()) {
             Ok((now, rows)) => Ok((client, given.unwrap_or(now), rows)),
             Err(error) => Err((Error::Unavailable as _, Arc::new(error) as _)),
         });
         match sorted {
             Ok((client, now, rows)) => {
-                for (job, row) in jobs.drain(..).zip(rows) {
-                    job.answer(|_| Ok(Looked { now, found: row.map(|row| (row, client.clone())) }));
-                }
+                let found = |row: Option<Row>| row.map(|row| (row, client.clone()));
+                rows.into_iter().map(|row| Ok(Looked { now, found: found(row) })).collect()
             }
-            Err(failure) => jobs.drain(..).for_each(|job| job.answer(|_| Err(failed(&failure)))),
+            Err(failure) => calls.iter().map(|_| Err(failed(&failure))).collect(),
         }
     }
 }
 
 /// The time, and the rows in the places of the keys that they were found for.
-fn placed(found: Vec<Row>, jobs: usize) -> Result<(Time, Vec<Option<Row>>)> {
+fn placed(found: Vec<Row>, calls: usize) -> Result<(Time, Vec<Option<Row>>)> {
     let mut now = None;
-    let mut rows: Vec<Option<Row>> = std::iter::repeat_with(|| None).take(jobs).collect();
+    let mut rows: Vec<Option<Row>> = std::iter::repeat_with(|| None).take(calls).collect();
     for row in found {
         now = Some(rows::time_beside(&row)?);
         let place =

@@ -1,4 +1,5 @@
--- The second part of commit.sql: runs that wait, pause, end, or say that a timer has fired.
+-- Plain commits of runs that wait, pause, end, or say that a timer has fired; a row for each in {moves}. Status 1 is
+-- RUNNING, 2 WAITING, from 4 on the run has ended.
 moved AS (
     UPDATE runs r
     SET version = c.version,
@@ -17,10 +18,7 @@ moved AS (
             WHEN r.keep_history > 9223372036854775807 - clock.now THEN 9223372036854775807
             ELSE clock.now + r.keep_history
         END
-    FROM clock,
-        unnest($7::bigint[], $8::bigint[], $9::bigint[], $10::text[], $11::smallint[], $12::bigint[], $13::bigint[],
-            $14::bigint[])
-            AS c (num, expected, version, entries, status, due, seen, not_before)
+    FROM clock, {moves} AS c (num, expected, version, entries, status, due, seen, not_before)
     WHERE r.num = c.num
         AND r.version = c.expected
         AND r.status = 1
@@ -29,7 +27,4 @@ moved AS (
         AND (NOT r.ties OR c.status < 4)
         AND (NOT r.ties OR c.status = 1 OR NOT EXISTS (SELECT FROM once o WHERE o.owner = r.id AND o.value IS NULL))
     RETURNING r.num, c.expected, c.entries
-),
-written AS (
-    SELECT * FROM stepped UNION ALL SELECT * FROM moved
-),
+)

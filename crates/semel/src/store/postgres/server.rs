@@ -169,7 +169,7 @@ impl Server {
     pub(super) async fn prepared(
         &self,
         settings: &str,
-        sql: &[&str],
+        sql: &[impl AsRef<str>],
     ) -> Result<(Line, Vec<Statement>), Source> {
         let line = self.connect().await?;
         if !settings.is_empty() {
@@ -177,7 +177,7 @@ impl Server {
         }
         let mut statements = Vec::with_capacity(sql.len());
         for sql in sql {
-            statements.push(self.asked(line.prepare(sql)).await?);
+            statements.push(self.asked(line.prepare(sql.as_ref())).await?);
         }
         Ok((line, statements))
     }

@@ -1,7 +1,7 @@
--- Many new runs at once with their first entries, and the mark of it all. A run whose key or id is taken, or whose node is
+-- New runs with their first entries, a row for each in {runs}, and the mark of it all, if it needs one. A run whose key or id is taken, or whose node is
 -- not alive, is left alone: those that are not in the answer are tried again one by one. The answer: the places of those
 -- that are made, from 1, and their numbers; and the time.
--- $1 mark, $2 the time (null: the database's), $3 the nodes for which runs are claimed. Then one element per run, in the
+-- $1 mark, $2 the time (null: the database's), $3 the nodes for which runs are claimed. Then the columns of the runs, in the
 -- order of their keys. A run without a time of its creation is created, and if it is nobody's due, now.
 WITH clock AS MATERIALIZED (
     SELECT coalesce($2::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS now
@@ -9,6 +9,7 @@ WITH clock AS MATERIALIZED (
 marked AS (
     INSERT INTO marks (id, at, took)
     SELECT $1::uuid, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint, true
+    WHERE $1 IS NOT NULL
 ),
 -- Locked until the end: the sweep cannot take a node for dead while runs are given to it.
 alive AS MATERIALIZED (
@@ -22,10 +23,7 @@ asked AS MATERIALIZED (
     SELECT id, workspace, workflow, workflow_version, scope, key, fingerprint, lineage, keep_history, keep_key,
         coalesce(created, now) AS created, status, version,
         CASE WHEN created IS NULL AND due IS NOT NULL THEN now ELSE due END AS due, node, stalls, entries, place
-    FROM clock, unnest($4::uuid[], $5::uuid[], $6::text[], $7::text[], $8::text[], $9::text[], $10::bytea[], $11::uuid[],
-        $12::bigint[], $13::bigint[], $14::bigint[], $15::smallint[], $16::bigint[], $17::bigint[], $18::uuid[],
-        $19::integer[], $20::text[])
-        WITH ORDINALITY
+    FROM clock, {runs}
         AS a (id, workspace, workflow, workflow_version, scope, key, fingerprint, lineage, keep_history, keep_key, created,
             status, version, due, node, stalls, entries, place)
 ),

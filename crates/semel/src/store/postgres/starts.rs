@@ -7,8 +7,8 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error as PgError, Row};
 use uuid::Uuid;
 
-use super::batch::{Batch, Done, Kind, Writer};
-use super::lookups::{Looker, Wanted};
+use super::batch::{Batch, Done, Kind, Rows, WRITERS, Writer};
+use super::lookups::{LOOKERS, Looker, Wanted};
 use super::queue::Queue;
 use super::server::Server;
 use crate::clock::Time;
@@ -25,8 +25,8 @@ pub(super) struct StartQueue {
 
 impl StartQueue {
     pub(super) fn start(server: &Arc<Server>) -> Self {
-        let lookups = Queue::start(Looker::several(server));
-        Self { lookups, starts: Queue::start(Writer::several(server)) }
+        let lookups = Queue::start(LOOKERS, || Looker::new(server));
+        Self { lookups, starts: Queue::start(WRITERS, || Writer::new(server)) }
     }
 
     /// Starts a run that brings no payload along.
@@ -81,6 +81,41 @@ impl FreeStart {
     }
 }
 
+/// The places of the statements.
+const ONE: usize = 0;
+const MANY: usize = 1;
+
+/// The columns of a run.
+const RUN: &[&str] = &[
+    "uuid", "uuid", "text", "text", "text", "text", "bytea", "uuid", "bigint", "bigint", "bigint",
+    "smallint", "bigint", "bigint", "uuid", "integer", "text",
+];
+
+/// The columns of all runs of a batch, or of the one that is named.
+macro_rules! columns {
+    ($batch:ident $([$one:literal])?) => {
+        [
+            &$batch.ids $([$one])?,
+            &$batch.workspaces $([$one])?,
+            &$batch.workflows $([$one])?,
+            &$batch.workflow_versions $([$one])?,
+            &$batch.scopes $([$one])?,
+            &$batch.keys $([$one])?,
+            &$batch.fingerprints $([$one])?,
+            &$batch.lineages $([$one])?,
+            &$batch.keep_histories $([$one])?,
+            &$batch.keep_keys $([$one])?,
+            &$batch.created $([$one])?,
+            &$batch.statuses $([$one])?,
+            &$batch.versions $([$one])?,
+            &$batch.dues $([$one])?,
+            &$batch.nodes $([$one])?,
+            &$batch.stalls $([$one])?,
+            &$batch.entries $([$one])?,
+        ]
+    };
+}
+
 /// Plain starts under keys that are free.
 pub(super) struct Starts;
 
@@ -90,7 +125,15 @@ impl Kind for Starts {
     /// The number of the run, and the statement's time.
     type Told = (i64, Time);
     const MOST: usize = 1024;
-    const SQL: &'static [&'static str] = &[include_str!("start.sql")];
+
+    fn sql() -> Vec<String> {
+        let sql = |runs: String| include_str!("start.sql").replace("{runs}", &runs);
+        vec![
+            sql(format!("(SELECT o.*, 1::bigint FROM {} o)", Rows::One.of(4, RUN))),
+            sql(format!("{} WITH ORDINALITY", Rows::Many.of(4, RUN))),
+        ]
+    }
+
     /// The statement joins nothing but what it was given with what it has made, and each may be long.
     const SETTINGS: &'static str = "SET enable_hashjoin = on; SET enable_nestloop = off";
 }
@@ -145,34 +188,28 @@ impl<'a> Batch<'a> for StartBatch<'a> {
         Self { calls: starts.len(), order, ..batch }
     }
 
+    /// One whose key was drawn for it is found by that key if it is sent again. Of another's key somebody else may be the
+    /// owner by then, and may have let it go when the lost one arrives after all: that must not take place any more.
+    fn needs_mark(&self) -> bool {
+        self.created.iter().any(Option::is_some)
+    }
+
     fn statement(&self) -> usize {
-        0
+        if self.order.len() == 1 { ONE } else { MANY }
     }
 
-    fn params(&self) -> Vec<&(dyn ToSql + Sync)> {
-        vec![
-            &self.claimers,
-            &self.ids,
-            &self.workspaces,
-            &self.workflows,
-            &self.workflow_versions,
-            &self.scopes,
-            &self.keys,
-            &self.fingerprints,
-            &self.lineages,
-            &self.keep_histories,
-            &self.keep_keys,
-            &self.created,
-            &self.statuses,
-            &self.versions,
-            &self.dues,
-            &self.nodes,
-            &self.stalls,
-            &self.entries,
-        ]
+    fn params<'p>(&'p self, mark: &'p Option<Uuid>, now: &'p Option<i64>) -> Vec<&'p (dyn ToSql + Sync)> {
+        let runs: [&(dyn ToSql + Sync); RUN.len()] = match self.statement() {
+            ONE => columns!(self[0]),
+            _ => columns!(self),
+        };
+        let mut params: Vec<&(dyn ToSql + Sync)> = vec![mark, now, &self.claimers];
+        params.extend(runs);
+        params
     }
 
-    fn done(&self, answer: &Row) -> Result<Vec<Option<Self::Told>>, PgError> {
+    fn done(&self, answer: &[Row]) -> Result<Vec<Option<Self::Told>>, PgError> {
+        let [answer] = answer else { return Ok(Vec::new()) };
         let places: Option<Vec<i64>> = answer.try_get(0)?;
         let nums: Option<Vec<i64>> = answer.try_get(1)?;
         let now = Time(answer.try_get(2)?);

@@ -37,6 +37,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("a_run_that_is_claimed_while_the_engine_stops_begins_nothing", claimed_while_stopping),
         trial("resting_runs_make_room_and_are_rebuilt", evicted),
         trial("more_runs_than_places_wait_in_the_store", few_places),
+        trial("an_engine_with_room_looks_for_no_runs_when_one_ends", room_enough),
         trial("two_engines_share_the_work", two_engines),
     ]
 }
@@ -296,6 +297,29 @@ async fn few_places() -> Result<(), Failed> {
         run.result().await?;
     }
     assert_eq!(count.get(), 30);
+    Ok(())
+}
+
+async fn step(ctx: Ctx, (): ()) -> Result<u32> {
+    ctx.step("step").run(async |_| Ok(ctx.state::<Count>().up())).await
+}
+
+async fn room_enough() -> Result<(), Failed> {
+    let (lab, looks) = (Lab::new(), Count::default());
+    let seen = looks.clone();
+    let plan = move |call| {
+        if call == "claim" {
+            seen.up();
+        }
+        None
+    };
+    let engine = lab.engine().store(Arc::new(Faulty::new(lab.store.clone(), plan)) as Arc<dyn Store>);
+    let engine = engine.state(Count::default()).workflow("step", step).open().await?;
+    lab.until(async || looks.get() == 1).await;
+    for n in 1..=30 {
+        assert_eq!(engine.start(step, ()).await?.result().await?, n);
+    }
+    assert_eq!(looks.get(), 1, "nothing was said to be due");
     Ok(())
 }
 

@@ -56,7 +56,7 @@ async fn waits(ctx: Ctx, (): ()) -> Result<u32> {
 async fn given_up() -> Result<(), Failed> {
     let (lab, gate) = (Lab::new(), Gate::default());
     let one = lab.engine().state(gate.clone()).workflow("gives up", gives_up).open().await?;
-    // Another engine: that of the owner looks for due runs when it has room again.
+    // Another engine, which hears of it only because it is told.
     let two = lab.engine().workflow("waits", waits).open().await?;
     let owner = one.start(gives_up, ()).await?;
     lab.until(async || gate.begun.get() == 1).await;
