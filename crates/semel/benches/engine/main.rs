@@ -95,9 +95,9 @@ async fn bench() -> Anything<()> {
         measure(&mut report, "sqlite", &extent, place, folder.path()).await?;
     }
     if only != "sqlite" {
-        match std::env::var("SEMEL_TEST_POSTGRES") {
-            Err(_) => println!("PostgreSQL is left out: run under scripts/with-postgres"),
-            Ok(url) => {
+        match baseline::url() {
+            None => println!("PostgreSQL is left out: run under scripts/with-postgres"),
+            Some(url) => {
                 println!("The engine on PostgreSQL");
                 let place =
                     |name: &str| Place::Postgres { url: url.clone(), schema: format!("engine_{name}") };

@@ -127,7 +127,7 @@ async fn starts(report: &mut Report, name: &str, load: &Load, time: Duration) ->
 }
 
 async fn postgres(report: &mut Report, folder: &Path, time: Duration) -> Anything<()> {
-    let Ok(url) = std::env::var("SEMEL_TEST_POSTGRES") else {
+    let Some(url) = baseline::url() else {
         println!("PostgreSQL is left out: run under scripts/with-postgres");
         return Ok(());
     };

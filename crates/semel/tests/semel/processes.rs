@@ -22,6 +22,9 @@ use crate::sqlite::{record_step, request, run, start};
 pub(crate) const ROLE: &str = "SEMEL_TEST_ROLE";
 pub(crate) const PLACE: &str = "SEMEL_TEST_PLACE";
 
+/// The server's local socket; a server that somebody else has started has told none.
+const SOCKET: &str = "SEMEL_TEST_POSTGRES_SOCKET";
+
 type Test = Result<(), Failed>;
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -33,6 +36,8 @@ pub(crate) fn trials() -> Vec<Trial> {
             on_its_own_server("outlive")
         }),
         Trial::test("processes::wakes_are_heard_again_after_postgres_crashed", || on_its_own_server("hear")),
+        Trial::test("processes::a_store_is_opened_over_a_local_socket", over_a_socket)
+            .with_ignored_flag(std::env::var_os(SOCKET).is_none()),
     ]
 }
 
@@ -192,6 +197,17 @@ fn equal_starts() -> Test {
     let created: usize = parsed.iter().filter_map(|(_, n)| n.parse::<usize>().ok()).sum();
     assert_eq!(created, 1, "{said:?}");
     Ok(())
+}
+
+fn over_a_socket() -> Test {
+    run(async {
+        let options = PostgresOptions::new(std::env::var(SOCKET)?);
+        let store =
+            PostgresStore::open(PostgresOptions { schema: Some("socket".to_owned()), ..options }).await?;
+        assert!(start(&store, "one", None).await?.created());
+        assert!(!start(&store, "one", None).await?.created());
+        Ok(store.close().await?)
+    })
 }
 
 /// Commits and starts of many runs go on while the server is stopped like by kill -9 and started again, three times. An

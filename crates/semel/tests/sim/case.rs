@@ -124,6 +124,8 @@ pub(crate) enum What {
     Start,
     Effect,
     LookUp,
+    /// A question about a once.
+    Once,
     Wake,
 }
 
@@ -314,7 +316,7 @@ fn disturbance(dice: &mut Dice, nodes: usize) -> Disturbance {
             What::Call => 90,
             What::Start => 6,
             What::Effect => 8,
-            What::LookUp => 3,
+            What::LookUp | What::Once => 3,
             What::Wake => 40,
         };
         When::Nth(what, 1 + dice.below(most) as u32)
@@ -338,6 +340,10 @@ fn disturbance(dice: &mut Dice, nodes: usize) -> Disturbance {
         11 => (call, Trouble::Refused),
         16 if is_node => (nth(dice, What::LookUp), Trouble::Refused),
         17 if is_node => (nth(dice, What::LookUp), look_up_trouble(dice, down)),
+        // A claim that arrives while its repetition was granted, and nobody has said yet what came of it.
+        15 if is_node && dice.flip() => {
+            (nth(dice, What::Once), Trouble::Late { millis: 60 + dice.below(300) })
+        }
         12 => (call, Trouble::Lost),
         13 => (call, Trouble::Unanswered),
         14 => (call, Trouble::Late { millis: long(dice) }),

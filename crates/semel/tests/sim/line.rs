@@ -371,7 +371,7 @@ impl Store for Line {
     fn once(&self, once: Once) -> Answer<'_, OnceAnswer> {
         let said = format!("{:?} {} by {}", once.ask, once.label, once.run);
         let call = Call {
-            what: What::Call,
+            what: What::Once,
             said,
             about: None,
             changes: always,

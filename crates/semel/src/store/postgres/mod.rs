@@ -51,16 +51,17 @@ pub const SCHEMA_VERSION: usize = migrate::MIGRATIONS.len();
 /// them.
 #[derive(Clone, Debug)]
 pub struct PostgresOptions {
-    /// `postgres://user:password@host:port/database`, with the parameters of libpq. Connections are not encrypted yet:
-    /// use a local socket, a private network or a tunnel.
+    /// `postgres://user:password@host:port/database`, with the parameters of libpq. A host that begins with `%2F` (or `/`, as
+    /// the parameter `host`) is the folder of a local socket. Connections are not encrypted yet: use a local socket, a
+    /// private network or a tunnel.
     pub url: String,
     /// The schema of Semel's tables, made if it is missing: lower-case letters, digits and `_`. Without one, the
     /// first of the user's search path.
     pub schema: Option<String>,
     /// Whose time it is.
     pub clock: PgClock,
-    /// Connections for everything but plain commits, new runs and wake-ups, which have two of their own each. They are
-    /// opened when needed.
+    /// Connections for everything but plain commits, new runs and wake-ups. Plain commits and new runs have three of their
+    /// own each, wake-ups have two. They are opened when needed.
     pub connections: usize,
     /// How long the store tries to find out what became of a write when the connection broke in the middle: long enough
     /// for a restart of the server. Then the answer is [`Error::Unknown`]. A connection on which no answer has come for as
