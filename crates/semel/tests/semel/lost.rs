@@ -95,23 +95,7 @@ impl Line {
                     0 => return Ok(()),
                     read => match self.fate_of(&question[..read]) {
                         None => server.write_all(&question[..read]).await?,
-                        Some(fate) => {
-                            self.lost.notify_one();
-                            if fate == Fate::QuestionLost {
-                                return Ok(());
-                            }
-                            if fate == Fate::QuestionLate {
-                                drop(client);
-                                self.release.notified().await;
-                                server.write_all(&question[..read]).await?;
-                                server.read(&mut answer).await?;
-                                self.arrived.notify_one();
-                                return Ok(());
-                            }
-                            server.write_all(&question[..read]).await?;
-                            server.read(&mut answer).await?;
-                            return Ok(());
-                        }
+                        Some(fate) => return self.drop_message(fate, &question[..read], client, server).await,
                     },
                 },
                 read = server.read(&mut answer) => match read? {
@@ -120,6 +104,31 @@ impl Line {
                 },
             }
         }
+    }
+
+    async fn drop_message(
+        &self,
+        fate: Fate,
+        message: &[u8],
+        client: TcpStream,
+        mut server: TcpStream,
+    ) -> std::io::Result<()> {
+        self.lost.notify_one();
+        match fate {
+            Fate::QuestionLost => {}
+            Fate::AnswerLost => {
+                server.write_all(message).await?;
+                server.read_u8().await?;
+            }
+            Fate::QuestionLate => {
+                drop(client);
+                self.release.notified().await;
+                server.write_all(message).await?;
+                server.read_u8().await?;
+                self.arrived.notify_one();
+            }
+        }
+        Ok(())
     }
 
     /// The message was lost; and if it was only late, it has come through by now.

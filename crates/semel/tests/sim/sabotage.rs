@@ -67,7 +67,7 @@ const HUNTED: &[Bug] = &[
     Bug::WishForgotten,
 ];
 
-/// Within so many seeds every one of them is found: three times as many as the rarest took, so that another drawing of the
+/// Within so many seeds every one of them is found: several times as many as the rarest took, so that another drawing of the
 /// programs does not lose it.
 const SEEDS: u64 = 6_000;
 

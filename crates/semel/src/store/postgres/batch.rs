@@ -58,6 +58,14 @@ pub(super) trait Kind: Send + Sync + 'static {
     const SETTINGS: &'static str;
 }
 
+/// What a batch is sent with.
+#[derive(Default)]
+pub(super) struct Stamp {
+    pub(super) mark: Option<Uuid>,
+    /// The time, if it is not the database's.
+    pub(super) now: Option<i64>,
+}
+
 /// The calls of one statement.
 pub(super) trait Batch<'a>: Send + Sync + Sized {
     type Call: 'a;
@@ -67,8 +75,8 @@ pub(super) trait Batch<'a>: Send + Sync + Sized {
     fn needs_mark(&self) -> bool;
     /// Which of the statements it takes.
     fn statement(&self) -> usize;
-    /// The parameters, with the mark and the time (null: the database's) that it is given.
-    fn params<'p>(&'p self, mark: &'p Option<Uuid>, now: &'p Option<i64>) -> Vec<&'p (dyn ToSql + Sync)>;
+    /// The parameters.
+    fn params<'p>(&'p self, stamp: &'p Stamp) -> Vec<&'p (dyn ToSql + Sync)>;
     type Told;
     /// Reads the statement's answer: what it tells of each call, if that is done.
     fn done(&self, answer: &[Row]) -> Result<Vec<Option<Self::Told>>, PgError>;
@@ -164,9 +172,10 @@ impl<K: Kind> Writer<K> {
 
     /// Sends a batch once.
     async fn send(&mut self, batch: &K::Batch<'_>, mark: Option<Uuid>) -> Result<Sent<Told<K>>, Failure> {
-        let (server, now) = (self.server.clone(), self.server.given().map(|now| now.0));
+        let server = self.server.clone();
+        let stamp = Stamp { mark, now: server.given().map(|now| now.0) };
         let (line, statements) = self.session().await?;
-        let params = batch.params(&mark, &now);
+        let params = batch.params(&stamp);
         let answer = server.answered(line.query(&statements[batch.statement()], &params)).await;
         Ok(match answer.map(|answer| answer.and_then(|rows| batch.done(&rows))) {
             Ok(Ok(told)) => Sent::Answered(told),

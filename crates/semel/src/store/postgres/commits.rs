@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error as PgError, Row};
-use uuid::Uuid;
 
-use super::batch::{Batch, Done, Kind, Rows, WRITERS, Writer};
+use super::batch::{Batch, Done, Kind, Rows, Stamp, WRITERS, Writer};
 use super::queue::Queue;
 use super::server::Server;
 use crate::error::Result;
@@ -162,9 +161,9 @@ impl<'a> Batch<'a> for CommitBatch<'a> {
         }
     }
 
-    fn params<'p>(&'p self, _: &'p Option<Uuid>, now: &'p Option<i64>) -> Vec<&'p (dyn ToSql + Sync)> {
+    fn params<'p>(&'p self, stamp: &'p Stamp) -> Vec<&'p (dyn ToSql + Sync)> {
         let Self { steps, others, moves, .. } = self;
-        let mut params: Vec<&(dyn ToSql + Sync)> = vec![now];
+        let mut params: Vec<&(dyn ToSql + Sync)> = vec![&stamp.now];
         match self.statement() {
             ONE_STEP => params.extend(steps.one()),
             ONE_MOVE => params.extend(others.one().into_iter().chain(moves.one())),
@@ -270,7 +269,7 @@ mod tests {
         let other = commit(3, 1, Status::Running);
         let shape = |commits: &[&Commit]| {
             let batch = CommitBatch::of(commits);
-            (batch.statement(), batch.params(&None, &None).len())
+            (batch.statement(), batch.params(&Stamp::default()).len())
         };
         assert_eq!(shape(&[&step]), (ONE_STEP, 5));
         assert_eq!(shape(&[&end]), (ONE_MOVE, 9));

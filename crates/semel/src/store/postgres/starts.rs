@@ -7,7 +7,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error as PgError, Row};
 use uuid::Uuid;
 
-use super::batch::{Batch, Done, Kind, Rows, WRITERS, Writer};
+use super::batch::{Batch, Done, Kind, Rows, Stamp, WRITERS, Writer};
 use super::lookups::{LOOKERS, Looker, Wanted};
 use super::queue::Queue;
 use super::server::Server;
@@ -198,12 +198,12 @@ impl<'a> Batch<'a> for StartBatch<'a> {
         if self.order.len() == 1 { ONE } else { MANY }
     }
 
-    fn params<'p>(&'p self, mark: &'p Option<Uuid>, now: &'p Option<i64>) -> Vec<&'p (dyn ToSql + Sync)> {
+    fn params<'p>(&'p self, stamp: &'p Stamp) -> Vec<&'p (dyn ToSql + Sync)> {
         let runs: [&(dyn ToSql + Sync); RUN.len()] = match self.statement() {
             ONE => columns!(self[0]),
             _ => columns!(self),
         };
-        let mut params: Vec<&(dyn ToSql + Sync)> = vec![mark, now, &self.claimers];
+        let mut params: Vec<&(dyn ToSql + Sync)> = vec![&stamp.mark, &stamp.now, &self.claimers];
         params.extend(runs);
         params
     }
