@@ -90,7 +90,7 @@ pub(crate) struct Core {
     node: Mutex<NodeId>,
     store_time: StoreTime,
     pub(crate) residents: Arc<Residents>,
-    /// Something may be due, or there is room again.
+    /// Something may be due, or there is room again for what was.
     due: Notify,
     /// The lease is in question.
     renew: Notify,

@@ -81,14 +81,19 @@ impl Residents {
     }
 
     /// The same for whoever claims: if there is none, [`free`](Self::free) says when to ask again.
-    pub(super) fn reserve_or_wait(&self, wanted: usize) -> usize {
+    pub(super) fn reserve_or_wait(&self, places: usize) -> usize {
         // First: of a place that is freed in between somebody must hear.
-        self.wanted.store(true, Ordering::SeqCst);
-        let granted = self.reserve(wanted);
+        self.want();
+        let granted = self.reserve(places);
         if granted > 0 {
             self.wanted.store(false, Ordering::SeqCst);
         }
         granted
+    }
+
+    /// The next place that is free is worth a look, whether there is room or not.
+    pub(super) fn want(&self) {
+        self.wanted.store(true, Ordering::SeqCst);
     }
 
     /// Gives a place back. Whether somebody waits for one.

@@ -115,6 +115,10 @@ impl Core {
         // A stop may wait for these places.
         self.left.notify_one();
         let claims = claims?;
+        if found > 0 {
+            // Where something was due there may be more, which others had locked when this engine asked.
+            self.residents.want();
+        }
         for claimed in claims.runs {
             self.take(claimed);
         }

@@ -42,6 +42,8 @@ pub struct Faulty {
     /// Who says nothing to those who listen here, but for what [`tell`](Self::tell) is given.
     silence: Option<broadcast::Sender<Wake>>,
     pool: Option<Semaphore>,
+    /// A claim finds so many runs at most.
+    spared: usize,
     /// Commits that are still on their way.
     late: Mutex<Vec<Commit>>,
 }
@@ -53,7 +55,7 @@ impl Faulty {
         plan: impl FnMut(&'static str) -> Option<Fault> + Send + 'static,
     ) -> Self {
         let (plan, late) = (Mutex::new(Box::new(plan) as Plan), Mutex::default());
-        Self { store, plan, silence: None, pool: None, late }
+        Self { store, plan, silence: None, pool: None, spared: usize::MAX, late }
     }
 
     /// No wake-up comes through: whoever uses this store does not hear that a run was taken away.
@@ -75,6 +77,12 @@ impl Faulty {
     #[must_use]
     pub fn pooled(self, connections: usize) -> Self {
         Self { pool: Some(Semaphore::new(connections)), ..self }
+    }
+
+    /// Like a database whose due runs others are about to take: a claim finds so many at most, however many it asks for.
+    #[must_use]
+    pub fn spares(self, runs: usize) -> Self {
+        Self { spared: runs, ..self }
     }
 
     /// How many connections of the pool nobody has.
@@ -147,6 +155,7 @@ impl Store for Faulty {
     }
 
     fn claim(&self, claim: Claim) -> Answer<'_, Claims> {
+        let claim = Claim { limit: claim.limit.min(self.spared), ..claim };
         self.call("claim", move || self.store.claim(claim))
     }
 

@@ -1,6 +1,7 @@
 //! PostgreSQL behind a line that loses one message: the answer, the question, or a question that comes through when nobody
 //! waits for it any more. Whatever was asked has taken place once, and its caller is told so.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,13 +15,13 @@ use semel::rules::key::Key;
 use semel::rules::ledger::Ledger;
 use semel::rules::start::Start;
 use semel::store::postgres::{PostgresOptions, PostgresStore};
-use semel::store::{Lease, LeaseAct, Query, Store};
+use semel::store::{Find, FindBy, Lease, LeaseAct, Query, Store};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-use crate::sqlite::{record_step, request, run};
+use crate::sqlite::{record_step, request};
 
 type Test = Result<(), Failed>;
 
@@ -30,7 +31,16 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("a_question_that_is_lost_is_asked_again", Fate::QuestionLost),
         ("a_question_that_comes_late_changes_nothing", Fate::QuestionLate),
     ];
-    cases.map(|(name, fate)| Trial::test(format!("lost::{name}"), move || run(everything(fate)))).into()
+    let mut trials: Vec<_> =
+        cases.map(|(name, fate)| Trial::test(format!("lost::{name}"), move || run(everything(fate)))).into();
+    let silent = "lost::one_who_gives_up_leaves_no_silent_line_to_the_next";
+    trials.push(Trial::test(silent, || run(given_up())));
+    trials
+}
+
+/// On one thread: what is asked at once is in one batch.
+fn run(test: impl Future<Output = Test>) -> Test {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(test)
 }
 
 /// What becomes of a message, and of its connection.
@@ -42,6 +52,8 @@ enum Fate {
     QuestionLost,
     /// It is asked when everybody has given up.
     QuestionLate,
+    /// It is never asked, and the connection does not break.
+    Silence,
 }
 
 /// The line.
@@ -50,6 +62,8 @@ struct Line {
     next: Mutex<Option<(&'static str, Fate)>>,
     /// The message was lost.
     lost: Notify,
+    /// What it was.
+    message: Mutex<Vec<u8>>,
     /// What is late may go on.
     release: Notify,
     /// It was answered.
@@ -73,7 +87,13 @@ impl Line {
     }
 
     fn new() -> Self {
-        Self { next: Mutex::new(None), lost: Notify::new(), release: Notify::new(), arrived: Notify::new() }
+        Self {
+            next: Mutex::new(None),
+            lost: Notify::new(),
+            message: Mutex::new(Vec::new()),
+            release: Notify::new(),
+            arrived: Notify::new(),
+        }
     }
 
     fn lose(&self, known_by: &'static str, fate: Fate) {
@@ -113,9 +133,11 @@ impl Line {
         client: TcpStream,
         mut server: TcpStream,
     ) -> std::io::Result<()> {
+        *self.message.lock().expect("no panic inside") = message.to_vec();
         self.lost.notify_one();
         match fate {
             Fate::QuestionLost => {}
+            Fate::Silence => std::future::pending().await,
             Fate::AnswerLost => {
                 server.write_all(message).await?;
                 server.read_u8().await?;
@@ -157,7 +179,8 @@ impl Place {
         let (before, after) = url.split_once('@').ok_or("a user in the URL")?;
         let (server, database) = after.split_once('/').ok_or("a database in the URL")?;
         let (line, here) = Line::open(server.to_owned()).await?;
-        let schema = Some(format!("lost_{fate:?}").to_lowercase());
+        // A server that was not started for us may have seen other runs of this program.
+        let schema = Some(format!("lost_{}_{fate:?}", std::process::id()).to_lowercase());
         let options =
             PostgresOptions { schema, ..PostgresOptions::new(format!("{before}@{here}/{database}")) };
         let store: Arc<dyn Store> = Arc::new(PostgresStore::open(options).await?);
@@ -174,55 +197,78 @@ impl Place {
 
     /// What the store has is what the ledger says: all of it, once.
     async fn has(&self, ledger: &Ledger) -> Test {
-        let entries = self.store.ledger(WorkspaceId::DEFAULT, ledger.run().id(), 1).await?;
+        let (workspace, run) = (WorkspaceId::DEFAULT, ledger.run());
+        let entries = self.store.ledger(workspace, run.id(), 1).await?;
         let numbers: Vec<_> = entries.iter().map(|entry| entry.number).collect();
-        assert_eq!(numbers, (1..=ledger.run().state.version).collect::<Vec<_>>());
+        assert_eq!(numbers, (1..=run.state.version).collect::<Vec<_>>());
+        let find = Find { workspace, by: FindBy::Id(run.id()) };
+        let (found, _) = self.store.find(find).await?.ok_or("the run is there")?;
+        assert_eq!((found.state.version, found.status()), (run.state.version, run.status()));
+        let again = Ledger::read(found, entries.into_iter().map(|entry| entry.entry))?;
+        let says = |ledger: &Ledger| format!("{:?}", ledger.records().collect::<BTreeMap<_, _>>());
+        assert_eq!(says(&again), says(ledger));
         Ok(())
     }
 }
 
 async fn everything(fate: Fate) -> Test {
     let place = Place::open(fate).await?;
-    steps(&place, fate, "lone-step", 1).await?;
-    steps(&place, fate, "step-of-many", 8).await?;
-    end(&place, fate).await?;
+    commits(&place, fate, "alone", &["alone"]).await?;
+    commits(&place, fate, "many-4", &["many-1", "many-2", "many-3", "many-4"]).await?;
+    commits(&place, fate, "with-3", &["with-1", "with-2", "with-3", END]).await?;
+    commits(&place, fate, "the-end", &[END]).await?;
     starts(&place, fate, "drawn-key", None).await?;
     starts(&place, fate, "given-key", Some("order-7")).await?;
     place.store.close().await?;
     Ok(())
 }
 
-/// So many runs commit at once; the last of them has the step of this name.
-async fn steps(place: &Place, fate: Fate, name: &'static str, runs: usize) -> Test {
+/// What a run does that ends instead of a step.
+const END: &str = "the-end";
+
+/// So many runs commit at once, each a step of this name; one of them is what the lost message is known by. The first is
+/// alone, the others are written together.
+async fn commits(place: &Place, fate: Fate, known_by: &'static str, steps: &[&str]) -> Test {
     let mut ledgers = Vec::new();
-    for _ in 0..runs {
+    for _ in steps {
         ledgers.push(place.driven().await?);
     }
-    let last = runs - 1;
-    place.line.lose(name, fate);
+    place.line.lose(known_by, fate);
     let mut commits = JoinSet::new();
-    for (n, ledger) in ledgers.iter_mut().enumerate() {
-        record_step(ledger, if n == last { name } else { "step" })?;
+    for (ledger, step) in ledgers.iter_mut().zip(steps) {
+        match *step {
+            END => ledger.record(Entry::Completed { value: Payload::parse(&format!("{END:?}"))? })?,
+            step => record_step(ledger, step)?,
+        }
         let (store, commit) = (place.store.clone(), ledger.commit().ok_or("an entry")?);
         commits.spawn(async move { store.commit(commit).await });
     }
     while let Some(saved) = commits.join_next().await {
-        assert_eq!(saved??.version, ledgers[0].run().state.version, "{name}: {fate:?}");
+        assert_eq!(saved??.version, ledgers[0].run().state.version, "{known_by}: {fate:?}");
     }
     place.line.settled(fate).await?;
+    let lost = String::from_utf8_lossy(&place.line.message.lock().expect("no panic inside")).into_owned();
+    let together = steps.iter().filter(|step| lost.contains(**step)).count();
+    assert_eq!(together, steps.len().saturating_sub(1).max(1), "{known_by}: the others are one batch");
     for ledger in &ledgers {
         place.has(ledger).await?;
     }
     Ok(())
 }
 
-async fn end(place: &Place, fate: Fate) -> Test {
+/// A caller that goes away while its line is silent. The next one does not wait behind it.
+async fn given_up() -> Test {
+    let place = Place::open(Fate::Silence).await?;
     let mut ledger = place.driven().await?;
-    ledger.record(Entry::Completed { value: Payload::parse(r#""the-end""#)? })?;
-    place.line.lose("the-end", fate);
-    let saved = place.store.commit(ledger.commit().ok_or("an entry")?).await?;
-    assert_eq!(saved.version, ledger.run().state.version, "{fate:?}");
-    place.line.settled(fate).await?;
+    record_step(&mut ledger, "given-up")?;
+    let commit = ledger.commit().ok_or("an entry")?;
+    place.line.lose("given-up", Fate::Silence);
+    tokio::select! {
+        saved = place.store.commit(commit.clone()) => return Err(format!("{saved:?} on a silent line").into()),
+        () = place.line.lost.notified() => {}
+    }
+    let again = tokio::time::timeout(Duration::from_secs(15), place.store.commit(commit)).await?;
+    assert_eq!(again?.version, ledger.run().state.version);
     place.has(&ledger).await
 }
 

@@ -14,18 +14,18 @@ pub(super) struct Visits {
     /// What a faithful execution comes by.
     missing: Set<Visit>,
     /// What an earlier life has left: it may be come by.
-    carried: Set<Visit>,
+    optional: Set<Visit>,
     ticks: Map<Path, u32>,
 }
 
 impl Visits {
     fn includes(&self, visit: &Visit) -> bool {
-        self.missing.contains(visit) || self.carried.contains(visit)
+        self.missing.contains(visit) || self.optional.contains(visit)
     }
 
     /// The execution comes by one of them. False if it is none.
     fn take(&mut self, visit: &Visit) -> bool {
-        let taken = self.missing.remove(visit) || self.carried.remove(visit);
+        let taken = self.missing.remove(visit) || self.optional.remove(visit);
         if taken && self.missing.is_empty() {
             // It may have been large, and is not needed any more.
             self.missing = Set::default();
@@ -43,8 +43,8 @@ impl Ledger {
         }
         let seldom = self.seldom.get_or_insert_default();
         let places = self.records.keys().cloned();
-        let (carried, missing) = places.partition(|visit| seldom.carried.contains(visit));
-        seldom.visits = Visits { missing, carried, ticks: Map::default() };
+        let (optional, missing) = places.partition(|visit| seldom.carried.contains(visit));
+        seldom.visits = Visits { missing, optional, ticks: Map::default() };
     }
 
     /// How much is recorded that the execution has not come by yet.

@@ -18,7 +18,8 @@ use crate::clock::Clock;
 use crate::error::{Error, Result, Source};
 use crate::store::BATCH_CALLS;
 
-/// Batches of one kind under way at once: while one waits for the disk the other uses the processor.
+/// Batches of one kind under way at once, beside the call of one who is alone: while one waits for the disk the other uses
+/// the processor.
 pub(super) const WRITERS: usize = 2;
 /// How often a batch is sent that meets others, before it leaves its calls alone.
 const ATTEMPTS: usize = 5;
@@ -41,6 +42,14 @@ impl Rows {
         match self {
             Self::One => format!("(SELECT {columns})"),
             Self::Many => format!("unnest({columns})"),
+        }
+    }
+
+    /// A column of them as a parameter.
+    pub(super) fn column<T: ToSql + Sync>(self, all: &Vec<T>) -> &(dyn ToSql + Sync) {
+        match self {
+            Self::One => &all[0],
+            Self::Many => all,
         }
     }
 }
@@ -77,12 +86,18 @@ pub(super) trait Batch<'a>: Send + Sync + Sized {
     fn statement(&self) -> usize;
     /// The parameters.
     fn params<'p>(&'p self, stamp: &'p Stamp) -> Vec<&'p (dyn ToSql + Sync)>;
-    type Told;
+    type Told: Send;
     /// Reads the statement's answer: what it tells of each call, if that is done.
     fn done(&self, answer: &[Row]) -> Result<Vec<Option<Self::Told>>, PgError>;
-    /// The same for a batch that took place, but whose answer is lost.
-    fn found(&self, client: &Client)
-    -> impl Future<Output = Result<Vec<Option<Self::Told>>, PgError>> + Send;
+    /// Looks for what a batch has done that was sent again because its answer was lost. Whoever finds that out in another
+    /// way need not be found.
+    fn found(
+        &self,
+        client: &Client,
+    ) -> impl Future<Output = Result<Vec<Option<Self::Told>>, PgError>> + Send {
+        let _ = client;
+        std::future::ready(Ok(Vec::new()))
+    }
 }
 
 /// What a batch did with a call.
@@ -91,6 +106,8 @@ pub(super) enum Done<C, T> {
     Saved(C, T),
     /// Nothing.
     Left(C),
+    /// Its answer is lost, and it was not found.
+    Lost(C),
 }
 
 /// What came of sending a batch.
@@ -125,8 +142,9 @@ impl<K: Kind> Worker for Writer<K> {
             self.write(&K::Batch::of(&calls)).await
         };
         let answer = |(i, call)| match &written {
-            Ok(told) => Ok(match told.get(i).copied().flatten() {
+            Ok(Written { told, lost }) => Ok(match told.get(i).copied().flatten() {
                 Some(told) => Done::Saved(call, told),
+                None if *lost => Done::Lost(call),
                 None => Done::Left(call),
             }),
             Err(failure) => Err(failed(failure)),
@@ -138,6 +156,13 @@ impl<K: Kind> Worker for Writer<K> {
 /// What each call of a batch is told, if it is done.
 type Told<K> = Vec<Option<<K as Kind>::Told>>;
 
+/// What became of a batch.
+struct Written<K: Kind> {
+    told: Told<K>,
+    /// Whether its answer was lost: of a call that is told nothing, nobody knows what becomes of it.
+    lost: bool,
+}
+
 impl<K: Kind> Writer<K> {
     pub(super) fn new(server: &Arc<Server>) -> Self {
         let sizes = metrics::histogram!(BATCH_CALLS, "store" => "postgres");
@@ -145,113 +170,105 @@ impl<K: Kind> Writer<K> {
     }
 
     /// Writes a batch, and tells of those calls that are done.
-    async fn write(&mut self, batch: &K::Batch<'_>) -> Result<Told<K>, Failure> {
+    async fn write(&mut self, batch: &K::Batch<'_>) -> Result<Written<K>, Failure> {
         for _ in 0..ATTEMPTS {
             let mark = batch.needs_mark().then(|| self.server.ids.uuid());
-            let error = match self.send(batch, mark).await? {
-                Sent::Answered(told) => return Ok(told),
-                Sent::Met => continue,
-                Sent::Refused(error) => {
+            match (self.send(batch, mark).await?, mark) {
+                (Sent::Answered(told), _) => return Ok(Written { told, lost: false }),
+                (Sent::Met, _) => {}
+                (Sent::Refused(error), _) => {
                     tracing::warn!(%error, "a batch was refused; its calls go on singly");
                     break;
                 }
-                Sent::Lost(error) => error,
-            };
-            self.session = None;
-            let Some(mark) = mark else {
-                tracing::warn!(%error, "the answer to a batch is lost; it is sent again");
-                return self.send_again(batch).await;
-            };
-            tracing::warn!(%error, "the answer to a batch is lost; its mark will tell");
-            if self.server.settle(mark).await.map_err(unknown)? {
-                return self.found(batch).await;
+                (Sent::Lost(error), None) => {
+                    tracing::warn!(%error, "the answer to a batch is lost; it is sent again");
+                    return Ok(Written { told: self.send_again(batch).await?, lost: true });
+                }
+                (Sent::Lost(error), Some(mark)) => {
+                    tracing::warn!(%error, "the answer to a batch is lost; its mark will tell");
+                    if self.server.settle(mark).await.map_err(unknown)? {
+                        return Ok(Written { told: Vec::new(), lost: true });
+                    }
+                }
             }
         }
-        Ok(Vec::new())
+        Ok(Written { told: Vec::new(), lost: false })
     }
 
     /// Sends a batch once.
     async fn send(&mut self, batch: &K::Batch<'_>, mark: Option<Uuid>) -> Result<Sent<Told<K>>, Failure> {
-        let server = self.server.clone();
+        let (server, session) = (self.server.clone(), self.take_session().await?);
+        let (line, statements) = &session;
         let stamp = Stamp { mark, now: server.given().map(|now| now.0) };
-        let (line, statements) = self.session().await?;
         let params = batch.params(&stamp);
         let answer = server.answered(line.query(&statements[batch.statement()], &params)).await;
-        Ok(match answer.map(|answer| answer.and_then(|rows| batch.done(&rows))) {
+        let sent = match answer.map(|answer| answer.and_then(|rows| batch.done(&rows))) {
             Ok(Ok(told)) => Sent::Answered(told),
             Ok(Err(error)) if is_collision(&error) => {
                 tracing::debug!(%error, "a batch has met another; again");
                 Sent::Met
             }
             Ok(Err(error)) if is_refused(&error) => Sent::Refused(error),
-            Ok(Err(error)) => Sent::Lost(error.into()),
-            Err(silent) => Sent::Lost(silent.into()),
-        })
+            Ok(Err(error)) => return Ok(Sent::Lost(error.into())),
+            Err(silent) => return Ok(Sent::Lost(silent.into())),
+        };
+        self.session = Some(session);
+        Ok(sent)
     }
 
     /// Sends a batch whose answer is lost, until there is one. If the lost one is still under way, this waits behind its locks
     /// for its end; if it comes later, it finds nothing to do. What it has done is found.
     async fn send_again(&mut self, batch: &K::Batch<'_>) -> Result<Told<K>, Failure> {
-        let server = self.server.clone();
+        let patience = self.server.patience;
         let asking = async {
             loop {
                 let error = match self.send(batch, None).await {
-                    Ok(Sent::Answered(mut told)) => match self.look(batch).await {
-                        Ok(found) => {
-                            told.resize(told.len().max(found.len()), None);
-                            told.iter_mut().zip(found).for_each(|(told, found)| *told = told.or(found));
-                            return Ok(told);
-                        }
+                    Ok(Sent::Answered(told)) => match self.look(batch).await {
+                        Ok(found) => return either(told, found),
                         Err(error) => error,
                     },
                     Ok(Sent::Met) => continue,
                     // It was not, the first time: this says nothing of what became of that.
-                    Ok(Sent::Refused(error)) => return Err(unknown(error)),
+                    Ok(Sent::Refused(error)) => error.into(),
                     Ok(Sent::Lost(error)) => error,
                     Err((_, error)) => error.into(),
                 };
                 tracing::debug!(%error, "a batch could not be sent again; trying once more");
-                self.session = None;
                 tokio::time::sleep(PAUSE).await;
             }
         };
-        tokio::time::timeout(server.patience, asking).await.map_err(unknown)?
+        tokio::time::timeout(patience, asking).await.map_err(unknown)
     }
 
     /// Looks for what a batch has done.
     async fn look(&mut self, batch: &K::Batch<'_>) -> Result<Told<K>, Source> {
-        let server = self.server.clone();
-        let (line, _) = self.session().await.map_err(|(_, error)| Source::from(error))?;
-        server.asked(batch.found(line)).await
+        let session = self.take_session().await.map_err(|(_, error)| Source::from(error))?;
+        let found = self.server.asked(batch.found(&session.0)).await?;
+        self.session = Some(session);
+        Ok(found)
     }
 
-    async fn session(&mut self) -> Result<&(Line, Vec<Statement>), Failure> {
-        if self.session.as_ref().is_none_or(|(line, _)| line.is_closed()) {
-            match self.server.prepared(K::SETTINGS, &K::sql()).await {
-                Ok(session) => self.session = Some(session),
-                Err(error) => {
-                    // Callers may try again at once; the server that is down need not hear of it as often.
-                    tokio::time::sleep(PAUSE).await;
-                    return Err((Error::Unavailable, error.into()));
-                }
+    /// The connection. It is out of place as long as something is under way on it, and put back when that is answered: of one
+    /// who goes away in the middle it is closed, and nobody waits behind what he has asked.
+    async fn take_session(&mut self) -> Result<(Line, Vec<Statement>), Failure> {
+        if let Some(session) = self.session.take().filter(|(line, _)| !line.is_closed()) {
+            return Ok(session);
+        }
+        match self.server.prepared(K::SETTINGS, &K::sql()).await {
+            Ok(session) => Ok(session),
+            Err(error) => {
+                // Callers may try again at once; the server that is down need not hear of it as often.
+                tokio::time::sleep(PAUSE).await;
+                Err((Error::Unavailable, error.into()))
             }
         }
-        Ok(self.session.as_ref().expect("just made, if it was not there"))
     }
+}
 
-    async fn found(&self, batch: &K::Batch<'_>) -> Result<Told<K>, Failure> {
-        let asking = async {
-            loop {
-                let line = self.server.reconnect().await;
-                match self.server.asked(batch.found(&line)).await {
-                    Ok(told) => return told,
-                    Err(error) => tracing::debug!(%error, "a batch could not be looked up; trying again"),
-                }
-                tokio::time::sleep(PAUSE).await;
-            }
-        };
-        tokio::time::timeout(self.server.patience, asking).await.map_err(unknown)
-    }
+/// What is told by one or the other.
+fn either<T: Copy>(told: Vec<Option<T>>, found: Vec<Option<T>>) -> Vec<Option<T>> {
+    let found = found.into_iter().chain(std::iter::repeat(None));
+    told.into_iter().zip(found).map(|(told, found)| told.or(found)).collect()
 }
 
 /// Nobody knows what became of a batch.

@@ -1,6 +1,7 @@
 //! Plain commits in batches.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error as PgError, Row};
@@ -8,10 +9,10 @@ use tokio_postgres::{Client, Error as PgError, Row};
 use super::batch::{Batch, Done, Kind, Rows, Stamp, WRITERS, Writer};
 use super::queue::Queue;
 use super::server::Server;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::rules::commit::{Beyond, Commit, Saved};
 
-/// Which commits of a batch are in the ledger, as they are: of a batch that took place, but did not say so.
+/// Which commits of a batch are in the ledger, as they are: of a batch of which nobody knows whether it took place.
 const FOUND: &str = "SELECT array_agg(c.num) FROM unnest($1::bigint[], $2::bigint[], $3::text[]) \
      AS c (num, expected, entries) JOIN ledger l ON l.run = c.num AND l.seq = c.expected AND l.entries = c.entries";
 
@@ -72,11 +73,15 @@ impl CommitQueue {
                 Ok(Saved { version: commit.expected + commit.count(), ..Saved::default() })
             }
             Done::Left(commit) => server.execute(&commit).await,
+            // It may still arrive: whoever asks again finds it in the ledger, or another in its place.
+            Done::Lost(_) => {
+                Err(Error::Unknown("the answer to a commit is lost, and it is not there".into()))
+            }
         }
     }
 
-    pub(super) async fn stop(&self) {
-        self.0.stop().await;
+    pub(super) async fn stop(&self, patience: Duration) {
+        self.0.stop(patience).await;
     }
 }
 
@@ -90,12 +95,9 @@ struct Columns<'a> {
 }
 
 impl Columns<'_> {
-    fn all(&self) -> [&(dyn ToSql + Sync); STEP.len()] {
-        [&self.nums, &self.expected, &self.versions, &self.entries]
-    }
-
-    fn one(&self) -> [&(dyn ToSql + Sync); STEP.len()] {
-        [&self.nums[0], &self.expected[0], &self.versions[0], &self.entries[0]]
+    fn params(&self, rows: Rows) -> [&(dyn ToSql + Sync); STEP.len()] {
+        let Self { nums, expected, versions, entries } = self;
+        [rows.column(nums), rows.column(expected), rows.column(versions), rows.column(entries)]
     }
 }
 
@@ -109,12 +111,9 @@ struct Moves {
 }
 
 impl Moves {
-    fn all(&self) -> [&(dyn ToSql + Sync); MOVE.len() - STEP.len()] {
-        [&self.statuses, &self.dues, &self.seen, &self.not_before]
-    }
-
-    fn one(&self) -> [&(dyn ToSql + Sync); MOVE.len() - STEP.len()] {
-        [&self.statuses[0], &self.dues[0], &self.seen[0], &self.not_before[0]]
+    fn params(&self, rows: Rows) -> [&(dyn ToSql + Sync); MOVE.len() - STEP.len()] {
+        let Self { statuses, dues, seen, not_before } = self;
+        [rows.column(statuses), rows.column(dues), rows.column(seen), rows.column(not_before)]
     }
 }
 
@@ -164,11 +163,14 @@ impl<'a> Batch<'a> for CommitBatch<'a> {
     fn params<'p>(&'p self, stamp: &'p Stamp) -> Vec<&'p (dyn ToSql + Sync)> {
         let Self { steps, others, moves, .. } = self;
         let mut params: Vec<&(dyn ToSql + Sync)> = vec![&stamp.now];
-        match self.statement() {
-            ONE_STEP => params.extend(steps.one()),
-            ONE_MOVE => params.extend(others.one().into_iter().chain(moves.one())),
-            STEPS => params.extend(steps.all()),
-            _ => params.extend(steps.all().into_iter().chain(others.all()).chain(moves.all())),
+        let (statement, one, many) = (self.statement(), Rows::One, Rows::Many);
+        match statement {
+            ONE_STEP => params.extend(steps.params(one)),
+            ONE_MOVE => params.extend(others.params(one).into_iter().chain(moves.params(one))),
+            _ => params.extend(steps.params(many)),
+        }
+        if statement == ALL {
+            params.extend(others.params(many).into_iter().chain(moves.params(many)));
         }
         params
     }

@@ -167,8 +167,9 @@ impl Backend for PostgresStore {
     }
 
     async fn stop(&self) -> Result<()> {
-        self.0.starts.stop().await;
-        self.0.commits.stop().await;
+        let patience = self.0.server.patience;
+        self.0.starts.stop(patience).await;
+        self.0.commits.stop(patience).await;
         self.0.neighbours.stop().await;
         self.0.server.pool.close();
         Ok(())

@@ -6,6 +6,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use tokio::sync::{Mutex, mpsc, oneshot};
 
@@ -42,7 +43,7 @@ pub(super) struct Queue<W: Worker> {
     sender: mpsc::UnboundedSender<Job<W::Call, W::Answer>>,
     workers: Tasks,
     /// The worker of a caller that is alone; apart from the others, so that one who is never polled again holds up nobody.
-    alone: Mutex<Option<W>>,
+    alone: Mutex<W>,
     /// Calls without an answer.
     open: AtomicUsize,
 }
@@ -58,16 +59,16 @@ impl<W: Worker> Queue<W> {
         for _ in 0..workers {
             tasks.spawn(|stop| work(worker(), jobs.clone(), stop));
         }
-        Self { sender, workers: tasks, alone: Mutex::new(Some(worker())), open: AtomicUsize::new(0) }
+        Self { sender, workers: tasks, alone: Mutex::new(worker()), open: AtomicUsize::new(0) }
     }
 
     pub(super) async fn ask(&self, call: W::Call) -> Result<W::Answer> {
         let opened = Open::new(&self.open);
         if opened.first
+            && !self.sender.is_closed()
             && let Ok(mut worker) = self.alone.try_lock()
-            && let Some(worker) = worker.as_mut()
         {
-            return boxed(worker, vec![call]).await.pop().expect("an answer for each call");
+            return boxed(&mut *worker, vec![call]).await.pop().expect("an answer for each call");
         }
         let (reply, answer) = oneshot::channel();
         let closed = |_| Error::Unavailable("the store is closed".into());
@@ -76,10 +77,13 @@ impl<W: Worker> Queue<W> {
         answer.await.unwrap_or_else(|gone| Err(Error::Unknown(Box::new(gone))))
     }
 
-    /// Takes no more, and waits until everything that was asked is answered.
-    pub(super) async fn stop(&self) {
+    /// Takes no more, and waits until everything that was asked is answered; of one who is alone, and perhaps never polled
+    /// again, not longer than this.
+    pub(super) async fn stop(&self, patience: Duration) {
         self.workers.stop().await;
-        self.alone.lock().await.take();
+        if let Err(elapsed) = tokio::time::timeout(patience, self.alone.lock()).await {
+            tracing::warn!(error = %elapsed, "the store is closed, and somebody still waits for an answer of it");
+        }
     }
 }
 
@@ -203,13 +207,26 @@ mod tests {
         assert_eq!(queue.ask(()).await.ok(), Some(1));
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn a_queue_is_stopped_although_somebody_is_never_polled_again() {
+        let (queue, _gate) = queue(0);
+        let asleep = begun(&queue);
+        queue.stop(Duration::from_mins(1)).await;
+        assert!(matches!(queue.ask(()).await, Err(Error::Unavailable(_))));
+        drop(asleep);
+        assert!(
+            matches!(queue.ask(()).await, Err(Error::Unavailable(_))),
+            "the one that is alone takes no more, too"
+        );
+    }
+
     #[tokio::test]
     async fn a_queue_that_is_stopped_waits_for_whom_it_answers_and_takes_no_more() {
         let (queue, gate) = queue(0);
         let (alone, other) = (begun(&queue), begun(&queue));
         let stopped = AtomicBool::new(false);
         let stop = async {
-            queue.stop().await;
+            queue.stop(Duration::from_mins(1)).await;
             stopped.store(true, Ordering::Relaxed);
         };
         let ask = async {

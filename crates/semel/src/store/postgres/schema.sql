@@ -117,7 +117,7 @@ CREATE TABLE nodes (
     lease bigint
 );
 
--- What every writing transaction leaves, so that it can be told later whether it took place. One that did not, and now
+-- What writing transactions leave that cannot simply be sent again, so that it can be told later whether it took place. One that did not, and now
 -- never can, is marked with took = false: its own mark would be the second with this id.
 CREATE TABLE marks (
     id uuid PRIMARY KEY,

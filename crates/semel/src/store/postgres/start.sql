@@ -1,15 +1,12 @@
--- New runs with their first entries, a row for each in {runs}, and the mark of it all, if it needs one. A run whose key or id is taken, or whose node is
--- not alive, is left alone: those that are not in the answer are tried again one by one. The answer: the places of those
--- that are made, from 1, and their numbers; and the time.
--- $1 mark, $2 the time (null: the database's), $3 the nodes for which runs are claimed. Then the columns of the runs, in the
--- order of their keys. A run without a time of its creation is created, and if it is nobody's due, now.
-WITH clock AS MATERIALIZED (
-    SELECT coalesce($2::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS now
-),
+-- New runs with their first entries, a row for each in {runs}, and the mark of it all, if it needs one. After clock.sql. A run
+-- whose key or id is taken, or whose node is not alive, is left alone: those that are not in the answer are tried again one by
+-- one. The answer: the places of those that are made, from 1, and their numbers; and the time.
+-- $1 the time, $2 mark, $3 the nodes for which runs are claimed. Then the columns of the runs, in the order of their keys. A
+-- run without a time of its creation is created, and if it is nobody's due, now.
 marked AS (
     INSERT INTO marks (id, at, took)
-    SELECT $1::uuid, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint, true
-    WHERE $1 IS NOT NULL
+    SELECT $2::uuid, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint, true
+    WHERE $2 IS NOT NULL
 ),
 -- Locked until the end: the sweep cannot take a node for dead while runs are given to it.
 alive AS MATERIALIZED (

@@ -2,9 +2,10 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Error as PgError, Row};
+use tokio_postgres::{Error as PgError, Row};
 use uuid::Uuid;
 
 use super::batch::{Batch, Done, Kind, Rows, Stamp, WRITERS, Writer};
@@ -12,10 +13,13 @@ use super::lookups::{LOOKERS, Looker, Wanted};
 use super::queue::Queue;
 use super::server::Server;
 use crate::clock::Time;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::store::Started;
 use crate::store::tx::millis;
 use crate::store::verbs::{NewStart, PeekStart, StartRun};
+
+/// So long marks are kept (marks.sql), and longer than that nothing is on its way.
+const MARKS_ARE_KEPT: Duration = Duration::from_hours(1);
 
 /// The ways of a plain start.
 pub(super) struct StartQueue {
@@ -41,8 +45,9 @@ impl StartQueue {
             // Decided at the time at which its key was not in use. Of a node that is dead the batch leaves it alone.
             looked => match self.starts.ask(FreeStart::of(&verb, looked.map(|looked| looked.now))).await? {
                 Done::Saved(start, (num, now)) => return Ok(start.started(num, now)),
-                // By now somebody has the key, or the answer is lost and it is this very start. Either can be seen.
+                // By now somebody has the key, or its node is dead. Either can be seen.
                 Done::Left(_) => self.lookups.ask(Wanted::by(&verb)).await?,
+                Done::Lost(_) => return self.find(server, verb).await,
             },
         };
         if looked.is_found() {
@@ -55,9 +60,21 @@ impl StartQueue {
         server.execute(&verb).await
     }
 
-    pub(super) async fn stop(&self) {
-        self.starts.stop().await;
-        self.lookups.stop().await;
+    /// A start whose answer is lost is found under its key, or nobody knows what becomes of it.
+    async fn find(&self, server: &Server, verb: StartRun) -> Result<Started> {
+        let (run, unknown) = (verb.start.run, |error: Error| Error::Unknown(Box::new(error)));
+        let looked = self.lookups.ask(Wanted::by(&verb)).await.map_err(unknown)?;
+        let started = match looked.is_found() {
+            true => looked.peek(server, &PeekStart(verb)).await.map_err(unknown)?,
+            false => None,
+        };
+        let lost = || Error::Unknown("the answer to a start is lost, and its run is not there".into());
+        started.filter(|started| started.run.id() == run).ok_or_else(lost)
+    }
+
+    pub(super) async fn stop(&self, patience: Duration) {
+        self.starts.stop(patience).await;
+        self.lookups.stop(patience).await;
     }
 }
 
@@ -66,11 +83,18 @@ pub(super) struct FreeStart {
     start: NewStart,
     /// When it was; if that is not known, the statement says it.
     at: Option<Time>,
+    needs_mark: bool,
 }
 
 impl FreeStart {
     fn of(verb: &StartRun, at: Option<Time>) -> Self {
-        Self { start: NewStart::of(verb, at.unwrap_or(Time(0))), at }
+        let start = NewStart::of(verb, at.unwrap_or(Time(0)));
+        // One whose key was drawn for it is found by that key if it is sent again, as long as its row is there. Of another's
+        // key somebody else may be the owner by then, and may have let it go when the lost one arrives after all: that must
+        // not take place any more.
+        let kept = start.new.retention.history.max(start.new.retention.key);
+        let needs_mark = !verb.start.is_keyless() || kept < MARKS_ARE_KEPT;
+        Self { start, at, needs_mark }
     }
 
     fn started(mut self, num: i64, now: Time) -> Started {
@@ -91,31 +115,6 @@ const RUN: &[&str] = &[
     "smallint", "bigint", "bigint", "uuid", "integer", "text",
 ];
 
-/// The columns of all runs of a batch, or of the one that is named.
-macro_rules! columns {
-    ($batch:ident $([$one:literal])?) => {
-        [
-            &$batch.ids $([$one])?,
-            &$batch.workspaces $([$one])?,
-            &$batch.workflows $([$one])?,
-            &$batch.workflow_versions $([$one])?,
-            &$batch.scopes $([$one])?,
-            &$batch.keys $([$one])?,
-            &$batch.fingerprints $([$one])?,
-            &$batch.lineages $([$one])?,
-            &$batch.keep_histories $([$one])?,
-            &$batch.keep_keys $([$one])?,
-            &$batch.created $([$one])?,
-            &$batch.statuses $([$one])?,
-            &$batch.versions $([$one])?,
-            &$batch.dues $([$one])?,
-            &$batch.nodes $([$one])?,
-            &$batch.stalls $([$one])?,
-            &$batch.entries $([$one])?,
-        ]
-    };
-}
-
 /// Plain starts under keys that are free.
 pub(super) struct Starts;
 
@@ -127,7 +126,8 @@ impl Kind for Starts {
     const MOST: usize = 1024;
 
     fn sql() -> Vec<String> {
-        let sql = |runs: String| include_str!("start.sql").replace("{runs}", &runs);
+        let (clock, start) = (include_str!("clock.sql"), include_str!("start.sql"));
+        let sql = |runs: String| format!("{clock}, {}", start.replace("{runs}", &runs));
         vec![
             sql(format!("(SELECT o.*, 1::bigint FROM {} o)", Rows::One.of(4, RUN))),
             sql(format!("{} WITH ORDINALITY", Rows::Many.of(4, RUN))),
@@ -142,6 +142,7 @@ impl Kind for Starts {
 #[derive(Default)]
 pub(super) struct StartBatch<'a> {
     calls: usize,
+    needs_mark: bool,
     /// Where among the calls each of them stands.
     order: Vec<usize>,
     claimers: Vec<Uuid>,
@@ -188,10 +189,8 @@ impl<'a> Batch<'a> for StartBatch<'a> {
         Self { calls: starts.len(), order, ..batch }
     }
 
-    /// One whose key was drawn for it is found by that key if it is sent again. Of another's key somebody else may be the
-    /// owner by then, and may have let it go when the lost one arrives after all: that must not take place any more.
     fn needs_mark(&self) -> bool {
-        self.created.iter().any(Option::is_some)
+        self.needs_mark
     }
 
     fn statement(&self) -> usize {
@@ -199,13 +198,27 @@ impl<'a> Batch<'a> for StartBatch<'a> {
     }
 
     fn params<'p>(&'p self, stamp: &'p Stamp) -> Vec<&'p (dyn ToSql + Sync)> {
-        let runs: [&(dyn ToSql + Sync); RUN.len()] = match self.statement() {
-            ONE => columns!(self[0]),
-            _ => columns!(self),
-        };
-        let mut params: Vec<&(dyn ToSql + Sync)> = vec![&stamp.mark, &stamp.now, &self.claimers];
-        params.extend(runs);
-        params
+        let rows = if self.statement() == ONE { Rows::One } else { Rows::Many };
+        let runs: [&(dyn ToSql + Sync); RUN.len()] = [
+            rows.column(&self.ids),
+            rows.column(&self.workspaces),
+            rows.column(&self.workflows),
+            rows.column(&self.workflow_versions),
+            rows.column(&self.scopes),
+            rows.column(&self.keys),
+            rows.column(&self.fingerprints),
+            rows.column(&self.lineages),
+            rows.column(&self.keep_histories),
+            rows.column(&self.keep_keys),
+            rows.column(&self.created),
+            rows.column(&self.statuses),
+            rows.column(&self.versions),
+            rows.column(&self.dues),
+            rows.column(&self.nodes),
+            rows.column(&self.stalls),
+            rows.column(&self.entries),
+        ];
+        [&[&stamp.now as &(dyn ToSql + Sync), &stamp.mark, &self.claimers], &runs[..]].concat()
     }
 
     fn done(&self, answer: &[Row]) -> Result<Vec<Option<Self::Told>>, PgError> {
@@ -215,15 +228,11 @@ impl<'a> Batch<'a> for StartBatch<'a> {
         let now = Time(answer.try_get(2)?);
         Ok(self.made(&places.unwrap_or_default(), &nums.unwrap_or_default(), now))
     }
-
-    /// None is said to be made: whoever looks for one finds it under its key, as it is by now.
-    async fn found(&self, _: &Client) -> Result<Vec<Option<Self::Told>>, PgError> {
-        Ok(Vec::new())
-    }
 }
 
 impl<'a> StartBatch<'a> {
-    fn add(&mut self, FreeStart { start, at }: &'a FreeStart) {
+    fn add(&mut self, FreeStart { start, at, needs_mark }: &'a FreeStart) {
+        self.needs_mark |= needs_mark;
         let NewStart { new, state, text, .. } = start;
         self.ids.push(new.id.0);
         self.workspaces.push(new.workspace.0);

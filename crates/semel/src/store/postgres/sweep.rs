@@ -61,7 +61,7 @@ impl PgTx<'_> {
         Ok(())
     }
 
-    /// Forgets old marks. Every writing transaction leaves one, so there may be many more of them than of anything else
+    /// Forgets old marks. Most writing transactions leave one, so there may be many more of them than of anything else
     /// that a sweep forgets, and the sweep's limit is not theirs.
     pub(super) async fn sweep_marks(&mut self) -> Result<()> {
         const MANY: i64 = 10_000;

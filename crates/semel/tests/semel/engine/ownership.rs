@@ -38,6 +38,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("resting_runs_make_room_and_are_rebuilt", evicted),
         trial("more_runs_than_places_wait_in_the_store", few_places),
         trial("an_engine_with_room_looks_for_no_runs_when_one_ends", room_enough),
+        trial("what_others_had_locked_is_looked_for_when_a_run_ends", locked_by_others),
         trial("two_engines_share_the_work", two_engines),
     ]
 }
@@ -320,6 +321,25 @@ async fn room_enough() -> Result<(), Failed> {
         assert_eq!(engine.start(step, ()).await?.result().await?, n);
     }
     assert_eq!(looks.get(), 1, "nothing was said to be due");
+    Ok(())
+}
+
+async fn locked_by_others() -> Result<(), Failed> {
+    let lab = Lab::new();
+    // Started by an engine that is gone before they are due.
+    let first = lab.engine().workflow("step", step).state(Count::default()).open().await?;
+    let mut runs = Vec::new();
+    for _ in 0..5 {
+        runs.push(first.start(step, ()).delay(Duration::from_secs(1)).await?.id());
+    }
+    first.shutdown(Duration::from_secs(5)).await?;
+    lab.clock.advance(Duration::from_secs(2));
+    let store = Arc::new(Faulty::new(lab.store.clone(), |_| None).spares(1)) as Arc<dyn Store>;
+    let engine = lab.engine().store(store).state(Count::default()).workflow("step", step).open().await?;
+    // The clock stands still: nobody looks by himself.
+    for run in runs {
+        engine.run(run).reached(Status::Completed).await?;
+    }
     Ok(())
 }
 
