@@ -67,9 +67,9 @@ const HUNTED: &[Bug] = &[
     Bug::WishForgotten,
 ];
 
-/// Within so many seeds every one of them is found: several times as many as the rarest took, so that another drawing of the
+/// Within so many seeds every one of them is found: three times as many as the rarest took, so that another drawing of the
 /// programs does not lose it.
-const SEEDS: u64 = 6_000;
+const SEEDS: u64 = 10_000;
 
 /// Tells this program that it is the hunter, and after how many seeds the bug was found the last time that somebody looked.
 const HUNTER: &str = "SEMEL_SIM_HUNTER";
