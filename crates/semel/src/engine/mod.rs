@@ -353,7 +353,7 @@ impl Core {
         self.due.notify_one();
     }
 
-    /// A place for a driven run is free. To look for another one is worth it only if somebody had to leave one where it was.
+    /// A place for a driven run is free. To look for another run is worth it only if one may have been left where it was.
     fn free_place(&self) {
         if self.residents.free() {
             self.due.notify_one();

@@ -46,7 +46,7 @@ pub(crate) struct Residents {
     /// Places for driven runs that are taken.
     taken: AtomicUsize,
     places: usize,
-    /// Whether somebody who claims has found none, and is to be told of the next one that is free.
+    /// Whether the next one that is free is worth a look for due runs: whoever claimed last has found no place, or something.
     wanted: AtomicBool,
 }
 
@@ -91,13 +91,13 @@ impl Residents {
         granted
     }
 
-    /// The next place that is free is worth a look, whether there is room or not.
+    /// The next place that is free is worth a look, also if there is room: there may be more where something was due.
     pub(super) fn want(&self) {
         self.wanted.store(true, Ordering::SeqCst);
     }
 
-    /// Gives a place back. Whether somebody waits for one.
-    #[must_use = "whoever waits for a place is told by nobody else"]
+    /// Gives a place back. Whether that is worth a look for due runs.
+    #[must_use = "whoever claims is told of it by nobody else"]
     pub(super) fn free(&self) -> bool {
         self.free_many(1);
         self.wanted.swap(false, Ordering::SeqCst)

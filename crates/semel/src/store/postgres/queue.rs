@@ -1,6 +1,6 @@
 //! Calls of many callers, answered together. While one batch is under way the next one fills up; there is no timer and
-//! no waiting. A call that comes alone is answered by its caller's own task: to go through another and back costs as much
-//! as a third of a write.
+//! no waiting. A call that comes alone is answered by its caller's own task: the way through another and back is what
+//! whoever is alone would wait for in vain.
 
 use std::future::Future;
 use std::pin::Pin;
