@@ -4,7 +4,6 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-#[tokio::main]
-async fn main() -> ExitCode {
-    ExitCode::from(semel_server::cli::Cli::parse().run().await)
+fn main() -> ExitCode {
+    ExitCode::from(semel_server::cli::Cli::parse().run())
 }

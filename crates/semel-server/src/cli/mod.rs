@@ -28,7 +28,7 @@ use clap::{Parser, Subcommand};
 pub use exit::EXIT_CODES;
 
 use client::Server;
-use exit::Done;
+use exit::{Done, Exit, Failure};
 
 /// A durable workflow engine in which every effect takes place once.
 #[derive(Debug, Parser)]
@@ -73,9 +73,15 @@ enum Command {
 }
 
 impl Cli {
-    /// Does what was asked; gives the exit code.
-    pub async fn run(self) -> u8 {
-        match self.execute().await {
+    /// Executes the command on a runtime of its own and returns the exit code. The runtime is made here, not in `main`: a future
+    /// that the binary polls would be compiled a second time with the binary.
+    pub fn run(self) -> u8 {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+        let done = match runtime {
+            Ok(runtime) => runtime.block_on(self.execute()),
+            Err(error) => Err(Failure::new(Exit::Failed, format!("the runtime cannot be started: {error}"))),
+        };
+        match done {
             Ok(code) => code,
             Err(failure) => {
                 output::note(&format!("semel: {failure}"));
