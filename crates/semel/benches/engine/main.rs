@@ -2,15 +2,17 @@
 //! the store and the disk do in the same run. Writes `target/bench/engine.json`.
 //!
 //! `SEMEL_BENCH_QUICK=1` measures everything small, for development. `SEMEL_BENCH_ONLY` is one of `sqlite`, `postgres`;
-//! `SEMEL_BENCH_PHASES` some of `load,alone,long,duplicates,sleepers`, or `profile`: the runs of `load` and nothing else.
+//! `SEMEL_BENCH_PHASES` some of `load,alone,long,duplicates,children,sleepers`, or `profile`: the runs of `load` and nothing
+//! else.
 //! `SEMEL_BENCH_SECONDS` sets the time for each figure (6), `SEMEL_BENCH_CALLERS` the callers of `load`
-//! (64,256,1024,4096), `SEMEL_BENCH_SLEEPERS` the sleeping runs.
+//! (64,256,1024,4096), `SEMEL_BENCH_CHILDREN` the children of one run (10000), `SEMEL_BENCH_SLEEPERS` the sleeping runs.
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 #![allow(missing_docs, reason = "a program, not a library")]
 #![allow(clippy::cast_precision_loss, reason = "figures for people")]
 
 #[path = "../store/baseline.rs"]
 mod baseline;
+mod children;
 #[allow(dead_code, reason = "shared with the store benchmark, which needs all of it")]
 #[path = "../store/disk.rs"]
 mod disk;
@@ -44,6 +46,8 @@ struct Extent {
     phases: Vec<String>,
     /// The longest run.
     longest: u64,
+    /// Of one run.
+    children: u64,
     sleepers: u64,
     naps: u64,
 }
@@ -60,8 +64,9 @@ impl Extent {
         Self {
             time: Duration::from_secs(seconds),
             callers: callers.iter().filter_map(|n| n.parse().ok()).collect(),
-            phases: list("SEMEL_BENCH_PHASES", "load,alone,long,duplicates,sleepers"),
+            phases: list("SEMEL_BENCH_PHASES", "load,alone,long,duplicates,children,sleepers"),
             longest: if quick { 20_000 } else { 100_000 },
+            children: setting("SEMEL_BENCH_CHILDREN", if quick { 1_000 } else { 10_000 }),
             sleepers: setting("SEMEL_BENCH_SLEEPERS", if quick { 20_000 } else { 1_000_000 }),
             naps: if quick { 1_000 } else { 10_000 },
         }
@@ -124,6 +129,9 @@ async fn measure(
     }
     if extent.has("long") {
         long::measure(report, name, extent, &place("long")).await?;
+    }
+    if extent.has("children") {
+        children::measure(report, name, extent, &place("children")).await?;
     }
     if extent.has("sleepers") {
         sleepers::measure(report, name, extent, &place("sleepers")).await?;

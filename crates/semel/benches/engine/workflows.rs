@@ -38,6 +38,7 @@ pub(crate) fn add_to(builder: Builder) -> Builder {
         .workflow("paced", paced)
         .workflow("held", held)
         .workflow("one", one)
+        .workflow("brood", brood)
         .workflow("sleeper", sleeper)
         .workflow("nap", nap)
 }
@@ -87,6 +88,12 @@ pub(crate) async fn held(ctx: Ctx, steps: u64) -> Result<u64> {
 
 pub(crate) async fn one(ctx: Ctx, n: u64) -> Result<u64> {
     ctx.step("step").run(async |_| Ok(done(n))).await
+}
+
+/// Starts so many children at once, and adds up their results.
+pub(crate) async fn brood(ctx: Ctx, children: u64) -> Result<u64> {
+    let started = (0..children).map(async |n| ctx.child(one, n).key(n).await?.result().await);
+    Ok(futures_util::future::try_join_all(started).await?.into_iter().sum())
 }
 
 /// One step, and a month of sleep.

@@ -61,6 +61,8 @@ pub(super) trait Kind: Send + Sync + 'static {
     /// What is told of a call that is done.
     type Told: Copy + Send + Sync + 'static;
     const MOST: usize;
+    /// How many bytes of values a call sends, roughly.
+    fn weight(call: &Self::Call) -> usize;
     /// The statements, of which each batch takes one.
     fn sql() -> Vec<String>;
     /// Settings that this statement needs beside those of every connection.
@@ -134,6 +136,10 @@ impl<K: Kind> Worker for Writer<K> {
     type Call = K::Call;
     type Answer = Done<K::Call, K::Told>;
     const MOST: usize = K::MOST;
+
+    fn weight(call: &K::Call) -> usize {
+        K::weight(call)
+    }
 
     async fn work(&mut self, calls: Vec<K::Call>) -> Vec<Result<Self::Answer>> {
         self.sizes.record(f64::from(calls.len() as u32));

@@ -36,6 +36,10 @@ impl Kind for Commits {
     const MOST: usize = 4096;
     const SETTINGS: &'static str = "";
 
+    fn weight(commit: &Commit) -> usize {
+        commit.text().map_or(0, str::len)
+    }
+
     /// Each does to a run what the verb would do, or leaves it alone: those that are not in the answer are tried again one by
     /// one, which gives them their reason.
     fn sql() -> Vec<String> {

@@ -60,8 +60,8 @@ pub struct PostgresOptions {
     pub schema: Option<String>,
     /// Whose time it is.
     pub clock: PgClock,
-    /// Connections for everything but plain commits, new runs and wake-ups. Plain commits and new runs have three of their
-    /// own each, wake-ups have two. They are opened when needed.
+    /// Connections for everything but plain commits, new runs and wake-ups. Plain commits and new runs have four of their
+    /// own each, one of them for large values; wake-ups have two. They are opened when needed.
     pub connections: usize,
     /// How long the store tries to find out what became of a write when the connection broke in the middle: long enough
     /// for a restart of the server. Then the answer is [`Error::Unknown`]. A connection on which no answer has come for as

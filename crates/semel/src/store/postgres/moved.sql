@@ -23,8 +23,10 @@ moved AS (
         AND r.version = c.expected
         AND r.status = 1
         AND (c.not_before IS NULL OR c.not_before <= clock.now)
-        -- An end with ties changes other rows too, and so does a rest or a pause that leaves something to others: the slow way.
-        AND (NOT r.ties OR c.status < 4)
-        AND (NOT r.ties OR c.status = 1 OR NOT EXISTS (SELECT FROM once o WHERE o.owner = r.id AND o.value IS NULL))
+        -- A run with ties that ends, rests or pauses may change rows of other tables: the slow way, which locks the run first
+        -- and looks then. Which ties it has is not asked here. Under READ COMMITTED a statement that has waited for the
+        -- lock reads the new row of the run, but everything else as it was when the statement began: it would not see a
+        -- once that was granted meanwhile.
+        AND (NOT r.ties OR c.status = 1)
     RETURNING r.num, c.expected, c.entries
 )

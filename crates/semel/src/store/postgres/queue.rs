@@ -1,6 +1,9 @@
 //! Calls of many callers, answered together. While one batch is under way the next one fills up; there is no timer and
 //! no waiting. A call that comes alone is answered by its caller's own task: the way through another and back is what
 //! whoever is alone would wait for in vain.
+//!
+//! A batch is bounded by its bytes: PostgreSQL takes no message above 1 GiB, and what takes long to send is long without an
+//! answer. Large calls have a lane of their own, so that small ones do not wait behind them.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,6 +15,14 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 
 use super::tasks::{Stop, Tasks};
 use crate::error::{Error, Result, Source};
+
+/// Most bytes that the calls of one batch may have together: a fraction of a second on the way to the database. A batch always
+/// takes its first call, which may be longer alone.
+const BATCH_BYTES: usize = 8 * 1024 * 1024;
+/// A call with more bytes than this is a large one: some hundred of them would fill a batch.
+const LARGE_BYTES: usize = 64 * 1024;
+/// Batches of large calls under way at once: they wait for the network and the disk, which several would only share.
+const LARGE_WORKERS: usize = 1;
 
 /// Why no call of a batch has an answer: the error they get, and its common cause.
 pub(super) type Failure = (fn(Source) -> Error, Arc<dyn std::error::Error + Send + Sync>);
@@ -27,6 +38,8 @@ pub(super) trait Worker: Send + 'static {
     type Answer: Send + 'static;
     /// Most calls in one batch: beyond this it only gets longer, not faster.
     const MOST: usize;
+    /// How many bytes of values a call sends, roughly.
+    fn weight(call: &Self::Call) -> usize;
     /// Answers all of these, in their order. It may be dropped in the middle, and asked again: a caller that answers its own
     /// call may go away.
     fn work(&mut self, calls: Vec<Self::Call>) -> impl Future<Output = Vec<Result<Self::Answer>>> + Send;
@@ -38,9 +51,12 @@ struct Job<C, A> {
     reply: oneshot::Sender<Result<A>>,
 }
 
+type JobOf<W> = Job<<W as Worker>::Call, <W as Worker>::Answer>;
+
 /// The way into the batches.
 pub(super) struct Queue<W: Worker> {
-    sender: mpsc::UnboundedSender<Job<W::Call, W::Answer>>,
+    small: mpsc::UnboundedSender<JobOf<W>>,
+    large: mpsc::UnboundedSender<JobOf<W>>,
     workers: Tasks,
     /// The worker of a caller that is alone; apart from the others, so that one who is never polled again holds up nobody.
     alone: Mutex<W>,
@@ -48,31 +64,64 @@ pub(super) struct Queue<W: Worker> {
     open: AtomicUsize,
 }
 
-type Jobs<W> = Arc<Mutex<mpsc::UnboundedReceiver<Job<<W as Worker>::Call, <W as Worker>::Answer>>>>;
+/// The calls of one lane that wait for a worker.
+struct Lane<W: Worker> {
+    jobs: mpsc::UnboundedReceiver<JobOf<W>>,
+    /// Taken out for a batch in which it had no room: the first of the next.
+    next: Option<JobOf<W>>,
+}
+
+impl<W: Worker> Lane<W> {
+    fn new() -> (mpsc::UnboundedSender<JobOf<W>>, Jobs<W>) {
+        let (sender, jobs) = mpsc::unbounded_channel();
+        (sender, Arc::new(Mutex::new(Self { jobs, next: None })))
+    }
+
+    /// Fills a batch with what is there, and what has room in it.
+    fn fill(&mut self, first: JobOf<W>, batch: &mut Vec<JobOf<W>>) {
+        let mut bytes = W::weight(&first.call);
+        batch.push(first);
+        while batch.len() < W::MOST
+            && let Ok(job) = self.jobs.try_recv()
+        {
+            bytes += W::weight(&job.call);
+            if bytes > BATCH_BYTES {
+                self.next = Some(job);
+                return;
+            }
+            batch.push(job);
+        }
+    }
+}
+
+type Jobs<W> = Arc<Mutex<Lane<W>>>;
 
 impl<W: Worker> Queue<W> {
-    /// Starts so many workers, beside the one for those who come alone. They end when this is dropped or stopped, and all
-    /// that was queued is answered.
+    /// Starts so many workers, beside those for large calls and the one for those who come alone. They end when this is
+    /// dropped or stopped, and all that was queued is answered.
     pub(super) fn start(workers: usize, worker: impl Fn() -> W) -> Self {
-        let (sender, jobs) = mpsc::unbounded_channel();
-        let (jobs, tasks) = (Arc::new(Mutex::new(jobs)), Tasks::new());
-        for _ in 0..workers {
-            tasks.spawn(|stop| work(worker(), jobs.clone(), stop));
+        let ((small, small_jobs), (large, large_jobs)) = (Lane::<W>::new(), Lane::<W>::new());
+        let tasks = Tasks::new();
+        for (workers, jobs) in [(workers, small_jobs), (LARGE_WORKERS, large_jobs)] {
+            for _ in 0..workers {
+                tasks.spawn(|stop| work(worker(), jobs.clone(), stop));
+            }
         }
-        Self { sender, workers: tasks, alone: Mutex::new(worker()), open: AtomicUsize::new(0) }
+        Self { small, large, workers: tasks, alone: Mutex::new(worker()), open: AtomicUsize::new(0) }
     }
 
     pub(super) async fn ask(&self, call: W::Call) -> Result<W::Answer> {
         let opened = Open::new(&self.open);
         if opened.first
-            && !self.sender.is_closed()
+            && !self.small.is_closed()
             && let Ok(mut worker) = self.alone.try_lock()
         {
             return boxed(&mut *worker, vec![call]).await.pop().expect("an answer for each call");
         }
         let (reply, answer) = oneshot::channel();
         let closed = |_| Error::Unavailable("the store is closed".into());
-        self.sender.send(Job { call, reply }).map_err(closed)?;
+        let lane = if W::weight(&call) > LARGE_BYTES { &self.large } else { &self.small };
+        lane.send(Job { call, reply }).map_err(closed)?;
         // No answer: the task has gone down with the runtime, perhaps after it has written.
         answer.await.unwrap_or_else(|gone| Err(Error::Unknown(Box::new(gone))))
     }
@@ -125,15 +174,27 @@ async fn work<W: Worker>(mut worker: W, queue: Jobs<W>, mut stop: Stop) {
 }
 
 /// Waits for calls and takes what is there; false when there will be no more.
-async fn next<W: Worker>(queue: &Jobs<W>, jobs: &mut Vec<Job<W::Call, W::Answer>>, stop: &mut Stop) -> bool {
-    let mut queue = queue.lock().await;
-    tokio::select! {
-        biased;
-        // Dropped or stopped: what is queued is still taken out, and nothing more comes in.
-        () = stop.asked() => queue.close(),
-        taken = queue.recv_many(jobs, W::MOST) => return taken > 0,
+async fn next<W: Worker>(lane: &Jobs<W>, batch: &mut Vec<JobOf<W>>, stop: &mut Stop) -> bool {
+    let mut lane = lane.lock().await;
+    let mut first = lane.next.take();
+    if first.is_none() {
+        let stopped = tokio::select! {
+            biased;
+            () = stop.asked() => true,
+            job = lane.jobs.recv() => {
+                first = job;
+                false
+            }
+        };
+        if stopped {
+            // Dropped or stopped: what is queued is still taken out, and nothing more comes in.
+            lane.jobs.close();
+            first = lane.jobs.recv().await;
+        }
     }
-    queue.recv_many(jobs, W::MOST).await > 0
+    let Some(first) = first else { return false };
+    lane.fill(first, batch);
+    true
 }
 
 #[cfg(test)]
@@ -149,13 +210,18 @@ mod tests {
     struct Counter(Arc<Semaphore>);
 
     impl Worker for Counter {
-        type Call = ();
+        /// Its bytes.
+        type Call = usize;
         type Answer = usize;
         const MOST: usize = 10;
 
-        async fn work(&mut self, calls: Vec<()>) -> Vec<Result<usize>> {
+        fn weight(call: &usize) -> usize {
+            *call
+        }
+
+        async fn work(&mut self, calls: Vec<usize>) -> Vec<Result<usize>> {
             let _let = self.0.acquire().await;
-            calls.iter().map(|()| Ok(calls.len())).collect()
+            calls.iter().map(|_| Ok(calls.len())).collect()
         }
     }
 
@@ -165,17 +231,52 @@ mod tests {
         (Queue::start(1, move || Counter(worker.clone())), gate)
     }
 
-    /// Polls a call once, and gives it back.
-    fn begun<'a>(queue: &'a Queue<Counter>) -> Pin<Box<dyn Future<Output = Result<usize>> + 'a>> {
-        let mut asking: Pin<Box<dyn Future<Output = Result<usize>> + 'a>> = Box::pin(queue.ask(()));
+    type Asking<'a> = Pin<Box<dyn Future<Output = Result<usize>> + 'a>>;
+
+    /// Polls a small call once, and gives it back.
+    fn begun(queue: &Queue<Counter>) -> Asking<'_> {
+        begun_with(queue, 1)
+    }
+
+    /// The same for a call with so many bytes.
+    fn begun_with(queue: &Queue<Counter>, bytes: usize) -> Asking<'_> {
+        let mut asking: Asking<'_> = Box::pin(queue.ask(bytes));
         assert!(asking.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         asking
     }
 
     #[tokio::test]
+    async fn a_batch_has_room_for_so_many_bytes() {
+        let (queue, gate) = queue(0);
+        let third = BATCH_BYTES / 3;
+        let mut asked = vec![begun(&queue), begun_with(&queue, third)];
+        tokio::task::yield_now().await;
+        asked.extend([third, third, third, BATCH_BYTES * 2, third].map(|bytes| begun_with(&queue, bytes)));
+        gate.add_permits(10);
+        let mut together = Vec::new();
+        for asking in asked {
+            together.push(asking.await.unwrap());
+        }
+        assert_eq!(together, [1, 1, 3, 3, 3, 1, 1], "alone, taken before the others came, and as many as have room");
+    }
+
+    #[tokio::test]
+    async fn small_calls_do_not_wait_behind_large_ones() {
+        let (queue, gate) = queue(0);
+        let large: Vec<_> = (0..20).map(|_| begun_with(&queue, BATCH_BYTES)).collect();
+        tokio::task::yield_now().await;
+        // One for the batch that is under way: the next to ask is the small one.
+        gate.add_permits(2);
+        let small = begun(&queue);
+        let mut asking = small;
+        let answered = tokio::time::timeout(Duration::from_secs(10), &mut asking).await;
+        assert_eq!(answered.ok().and_then(Result::ok), Some(1), "{} large ones are under way", large.len());
+    }
+
+    #[tokio::test]
     async fn who_is_alone_waits_for_no_other_task() {
         let (queue, _gate) = queue(1);
-        let mut asking = Box::pin(queue.ask(()));
+        let mut asking = Box::pin(queue.ask(1));
         let asked = asking.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         assert!(matches!(asked, std::task::Poll::Ready(Ok(1))), "no task had a turn in between");
     }
@@ -201,10 +302,10 @@ mod tests {
         let (queue, gate) = queue(0);
         let asleep = begun(&queue);
         gate.add_permits(10);
-        assert_eq!(queue.ask(()).await.ok(), Some(1));
+        assert_eq!(queue.ask(1).await.ok(), Some(1));
         drop(asleep);
         assert_eq!(queue.open.load(Ordering::Relaxed), 0, "who gives up is not counted any more");
-        assert_eq!(queue.ask(()).await.ok(), Some(1));
+        assert_eq!(queue.ask(1).await.ok(), Some(1));
     }
 
     #[tokio::test(start_paused = true)]
@@ -212,10 +313,10 @@ mod tests {
         let (queue, _gate) = queue(0);
         let asleep = begun(&queue);
         queue.stop(Duration::from_mins(1)).await;
-        assert!(matches!(queue.ask(()).await, Err(Error::Unavailable(_))));
+        assert!(matches!(queue.ask(1).await, Err(Error::Unavailable(_))));
         drop(asleep);
         assert!(
-            matches!(queue.ask(()).await, Err(Error::Unavailable(_))),
+            matches!(queue.ask(1).await, Err(Error::Unavailable(_))),
             "the one that is alone takes no more, too"
         );
     }
@@ -238,6 +339,6 @@ mod tests {
             assert_eq!((alone.await.ok(), other.await.ok()), (Some(1), Some(1)));
         };
         tokio::join!(stop, ask);
-        assert!(matches!(queue.ask(()).await, Err(Error::Unavailable(_))));
+        assert!(matches!(queue.ask(1).await, Err(Error::Unavailable(_))));
     }
 }

@@ -16,19 +16,21 @@ impl PgTx<'_> {
         kind: ReceiptKind,
         receipts: &Receipts,
     ) -> Result<()> {
-        // The lock keeps the run from being forgotten meanwhile, and is in nobody's way who only changes it.
-        let read = "SELECT r.num, x.count, x.first, x.last, x.recent FROM runs r \
-             LEFT JOIN receipts x ON x.run = r.num AND x.kind = $2 WHERE r.num = $1 FOR KEY SHARE OF r";
-        let Some(row) = self.row(read, &[&num, &kind.code()]).await? else { return Ok(()) };
-        let before = column::<Option<i64>>(&row, 1)?;
-        let sum = match before {
-            Some(_) => {
-                let mut sum = receipts_of(&row)?;
+        // The lock keeps the run from being forgotten meanwhile, and is in nobody's way who only changes it. The sum is
+        // read by another statement: what waits for a lock reads other rows as they were before it has waited.
+        let lock = "SELECT num FROM runs WHERE num = $1 FOR KEY SHARE";
+        let read = "SELECT kind, count, first, last, recent FROM receipts WHERE run = $1 AND kind = $2";
+        let Some(_) = self.row(lock, &[&num]).await? else { return Ok(()) };
+        let found = self.row(read, &[&num, &kind.code()]).await?;
+        let sum = match &found {
+            Some(row) => {
+                let mut sum = receipts_of(row)?;
                 sum.merge(receipts.clone());
                 sum
             }
             None => receipts.clone(),
         };
+        let before = found.as_ref().map(|row| column::<i64>(row, 1)).transpose()?;
         // Guarded by the count, which only grows: another process may have added to it since.
         let upsert = "INSERT INTO receipts AS x (run, kind, count, first, last, recent) VALUES ($1, $2, $3, $4, $5, $6) \
              ON CONFLICT (run, kind) DO UPDATE SET count = $3, first = $4, last = $5, recent = $6 WHERE x.count = $7";

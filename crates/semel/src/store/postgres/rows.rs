@@ -54,10 +54,11 @@ pub(super) const TAIL: usize = 4;
 
 /// The end of a run's ledger, if the run has ended, as `t`.
 macro_rules! tail_of {
-    ($run:literal) => {
+    ($run:literal, $entries:literal) => {
         concat!(
-            "LEFT JOIN LATERAL (SELECT array_agg(l.seq) AS seqs, array_agg(l.at) AS ats, \
-             array_agg(l.entries) AS texts FROM (SELECT seq, at, entries FROM ledger WHERE run = ",
+            "LEFT JOIN LATERAL (SELECT array_agg(l.seq) AS seqs, array_agg(l.at) AS ats, array_agg(",
+            $entries,
+            ") AS texts FROM (SELECT seq, at, entries FROM ledger WHERE run = ",
             $run,
             ".num AND ",
             $run,
@@ -78,7 +79,7 @@ macro_rules! lookup {
                 ", t.seqs, t.ats, t.texts FROM (SELECT) one LEFT JOIN (",
                 select_run!($from),
                 ") f ON true ",
-                tail_of!("f")
+                tail_of!("f", "l.entries")
             ),
         }
     };
@@ -92,7 +93,8 @@ pub(super) const BY_TOKEN: Lookup =
     lookup!("FROM hooks h JOIN runs r ON r.num = h.run WHERE h.workspace = $1 AND h.token = $2");
 
 /// Many look-ups by key at once, like [`Lookup::read`], and which of the keys each row is for. One row without a run if
-/// none is found: the time is told in any case.
+/// none is found: the time is told in any case. Commits above 8 KiB do not come along, but a null in their place: a thousand
+/// runs are looked up at once, and each may have ended with megabytes.
 pub(super) const LOOK_UP_KEYS: &str = concat!(
     "SELECT ",
     run_columns!(),
@@ -100,7 +102,7 @@ pub(super) const LOOK_UP_KEYS: &str = concat!(
     clock!(),
     " AS now) c LEFT JOIN (unnest($1::uuid[], $2::text[], $3::text[]) WITH ORDINALITY AS k (workspace, scope, key, place) \
      JOIN runs r ON r.workspace = k.workspace AND r.scope = k.scope AND r.key = k.key AND r.holds_key) ON true ",
-    tail_of!("r")
+    tail_of!("r", "CASE WHEN octet_length(l.entries) <= 8192 THEN l.entries END")
 );
 /// The column of a [`LOOK_UP_KEYS`] row that says which.
 pub(super) const PLACE: usize = 28;
@@ -144,13 +146,16 @@ pub(super) fn time_beside(row: &Row) -> Result<Time> {
     Ok(Time(column(row, 24)?))
 }
 
-/// The end of the ledger that a [`Lookup::read`] brings along, the latest first.
-pub(super) fn tail_beside(row: &Row, num: i64) -> Result<Vec<LedgerRow>> {
+/// The end of the ledger that a [`Lookup::read`] brings along, the latest first; none if some of it was too long to come along.
+pub(super) fn tail_beside(row: &Row, num: i64) -> Result<Option<Vec<LedgerRow>>> {
     let seqs: Option<Vec<i64>> = column(row, 25)?;
     let ats: Option<Vec<i64>> = column(row, 26)?;
-    let texts: Option<Vec<String>> = column(row, 27)?;
+    let texts: Option<Vec<Option<String>>> = column(row, 27)?;
     let commits = seqs.into_iter().flatten().zip(ats.into_iter().flatten()).zip(texts.into_iter().flatten());
-    Ok(commits.map(|((seq, at), text)| LedgerRow { num, seq: seq as u64, at: Time(at), text }).collect())
+    let of = |((seq, at), text): ((i64, i64), Option<String>)| {
+        Some(LedgerRow { num, seq: seq as u64, at: Time(at), text: text? })
+    };
+    Ok(commits.map(of).collect())
 }
 
 pub(super) fn column<'a, T: FromSql<'a>>(row: &'a Row, index: usize) -> Result<T> {

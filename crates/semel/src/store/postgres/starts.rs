@@ -125,6 +125,10 @@ impl Kind for Starts {
     type Told = (i64, Time);
     const MOST: usize = 1024;
 
+    fn weight(start: &FreeStart) -> usize {
+        start.start.text.len()
+    }
+
     fn sql() -> Vec<String> {
         let (clock, start) = (include_str!("clock.sql"), include_str!("start.sql"));
         let sql = |runs: String| format!("{clock}, {}", start.replace("{runs}", &runs));

@@ -53,11 +53,18 @@ impl<'a> PgTx<'a> {
         Self { server, client, now, locks: false, writes: 0, tail: None, held: None }
     }
 
-    /// To read beside a run that was found under its key, in one statement with others.
-    pub(super) fn beside(server: &'a Server, client: &'a Object, now: Time, row: &Row) -> Result<Self> {
+    /// To read beside a run that was found under its key, in one statement with others; none if the end of its ledger was
+    /// too long to come along.
+    pub(super) fn beside(
+        server: &'a Server,
+        client: &'a Object,
+        now: Time,
+        row: &Row,
+    ) -> Result<Option<Self>> {
         let run = rows::run_of(row)?;
-        let tail = Some((run.num, rows::tail_beside(row, run.num)?));
-        Ok(Self { tail, held: Some(run), ..Self::reading(server, client, Some(now)) })
+        let Some(tail) = rows::tail_beside(row, run.num)? else { return Ok(None) };
+        let tail = Some((run.num, tail));
+        Ok(Some(Self { tail, held: Some(run), ..Self::reading(server, client, Some(now)) }))
     }
 
     pub(super) fn is_untouched(&self) -> bool {
@@ -102,7 +109,7 @@ impl<'a> PgTx<'a> {
         let row = self.row(lookup.read, params).await?.expect("the time, even if there is no run");
         self.now.get_or_insert(rows::time_beside(&row)?);
         let Some(num) = column(&row, 0)? else { return Ok(None) };
-        self.tail = Some((num, rows::tail_beside(&row, num)?));
+        self.tail = rows::tail_beside(&row, num)?.map(|tail| (num, tail));
         rows::run_of(&row).map(Some)
     }
 
