@@ -120,9 +120,7 @@ mod tests {
     use tower::ServiceExt;
 
     use super::*;
-    use crate::access::Access;
     use crate::api::Permission;
-    use crate::serve::Stop;
 
     /// It has what it needs to act, and is never answered.
     async fn acts(Extension(caller): Extension<Caller>) {
@@ -134,7 +132,7 @@ mod tests {
     async fn an_administrator_who_hangs_up_is_in_the_audit() {
         let clock = Arc::new(SystemClock::new());
         let store = Arc::new(MemoryStore::new(clock.clone()));
-        let app = Arc::new(App { store, clock, access: Access::Open, stop: Stop::default() });
+        let app = Arc::new(App::open(store, clock));
         let router =
             Router::new().route("/api/v1/acts", post(acts)).layer(from_fn_with_state(app.clone(), gate));
         let request = Request::post("/api/v1/acts").body(Body::empty()).unwrap();

@@ -95,5 +95,7 @@ async fn try_one(
     };
     let started = app.store.start(start_of(app, caller, asked, key)?).await?;
     let status = if started.created() { 201 } else { 200 };
-    Ok((BatchResult { status, start: Some(start_view(&started)), problem: None }, absorbed(&started)))
+    let mut view = start_view(&started);
+    app.services.mark(app, caller.workspace, &mut view.run).await;
+    Ok((BatchResult { status, start: Some(view), problem: None }, absorbed(&started)))
 }

@@ -56,7 +56,7 @@ pub(super) async fn claim(
     }
     let served =
         call.workflows.iter().map(|served| format!("{}@{}", served.workflow, served.workflow_version));
-    workers.roster.serves(caller.workspace, call.node, served);
+    workers.roster.serves(&app, caller.workspace, call.node, served);
     let mut claims = match call.wait_ms {
         0 => take(&app, &workers, caller.workspace, &call).await?,
         _ => wait(&app, &workers, caller.workspace, &call).await?,

@@ -67,22 +67,29 @@ impl Roster {
     /// A worker asks for runs of these: `name@version`, `queue:name`.
     pub(super) fn serves(
         &self,
+        app: &App,
         workspace: WorkspaceId,
         drawn: NodeId,
         served: impl IntoIterator<Item = String>,
     ) {
-        if let Some((worker, _)) = self.lock().get_mut(&(workspace, node::of(workspace, drawn))) {
+        if let Some((worker, until)) = self.lock().get_mut(&(workspace, node::of(workspace, drawn))) {
             for name in served {
-                if worker.serves.len() < MOST_SERVED {
-                    worker.serves.insert(name);
+                if worker.serves.len() < MOST_SERVED && worker.serves.insert(name.clone()) {
+                    app.services.worker(workspace, [&name], *until);
                 }
             }
         }
     }
 }
 
-fn kind(workspace: WorkspaceId) -> Name {
+/// The kind of the records of a workspace's workers.
+pub(in crate::http) fn kind(workspace: WorkspaceId) -> Name {
     Name::new(&format!("worker-{workspace}")).expect("an id is part of a name")
+}
+
+/// What the worker of a record serves; nothing if the record cannot be read.
+pub(in crate::http) fn served(record: &Record) -> BTreeSet<String> {
+    read(record).map(|worker| worker.serves).unwrap_or_default()
 }
 
 fn record_id(node: NodeId) -> RecordId {
@@ -138,6 +145,7 @@ pub(super) async fn register(
     let ttl = lease_of(join.lease_ms)?;
     let until = app.store.lease(Lease { node, act: LeaseAct::Join(ttl) }).await?;
     let worker = Worker { name: join.name, serves: join.serves.into_iter().collect() };
+    app.services.worker(workspace, &worker.serves, until);
     note(&app, (workspace, node), &worker, ttl).await?;
     workers.roster.enter((workspace, node), worker, app.clock.now(), until);
     Ok(Told(Joined { node, workspace, until }))
@@ -172,6 +180,7 @@ pub(super) async fn heartbeat(
             found.first().map(read).transpose()?.unwrap_or_default()
         }
     };
+    app.services.worker(caller.workspace, &worker.serves, until);
     note(&app, place, &worker, ttl).await?;
     workers.roster.enter(place, worker, app.clock.now(), until);
     Ok(Told(Leased { until }))
@@ -194,7 +203,9 @@ pub(super) async fn release(
     let node = node::of(caller.workspace, release.node);
     let until = app.store.lease(Lease { node, act: LeaseAct::Leave }).await?;
     let place = (caller.workspace, node);
-    workers.roster.lock().remove(&place);
+    if let Some((worker, _)) = workers.roster.lock().remove(&place) {
+        app.services.left(caller.workspace, &worker.serves);
+    }
     note(&app, place, &Worker::default(), Duration::ZERO).await?;
     Ok(Told(Leased { until }))
 }

@@ -58,7 +58,7 @@ pub(super) async fn claim(
     let drives = call.queues.iter().map(|queue| queue::drives(caller.workspace, queue));
     let drives = drives.collect::<Result<Vec<Drives>, _>>().map_err(semel::Error::from)?;
     let served = drives.iter().map(|drives| drives.workflow.to_string());
-    workers.roster.serves(caller.workspace, call.node, served);
+    workers.roster.serves(&app, caller.workspace, call.node, served);
     let tasks = wait(&app, &workers, caller.workspace, &call, drives).await?;
     Ok(Told(TaskList { tasks: tasks.into_iter().map(Into::into).collect() }))
 }

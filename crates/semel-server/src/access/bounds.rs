@@ -1,0 +1,84 @@
+//! What callers may hold at once. Everything here is for each workspace and for all of them together, so that one tenant
+//! takes neither the server's memory nor all of its connections.
+
+use std::sync::Arc;
+
+use semel::id::WorkspaceId;
+use tokio::sync::Semaphore;
+
+use super::share::{Part, Share};
+use crate::config::Limits;
+use crate::http::Problem;
+
+/// Bytes of request bodies that one workspace may have on their way into the store. Four of the largest calls of workers,
+/// or thirty of the largest values.
+const BODY_BYTES: usize = 64 * 1024 * 1024;
+/// The same of all workspaces: with what is made of them while they are read, about half of the memory of a small machine.
+const BODY_BYTES_IN_ALL: usize = 128 * 1024 * 1024;
+/// Bytes of events that were read for one workspace and not sent yet.
+const EVENT_BYTES: usize = 16 * 1024 * 1024;
+/// The same of all workspaces.
+const EVENT_BYTES_IN_ALL: usize = 64 * 1024 * 1024;
+/// Ledgers that are read for streams of events at once. Such a read takes memory for the whole rest of a ledger.
+const LEDGER_READS: usize = 2;
+
+/// What callers may hold at once.
+#[derive(Debug)]
+pub struct Bounds {
+    streams: Arc<Share>,
+    waits: Arc<Share>,
+    bodies: Arc<Share>,
+    events: Arc<Share>,
+    /// Turns of reading ledgers for streams.
+    pub(crate) ledger_reads: Semaphore,
+}
+
+impl Bounds {
+    /// The bounds that follow from settings. Streams take at most half of the connections, and calls that wait a
+    /// quarter: the rest is left to calls that are answered at once, health checks among them.
+    pub fn new(limits: &Limits) -> Self {
+        let connections = limits.connections as usize;
+        let waits = (connections / 4).max(1);
+        Self {
+            streams: Share::new(limits.streams as usize, (connections / 2).max(1)),
+            waits: Share::new(waits, waits),
+            bodies: Share::new(BODY_BYTES, BODY_BYTES_IN_ALL),
+            events: Share::new(EVENT_BYTES, EVENT_BYTES_IN_ALL),
+            ledger_reads: Semaphore::new(LEDGER_READS),
+        }
+    }
+
+    /// A place for a stream of events or wakes.
+    pub(crate) fn stream(&self, workspace: WorkspaceId) -> Result<Part, Problem> {
+        self.streams.take(workspace, 1).ok_or_else(|| {
+            Problem::rate_limited(format!(
+                "this workspace has {} streams open at this server, or all together have too many; close some, or set \
+                 `limits.streams`",
+                self.streams.each()
+            ))
+        })
+    }
+
+    /// A place for a call that waits.
+    pub(crate) fn wait(&self, workspace: WorkspaceId) -> Result<Part, Problem> {
+        self.waits.take(workspace, 1).ok_or_else(|| {
+            Problem::rate_limited("too many calls wait at this server; wait with fewer, or repeat the call without")
+        })
+    }
+
+    /// Room for the body of a request, which grows as the body comes.
+    pub(crate) fn body(&self, workspace: WorkspaceId) -> Part {
+        self.bodies.take(workspace, 0).expect("nothing always fits")
+    }
+
+    /// Room for events that were read and not sent yet.
+    pub(crate) fn events(&self, workspace: WorkspaceId) -> Part {
+        self.events.take(workspace, 0).expect("nothing always fits")
+    }
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self::new(&Limits::default())
+    }
+}
