@@ -38,8 +38,12 @@ pub async fn gate(State(app): State<Arc<App>>, mut request: Request, next: Next)
         return refuse(problem, Some(wait));
     }
     request.extensions_mut().insert(caller.clone());
+    // Kept until the answer: what was made of the body is in memory as long.
+    let intake = app.bounds.intake(caller.workspace);
+    request.extensions_mut().insert(intake.clone());
     let noting = (request.method() != Method::GET).then(|| Noting::new(app, &caller, &request));
     let mut response = next.run(request).await;
+    drop(intake);
     if let Some(noting) = noting {
         let about = response.extensions().get::<Concerns>().map(|about| about.0);
         noting.answered(response.status().as_u16(), about).await;

@@ -104,6 +104,14 @@ impl Keys {
         }
     }
 
+    /// Counts more of what a call asks for; gives how many of them the workspace may have now.
+    pub(super) fn admit_more(&self, caller: &Caller, more: usize, now: Time) -> usize {
+        match caller.rate() {
+            0 => more,
+            rate => self.calls.take_some(caller.workspace, rate, more, now),
+        }
+    }
+
     async fn find(&self, store: &dyn Store, id: ApiKeyId, now: Time) -> Result<Option<Arc<Known>>, Problem> {
         match self.seen.get(id, now) {
             Seen::Known(known) => return Ok(known),

@@ -22,6 +22,7 @@ use semel::clock::Time;
 use semel::id::ApiKeyId;
 
 pub use bounds::Bounds;
+pub(crate) use bounds::Intake;
 pub use caller::Caller;
 pub(crate) use gate::Concerns;
 pub use gate::gate;
@@ -56,6 +57,14 @@ impl Access {
         match self {
             Self::Open => Ok(()),
             Self::Keys(keys) => keys.admit(caller, now),
+        }
+    }
+
+    /// Counts more of what a call asks for, which has counted as one; gives how many of them may take place now.
+    pub(crate) fn admit_more(&self, caller: &Caller, more: usize, now: Time) -> usize {
+        match self {
+            Self::Open => more,
+            Self::Keys(keys) => keys.admit_more(caller, more, now),
         }
     }
 

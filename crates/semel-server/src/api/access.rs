@@ -154,6 +154,9 @@ pub struct WorkerView {
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkerList {
-    /// Those of the workspace.
+    /// This page of those of the workspace.
     pub workers: Vec<WorkerView>,
+    /// Ask with `cursor=` this for the next page; absent on the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
 }

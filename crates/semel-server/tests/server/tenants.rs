@@ -14,9 +14,11 @@ use semel::store::memory::MemoryStore;
 use semel::testing::ManualClock;
 use semel_server::config::{Config, Limits, Metrics, Secret};
 use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
 use crate::access::beside;
-use crate::served::{ROOT, Served, Token, client, keyed};
+use crate::served::{ROOT, Served, Token, client, config, keyed};
 use crate::world::{Reply, runtime};
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -29,6 +31,13 @@ pub(crate) fn trials() -> Vec<Trial> {
         metrics_may_need_a_token,
         metrics_may_have_a_port_of_their_own,
         a_workspace_has_so_many_streams_and_others_have_theirs,
+        the_rate_limit_counts_the_starts_of_a_batch,
+        a_body_above_the_limit_is_answered_although_it_is_still_being_sent,
+        bodies_on_their_way_have_a_bound_and_others_have_theirs,
+        a_run_that_nothing_serves_says_so,
+        workers_are_listed_by_pages,
+        a_worker_says_only_so_much_of_itself,
+        a_claim_asks_for_so_many_workflows,
     ]
 }
 
@@ -121,6 +130,185 @@ async fn streams_end_when_their_key_expires() {
     let key = root.with(made["token"].as_str().unwrap());
     ended(streams(&key, &run).await).await;
     key.get("/workflow-runs").await.problem(401, "AUTH_ERROR");
+}
+
+async fn the_rate_limit_counts_the_starts_of_a_batch() {
+    let limits = Limits { rate: 5, ..Limits::default() };
+    let served = Served::open(&Config { limits, ..keyed() }).await;
+    let (_, key) = served.caller(ROOT).key(None, &["start", "read", "worker"]).await;
+    let runs: Vec<_> = (0..100).map(|_| json!({"workflow": "w"})).collect();
+    let answer = key.post("/workflow-runs/batch", &json!({"runs": runs})).await.ok();
+    let with = |status: u64| {
+        answer["results"].as_array().unwrap().iter().filter(|result| result["status"] == status).count()
+    };
+    // A busy machine may take more than a moment for it, in which some more are allowed.
+    assert!((1..=10).contains(&with(201)) && with(201) + with(429) == 100, "{answer}");
+    let refused = &answer["results"][99]["problem"];
+    assert_eq!(refused["code"], "RATE_LIMIT_ERROR", "{answer}");
+}
+
+async fn a_body_above_the_limit_is_answered_although_it_is_still_being_sent() {
+    let served = Served::open(&config()).await;
+    let chunk = [b' '; 64 * 1024];
+    for length in [3 * 1024 * 1024_usize, 40 * 1024 * 1024] {
+        for chunked in [false, true] {
+            let mut call = served.connect().await;
+            let size = match chunked {
+                true => "transfer-encoding: chunked".to_owned(),
+                false => format!("content-length: {length}"),
+            };
+            let head = format!("POST /api/v1/workflow-runs HTTP/1.1\r\nhost: localhost\r\n{size}\r\n\r\n");
+            call.write_all(head.as_bytes()).await.unwrap();
+            // All of it is taken, as by a client that reads the answer when it has sent everything.
+            for _ in 0..length / chunk.len() {
+                if chunked {
+                    call.write_all(b"10000\r\n").await.unwrap();
+                }
+                call.write_all(&chunk).await.expect("the server still reads");
+                if chunked {
+                    call.write_all(b"\r\n").await.unwrap();
+                }
+            }
+            if chunked {
+                call.write_all(b"0\r\n\r\n").await.unwrap();
+            }
+            let mut answer = [0; 12];
+            call.read_exact(&mut answer).await.expect("the answer is there");
+            assert_eq!(&answer, b"HTTP/1.1 413", "{length} bytes, chunked: {chunked}");
+        }
+    }
+    // A client that asks first is told at once.
+    let head = "POST /api/v1/workflow-runs HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\n\
+                content-length: 9999999999\r\nconnection: close\r\n\r\n";
+    assert!(served.told(head.as_bytes()).await.starts_with("HTTP/1.1 413"));
+}
+
+/// Begins a call of a worker whose body has so many bytes and never ends; gives the connection.
+async fn unfinished(served: &Served, token: &str, bytes: usize) -> TcpStream {
+    let mut call = served.connect().await;
+    let head = format!(
+        "POST /api/v1/workers/commit HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\n\
+         content-length: {}\r\n\r\n",
+        bytes + 1
+    );
+    call.write_all(head.as_bytes()).await.unwrap();
+    call.write_all(&vec![b' '; bytes]).await.unwrap();
+    call
+}
+
+async fn bodies_on_their_way_have_a_bound_and_others_have_theirs() {
+    let served = Served::open(&keyed()).await;
+    let root = served.caller(ROOT);
+    root.post("/workspaces", &json!({"name": "acme"})).await.ok();
+    let (_, key) = root.key(None, &["worker", "read"]).await;
+    let (_, other) = root.key(Some("acme"), &["worker", "start"]).await;
+    let mut open = Vec::new();
+    for _ in 0..6 {
+        open.push(unfinished(&served, key.text(), 15 * 1024 * 1024).await);
+    }
+    // The end of those that were refused; the others wait for theirs.
+    for call in &mut open {
+        call.write_all(b" ").await.unwrap();
+    }
+    let mut statuses = Vec::new();
+    for call in &mut open {
+        let mut answer = [0; 12];
+        call.read_exact(&mut answer).await.unwrap();
+        statuses.push(String::from_utf8_lossy(&answer[9..]).into_owned());
+    }
+    statuses.sort();
+    // Four of them fit, and are no JSON; two had no room.
+    assert_eq!(statuses, ["400", "400", "400", "400", "429", "429"]);
+    other.post("/workflow-runs", &json!({"workflow": "w"})).await.ok();
+    key.get("/workflow-runs").await.ok();
+}
+
+async fn a_run_that_nothing_serves_says_so() {
+    let served = Served::open(&config()).await;
+    let caller = served.caller("");
+    let start = async |workflow: &str| {
+        let body = json!({"workflow": workflow, "workflowVersion": "2"});
+        caller.post("/workflow-runs", &body).await.ok()["run"].clone()
+    };
+    let first = start("order").await;
+    assert_eq!(first["unserved"], true, "{first}");
+    let path = format!("/workflow-runs/{}", first["id"].as_str().unwrap());
+    assert_eq!(caller.get(&path).await.ok()["unserved"], true);
+    let worker = json!({"node": NODE, "name": "w", "serves": ["order@2"], "leaseMs": 60000});
+    caller.post("/workers", &worker).await.ok();
+    assert!(start("order").await["unserved"].is_null(), "a worker serves it");
+    assert!(caller.get(&path).await.ok()["unserved"].is_null());
+    assert!(caller.get("/workflow-runs").await.ok()["runs"][0]["unserved"].is_null());
+    assert_eq!(start("other").await["unserved"], true);
+    let claim = json!({"node": NODE, "workflows": [{"workflow": "other", "workflowVersion": "2"}], "limit": 0});
+    caller.post("/workers/claim", &claim).await.ok();
+    assert!(start("other").await["unserved"].is_null(), "what a worker asks for it serves");
+    caller.post("/workers/release", &json!({"node": NODE})).await.ok();
+    assert_eq!(start("order").await["unserved"], true, "the worker has gone");
+}
+
+const NODE: &str = "node_01j0000000e00800000000007z";
+
+async fn workers_are_listed_by_pages() {
+    let served = Served::open(&config()).await;
+    let caller = served.caller("");
+    for number in 0..7 {
+        let node = format!("node_01j0000000e0080000000000{number:02}");
+        let worker = json!({"node": node, "name": format!("w{number}"), "serves": ["a@1"], "leaseMs": 60000});
+        caller.post("/workers", &worker).await.ok();
+    }
+    let (mut names, mut cursor) = (Vec::new(), String::new());
+    for _ in 0..3 {
+        let page = caller.get(&format!("/workers?limit=3{cursor}")).await.ok();
+        let workers = page["workers"].as_array().unwrap();
+        names.extend(workers.iter().map(|worker| worker["name"].as_str().unwrap().to_owned()));
+        match page["next"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => break,
+        }
+    }
+    names.sort();
+    assert_eq!(names, ["w0", "w1", "w2", "w3", "w4", "w5", "w6"]);
+    caller.get("/workers?limit=501").await.problem(400, "VALIDATION_ERROR");
+}
+
+async fn a_worker_says_only_so_much_of_itself() {
+    let served = Served::open(&keyed()).await;
+    let root = served.caller(ROOT);
+    root.post("/workspaces", &json!({"name": "acme"})).await.ok();
+    let (_, key) = root.key(None, &["worker", "read"]).await;
+    let (_, other) = root.key(Some("acme"), &["worker"]).await;
+    let register = async |key: &Token, number: usize, bytes: usize| {
+        let serves: Vec<_> = (0..bytes / 400).map(|n| format!("{n:0>368}")).collect();
+        let node = format!("node_01j0000000e008000000000{number:03}");
+        key.post("/workers", &json!({"node": node, "name": "w", "serves": serves, "leaseMs": 60000})).await
+    };
+    register(&key, 0, 70_000).await.problem(413, "PAYLOAD_TOO_LARGE");
+    let mut refused = 0;
+    for number in 0..200 {
+        match register(&key, number, 60_000).await.status {
+            200 => assert_eq!(refused, 0, "the bound holds"),
+            429 => refused += 1,
+            status => panic!("{status}"),
+        }
+    }
+    assert!((50..100).contains(&refused), "8 MiB of 12 fit: {refused} were refused");
+    register(&key, 0, 60_000).await.ok();
+    register(&other, 1, 60_000).await.ok();
+    let page = key.get("/workers?limit=500").await;
+    assert!(page.text.len() < 2 * 1024 * 1024 && page.ok()["next"].is_string(), "{} bytes", page.text.len());
+}
+
+async fn a_claim_asks_for_so_many_workflows() {
+    let served = Served::open(&config()).await;
+    let caller = served.caller("");
+    caller.post("/workers", &json!({"node": NODE, "name": "w", "serves": [], "leaseMs": 60000})).await.ok();
+    let claim = |count: usize| {
+        let workflow = |n| json!({"workflow": format!("w{n}"), "workflowVersion": "1"});
+        json!({"node": NODE, "workflows": (0..count).map(workflow).collect::<Vec<_>>(), "limit": 1})
+    };
+    caller.post("/workers/claim", &claim(256)).await.ok();
+    caller.post("/workers/claim", &claim(257)).await.problem(400, "VALIDATION_ERROR");
 }
 
 const COLLECTOR: &str = "token-of-the-collector";
