@@ -27,18 +27,33 @@ impl<K> Default for Buckets<K> {
 impl<K: Eq + Hash> Buckets<K> {
     /// Takes one call out of a bucket with this many per second; or says after how long there will be one.
     pub(super) fn take(&self, whose: K, rate: u32, now: Time) -> Result<(), Duration> {
-        let rate = f64::from(rate);
         let mut buckets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let bucket = buckets.entry(whose).or_insert(Bucket { left: rate, at: now });
-        let millis = now.0.saturating_sub(bucket.at.0).clamp(0, 1_000);
-        let passed = Duration::from_millis(millis.unsigned_abs()).as_secs_f64();
-        *bucket = Bucket { left: (bucket.left + passed * rate).min(rate), at: bucket.at.max(now) };
+        let rate = f64::from(rate);
+        let bucket = filled(&mut buckets, whose, rate, now);
         if bucket.left >= 1.0 {
             bucket.left -= 1.0;
             return Ok(());
         }
         Err(Duration::from_secs_f64((1.0 - bucket.left) / rate.max(0.001)))
     }
+
+    /// Takes as many calls out of a bucket as there are, up to `most`; gives how many.
+    pub(super) fn take_some(&self, whose: K, rate: u32, most: usize, now: Time) -> usize {
+        let mut buckets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let bucket = filled(&mut buckets, whose, f64::from(rate), now);
+        let taken = (bucket.left as usize).min(most);
+        bucket.left -= taken as f64;
+        taken
+    }
+}
+
+/// The bucket, with what has come in since it was last looked at.
+fn filled<K: Eq + Hash>(buckets: &mut HashMap<K, Bucket>, whose: K, rate: f64, now: Time) -> &mut Bucket {
+    let bucket = buckets.entry(whose).or_insert(Bucket { left: rate, at: now });
+    let millis = now.0.saturating_sub(bucket.at.0).clamp(0, 1_000);
+    let passed = Duration::from_millis(millis.unsigned_abs()).as_secs_f64();
+    *bucket = Bucket { left: (bucket.left + passed * rate).min(rate), at: bucket.at.max(now) };
+    bucket
 }
 
 #[cfg(test)]
@@ -54,6 +69,15 @@ mod tests {
         assert_eq!((0..20).filter(|_| take(60_000)).count(), 10, "no more than a second's worth is saved up");
         assert!(buckets.take("b", 10, Time(60_000)).is_ok(), "everybody has a bucket of their own");
         assert_eq!(buckets.take("a", 10, Time(60_000)), Err(Duration::from_millis(100)));
+    }
+
+    #[test]
+    fn some_are_taken_as_far_as_there_are() {
+        let buckets = Buckets::default();
+        assert_eq!(buckets.take_some("a", 10, 4, Time(0)), 4);
+        assert_eq!(buckets.take_some("a", 10, 1_000, Time(0)), 6);
+        assert_eq!(buckets.take_some("a", 10, 1_000, Time(500)), 5);
+        assert!(buckets.take("a", 10, Time(500)).is_err());
     }
 
     #[test]

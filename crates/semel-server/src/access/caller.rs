@@ -103,6 +103,10 @@ impl Caller {
         self.root
     }
 
+    pub(super) fn key(&self) -> Option<ApiKeyId> {
+        self.key
+    }
+
     pub(super) fn rate(&self) -> u32 {
         self.rate
     }

@@ -38,8 +38,12 @@ pub async fn gate(State(app): State<Arc<App>>, mut request: Request, next: Next)
         return refuse(problem, Some(wait));
     }
     request.extensions_mut().insert(caller.clone());
+    // Kept until the answer: what was made of the body is in memory as long.
+    let intake = app.bounds.intake(caller.workspace);
+    request.extensions_mut().insert(intake.clone());
     let noting = (request.method() != Method::GET).then(|| Noting::new(app, &caller, &request));
     let mut response = next.run(request).await;
+    drop(intake);
     if let Some(noting) = noting {
         let about = response.extensions().get::<Concerns>().map(|about| about.0);
         noting.answered(response.status().as_u16(), about).await;
@@ -120,9 +124,7 @@ mod tests {
     use tower::ServiceExt;
 
     use super::*;
-    use crate::access::Access;
     use crate::api::Permission;
-    use crate::serve::Stop;
 
     /// It has what it needs to act, and is never answered.
     async fn acts(Extension(caller): Extension<Caller>) {
@@ -134,7 +136,7 @@ mod tests {
     async fn an_administrator_who_hangs_up_is_in_the_audit() {
         let clock = Arc::new(SystemClock::new());
         let store = Arc::new(MemoryStore::new(clock.clone()));
-        let app = Arc::new(App { store, clock, access: Access::Open, stop: Stop::default() });
+        let app = Arc::new(App::open(store, clock));
         let router =
             Router::new().route("/api/v1/acts", post(acts)).layer(from_fn_with_state(app.clone(), gate));
         let request = Request::post("/api/v1/acts").body(Body::empty()).unwrap();

@@ -14,6 +14,7 @@ use uuid::Builder;
 use super::bucket::Buckets;
 use super::cache::{Cache, Seen};
 use super::caller::Caller;
+use super::lives::{Life, Lives};
 use super::records::{self, ApiKey, Kept, Workspace};
 use super::token::{self, Hash};
 use crate::app::App;
@@ -23,8 +24,8 @@ use crate::http::Problem;
 /// So many unknown ids are looked up in a second. A storm of wrong tokens gets 429 beyond it; keys that were seen are not
 /// concerned.
 const UNKNOWN_PER_SECOND: u32 = 100;
-/// How long a revoked key is shown in lists.
-const REVOKED_KEPT: Duration = Duration::from_hours(90 * 24);
+/// How long a revoked or expired key is shown in lists.
+const REFUSED_KEPT: Duration = Duration::from_hours(90 * 24);
 /// How often a revocation is tried that meets another change of the same key.
 const TRIES: usize = 5;
 
@@ -37,6 +38,8 @@ pub struct Keys {
     seen: Cache<ApiKeyId, Known>,
     unknown: Buckets<()>,
     calls: Buckets<WorkspaceId>,
+    /// The keys with open streams.
+    lives: Lives,
     /// Calls per second of a workspace that has no limit of its own; 0 is no limit.
     rate: u32,
 }
@@ -57,17 +60,19 @@ impl Keys {
             seen: Cache::default(),
             unknown: Buckets::default(),
             calls: Buckets::default(),
+            lives: Lives::default(),
             rate,
         }
     }
 
-    /// Whether anybody can ever call: there is a root token, or some key that is not revoked.
-    pub async fn anybody(&self, store: &dyn Store) -> Result<bool, Error> {
-        let live = |kept: &Kept<ApiKey>| kept.body.revoked_at.is_none();
+    /// Whether anybody can ever call: there is a root token, or some key that is neither revoked nor expired.
+    pub async fn anybody(&self, store: &dyn Store, now: Time) -> Result<bool, Error> {
+        let live = |kept: &Kept<ApiKey>| kept.body.is_valid(now);
         Ok(self.root.is_some() || records::all::<ApiKey>(store).await?.iter().any(live))
     }
 
-    /// Who has the token in these headers. Unknown, wrong, foreign and revoked ones are all answered alike.
+    /// Who has the token in these headers. Unknown, wrong, foreign, expired and revoked ones are all
+    /// answered alike.
     pub(super) async fn caller(
         &self,
         store: &dyn Store,
@@ -83,7 +88,7 @@ impl Keys {
         let hash = known.as_ref().map_or(&self.nobody, |known| &known.key.hash);
         let right = Hash::of(secret).is(hash);
         match known {
-            Some(known) if right && known.key.revoked_at.is_none() => {
+            Some(known) if right && known.key.is_valid(now) => {
                 let rate = known.rate.unwrap_or(self.rate);
                 Ok(Caller::of_key(id, &known.key, rate))
             }
@@ -96,6 +101,14 @@ impl Keys {
         match caller.rate() {
             0 => Ok(()),
             rate => self.calls.take(caller.workspace, rate, now),
+        }
+    }
+
+    /// Counts more of what a call asks for; gives how many of them the workspace may have now.
+    pub(super) fn admit_more(&self, caller: &Caller, more: usize, now: Time) -> usize {
+        match caller.rate() {
+            0 => more,
+            rate => self.calls.take_some(caller.workspace, rate, more, now),
         }
     }
 
@@ -119,8 +132,14 @@ impl Keys {
         Ok(known)
     }
 
+    /// The validity of a key, for a stream that outlives its call.
+    pub(super) fn life(&self, app: &App, id: ApiKeyId) -> Life {
+        self.lives.of(app, id)
+    }
+
     pub(super) fn forget(&self, id: ApiKeyId) {
         self.seen.forget(id);
+        self.lives.look(id);
     }
 }
 
@@ -142,7 +161,7 @@ impl ApiKey {
         name: String,
         workspace: &Workspace,
         permissions: Vec<crate::api::Permission>,
-        created_at: Time,
+        (created_at, expires_at): (Time, Option<Time>),
     ) -> Self {
         let (workspace, workspace_name) = (workspace.id, workspace.name.clone());
         Self {
@@ -152,12 +171,21 @@ impl ApiKey {
             workspace_name,
             permissions,
             created_at,
+            expires_at,
             revoked_at: None,
         }
     }
 
     fn asks_the_same(&self, other: &Self) -> bool {
-        (&self.name, self.workspace, &self.permissions) == (&other.name, other.workspace, &other.permissions)
+        let asked =
+            |key: &Self| (key.name.clone(), key.workspace, key.permissions.clone(), key.expires_at);
+        asked(self) == asked(other)
+    }
+
+    /// How long the record is kept: for ever, or until some time after the expiry.
+    fn kept_for(&self) -> Option<Duration> {
+        let valid = self.expires_at?.0.saturating_sub(self.created_at.0);
+        Some(Duration::from_millis(valid.max(0).unsigned_abs()).saturating_add(REFUSED_KEPT))
     }
 }
 
@@ -172,7 +200,7 @@ pub(crate) async fn create(app: &App, new: NewKey) -> Result<(ApiKeyId, ApiKey, 
         Problem::unavailable("the machine has no randomness to make a secret of; try again")
     })?;
     let key = ApiKey { hash: hash.text(), ..new.key };
-    match records::keep(&*app.store, &id.to_string(), &key, 0, None).await {
+    match records::keep(&*app.store, &id.to_string(), &key, 0, key.kept_for()).await {
         Ok(kept) => {
             app.access.forget(id);
             return Ok((id, kept.body, Some(token)));
@@ -224,7 +252,7 @@ pub(crate) async fn revoke(
             return Ok((key_id, body, false));
         }
         let revoked = ApiKey { revoked_at: Some(app.clock.now()), ..body };
-        match records::keep(&*app.store, id, &revoked, version, Some(REVOKED_KEPT)).await {
+        match records::keep(&*app.store, id, &revoked, version, Some(REFUSED_KEPT)).await {
             Ok(kept) => {
                 app.access.forget(key_id);
                 return Ok((key_id, kept.body, true));

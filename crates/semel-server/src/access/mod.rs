@@ -3,12 +3,15 @@
 //! Workspaces, API keys and the audit are records of the store, so that all servers on it know the same ones.
 
 pub(crate) mod audit;
+mod bounds;
 mod bucket;
 mod cache;
 mod caller;
 mod gate;
 pub(crate) mod keys;
+mod lives;
 pub(crate) mod records;
+mod share;
 mod token;
 pub(crate) mod workspaces;
 
@@ -18,10 +21,15 @@ use axum::http::HeaderMap;
 use semel::clock::Time;
 use semel::id::ApiKeyId;
 
+pub use bounds::Bounds;
+pub(crate) use bounds::Intake;
 pub use caller::Caller;
 pub(crate) use gate::Concerns;
 pub use gate::gate;
 pub use keys::Keys;
+pub(crate) use lives::Life;
+pub(crate) use share::Part;
+pub(crate) use token::has_token;
 
 use crate::app::App;
 use crate::http::Problem;
@@ -49,6 +57,22 @@ impl Access {
         match self {
             Self::Open => Ok(()),
             Self::Keys(keys) => keys.admit(caller, now),
+        }
+    }
+
+    /// Counts more of what a call asks for, which has counted as one; gives how many of them may take place now.
+    pub(crate) fn admit_more(&self, caller: &Caller, more: usize, now: Time) -> usize {
+        match self {
+            Self::Open => more,
+            Self::Keys(keys) => keys.admit_more(caller, more, now),
+        }
+    }
+
+    /// The validity of the caller's credential, for a stream that outlives its call.
+    pub(crate) fn life(&self, app: &App, caller: &Caller) -> Life {
+        match (self, caller.key()) {
+            (Self::Keys(keys), Some(id)) => keys.life(app, id),
+            _ => Life::endless(),
         }
     }
 

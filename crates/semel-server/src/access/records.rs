@@ -51,8 +51,18 @@ pub(crate) struct ApiKey {
     pub(crate) workspace_name: String,
     pub(crate) permissions: Vec<Permission>,
     pub(crate) created_at: Time,
+    /// The time from which the key is refused; absent if it has no expiry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) expires_at: Option<Time>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) revoked_at: Option<Time>,
+}
+
+impl ApiKey {
+    /// Whether calls with this key are answered at this time.
+    pub(super) fn is_valid(&self, now: Time) -> bool {
+        self.revoked_at.is_none() && self.expires_at.is_none_or(|expiry| now < expiry)
+    }
 }
 
 impl Kind for ApiKey {

@@ -74,6 +74,11 @@ pub(super) fn of(headers: &HeaderMap) -> Option<&str> {
         .then_some(token)
 }
 
+/// Whether a request brings this token.
+pub(crate) fn has_token(headers: &HeaderMap, token: &Secret) -> bool {
+    of(headers).is_some_and(|given| Hash::of(given).is(&Hash::of(token.expose()).text()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -61,6 +61,10 @@ pub struct CreateApiKey {
     /// For which workspace, by name or id; only root may choose, everybody else gets their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<String>,
+    /// The time from which the key is refused, as RFC 3339; it must be in the future. Without it the key has no expiry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime)]
+    pub expires_at: Option<String>,
 }
 
 /// An API key, without its secret.
@@ -77,6 +81,9 @@ pub struct ApiKeyView {
     pub permissions: Vec<Permission>,
     /// When it was created.
     pub created_at: String,
+    /// The time from which it is refused; absent if it has no expiry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<String>,
     /// When it was revoked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revoked_at: Option<String>,
@@ -147,6 +154,9 @@ pub struct WorkerView {
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkerList {
-    /// Those of the workspace.
+    /// This page of those of the workspace.
     pub workers: Vec<WorkerView>,
+    /// Ask with `cursor=` this for the next page; absent on the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
 }

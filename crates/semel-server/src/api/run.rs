@@ -55,6 +55,11 @@ pub struct RunView {
     /// Whether its history has been forgotten.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub purged: bool,
+    /// `true` if it is `PENDING` and no worker, engine of the server or queue worker is known to serve its workflow in its
+    /// version: it waits until one does. Absent otherwise. An engine embedded in another process on the same database
+    /// is not known to the server.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unserved: bool,
 }
 
 /// A run with what happened in it: `GET /workflow-runs/{id}`.

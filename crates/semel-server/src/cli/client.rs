@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use reqwest::header::{HeaderMap, HeaderValue};
 use reqwest::{Method, Response, StatusCode, Url};
-use semel::clock::{Clock as _, SystemClock};
+use semel::clock::{Clock as _, SystemClock, Time};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -213,6 +213,11 @@ impl Client {
     /// Makes a call whose answer has no end that could be waited for.
     pub(super) async fn stream(&self, call: &Call<'_>) -> Done<Response> {
         self.send(call, None).await
+    }
+
+    /// The time of this machine.
+    pub(super) fn now(&self) -> Time {
+        self.clock.now()
     }
 
     /// Waits.

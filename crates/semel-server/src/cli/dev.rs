@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::SocketAddr;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use crate::config::{Auth, Config, LISTEN, Log, LogFormat, StoreAddress};
@@ -52,10 +53,20 @@ impl Dev {
     }
 }
 
+/// Makes a folder that only its owner may look into, unless it is there.
+fn private(folder: &Path) -> std::io::Result<()> {
+    if folder.is_dir() {
+        return Ok(());
+    }
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    // A umask can take the owner's permissions, too.
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o700))
+}
+
 /// Makes the folder, and keeps it out of repositories.
 fn make_folder(folder: &Path) -> Result<(), Error> {
     let ignore = folder.join(".gitignore");
-    fs::create_dir_all(folder)
+    private(folder)
         .and_then(|()| if ignore.exists() { Ok(()) } else { fs::write(&ignore, "*\n") })
         .map_err(|source| Error::Folder { path: folder.to_owned(), source })
 }

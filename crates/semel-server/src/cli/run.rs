@@ -6,7 +6,7 @@ mod show;
 mod watch;
 
 pub(super) use control::shown as controlled;
-pub(super) use show::duplicates;
+pub(super) use show::{duplicates, unserved};
 
 use clap::Subcommand;
 

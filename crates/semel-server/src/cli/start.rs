@@ -1,17 +1,24 @@
 //! `semel start`: a run, or the one its key stands for.
 
+use std::time::Duration;
+
 use semel::rules::status::Status;
 
 use super::client::{Answer, Call, Client, Server, drawn};
 use super::exit::{Done, Exit, Failure};
 use super::input::Given;
 use super::output::{Format, facts, note, plain, print, status, when};
+use super::run::unserved;
 use crate::api::{
     DeliverWithStart, OnConflict, Period, RetentionView, RunView, StartAnswer, StartRun, Value,
 };
 
 /// How long one long poll waits, in seconds.
 const POLL: u64 = 30;
+/// How long a wait that has less than a second left waits by itself: the server counts whole seconds.
+const LAST_LOOK: Duration = Duration::from_millis(200);
+/// How much longer than its time limit a run is waited for: its driver ends it at the limit, and that has to be recorded.
+const GRACE: Duration = Duration::from_millis(500);
 
 /// Start a run, or find the one that the key stands for.
 ///
@@ -60,7 +67,7 @@ pub(super) struct Start {
     /// The payload for it, as JSON.
     #[arg(long, value_name = "JSON", requires = "deliver_token")]
     deliver_payload: Option<String>,
-    /// Wait for the run's end, and print its result; exit code 7 if it has none.
+    /// Wait for the run's end, and print its result; exit code 7 if it has none, or if it is still open after `--timeout`.
     #[arg(long)]
     wait: bool,
 }
@@ -69,11 +76,15 @@ impl Start {
     pub(super) async fn execute(self, server: &Server) -> Done {
         let client = Client::new(server)?;
         let (key, wait) = (self.key.clone().unwrap_or_else(drawn), self.wait);
+        let limit = self.timeout.clone().map(Period).and_then(|period| period.duration());
         let start = self.request(&key)?;
         let answer = client.call(&Call::post(["workflow-runs"], Some(&key), &start)).await?;
         if wait {
             let started: StartAnswer = answer.read()?;
-            return await_end(&client, &started.run.id, server.output).await;
+            if started.run.unserved {
+                note(&format!("{}: {}", started.run.id, unserved(&started.run)));
+            }
+            return await_end(&client, &started.run.id, limit, server.output).await;
         }
         answer.print(server.output, |started: &StartAnswer| shown(started, &answer))
     }
@@ -117,6 +128,7 @@ fn shown(started: &StartAnswer, answer: &Answer) -> String {
     facts(&[
         ("run", run.id.clone()),
         ("status", status(&run.status.to_string())),
+        ("unserved", unserved(run)),
         ("verdict", format!("{} ({how})", word(&started.verdict))),
         ("key", plain(&run.key)),
         ("workflow", plain(&format!("{}@{}", run.workflow, run.workflow_version))),
@@ -140,16 +152,36 @@ pub(super) fn word<T: serde::Serialize>(value: &T) -> String {
     super::output::json(value).trim_matches('"').to_owned()
 }
 
-/// Waits for a run's end and prints its result.
-pub(super) async fn await_end(client: &Client, id: &str, output: Format) -> Done {
+/// Waits for a run's end and prints its result. With a limit, the time limit of the run, it waits hardly longer than that:
+/// a run that nothing serves, or whose worker has died, may be ended later.
+pub(super) async fn await_end(client: &Client, id: &str, limit: Option<Duration>, output: Format) -> Done {
+    let end = limit.map(|limit| client.now().after(limit.saturating_add(GRACE)));
     loop {
-        let call = Call::get(["workflow-runs", id]).query("wait", Some(POLL));
+        let left = end.map(|end| Duration::from_millis(end.0.saturating_sub(client.now().0).max(0).unsigned_abs()));
+        let wait = left.map_or(POLL, |left| left.as_secs().min(POLL));
+        let call = Call::get(["workflow-runs", id]).query("wait", Some(wait));
         let answer = client.call(&call).await?;
         let run: RunView = answer.read()?;
         if run.status.is_terminal() {
             return ended(&run, &answer, output);
         }
+        if left.is_some_and(|left| left.is_zero()) {
+            return Err(still_open(&run));
+        }
+        if wait == 0 {
+            client.pause(left.unwrap_or_default().min(LAST_LOOK)).await;
+        }
     }
+}
+
+/// The exit of a wait whose time is over.
+fn still_open(run: &RunView) -> Failure {
+    let message = format!("{} is {} and its time is over", run.id, run.status);
+    let help = match run.unserved {
+        true => format!("{}; see `semel worker ls`", unserved(run)),
+        false => format!("see `semel run show {}`; `semel run watch {0}` goes on waiting", run.id),
+    };
+    Failure::new(Exit::NotCompleted, message).help(help)
 }
 
 /// Prints how a run ended: its result is the output, everything else a note.

@@ -1,6 +1,8 @@
 //! `semel token create | ls | revoke`: the API keys of a workspace.
 
 use clap::Subcommand;
+use jiff::{Span, SpanRelativeTo, Timestamp};
+use semel::clock::{Clock as _, SystemClock};
 
 use super::client::{Call, Client, Server};
 use super::exit::Done;
@@ -21,6 +23,7 @@ pub(super) enum Token {
 #[command(after_help = "Examples:
   semel token create 'the shop' --allow start --allow read
   semel token create 'worker 1' --allow worker --workspace shop
+  semel token create 'a contractor' --allow read --expires 30d
   export SEMEL_TOKEN=$(semel token create me --allow admin -o json | jq -r .token)")]
 pub(super) struct Create {
     /// What it is for, in words.
@@ -31,6 +34,9 @@ pub(super) struct Create {
     /// For which workspace, by name or id; only root may choose.
     #[arg(long)]
     workspace: Option<String>,
+    /// When it expires: a time like `2030-01-31T12:00:00Z`, or a period from now like `90d`. Never, if not given.
+    #[arg(long, value_name = "WHEN", value_parser = expiry)]
+    expires: Option<Timestamp>,
     /// The id under which this command may be repeated; the token is not shown again then. One is drawn if not given.
     #[arg(long, value_name = "ID")]
     call_id: Option<String>,
@@ -68,7 +74,12 @@ impl Token {
 
 impl Create {
     async fn execute(self, server: &Server) -> Done {
-        let body = CreateApiKey { name: self.name, permissions: self.allow, workspace: self.workspace };
+        let body = CreateApiKey {
+            name: self.name,
+            permissions: self.allow,
+            workspace: self.workspace,
+            expires_at: self.expires.map(|at| at.to_string()),
+        };
         let call = Call::post(["api-keys"], self.call_id.as_deref(), &body);
         let answer = Client::new(server)?.call(&call).await?;
         let created: ApiKeyCreated = answer.read()?;
@@ -93,6 +104,7 @@ fn key(key: &ApiKeyView) -> String {
         ("workspace", plain(&key.workspace)),
         ("allows", allowed(key)),
         ("created", when(&key.created_at)),
+        ("expires", key.expires_at.as_deref().map(when).unwrap_or_default()),
         ("revoked", key.revoked_at.as_deref().map(when).unwrap_or_default()),
     ])
 }
@@ -101,18 +113,41 @@ fn allowed(key: &ApiKeyView) -> String {
     key.permissions.iter().map(word).collect::<Vec<_>>().join(", ")
 }
 
+/// Whether a token is accepted, by this machine's clock.
+fn state(key: &ApiKeyView) -> String {
+    let expired = |at: &String| at.parse::<Timestamp>().is_ok_and(|at| at <= now());
+    match (&key.revoked_at, &key.expires_at) {
+        (Some(at), _) => format!("revoked {}", when(at)),
+        (None, Some(at)) if expired(at) => "expired".to_owned(),
+        _ => status("ok"),
+    }
+}
+
+fn now() -> Timestamp {
+    Timestamp::from_millisecond(SystemClock::new().now().0).unwrap_or(Timestamp::MAX)
+}
+
+/// A time, or a period from now.
+fn expiry(text: &str) -> Result<Timestamp, String> {
+    if let Ok(at) = text.parse() {
+        return Ok(at);
+    }
+    let wrong = || format!("{text:?} is neither a time like 2030-01-31T12:00:00Z nor a period like 90d");
+    let period: Span = text.parse().map_err(|_| wrong())?;
+    let period = period.to_duration(SpanRelativeTo::days_are_24_hours()).map_err(|_| wrong())?;
+    now().checked_add(period).map_err(|_| wrong())
+}
+
 impl Ls {
     async fn execute(self, server: &Server) -> Done {
         let call = Call::get(["api-keys"]).query("workspace", self.workspace.as_ref());
         let answer = Client::new(server)?.call(&call).await?;
         answer.print(server.output, |list: &ApiKeyList| {
-            let mut rows = Rows::new(["ID", "STATE", "NAME", "ALLOWS", "CREATED"], "no tokens");
+            let mut rows = Rows::new(["ID", "STATE", "NAME", "ALLOWS", "CREATED", "EXPIRES"], "no tokens");
             for key in &list.keys {
-                let state = match &key.revoked_at {
-                    None => status("ok"),
-                    Some(at) => format!("revoked {}", when(at)),
-                };
-                rows.add([key.id.clone(), state, plain(&key.name), allowed(key), when(&key.created_at)]);
+                let expires = key.expires_at.as_deref().map(when).unwrap_or_default();
+                let created = when(&key.created_at);
+                rows.add([key.id.clone(), state(key), plain(&key.name), allowed(key), created, expires]);
             }
             rows.text()
         })

@@ -3,7 +3,7 @@
 use crate::serve::Error;
 
 /// Each key of the file with its variable: `limits.rate` is `SEMEL_LIMITS_RATE`.
-pub const KEYS: [(&str, &str); 17] = [
+pub const KEYS: [(&str, &str); 20] = [
     ("listen", "SEMEL_LISTEN"),
     ("store", "SEMEL_STORE"),
     ("auth", "SEMEL_AUTH"),
@@ -13,12 +13,15 @@ pub const KEYS: [(&str, &str); 17] = [
     ("log.format", "SEMEL_LOG_FORMAT"),
     // Shorter, because it is set by hand.
     ("log.filter", "SEMEL_LOG"),
+    ("metrics.listen", "SEMEL_METRICS_LISTEN"),
+    ("metrics.token", "SEMEL_METRICS_TOKEN"),
     ("cors.origins", "SEMEL_CORS_ORIGINS"),
     ("limits.connections", "SEMEL_LIMITS_CONNECTIONS"),
     ("limits.header-timeout", "SEMEL_LIMITS_HEADER_TIMEOUT"),
     ("limits.request-timeout", "SEMEL_LIMITS_REQUEST_TIMEOUT"),
     ("limits.drain", "SEMEL_LIMITS_DRAIN"),
     ("limits.rate", "SEMEL_LIMITS_RATE"),
+    ("limits.streams", "SEMEL_LIMITS_STREAMS"),
     ("otel.endpoint", "SEMEL_OTEL_ENDPOINT"),
     ("demo", "SEMEL_DEMO"),
     ("config", "SEMEL_CONFIG"),

@@ -42,6 +42,8 @@ pub struct Config {
     pub tls: Option<Tls>,
     /// The log.
     pub log: Log,
+    /// Where metrics are served, and to whom.
+    pub metrics: Metrics,
     /// Which web pages elsewhere may call.
     pub cors: Cors,
     /// How much is let in.
@@ -95,6 +97,20 @@ pub enum LogFormat {
     Json,
 }
 
+/// Where metrics are served, and to whom. They tell of all workspaces together. With neither setting, only a server without
+/// auth, which is on loopback, serves them.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct Metrics {
+    /// An address and port of their own, which serves `/metrics`, `/healthz` and `/readyz` and nothing else. Without it
+    /// `/metrics` is on `listen`, if there is a token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub listen: Option<SocketAddr>,
+    /// The token that a call of `/metrics` must bring, as `Authorization: Bearer …`. Without it a call needs none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token: Option<Secret>,
+}
+
 /// Which web pages elsewhere may call.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
@@ -123,6 +139,10 @@ pub struct Limits {
     /// Calls per second of each workspace that has no limit of its own, on this server; 0 is no limit.
     #[serde(deserialize_with = "read::number")]
     pub rate: u32,
+    /// Streams of events and wakes that one workspace may have open at once, on this server. All workspaces together
+    /// have at most half of `connections`.
+    #[serde(deserialize_with = "read::number")]
+    pub streams: u32,
 }
 
 /// Traces.
@@ -143,6 +163,7 @@ impl Default for Config {
             root_token: None,
             tls: None,
             log: Log::default(),
+            metrics: Metrics::default(),
             cors: Cors::default(),
             limits: Limits::default(),
             otel: Otel::default(),
@@ -165,6 +186,7 @@ impl Default for Limits {
             request_timeout: Duration::from_secs(30),
             drain: Duration::from_secs(20),
             rate: 0,
+            streams: 200,
         }
     }
 }
@@ -207,11 +229,16 @@ impl Config {
             ));
         }
         let lengths = SHORTEST_TOKEN..=LONGEST_TOKEN;
-        if self.root_token.as_ref().is_some_and(|token| !lengths.contains(&token.expose().len())) {
-            return refuse(format!(
-                "`root-token` (SEMEL_ROOT_TOKEN) has fewer than {SHORTEST_TOKEN} characters or more than \
-                 {LONGEST_TOKEN}: make one with `openssl rand -hex 32`"
-            ));
+        for (key, variable, token) in [
+            ("root-token", "SEMEL_ROOT_TOKEN", &self.root_token),
+            ("metrics.token", "SEMEL_METRICS_TOKEN", &self.metrics.token),
+        ] {
+            if token.as_ref().is_some_and(|token| !lengths.contains(&token.expose().len())) {
+                return refuse(format!(
+                    "`{key}` ({variable}) has fewer than {SHORTEST_TOKEN} characters or more than {LONGEST_TOKEN}: \
+                     make one with `openssl rand -hex 32`"
+                ));
+            }
         }
         if self.store.expose().starts_with("http") {
             return refuse("`store` is another server: give `sqlite:path` or `postgres://…`".to_owned());

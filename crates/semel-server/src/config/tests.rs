@@ -26,11 +26,11 @@ fn flags_beat_the_environment_and_the_environment_beats_the_file() {
 #[test]
 fn every_key_has_a_variable_that_is_understood() {
     let sample = |key: &str| match key {
-        "listen" => "127.0.0.1:80",
+        "listen" | "metrics.listen" => "127.0.0.1:80",
         "auth" => "keys",
-        "root-token" => "0123456789abcdef",
+        "root-token" | "metrics.token" => "0123456789abcdef",
         "log.format" => "json",
-        "limits.connections" | "limits.rate" => "5",
+        "limits.connections" | "limits.rate" | "limits.streams" => "5",
         "limits.header-timeout" | "limits.request-timeout" | "limits.drain" => "5s",
         "demo" => "true",
         _ => "text",
@@ -60,6 +60,7 @@ fn a_wrong_value_is_refused_with_its_key() {
         ("[limits]\nconnections = 0", "limits.connections"),
         ("root-token = 'short'", "root-token"),
         (&format!("root-token = '{}'", "a".repeat(super::LONGEST_TOKEN + 1)), "root-token"),
+        ("[metrics]\ntoken = 'short'", "metrics.token"),
         ("store = 'http://127.0.0.1:7700'", "store"),
     ] {
         let said = refusal(file, &[]);
@@ -79,10 +80,11 @@ fn a_public_address_without_auth_is_refused_with_what_to_do() {
 
 #[test]
 fn a_shown_configuration_hides_its_secrets_and_can_be_read() {
-    let file = "store = 'postgres://me:canary@host/db'\nroot-token = 'canary-canary-canary'";
+    let file = "store = 'postgres://me:canary@host/db'\nroot-token = 'canary-canary-canary'\n\
+         [metrics]\ntoken = 'canary-canary-canary'";
     let shown = load(file, &[], &[]).unwrap().shown();
     assert!(!shown.contains("canary"), "{shown}");
-    assert!(load(&shown, &[], &[("root-token", "0123456789abcdef")]).is_ok(), "{shown}");
+    assert!(load(&shown, &[], &[("root-token", "0123456789abcdef"), ("metrics.token", "0123456789abcdef")]).is_ok(), "{shown}");
 }
 
 #[test]

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
+use jiff::Timestamp;
+use semel::clock::Time;
 use serde::Deserialize;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -52,7 +54,9 @@ async fn create(
     caller.may_manage_keys()?;
     check(&asked)?;
     let workspace = workspace_of(&app, &caller, asked.workspace.as_deref()).await?;
-    let key = ApiKey::new(asked.name, &workspace, asked.permissions, app.clock.now());
+    let now = app.clock.now();
+    let expires = asked.expires_at.as_deref().map(|text| expiry(text, now)).transpose()?;
+    let key = ApiKey::new(asked.name, &workspace, asked.permissions, (now, expires));
     let new = NewKey { key, call: call.text().map(str::to_owned) };
     let (id, key, token) = keys::create(&app, new).await?;
     let created = token.is_some();
@@ -72,7 +76,7 @@ struct WhichKeys {
 
 /// List API keys
 ///
-/// Those of the caller's workspace, revoked ones included; root sees those of all.
+/// Those of the caller's workspace, revoked and expired ones included; root sees those of all.
 #[utoipa::path(
     get,
     path = "/api-keys",
@@ -97,7 +101,7 @@ async fn list(
 
 /// Revoke an API key
 ///
-/// Within a second no server takes it any more. Revoking it again changes nothing.
+/// Within a second no server takes it any more, and its open streams end. Revoking it again changes nothing.
 #[utoipa::path(
     delete,
     path = "/api-keys/{id}",
@@ -158,6 +162,14 @@ fn check(asked: &CreateApiKey) -> Result<(), Problem> {
     Ok(())
 }
 
+/// The time of an expiry; refused if it has passed, because a key that was never valid is a mistake.
+fn expiry(text: &str, now: Time) -> Result<Time, Problem> {
+    let at = text.parse::<Timestamp>().map(|at| Time(at.as_millisecond()));
+    at.ok().filter(|at| *at > now).ok_or_else(|| {
+        Problem::validation(format!("`expiresAt` is a future time like 2030-01-31T12:00:00Z, and not {text:?}"))
+    })
+}
+
 fn view(id: &str, key: &ApiKey) -> ApiKeyView {
     ApiKeyView {
         id: id.to_owned(),
@@ -165,6 +177,7 @@ fn view(id: &str, key: &ApiKey) -> ApiKeyView {
         workspace: key.workspace_name.clone(),
         permissions: key.permissions.clone(),
         created_at: time(key.created_at),
+        expires_at: key.expires_at.map(time),
         revoked_at: key.revoked_at.map(time),
     }
 }

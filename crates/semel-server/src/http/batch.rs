@@ -27,7 +27,8 @@ pub(super) fn router() -> OpenApiRouter<Arc<App>> {
 ///
 /// Each start is decided by itself and has its own answer, in the same order. All of them share durable writes. A start
 /// without a key gets one that is derived from the header `Idempotency-Key` and its place, if there is that header; so
-/// the whole batch may be repeated.
+/// the whole batch may be repeated. Each start counts as one call for the workspace's rate limit: those beyond it are
+/// answered with 429, and the others take place.
 #[utoipa::path(
     post,
     path = "/workflow-runs/batch",
@@ -57,8 +58,12 @@ async fn start_batch(
         let count = batch.runs.len();
         return Err(Problem::validation(format!("{count} starts in one batch; send at most {MAX_BATCH}")));
     }
+    // The call itself has counted for the first.
+    let admitted =
+        1 + app.access.admit_more(&caller, batch.runs.len().saturating_sub(1), app.clock.now());
     let starts = batch.runs.into_iter().enumerate();
-    let results = join_all(starts.map(|(place, asked)| one(&app, &caller, &key, place, asked))).await;
+    let each = |(place, asked)| one(&app, &caller, &key, (place, place < admitted), asked);
+    let results = join_all(starts.map(each)).await;
     let replayed = !results.is_empty() && results.iter().all(|(_, absorbed)| *absorbed);
     let results = results.into_iter().map(|(result, _)| result).collect();
     Ok(Answer::ok(BatchAnswer { results }).replayed(replayed))
@@ -69,10 +74,14 @@ async fn one(
     app: &App,
     caller: &Caller,
     header: &CallKey,
-    place: usize,
+    (place, admitted): (usize, bool),
     asked: StartRun,
 ) -> (BatchResult, bool) {
-    match try_one(app, caller, header, place, asked).await {
+    let answer = match admitted {
+        true => try_one(app, caller, header, place, asked).await,
+        false => Err(Problem::rate_limited("this workspace starts too many runs a second; start this one later")),
+    };
+    match answer {
         Ok(answer) => answer,
         Err(problem) => {
             let result = BatchResult { status: problem.status(), start: None, problem: Some(problem.view()) };
@@ -95,5 +104,7 @@ async fn try_one(
     };
     let started = app.store.start(start_of(app, caller, asked, key)?).await?;
     let status = if started.created() { 201 } else { 200 };
-    Ok((BatchResult { status, start: Some(start_view(&started)), problem: None }, absorbed(&started)))
+    let mut view = start_view(&started);
+    app.services.mark(app, caller.workspace, &mut view.run).await;
+    Ok((BatchResult { status, start: Some(view), problem: None }, absorbed(&started)))
 }

@@ -1,7 +1,8 @@
 //! `GET /workflow-runs/{id}/events`: a run's entries as they are written, as server-sent events.
 //!
 //! The id of an event is the entry's number, so that a reader that was cut off goes on where it was: numbers have no gaps
-//! and none comes twice. The stream ends after the entry that ends the run.
+//! and none comes twice. The stream ends after the entry that ends the run. It also ends when its credential is revoked
+//! or expires, and when the workspace has too much memory in events that are read from streams too slowly.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -25,12 +26,15 @@ use super::describe::{Always, OfRun};
 use super::runs::run_id;
 use super::view::entry_view;
 use super::wait::{LOOK, found};
-use crate::access::Caller;
+use crate::access::{Caller, Life, Part};
 use crate::api::Permission;
 use crate::app::App;
 
 /// How often a silent stream says that it lives: more often than proxies cut silent connections.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// How often a stream looks whether there is memory for its next event before it ends. It ends with the id of the last
+/// event known to its reader, who goes on there.
+const PATIENCE: u32 = 10;
 
 pub(super) fn router() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new().routes(routes!(events))
@@ -48,7 +52,8 @@ struct EventsAfter {
 /// Follow a run
 ///
 /// Its entries as server-sent events, from the first one or after `Last-Event-ID`; the data is what the ledger shows.
-/// The stream ends with the run.
+/// The stream ends with the run, and when the API key is revoked or expires. A stream that is not read ends, too, when
+/// the workspace has too many events in memory: go on with `Last-Event-ID`.
 #[utoipa::path(
     get,
     path = "/workflow-runs/{id}/events",
@@ -82,9 +87,20 @@ async fn events(
     };
     // An unknown run is a problem, not an empty stream.
     found(&app, caller.workspace, run).await?;
-    let watch = app.store.watch(run);
-    let reader =
-        Reader { app, workspace: caller.workspace, run, last, ready: VecDeque::new(), ended: false, watch };
+    let place = app.bounds.stream(caller.workspace)?;
+    let reader = Reader {
+        workspace: caller.workspace,
+        run,
+        last,
+        ready: VecDeque::new(),
+        ended: false,
+        watch: app.store.watch(run),
+        life: app.access.life(&app, &caller),
+        room: app.bounds.events(caller.workspace),
+        sent: 0,
+        app,
+        _place: place,
+    };
     let stream = unfold(reader, async |mut reader| {
         let event = reader.next().await?;
         Some((Ok::<_, Infallible>(event), reader))
@@ -93,62 +109,99 @@ async fn events(
     Ok(Sse::new(Box::pin(stream)).keep_alive(keep_alive).into_response())
 }
 
-/// Somebody who follows a run.
+/// An entry that was read and not sent yet.
+struct Ready {
+    number: u64,
+    data: String,
+}
+
+/// One open stream.
 struct Reader {
     app: Arc<App>,
     workspace: WorkspaceId,
     run: RunId,
     /// The number of the last entry that was read.
     last: u64,
-    ready: VecDeque<Numbered>,
+    ready: VecDeque<Ready>,
     /// Whether nothing follows what is ready.
     ended: bool,
     watch: Watch,
+    /// The validity of the credential: the stream ends with it.
+    life: Life,
+    /// Memory of the workspace for what is ready and for what is being sent.
+    room: Part,
+    /// The bytes of the event that is being sent. The next one is asked for when most of it is on its way.
+    sent: usize,
+    _place: Part,
 }
 
 impl Reader {
-    /// The next entry; none after the run's end, and none if the store cannot answer or the server stops: the reader
-    /// comes back then.
+    /// The next entry; none after the run's end, and none if the store cannot answer, the credential is refused, the
+    /// workspace has no memory left for events, or the server stops: the reader comes back then.
     async fn next(&mut self) -> Option<Event> {
+        self.room.shrink(std::mem::take(&mut self.sent));
+        let mut patience = PATIENCE;
         loop {
-            if let Some(line) = self.ready.pop_front() {
-                return Some(event(&line));
+            if self.life.is_over() {
+                return None;
+            }
+            if let Some(Ready { number, data }) = self.ready.pop_front() {
+                self.sent = data.len();
+                return Some(Event::default().id(number.to_string()).data(data));
             }
             if self.ended {
                 return None;
             }
-            if let Err(problem) = self.look().await {
-                tracing::debug!(run = %self.run, code = problem.code(), "a stream of events ends");
-                return None;
-            }
-            if self.ready.is_empty() && !self.ended {
-                let look = self.app.clock.now().after(LOOK);
-                tokio::select! {
-                    () = self.watch.changed() => {}
-                    () = self.app.clock.until(look) => {}
-                    () = self.app.stop.ordered() => return None,
+            let more = match self.look().await {
+                Ok(more) => more,
+                Err(problem) => {
+                    tracing::debug!(run = %self.run, code = problem.code(), "a stream of events ends");
+                    return None;
                 }
+            };
+            if !self.ready.is_empty() || self.ended {
+                continue;
+            }
+            // There is more, and other streams of the workspace hold the memory: some of them are not read.
+            if more {
+                patience = patience.checked_sub(1)?;
+            }
+            let look = self.app.clock.now().after(LOOK);
+            tokio::select! {
+                () = self.watch.changed(), if !more => {}
+                () = self.app.clock.until(look) => {}
+                () = self.life.over() => return None,
+                () = self.app.stop.ordered() => return None,
             }
         }
     }
 
-    /// Reads what is new. The header first: with the ledger afterwards nothing of what it counts is missing.
-    async fn look(&mut self) -> Result<(), Problem> {
+    /// Reads what is new, as far as there is memory for it; true if there is more. The header first: with the ledger
+    /// afterwards nothing of what it counts is missing.
+    async fn look(&mut self) -> Result<bool, Problem> {
         let (run, _) = found(&self.app, self.workspace, self.run).await?;
+        let mut more = false;
         if run.state.version > self.last {
+            let _turn = self.app.bounds.ledger_reads.acquire().await.expect("it is never closed");
             let lines = self.app.store.ledger(self.workspace, self.run, self.last + 1).await?;
-            self.last = lines.last().map_or(self.last, |line| line.number);
-            self.ready.extend(lines);
+            for line in &lines {
+                let data = data(line);
+                more = !self.room.grow(data.len());
+                if more {
+                    break;
+                }
+                self.last = line.number;
+                self.ready.push_back(Ready { number: line.number, data });
+            }
         }
         // What follows an end (a released key, a restart) is shown only if it is there already.
-        self.ended = run.status().is_terminal() && (self.last >= run.state.version || run.purged);
-        Ok(())
+        self.ended = !more && run.status().is_terminal() && (self.last >= run.state.version || run.purged);
+        Ok(more)
     }
 }
 
-fn event(line: &Numbered) -> Event {
+fn data(line: &Numbered) -> String {
     let data = serde_json::to_string(&entry_view(line)).expect("entries are plain data with text keys");
     // Between the tokens of a value that is kept as it came there may be line ends; in an event they mean something.
-    let data = data.replace(['\r', '\n'], " ");
-    Event::default().id(line.number.to_string()).data(data)
+    data.replace(['\r', '\n'], " ")
 }

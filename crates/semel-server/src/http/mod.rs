@@ -18,6 +18,7 @@ mod problem;
 mod replay;
 mod resolve;
 mod runs;
+mod services;
 mod start;
 mod steps;
 mod view;
@@ -36,6 +37,8 @@ pub use batch::MAX_BATCH;
 pub use body::Body;
 pub use errors::PAGES;
 pub use problem::{CODES, Problem};
+pub use services::Services;
+pub(crate) use services::title;
 
 use crate::app::App;
 

@@ -25,6 +25,9 @@ pub const CODES: [(&str, u16, &str); 15] = [
     ("UNAVAILABLE", 503, "Not available now"),
 ];
 
+/// In how many seconds a caller that has too much under way may try again, if nothing better is known.
+pub(super) const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
+
 /// What went wrong with a request.
 #[derive(Debug)]
 pub struct Problem {
@@ -151,6 +154,9 @@ impl IntoResponse for Problem {
         let mut response = (status, body).into_response();
         let kind = HeaderValue::from_static("application/problem+json");
         response.headers_mut().insert(header::CONTENT_TYPE, kind);
+        if self.code == "RATE_LIMIT_ERROR" {
+            response.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER);
+        }
         response
     }
 }

@@ -98,7 +98,11 @@ async fn list(
     let more = runs.len() > limit;
     runs.truncate(limit);
     let next = runs.last().filter(|_| more).map(|run| run.id().to_string());
-    Ok(Answer::ok(RunList { runs: runs.iter().map(|run| run_view(run, None)).collect(), next }))
+    let mut runs: Vec<_> = runs.iter().map(|run| run_view(run, None)).collect();
+    for run in &mut runs {
+        app.services.mark(&app, caller.workspace, run).await;
+    }
+    Ok(Answer::ok(RunList { runs, next }))
 }
 
 /// The run that holds a key, if it is one of those that are asked for.
@@ -173,7 +177,9 @@ async fn get(
             until(&app, caller.workspace, id, wait, enough).await?
         }
     };
-    Ok(Answer::ok(detail(&app, &run, outcome.as_ref()).await?))
+    let mut detail = detail(&app, &run, outcome.as_ref()).await?;
+    app.services.mark(&app, caller.workspace, &mut detail.run).await;
+    Ok(Answer::ok(detail))
 }
 
 /// The run of a path.

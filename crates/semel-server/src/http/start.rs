@@ -72,7 +72,9 @@ async fn start(
             (started.run, started.outcome) = ended;
         }
     }
-    let answer = Answer::ok(start_view(&started))
+    let mut view = start_view(&started);
+    app.services.mark(&app, caller.workspace, &mut view.run).await;
+    let answer = Answer::ok(view)
         .made(started.created(), &started.run.id().to_string())
         .replayed(absorbed(&started));
     Ok(match wait {

@@ -38,6 +38,7 @@ pub(super) fn run_view(run: &Run, outcome: Option<&Outcome>) -> RunView {
             _ => None,
         },
         purged: run.purged,
+        unserved: false,
     }
 }
 

@@ -32,6 +32,7 @@ pub(super) async fn until(
     wait: Duration,
     enough: impl Fn(&Run) -> bool,
 ) -> Result<(Run, Option<Outcome>), Problem> {
+    let _place = app.bounds.wait(workspace)?;
     let mut watch = app.store.watch(run);
     let end = app.clock.now().after(wait);
     loop {

@@ -94,8 +94,6 @@ fn cors(origins: &[String]) -> Result<CorsLayer, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::access::Access;
-    use crate::serve::Stop;
     use axum::body::Body;
     use axum::routing::get;
     use semel::clock::SystemClock;
@@ -105,7 +103,7 @@ mod tests {
     async fn ask(router: Router, path: &str) -> (u16, String) {
         let clock = Arc::new(SystemClock::new());
         let store = Arc::new(MemoryStore::new(clock.clone()));
-        let app = Arc::new(App { store, clock, access: Access::Open, stop: Stop::default() });
+        let app = Arc::new(App::open(store, clock));
         let router = around(router, &app, &Config::default()).unwrap();
         let response = router.oneshot(Request::get(path).body(Body::empty()).unwrap()).await.unwrap();
         let status = response.status().as_u16();

@@ -23,7 +23,7 @@ use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt;
 
 use super::{Error, Stop};
-use crate::config::{Config, Limits};
+use crate::config::{Config, Limits, Tls};
 
 /// The head of a request in bytes: room for long tokens and keys, not for more. HTTP/1 reads bodies through the same buffer.
 const HEAD: usize = 64 * 1024;
@@ -35,6 +35,9 @@ const STREAMS: u32 = 256;
 const PING: Duration = Duration::from_secs(30);
 /// What a pause after a failed accept is for: it fails because there are no more files, and some must close first.
 const NO_FILES: Duration = Duration::from_millis(100);
+
+/// Connections at once on the port of operations: those of a few collectors and health checks.
+const OPERATIONS: u32 = 64;
 
 /// An open port.
 pub(super) struct Listener {
@@ -53,12 +56,28 @@ struct Doors {
 
 impl Listener {
     pub(super) async fn bind(config: &Config, stop: Stop) -> Result<Self, Error> {
-        let tls = config.tls.as_ref().map(super::tls::acceptor).transpose()?;
-        let address = config.listen;
+        let most = config.limits.connections;
+        Self::bind_to(config.listen, config, config.tls.as_ref(), most, stop).await
+    }
+
+    /// The port of operations: connections of its own, and no TLS on loopback, where certificates name no one.
+    pub(super) async fn bind_operations(address: SocketAddr, config: &Config, stop: Stop) -> Result<Self, Error> {
+        let tls = config.tls.as_ref().filter(|_| !address.ip().is_loopback());
+        Self::bind_to(address, config, tls, OPERATIONS, stop).await
+    }
+
+    async fn bind_to(
+        address: SocketAddr,
+        config: &Config,
+        tls: Option<&Tls>,
+        most: u32,
+        stop: Stop,
+    ) -> Result<Self, Error> {
+        let tls = tls.map(super::tls::acceptor).transpose()?;
         let socket = TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
         let (builder, header_timeout) = (builder(&config.limits), config.limits.header_timeout);
         let doors = Arc::new(Doors { tls, builder, header_timeout, stop });
-        Ok(Self { socket, doors, most: config.limits.connections })
+        Ok(Self { socket, doors, most })
     }
 
     pub(super) fn address(&self) -> Option<SocketAddr> {

@@ -18,7 +18,8 @@ use std::time::Duration;
 
 use axum::Router;
 use semel::Engine;
-use semel::clock::SystemClock;
+use semel::clock::{Clock as _, SystemClock, Time};
+use semel::id::WorkspaceId;
 use semel::store::Store;
 
 pub use error::Error;
@@ -26,10 +27,11 @@ pub(crate) use observe::CalledIn;
 pub use stop::{Stop, on_signals};
 
 use self::listen::Listener;
-use crate::access::{Access, Keys, workspaces};
+use crate::access::{Access, Bounds, Keys, workspaces};
 use crate::app::App;
 use crate::config::{Auth, Config};
 use crate::demo;
+use crate::http::{Services, title};
 use crate::metrics::{self, Metered};
 
 /// A server that is open: its store, its engine and its port.
@@ -38,6 +40,8 @@ pub struct Server {
     engine: Engine,
     listener: Listener,
     router: Router,
+    /// The port of operations, if it has one of its own.
+    operations: Option<(Listener, Router)>,
     drain: Duration,
 }
 
@@ -47,6 +51,10 @@ impl Server {
         config.check()?;
         let stop = Stop::default();
         let listener = Listener::bind(config, stop.clone()).await?;
+        let operations = match config.metrics.listen {
+            Some(address) => Some(Listener::bind_operations(address, config, stop.clone()).await?),
+            None => None,
+        };
         // Before the store is opened, which counts too.
         metrics::recorder();
         let store = semel::engine::open_store(config.store.expose(), None).await?;
@@ -60,17 +68,35 @@ impl Server {
         let engine = builder.open().await?;
         let access = match config.auth {
             Auth::None => Access::Open,
-            Auth::Keys => Access::Keys(Box::new(keys(config, &*store).await?)),
+            Auth::Keys => Access::Keys(Box::new(keys(config, &*store, clock.now()).await?)),
         };
         workspaces::ensure_default(&*store, &*clock).await?;
-        let app = Arc::new(App { store, clock, access, stop });
-        let router = layers::around(routes(&app), &app, config)?;
-        Ok(Self { app, engine, listener, router, drain: config.limits.drain })
+        let app = Arc::new(App {
+            store,
+            clock,
+            access,
+            stop,
+            bounds: Bounds::new(&config.limits),
+            services: Services::default(),
+        });
+        let served = engine.versions().map(|(workflow, version)| title(workflow.as_str(), version.as_str()));
+        app.services.engine(WorkspaceId::DEFAULT, served);
+        let router = layers::around(routes(&app, config), &app, config)?;
+        let operations = operations.map(|listener| {
+            let routes = health::router().with_state(app.clone());
+            (listener, routes.merge(health::metrics(config.metrics.token.clone())))
+        });
+        Ok(Self { app, engine, listener, router, operations, drain: config.limits.drain })
     }
 
     /// Where it listens.
     pub fn address(&self) -> Option<SocketAddr> {
         self.listener.address()
+    }
+
+    /// Where it serves metrics, if that is an address of its own.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.operations.as_ref().and_then(|(listener, _)| listener.address())
     }
 
     /// Give the order here, and [`Server::run`] comes to its end.
@@ -81,7 +107,12 @@ impl Server {
     /// Serves until it is ordered to stop; then what has begun comes to its end, and the store is closed.
     pub async fn run(self) -> Result<(), Error> {
         let upkeep = tokio::spawn(metrics::upkeep(self.app.clock.clone()));
-        self.listener.serve(self.router, self.drain).await;
+        let operations = async {
+            if let Some((listener, router)) = self.operations {
+                listener.serve(router, self.drain).await;
+            }
+        };
+        tokio::join!(self.listener.serve(self.router, self.drain), operations);
         upkeep.abort();
         self.engine.shutdown(self.drain).await?;
         self.app.store.close().await?;
@@ -91,19 +122,24 @@ impl Server {
 }
 
 /// The keys; refused if there is none and nobody could make one.
-async fn keys(config: &Config, store: &dyn Store) -> Result<Keys, Error> {
+async fn keys(config: &Config, store: &dyn Store, now: Time) -> Result<Keys, Error> {
     let keys = Keys::new(config.root_token.as_ref(), config.limits.rate);
-    if keys.anybody(store).await? {
+    if keys.anybody(store, now).await? {
         return Ok(keys);
     }
     Err(Error::Config(
-        "nobody could call: the store has no API key, and there is no root token to make one. Set SEMEL_ROOT_TOKEN \
+        "nobody could call: the store has no valid API key, and there is no root token to make one. Set SEMEL_ROOT_TOKEN \
          (`openssl rand -hex 32`), or use `semel dev` on your own machine"
             .to_owned(),
     ))
 }
 
-/// All routes.
-fn routes(app: &Arc<App>) -> Router {
-    crate::http::router(app.clone()).merge(health::router().with_state(app.clone()))
+/// All routes. Metrics are among them only where the caller is known by the token, or where everybody is on this machine.
+fn routes(app: &Arc<App>, config: &Config) -> Router {
+    let open = config.auth == Auth::None && config.is_local();
+    let metrics = match (&config.metrics.listen, &config.metrics.token) {
+        (None, token) if open || token.is_some() => health::metrics(token.clone()),
+        _ => health::no_metrics(),
+    };
+    crate::http::router(app.clone()).merge(health::router().with_state(app.clone())).merge(metrics)
 }

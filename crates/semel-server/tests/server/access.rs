@@ -15,7 +15,6 @@ use semel::testing::ManualClock;
 use semel_server::access::{Access, Keys, gate};
 use semel_server::app::App;
 use semel_server::config::{Config, Limits, Secret};
-use semel_server::serve::Stop;
 use serde_json::{Value, json};
 
 use crate::served::{ROOT, Served, Token, client, keyed};
@@ -211,10 +210,10 @@ async fn a_workspace_is_made_once() {
 }
 
 /// A server of its own on a shared store, whose time the test decides.
-async fn beside(store: &Arc<dyn Store>, clock: &Arc<ManualClock>) -> Token {
+pub(crate) async fn beside<C: Clock>(store: &Arc<dyn Store>, clock: &Arc<C>) -> Token {
     let keys = Keys::new(Some(&Secret::new(ROOT)), 0);
     let (store, clock): (_, Arc<dyn Clock>) = (store.clone(), clock.clone());
-    let app = Arc::new(App { store, clock, access: Access::Keys(Box::new(keys)), stop: Stop::default() });
+    let app = Arc::new(App { access: Access::Keys(Box::new(keys)), ..App::open(store, clock) });
     let router = semel_server::http::router(app.clone()).layer(from_fn_with_state(app, gate));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("http://{}", listener.local_addr().unwrap());
@@ -327,7 +326,7 @@ async fn a_server_that_nobody_could_call_does_not_start() {
 
 async fn the_description_and_operations_need_no_token() {
     let served = Served::open(&keyed()).await;
-    for path in ["/healthz", "/readyz", "/metrics", "/api/v1/openapi.json", "/errors/AUTH_ERROR"] {
+    for path in ["/healthz", "/readyz", "/api/v1/openapi.json", "/errors/AUTH_ERROR"] {
         let answer = client().get(format!("http://{}{path}", served.address)).send().await.unwrap();
         assert_eq!(answer.status().as_u16(), 200, "{path}");
     }

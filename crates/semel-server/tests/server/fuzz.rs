@@ -14,12 +14,11 @@ use semel::clock::{Clock as _, SystemClock};
 use semel::id::{NodeId, WorkspaceId};
 use semel::store::memory::MemoryStore;
 use semel::testing::damage::{Read, damaged, damaged_text, play, wrong};
-use semel_server::access::{Access, Caller};
+use semel_server::access::Caller;
 use semel_server::api::Permission;
 use semel_server::app::App;
 use semel_server::config::Config;
 use semel_server::http::router;
-use semel_server::serve::Stop;
 use serde_json::Value;
 use tower::ServiceExt as _;
 
@@ -35,7 +34,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 fn routes() -> Router {
     let clock = Arc::new(SystemClock::new());
     let store = Arc::new(MemoryStore::new(clock.clone()));
-    let app = Arc::new(App { store, clock, access: Access::Open, stop: Stop::default() });
+    let app = Arc::new(App::open(store, clock));
     let caller = Caller::new(WorkspaceId::DEFAULT, "fuzz", vec![Permission::Admin]);
     router(app).layer(Extension(caller))
 }

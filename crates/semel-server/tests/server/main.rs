@@ -23,6 +23,7 @@ mod served;
 mod servers;
 mod starts;
 mod strict;
+mod tenants;
 mod workers;
 mod world;
 
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
     trials.extend(operate::trials());
     trials.extend(process::trials());
     trials.extend(secure::trials());
+    trials.extend(tenants::trials());
     trials.extend(demo::trials());
     trials.extend(documented::trials());
     trials.extend(workers::trials());

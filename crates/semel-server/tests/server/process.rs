@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that fails by unwrap says where")]
 
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 
 use libtest_mimic::Trial;
@@ -120,6 +121,8 @@ async fn dev_prints_where_it_listens_and_a_first_curl() {
     let dev = Token::at(format!("http://{address}"), "");
     dev.get("/workflow-runs").await.ok();
     assert!(folder.path().join(".semel/semel.db").exists());
+    let mode = std::fs::metadata(folder.path().join(".semel")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700, "the folder is its owner's only");
     assert_eq!(std::fs::read_to_string(folder.path().join(".semel/.gitignore")).unwrap(), "*\n");
     assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
     assert_eq!(child.wait().unwrap().code(), Some(0));

@@ -30,6 +30,8 @@ pub(crate) const ROOT: &str = "root-token-of-the-tests";
 /// A server that runs until it is told to stop.
 pub(crate) struct Served {
     pub(crate) address: SocketAddr,
+    /// Where metrics are, if that is an address of their own.
+    pub(crate) metrics: Option<SocketAddr>,
     pub(crate) stop: Stop,
     running: JoinHandle<Result<(), Error>>,
 }
@@ -53,7 +55,8 @@ impl Served {
     pub(crate) async fn open(config: &Config) -> Self {
         let server = Server::open(config).await.expect("a server can be opened");
         let (address, stop) = (server.address().expect("it listens"), server.stop());
-        Self { address, stop, running: tokio::spawn(server.run()) }
+        let metrics = server.metrics_address();
+        Self { address, metrics, stop, running: tokio::spawn(server.run()) }
     }
 
     /// Waits until it has stopped, in good order.

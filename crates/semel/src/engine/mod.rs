@@ -115,6 +115,11 @@ impl Engine {
         &self.0.core
     }
 
+    /// The workflows that are registered in this engine, each with its version.
+    pub fn versions(&self) -> impl Iterator<Item = (&Name, &Name)> {
+        self.core().registry.versions()
+    }
+
     /// Starts a run, or finds the one that its key stands for. Say more about it, then await it.
     ///
     /// ```

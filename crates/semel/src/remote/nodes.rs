@@ -31,6 +31,11 @@ impl Nodes {
         }
     }
 
+    /// The ids that this worker has registered under.
+    pub(super) fn all(&self) -> Vec<NodeId> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).values().copied().collect()
+    }
+
     pub(super) fn in_run(&self, run: &mut Run) {
         if let Some(node) = &mut run.state.node {
             self.own(node);

@@ -7,7 +7,7 @@ use tokio::sync::broadcast;
 use super::Remote;
 use super::client::Does;
 use super::wire::{
-    self, ClaimCall, CommitItem, Found, Heartbeat, Join, Joined, Leased, Release, RunCall, Served,
+    self, ClaimCall, CommitItem, ControlCall, Found, Heartbeat, Join, Joined, Leased, Release, RunCall, Served,
 };
 use crate::clock::Time;
 use crate::error::{Error, Result};
@@ -137,7 +137,8 @@ impl Store for Remote {
 
     fn control(&self, control: Control) -> Answer<'_, Controlled> {
         Box::pin(async move {
-            let mut controlled: Controlled = self.client.call(wire::CONTROL, &control, Does::Writes).await?;
+            let call = ControlCall::of(control, self.nodes.all());
+            let mut controlled: Controlled = self.client.call(wire::CONTROL, &call, Does::Writes).await?;
             self.nodes.in_run(&mut controlled.run);
             Ok(controlled)
         })

@@ -4,11 +4,13 @@
 //! never said; the server knows it by the credential. A commit travels as the entries that it appends: the server has them
 //! checked by a ledger of its own before they get anywhere.
 
+mod control;
 mod refusal;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+pub use self::control::ControlCall;
 pub use self::refusal::ErrorView;
 use crate::clock::Time;
 use crate::error::Error;

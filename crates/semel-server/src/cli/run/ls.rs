@@ -114,7 +114,10 @@ fn table(runs: &[Box<RawValue>], next: Option<&str>) -> Done {
         })?;
         rows.add([
             run.id.clone(),
-            status(&run.status.to_string()),
+            match run.unserved {
+                true => format!("{} (unserved)", status(&run.status.to_string())),
+                false => status(&run.status.to_string()),
+            },
             plain(&format!("{}@{}", run.workflow, run.workflow_version)),
             plain(&run.key),
             when(&run.created_at),

@@ -77,6 +77,14 @@ fn shown(detail: &RunDetail) -> String {
     parts.join("\n\n")
 }
 
+/// That nothing serves a run; empty if something does.
+pub(in crate::cli) fn unserved(run: &RunView) -> String {
+    match run.unserved {
+        true => "nothing serves this workflow: it waits until a worker or an engine does".to_owned(),
+        false => String::new(),
+    }
+}
+
 fn head(detail: &RunDetail) -> String {
     let run = &detail.run;
     let some = |text: &Option<String>| text.as_deref().map(plain).unwrap_or_default();
@@ -89,6 +97,7 @@ fn head(detail: &RunDetail) -> String {
     facts(&[
         ("run", run.id.clone()),
         ("status", status(&run.status.to_string())),
+        ("unserved", unserved(run)),
         ("paused for", some(&detail.pause_reason)),
         ("workflow", plain(&format!("{}@{}", run.workflow, run.workflow_version))),
         ("key", format!("{}{held}", plain(&run.key))),

@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use crate::api::ProblemView;
 use crate::http::Problem;
 use crate::http::body::read;
+use crate::http::problem::RETRY_AFTER;
 
 /// A problem, and beside its members the error as a store would have told it.
 #[derive(Debug)]
@@ -43,7 +44,11 @@ impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.problem.status()).expect("the list has valid statuses");
         let view = RefusalView { problem: self.problem.view(), error: self.error };
-        respond(status, "application/problem+json", &view)
+        let mut response = respond(status, "application/problem+json", &view);
+        if status == StatusCode::TOO_MANY_REQUESTS {
+            response.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER);
+        }
+        response
     }
 }
 

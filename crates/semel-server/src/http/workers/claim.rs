@@ -27,7 +27,7 @@ use crate::http::describe::{Always, Changes, OfRun};
 /// At most so many runs come with one claim.
 const MOST: usize = 1_000;
 /// At most so many versions of workflows are asked for.
-const MOST_WORKFLOWS: usize = 1_000;
+const MOST_WORKFLOWS: usize = 256;
 /// Ledgers of more bytes than this, together, are not sent along: the worker reads them one by one.
 const LEDGERS: usize = 8 * 1024 * 1024;
 /// How often a waiting claim looks by itself, whatever was heard.
@@ -54,9 +54,10 @@ pub(super) async fn claim(
         ))
         .into());
     }
+    let _place = (call.wait_ms > 0).then(|| app.bounds.wait(caller.workspace)).transpose()?;
     let served =
         call.workflows.iter().map(|served| format!("{}@{}", served.workflow, served.workflow_version));
-    workers.roster.serves(caller.workspace, call.node, served);
+    workers.roster.serves(&app, caller.workspace, call.node, served);
     let mut claims = match call.wait_ms {
         0 => take(&app, &workers, caller.workspace, &call).await?,
         _ => wait(&app, &workers, caller.workspace, &call).await?,
@@ -98,7 +99,9 @@ async fn wait(app: &App, workers: &Arc<Workers>, workspace: WorkspaceId, call: &
         if app.stop.is_ordered() {
             return Ok(Claims::default());
         }
+        let look = app.bounds.look(workspace, call.workflows.len()).await;
         let claims = take(app, workers, workspace, call).await?;
+        drop(look);
         let now = app.clock.now();
         if !claims.runs.is_empty() || now >= end {
             return Ok(claims);

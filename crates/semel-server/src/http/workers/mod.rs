@@ -27,6 +27,7 @@ use utoipa_axum::routes;
 use self::folds::Folds;
 use self::known::Known;
 use self::roster::Roster;
+pub(super) use self::roster::{kind, served};
 use self::turns::Turns;
 use crate::app::App;
 

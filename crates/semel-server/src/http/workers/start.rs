@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Extension;
 use axum::extract::State;
 use futures_util::future::join_all;
-use semel::error::Result;
+use semel::error::{Error, Result};
 use semel::id::WorkspaceId;
 use semel::remote::wire::{self, Answers, StartCall};
 use semel::rules::deliver::{Deliver, Delivered};
@@ -41,10 +41,18 @@ pub(super) async fn start(
     if starts.len() > wire::MOST {
         return Err(Problem::validation(format!("at most {} starts in one call", wire::MOST)).into());
     }
+    // The call itself has counted for the first.
+    let admitted = 1 + app.access.admit_more(&caller, starts.len().saturating_sub(1), app.clock.now());
     // Apart from the connection: what was asked is done, whether or not somebody is left to hear it.
     let done = tokio::spawn(async move {
         let (app, workers) = (&*app, &*workers);
-        join_all(starts.into_iter().map(|start| begin(app, workers, caller.workspace, start))).await
+        let each = |(place, start)| async move {
+            match place < admitted {
+                true => begin(app, workers, caller.workspace, start).await,
+                false => Err(Error::Unavailable("this workspace starts too many runs a second".into())),
+            }
+        };
+        join_all(starts.into_iter().enumerate().map(each)).await
     });
     let answers = done.await.map_err(|_| Problem::unavailable("the server is stopping; try again"))?;
     Ok(Told(Answers { answers: answers.into_iter().map(Into::into).collect() }))

@@ -57,8 +57,9 @@ pub(super) async fn claim(
     }
     let drives = call.queues.iter().map(|queue| queue::drives(caller.workspace, queue));
     let drives = drives.collect::<Result<Vec<Drives>, _>>().map_err(semel::Error::from)?;
+    let _place = (call.wait_ms > 0).then(|| app.bounds.wait(caller.workspace)).transpose()?;
     let served = drives.iter().map(|drives| drives.workflow.to_string());
-    workers.roster.serves(caller.workspace, call.node, served);
+    workers.roster.serves(&app, caller.workspace, call.node, served);
     let tasks = wait(&app, &workers, caller.workspace, &call, drives).await?;
     Ok(Told(TaskList { tasks: tasks.into_iter().map(Into::into).collect() }))
 }
@@ -88,7 +89,9 @@ async fn wait(
     // Before the first look: what becomes due after it is heard.
     let mut wakes = app.store.wakes();
     loop {
+        let look = app.bounds.look(workspace, call.queues.len()).await;
         let taken = take().await?;
+        drop(look);
         let now = app.clock.now();
         if !taken.tasks.is_empty() || now >= end || app.stop.is_ordered() {
             return Ok(taken.tasks);

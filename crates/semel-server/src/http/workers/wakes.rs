@@ -19,7 +19,7 @@ use tokio::time::{Sleep, sleep};
 
 use super::answer::Refusal;
 use super::{Shared, Workers};
-use crate::access::Caller;
+use crate::access::{Caller, Life, Part};
 use crate::api::Permission;
 use crate::app::App;
 use crate::http::describe::Always;
@@ -43,7 +43,10 @@ pub(super) async fn wakes(
     caller: Caller,
 ) -> Result<Response, Refusal> {
     caller.may(Permission::Worker)?;
+    let place = app.bounds.stream(caller.workspace)?;
     let ear = Ear {
+        life: app.access.life(&app, &caller),
+        _place: place,
         wakes: app.store.wakes(),
         turn: Turn::of(&workers),
         app,
@@ -94,10 +97,13 @@ struct Ear {
     /// When it is told what others heard before. Not by the store's clock: this is about a connection.
     late: Option<Pin<Box<Sleep>>>,
     began: bool,
+    /// The validity of the credential: the stream ends with it.
+    life: Life,
+    _place: Part,
 }
 
 impl Ear {
-    /// The next line; none when the store has closed or the server stops.
+    /// The next line; none when the store has closed, the credential is refused or the server stops.
     async fn line(&mut self) -> Option<Bytes> {
         if !std::mem::replace(&mut self.began, true) {
             // The listener knows by this that nothing is missed from here on.
@@ -109,6 +115,7 @@ impl Ear {
             let heard = tokio::select! {
                 biased;
                 () = self.app.stop.ordered() => return None,
+                () = self.life.over() => return None,
                 () = self.turn.comes() => continue,
                 heard = self.wakes.recv() => heard,
                 () = over(self.late.as_mut()) => {

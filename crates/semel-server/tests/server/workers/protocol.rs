@@ -9,6 +9,7 @@ use semel::error::Error;
 use semel::id::{NodeId, RunId, WorkspaceId};
 use semel::remote::{Options, Remote};
 use semel::rules::claim::{Claim, Drives, Held};
+use semel::rules::control::{Action, Control};
 use semel::rules::json::Payload;
 use semel::rules::key::Key;
 use semel::rules::path::Name;
@@ -41,6 +42,7 @@ pub(super) fn trials() -> Vec<Trial> {
         test("what_happens_is_heard_in_its_workspace_only", what_happens_is_heard_in_its_workspace_only),
         test("every_listener_hears_that_something_is_due", every_listener_hears_that_something_is_due),
         test("a_permission_that_is_missing_is_named", a_permission_that_is_missing_is_named),
+        test("a_worker_pauses_the_run_it_holds_and_no_other", a_worker_pauses_the_run_it_holds_and_no_other),
         test("workers_are_listed_with_what_they_serve", workers_are_listed_with_what_they_serve),
         test("who_does_not_answer_is_unavailable_and_a_lost_answer_unknown", who_does_not_answer),
     ]
@@ -391,8 +393,43 @@ async fn a_permission_that_is_missing_is_named() -> Done {
     let run = RunId(here.clock.uuid());
     let call = |action: Value| json!({ "run": run, "action": action, "by": "me" }).to_string();
     assert_eq!(here.call("/control", call(json!({ "cancel": { "reason": "r" } }))).await.0, 403);
-    assert_eq!(here.call("/control", call(json!("pause"))).await.0, 404);
+    assert_eq!(here.call("/control", call(json!("pause"))).await.0, 403);
     assert_eq!(here.call("/start", r#"{"starts":[]}"#).await.0, 403);
+    Ok(())
+}
+
+async fn a_worker_pauses_the_run_it_holds_and_no_other() -> Done {
+    let here = Here::new().await;
+    let admin = here.site.remote(OURS).await?;
+    let run = admin.start(here.request("k")).await?.run.id();
+    let worker = async || {
+        let token = Some(token(OURS, "worker"));
+        Remote::open(Options { token, ..Options::new(here.site.url()) }).await
+    };
+    let (holder, other) = (worker().await?, worker().await?);
+    let node = here.node(&holder).await;
+    here.node(&other).await;
+    assert_eq!(holder.claim(Claim::new(node, vec![orders(OURS)], 1)).await?.runs.len(), 1);
+    let pause = |expected| Control {
+        workspace: OURS,
+        run,
+        action: Action::Pause,
+        by: "somebody else".to_owned(),
+        id: None,
+        expected,
+    };
+    for expected in [None, Some(2)] {
+        let refused = other.control(pause(expected)).await;
+        assert!(matches!(refused, Err(Error::Concurrency { .. })), "{refused:?}");
+    }
+    let resume = Control { action: Action::Resume, ..pause(None) };
+    let refused = holder.control(resume).await;
+    assert!(matches!(&refused, Err(Error::Validation(said)) if said.contains("`admin`")), "{refused:?}");
+    let paused = holder.control(pause(None)).await?;
+    assert!(paused.changed);
+    let ledger = admin.ledger(OURS, run, 1).await?;
+    let last = serde_json::to_string(&ledger.last().expect("a pause").entry).expect("plain data");
+    assert!(last.contains("test: somebody else"), "the ledger names the key: {last}");
     Ok(())
 }
 

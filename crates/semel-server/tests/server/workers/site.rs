@@ -11,11 +11,10 @@ use semel::error::Result;
 use semel::id::WorkspaceId;
 use semel::remote::{Options, Remote};
 use semel::store::Store;
-use semel_server::access::{Access, Caller};
+use semel_server::access::Caller;
 use semel_server::api::Permission;
 use semel_server::app::App;
 use semel_server::http::{Problem, router};
-use semel_server::serve::Stop;
 use tokio::net::TcpListener;
 use tokio::task::AbortHandle;
 
@@ -33,7 +32,7 @@ impl Drop for Site {
 
 impl Site {
     pub(super) async fn open(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Self {
-        let app = Arc::new(App { store, clock, access: Access::Open, stop: Stop::default() });
+        let app = Arc::new(App::open(store, clock));
         let routes = router(app).layer(from_fn(known));
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("a bound port");

@@ -9,6 +9,7 @@ mod archive;
 mod checkpoint;
 mod job;
 mod open;
+mod private;
 mod reader;
 mod records;
 mod starts;

@@ -10,6 +10,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::SqliteOptions;
 use super::checkpoint::LOG_PAGES;
+use super::private;
 use crate::error::{Error, Result, Source};
 use crate::sabotage::{self, Bug};
 
@@ -37,6 +38,8 @@ impl File {
     pub(super) fn open(options: &SqliteOptions) -> Result<Self> {
         let path = options.path.clone();
         let lock = lock(&path)?;
+        // SQLite gives its log and its index the permissions of the file.
+        private::create(&path).map_err(|e| Error::Open { what: path.display().to_string(), source: e.into() })?;
         let file = Self { path, cache_bytes: options.cache_bytes, _lock: lock };
         if fs::metadata(&file.path).is_ok_and(|found| found.len() > 0) {
             // Before the first connection that is set up to write, which would turn a foreign database to WAL.
@@ -131,7 +134,7 @@ fn lengthen_log(path: &Path) -> std::io::Result<()> {
     if fs::metadata(&name).is_ok_and(|log| log.len() > 0) {
         return Ok(());
     }
-    let mut log = fs::File::create(&name)?;
+    let mut log = private::create(Path::new(&name))?;
     log.write_all(&vec![0; BYTES])?;
     log.sync_all()
 }
@@ -142,7 +145,7 @@ fn lock(path: &Path) -> Result<fs::File> {
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
     let what = || Path::new(&name).display().to_string();
-    let file = fs::OpenOptions::new().create(true).truncate(false).write(true).open(&name);
+    let file = private::create(Path::new(&name));
     let file = file.map_err(|e| Error::Open { what: what(), source: e.into() })?;
     match file.try_lock() {
         Ok(()) => Ok(file),

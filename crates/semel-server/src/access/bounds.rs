@@ -1,0 +1,120 @@
+//! What callers may hold at once. Everything here is for each workspace and for all of them together, so that one tenant
+//! takes neither the server's memory nor all of its connections.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use semel::id::WorkspaceId;
+use tokio::sync::Semaphore;
+
+use super::share::{Part, Share};
+use crate::config::Limits;
+use crate::http::Problem;
+
+/// Bytes of request bodies that one workspace may have on their way into the store. Four of the largest calls of workers,
+/// or thirty of the largest values.
+const BODY_BYTES: usize = 64 * 1024 * 1024;
+/// The same of all workspaces.
+const BODY_BYTES_IN_ALL: usize = 256 * 1024 * 1024;
+/// Bytes of events that were read for one workspace and not sent yet.
+const EVENT_BYTES: usize = 16 * 1024 * 1024;
+/// The same of all workspaces.
+const EVENT_BYTES_IN_ALL: usize = 64 * 1024 * 1024;
+/// Bytes that the workers of one workspace say of themselves: their names, and what they serve.
+const REGISTRATION_BYTES: usize = 8 * 1024 * 1024;
+/// The same of all workspaces.
+const REGISTRATION_BYTES_IN_ALL: usize = 64 * 1024 * 1024;
+/// Versions of workflows that the waiting claims of one workspace look for at the same moment. Whatever becomes due has all
+/// of them look; without a bound the store would have no time for the calls of others meanwhile.
+const LOOKED_FOR: usize = 512;
+/// Ledgers that are read for streams of events at once. Such a read takes memory for the whole rest of a ledger.
+const LEDGER_READS: usize = 2;
+
+/// What callers may hold at once.
+#[derive(Debug)]
+pub struct Bounds {
+    streams: Arc<Share>,
+    waits: Arc<Share>,
+    bodies: Arc<Share>,
+    events: Arc<Share>,
+    registrations: Arc<Share>,
+    looks: Arc<Share>,
+    /// Turns of reading ledgers for streams.
+    pub(crate) ledger_reads: Semaphore,
+}
+
+impl Bounds {
+    /// The bounds that follow from settings. Streams take at most half of the connections, and calls that wait a
+    /// quarter: the rest is left to calls that are answered at once, health checks among them.
+    pub fn new(limits: &Limits) -> Self {
+        let connections = limits.connections as usize;
+        let waits = (connections / 4).max(1);
+        Self {
+            streams: Share::new(limits.streams as usize, (connections / 2).max(1)),
+            waits: Share::new(waits, waits),
+            bodies: Share::new(BODY_BYTES, BODY_BYTES_IN_ALL),
+            events: Share::new(EVENT_BYTES, EVENT_BYTES_IN_ALL),
+            registrations: Share::new(REGISTRATION_BYTES, REGISTRATION_BYTES_IN_ALL),
+            looks: Share::new(LOOKED_FOR, usize::MAX),
+            ledger_reads: Semaphore::new(LEDGER_READS),
+        }
+    }
+
+    /// A place for a stream of events or wakes.
+    pub(crate) fn stream(&self, workspace: WorkspaceId) -> Result<Part, Problem> {
+        self.streams.take(workspace, 1).ok_or_else(|| {
+            Problem::rate_limited(format!(
+                "this workspace has {} streams open at this server, or all together have too many; close some, or set \
+                 `limits.streams`",
+                self.streams.each()
+            ))
+        })
+    }
+
+    /// A place for a call that waits.
+    pub(crate) fn wait(&self, workspace: WorkspaceId) -> Result<Part, Problem> {
+        self.waits.take(workspace, 1).ok_or_else(|| {
+            Problem::rate_limited("too many calls wait at this server; wait with fewer, or repeat the call without")
+        })
+    }
+
+    /// Room for the body of a request, which grows as the body comes.
+    pub(super) fn intake(&self, workspace: WorkspaceId) -> Intake {
+        Intake(Arc::new(Mutex::new(self.bodies.take(workspace, 0).expect("nothing always fits"))))
+    }
+
+    /// Room for what workers say of themselves.
+    pub(crate) fn registration(&self, workspace: WorkspaceId, bytes: usize) -> Result<Part, Problem> {
+        self.registrations.take(workspace, bytes).ok_or_else(|| {
+            Problem::rate_limited(
+                "the workers of this workspace, or of all, say too much of themselves; register fewer, or let old ones end",
+            )
+        })
+    }
+
+    /// A turn to look for due runs of so many versions of workflows, for a claim that waits.
+    pub(crate) async fn look(&self, workspace: WorkspaceId, versions: usize) -> Part {
+        self.looks.turn(workspace, versions.clamp(1, self.looks.each())).await
+    }
+
+    /// Room for events that were read and not sent yet.
+    pub(crate) fn events(&self, workspace: WorkspaceId) -> Part {
+        self.events.take(workspace, 0).expect("nothing always fits")
+    }
+}
+
+/// Room for the body of one request. The gate leaves it with the request, and keeps it until the request is answered.
+#[derive(Clone, Debug)]
+pub(crate) struct Intake(Arc<Mutex<Part>>);
+
+impl Intake {
+    /// Takes more; false if the workspace, or all together, have too much on its way.
+    pub(crate) fn grow(&self, bytes: usize) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).grow(bytes)
+    }
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self::new(&Limits::default())
+    }
+}

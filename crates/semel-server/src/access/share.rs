@@ -1,0 +1,150 @@
+//! Shares: how much of something the callers of one workspace may hold at once, and how much all callers together. A
+//! tenant that takes all of its own share leaves that of the others alone.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use semel::id::WorkspaceId;
+use tokio::sync::Notify;
+
+/// Something of which callers hold parts: streams, waiting calls, bytes.
+#[derive(Debug)]
+pub(crate) struct Share {
+    /// What one workspace may hold.
+    each: usize,
+    /// What all workspaces may hold together.
+    all: usize,
+    held: Mutex<Held>,
+    /// Something was given back.
+    freed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    all: usize,
+    each: HashMap<WorkspaceId, usize>,
+}
+
+/// What one caller holds; it is given back when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Part {
+    share: Arc<Share>,
+    workspace: WorkspaceId,
+    amount: usize,
+}
+
+impl Share {
+    pub(crate) fn new(each: usize, all: usize) -> Arc<Self> {
+        Arc::new(Self { each: each.min(all), all, held: Mutex::default(), freed: Notify::new() })
+    }
+
+    /// What one workspace may hold.
+    pub(crate) fn each(&self) -> usize {
+        self.each
+    }
+
+    /// A part of this size; none if the workspace, or all together, would hold too much.
+    pub(crate) fn take(self: &Arc<Self>, workspace: WorkspaceId, amount: usize) -> Option<Part> {
+        let mut part = Part { share: self.clone(), workspace, amount: 0 };
+        part.grow(amount).then_some(part)
+    }
+
+    /// A part of this size, as soon as there is one; it is never more than one workspace may hold.
+    pub(crate) async fn turn(self: &Arc<Self>, workspace: WorkspaceId, amount: usize) -> Part {
+        loop {
+            let mut freed = std::pin::pin!(self.freed.notified());
+            // Before the look: what is given back after it is heard.
+            freed.as_mut().enable();
+            if let Some(part) = self.take(workspace, amount.min(self.each)) {
+                return part;
+            }
+            freed.await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Held> {
+        // Every change is two additions that do not panic half-way.
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Part {
+    /// Takes more; false, and nothing is taken, if that would be too much.
+    pub(crate) fn grow(&mut self, amount: usize) -> bool {
+        let mut held = self.share.lock();
+        let own = held.each.get(&self.workspace).copied().unwrap_or(0);
+        if own.saturating_add(amount) > self.share.each || held.all.saturating_add(amount) > self.share.all {
+            return false;
+        }
+        held.all += amount;
+        held.each.insert(self.workspace, own + amount);
+        self.amount += amount;
+        true
+    }
+
+    /// Gives some of it back.
+    pub(crate) fn shrink(&mut self, amount: usize) {
+        let amount = amount.min(self.amount);
+        self.amount -= amount;
+        let mut held = self.share.lock();
+        held.all -= amount;
+        let Some(own) = held.each.get_mut(&self.workspace) else { return };
+        *own -= amount;
+        // A workspace that holds nothing takes no memory.
+        if *own == 0 {
+            held.each.remove(&self.workspace);
+        }
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        self.shrink(self.amount);
+        self.share.freed.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn a_workspace_has_its_share_and_all_have_theirs() {
+        let [one, two, three] = [1, 2, 3].map(|id| WorkspaceId(Uuid::from_u128(id)));
+        let share = Share::new(10, 15);
+        let mut first = share.take(one, 6).unwrap();
+        assert!(share.take(one, 5).is_none(), "the workspace would hold 11 of 10");
+        assert!(first.grow(4) && !first.grow(1));
+        let second = share.take(two, 5).unwrap();
+        assert!(share.take(three, 1).is_none(), "all together would hold 16 of 15");
+        drop(first);
+        let third = share.take(three, 10).unwrap();
+        drop((second, third));
+        assert_eq!((share.lock().all, share.lock().each.len()), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn a_turn_comes_when_something_is_given_back() {
+        let one = WorkspaceId(Uuid::from_u128(1));
+        let share = Share::new(10, 10);
+        let first = share.turn(one, 6).await;
+        let mut second = std::pin::pin!(share.turn(one, 6));
+        assert!(futures_util::poll!(second.as_mut()).is_pending());
+        drop(first);
+        assert_eq!(second.await.amount, 6);
+        assert_eq!(share.turn(one, 1_000).await.amount, 10, "a turn is never more than all there is");
+    }
+
+    #[test]
+    fn what_is_given_back_is_free_for_others() {
+        let one = WorkspaceId(Uuid::from_u128(1));
+        let share = Share::new(10, 10);
+        let mut part = share.take(one, 10).unwrap();
+        part.shrink(4);
+        assert!(share.take(one, 4).is_some() && share.take(one, 5).is_none());
+        part.shrink(100);
+        assert_eq!(share.lock().all, 0);
+    }
+}

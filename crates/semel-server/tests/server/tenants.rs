@@ -1,0 +1,371 @@
+//! What one tenant may not do to the others: see their figures, keep streams of a revoked key, take all of the memory.
+
+#![expect(clippy::unwrap_used, reason = "a test that fails by unwrap says where")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use libtest_mimic::Trial;
+use reqwest::{Method, Response};
+use semel::clock::{Clock as _, SystemClock, Time};
+use semel::store::Store;
+use semel::store::memory::MemoryStore;
+use semel::testing::ManualClock;
+use semel_server::config::{Config, Limits, Metrics, Secret};
+use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::access::beside;
+use crate::served::{ROOT, Served, Token, client, config, keyed};
+use crate::world::{Reply, runtime};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    crate::served_trials![
+        a_key_is_refused_from_its_expiry_on,
+        a_repeated_creation_with_another_expiry_is_refused,
+        streams_end_when_their_key_is_revoked,
+        streams_end_when_their_key_expires,
+        metrics_are_not_on_the_public_port,
+        metrics_may_need_a_token,
+        metrics_may_have_a_port_of_their_own,
+        a_workspace_has_so_many_streams_and_others_have_theirs,
+        the_rate_limit_counts_the_starts_of_a_batch,
+        a_body_above_the_limit_is_answered_although_it_is_still_being_sent,
+        bodies_on_their_way_have_a_bound_and_others_have_theirs,
+        a_run_that_nothing_serves_says_so,
+        workers_are_listed_by_pages,
+        a_worker_says_only_so_much_of_itself,
+        a_claim_asks_for_so_many_workflows,
+    ]
+}
+
+/// The time so many milliseconds from now, as it travels.
+fn after(now: Time, millis: i64) -> String {
+    Timestamp::from_millisecond(now.0 + millis).unwrap().to_string()
+}
+
+async fn a_key_is_refused_from_its_expiry_on() {
+    let clock = Arc::new(ManualClock::new(Time(1_000_000), 1));
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new(clock.clone()));
+    let root = beside(&store, &clock).await;
+    root.post("/workspaces", &json!({"name": "acme"})).await.ok();
+    let asked = |expiry: &str| json!({"name": "k", "permissions": ["admin"], "workspace": "acme", "expiresAt": expiry});
+    for wrong in ["tomorrow", "", &after(clock.now(), 0)] {
+        root.post("/api-keys", &asked(wrong)).await.problem(400, "VALIDATION_ERROR");
+    }
+    let expiry = after(clock.now(), 10_000);
+    let made = root.post("/api-keys", &asked(&expiry)).await.ok();
+    let shown = made["expiresAt"].as_str().unwrap();
+    assert_eq!(shown.parse::<Timestamp>().unwrap(), expiry.parse::<Timestamp>().unwrap());
+    let key = root.with(made["token"].as_str().unwrap());
+    clock.advance(Duration::from_millis(9_999));
+    assert_eq!(key.get("/api-keys").await.ok()["keys"][0]["expiresAt"], *shown);
+    clock.advance(Duration::from_millis(1));
+    key.get("/api-keys").await.problem(401, "AUTH_ERROR");
+    assert_eq!(root.get("/api-keys").await.ok()["keys"][0]["expiresAt"], *shown, "it is listed all the same");
+}
+
+async fn a_repeated_creation_with_another_expiry_is_refused() {
+    let served = Served::open(&keyed()).await;
+    let root = served.caller(ROOT);
+    let create = async |expiry: Option<&str>| {
+        let body = json!({"name": "k", "permissions": ["read"], "expiresAt": expiry});
+        let request = root.request(Method::POST, "/api-keys").header("idempotency-key", "k-1");
+        Reply::of(request.body(body.to_string())).await
+    };
+    assert_eq!(create(Some("2100-01-01T00:00:00Z")).await.status, 201);
+    assert!(create(Some("2100-01-01T00:00:00Z")).await.is_replayed());
+    create(None).await.problem(422, "KEY_REUSED");
+}
+
+/// Open streams of a run's events and of wakes; each has said something.
+async fn streams(key: &Token, run: &str) -> [Response; 2] {
+    let paths = [format!("/workflow-runs/{run}/events"), "/workers/wakes".to_owned()];
+    let mut open = Vec::new();
+    for path in paths {
+        let mut stream = key.request(Method::GET, &path).send().await.unwrap();
+        assert_eq!(stream.status().as_u16(), 200, "{path}");
+        assert!(stream.chunk().await.unwrap().is_some());
+        open.push(stream);
+    }
+    open.try_into().unwrap()
+}
+
+/// Waits for the end of streams; more than the promised second only where the machine is very busy.
+async fn ended(streams: [Response; 2]) {
+    for mut stream in streams {
+        let end = async { while stream.chunk().await.unwrap().is_some() {} };
+        tokio::time::timeout(Duration::from_secs(5), end).await.expect("the stream ends with its key");
+    }
+}
+
+async fn streams_end_when_their_key_is_revoked() {
+    let clock = Arc::new(SystemClock::new());
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new(clock.clone()));
+    let (here, there) = (beside(&store, &clock).await, beside(&store, &clock).await);
+    here.post("/workspaces", &json!({"name": "acme"})).await.ok();
+    let (_, owner) = here.key(Some("acme"), &["start"]).await;
+    let run = owner.post("/workflow-runs", &json!({"workflow": "w"})).await.run_id();
+    for server in [&here, &there] {
+        let (id, key) = here.key(Some("acme"), &["read", "worker"]).await;
+        let open = streams(&server.with(key.text()), &run).await;
+        here.delete(&format!("/api-keys/{id}")).await.ok();
+        ended(open).await;
+    }
+}
+
+async fn streams_end_when_their_key_expires() {
+    let clock = Arc::new(SystemClock::new());
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new(clock.clone()));
+    let root = beside(&store, &clock).await;
+    root.post("/workspaces", &json!({"name": "acme"})).await.ok();
+    let (_, owner) = root.key(Some("acme"), &["start"]).await;
+    let run = owner.post("/workflow-runs", &json!({"workflow": "w"})).await.run_id();
+    let asked = json!({
+        "name": "k", "permissions": ["read", "worker"], "workspace": "acme", "expiresAt": after(clock.now(), 1_500)
+    });
+    let made = root.post("/api-keys", &asked).await.ok();
+    let key = root.with(made["token"].as_str().unwrap());
+    ended(streams(&key, &run).await).await;
+    key.get("/workflow-runs").await.problem(401, "AUTH_ERROR");
+}
+
+async fn the_rate_limit_counts_the_starts_of_a_batch() {
+    let limits = Limits { rate: 5, ..Limits::default() };
+    let served = Served::open(&Config { limits, ..keyed() }).await;
+    let (_, key) = served.caller(ROOT).key(None, &["start", "read", "worker"]).await;
+    let runs: Vec<_> = (0..100).map(|_| json!({"workflow": "w"})).collect();
+    let answer = key.post("/workflow-runs/batch", &json!({"runs": runs})).await.ok();
+    let with = |status: u64| {
+        answer["results"].as_array().unwrap().iter().filter(|result| result["status"] == status).count()
+    };
+    // A busy machine may take more than a moment for it, in which some more are allowed.
+    assert!((1..=10).contains(&with(201)) && with(201) + with(429) == 100, "{answer}");
+    let refused = &answer["results"][99]["problem"];
+    assert_eq!(refused["code"], "RATE_LIMIT_ERROR", "{answer}");
+}
+
+async fn a_body_above_the_limit_is_answered_although_it_is_still_being_sent() {
+    let served = Served::open(&config()).await;
+    let chunk = [b' '; 64 * 1024];
+    for length in [3 * 1024 * 1024_usize, 40 * 1024 * 1024] {
+        for chunked in [false, true] {
+            let mut call = served.connect().await;
+            let size = match chunked {
+                true => "transfer-encoding: chunked".to_owned(),
+                false => format!("content-length: {length}"),
+            };
+            let head = format!("POST /api/v1/workflow-runs HTTP/1.1\r\nhost: localhost\r\n{size}\r\n\r\n");
+            call.write_all(head.as_bytes()).await.unwrap();
+            // All of it is taken, as by a client that reads the answer when it has sent everything.
+            for _ in 0..length / chunk.len() {
+                if chunked {
+                    call.write_all(b"10000\r\n").await.unwrap();
+                }
+                call.write_all(&chunk).await.expect("the server still reads");
+                if chunked {
+                    call.write_all(b"\r\n").await.unwrap();
+                }
+            }
+            if chunked {
+                call.write_all(b"0\r\n\r\n").await.unwrap();
+            }
+            let mut answer = [0; 12];
+            call.read_exact(&mut answer).await.expect("the answer is there");
+            assert_eq!(&answer, b"HTTP/1.1 413", "{length} bytes, chunked: {chunked}");
+        }
+    }
+    // A client that asks first is told at once.
+    let head = "POST /api/v1/workflow-runs HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\n\
+                content-length: 9999999999\r\nconnection: close\r\n\r\n";
+    assert!(served.told(head.as_bytes()).await.starts_with("HTTP/1.1 413"));
+}
+
+/// Begins a call of a worker whose body has so many bytes and never ends; gives the connection.
+async fn unfinished(served: &Served, token: &str, bytes: usize) -> TcpStream {
+    let mut call = served.connect().await;
+    let head = format!(
+        "POST /api/v1/workers/commit HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\n\
+         content-length: {}\r\n\r\n",
+        bytes + 1
+    );
+    call.write_all(head.as_bytes()).await.unwrap();
+    call.write_all(&vec![b' '; bytes]).await.unwrap();
+    call
+}
+
+async fn bodies_on_their_way_have_a_bound_and_others_have_theirs() {
+    let served = Served::open(&keyed()).await;
+    let root = served.caller(ROOT);
+    root.post("/workspaces", &json!({"name": "acme"})).await.ok();
+    let (_, key) = root.key(None, &["worker", "read"]).await;
+    let (_, other) = root.key(Some("acme"), &["worker", "start"]).await;
+    let mut open = Vec::new();
+    for _ in 0..6 {
+        open.push(unfinished(&served, key.text(), 15 * 1024 * 1024).await);
+    }
+    // The end of those that were refused; the others wait for theirs.
+    for call in &mut open {
+        call.write_all(b" ").await.unwrap();
+    }
+    let mut statuses = Vec::new();
+    for call in &mut open {
+        let mut answer = [0; 12];
+        call.read_exact(&mut answer).await.unwrap();
+        statuses.push(String::from_utf8_lossy(&answer[9..]).into_owned());
+    }
+    statuses.sort();
+    // Four of them fit, and are no JSON; two had no room.
+    assert_eq!(statuses, ["400", "400", "400", "400", "429", "429"]);
+    other.post("/workflow-runs", &json!({"workflow": "w"})).await.ok();
+    key.get("/workflow-runs").await.ok();
+}
+
+async fn a_run_that_nothing_serves_says_so() {
+    let served = Served::open(&config()).await;
+    let caller = served.caller("");
+    let start = async |workflow: &str| {
+        let body = json!({"workflow": workflow, "workflowVersion": "2"});
+        caller.post("/workflow-runs", &body).await.ok()["run"].clone()
+    };
+    let first = start("order").await;
+    assert_eq!(first["unserved"], true, "{first}");
+    let path = format!("/workflow-runs/{}", first["id"].as_str().unwrap());
+    assert_eq!(caller.get(&path).await.ok()["unserved"], true);
+    let worker = json!({"node": NODE, "name": "w", "serves": ["order@2"], "leaseMs": 60000});
+    caller.post("/workers", &worker).await.ok();
+    assert!(start("order").await["unserved"].is_null(), "a worker serves it");
+    assert!(caller.get(&path).await.ok()["unserved"].is_null());
+    assert!(caller.get("/workflow-runs").await.ok()["runs"][0]["unserved"].is_null());
+    assert_eq!(start("other").await["unserved"], true);
+    let claim = json!({"node": NODE, "workflows": [{"workflow": "other", "workflowVersion": "2"}], "limit": 0});
+    caller.post("/workers/claim", &claim).await.ok();
+    assert!(start("other").await["unserved"].is_null(), "what a worker asks for it serves");
+    caller.post("/workers/release", &json!({"node": NODE})).await.ok();
+    assert_eq!(start("order").await["unserved"], true, "the worker has gone");
+}
+
+const NODE: &str = "node_01j0000000e00800000000007z";
+
+async fn workers_are_listed_by_pages() {
+    let served = Served::open(&config()).await;
+    let caller = served.caller("");
+    for number in 0..7 {
+        let node = format!("node_01j0000000e0080000000000{number:02}");
+        let worker = json!({"node": node, "name": format!("w{number}"), "serves": ["a@1"], "leaseMs": 60000});
+        caller.post("/workers", &worker).await.ok();
+    }
+    let (mut names, mut cursor) = (Vec::new(), String::new());
+    for _ in 0..3 {
+        let page = caller.get(&format!("/workers?limit=3{cursor}")).await.ok();
+        let workers = page["workers"].as_array().unwrap();
+        names.extend(workers.iter().map(|worker| worker["name"].as_str().unwrap().to_owned()));
+        match page["next"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => break,
+        }
+    }
+    names.sort();
+    assert_eq!(names, ["w0", "w1", "w2", "w3", "w4", "w5", "w6"]);
+    caller.get("/workers?limit=501").await.problem(400, "VALIDATION_ERROR");
+}
+
+async fn a_worker_says_only_so_much_of_itself() {
+    let served = Served::open(&keyed()).await;
+    let root = served.caller(ROOT);
+    root.post("/workspaces", &json!({"name": "acme"})).await.ok();
+    let (_, key) = root.key(None, &["worker", "read"]).await;
+    let (_, other) = root.key(Some("acme"), &["worker"]).await;
+    let register = async |key: &Token, number: usize, bytes: usize| {
+        let serves: Vec<_> = (0..bytes / 400).map(|n| format!("{n:0>368}")).collect();
+        let node = format!("node_01j0000000e008000000000{number:03}");
+        key.post("/workers", &json!({"node": node, "name": "w", "serves": serves, "leaseMs": 60000})).await
+    };
+    register(&key, 0, 70_000).await.problem(413, "PAYLOAD_TOO_LARGE");
+    let mut refused = 0;
+    for number in 0..200 {
+        match register(&key, number, 60_000).await.status {
+            200 => assert_eq!(refused, 0, "the bound holds"),
+            429 => refused += 1,
+            status => panic!("{status}"),
+        }
+    }
+    assert!((50..100).contains(&refused), "8 MiB of 12 fit: {refused} were refused");
+    register(&key, 0, 60_000).await.ok();
+    register(&other, 1, 60_000).await.ok();
+    let page = key.get("/workers?limit=500").await;
+    assert!(page.text.len() < 2 * 1024 * 1024 && page.ok()["next"].is_string(), "{} bytes", page.text.len());
+}
+
+async fn a_claim_asks_for_so_many_workflows() {
+    let served = Served::open(&config()).await;
+    let caller = served.caller("");
+    caller.post("/workers", &json!({"node": NODE, "name": "w", "serves": [], "leaseMs": 60000})).await.ok();
+    let claim = |count: usize| {
+        let workflow = |n| json!({"workflow": format!("w{n}"), "workflowVersion": "1"});
+        json!({"node": NODE, "workflows": (0..count).map(workflow).collect::<Vec<_>>(), "limit": 1})
+    };
+    caller.post("/workers/claim", &claim(256)).await.ok();
+    caller.post("/workers/claim", &claim(257)).await.problem(400, "VALIDATION_ERROR");
+}
+
+const COLLECTOR: &str = "token-of-the-collector";
+
+async fn metrics_are_not_on_the_public_port() {
+    let served = Served::open(&keyed()).await;
+    let url = format!("http://{}/metrics", served.address);
+    for token in ["", ROOT] {
+        let told = Reply::of(client().get(&url).bearer_auth(token)).await.problem(404, "NOT_FOUND");
+        assert!(told["detail"].as_str().unwrap().contains("metrics.listen"), "{told}");
+    }
+}
+
+async fn metrics_may_need_a_token() {
+    let metrics = Metrics { token: Some(Secret::new(COLLECTOR)), ..Metrics::default() };
+    let served = Served::open(&Config { metrics, ..keyed() }).await;
+    let url = format!("http://{}/metrics", served.address);
+    for token in ["", ROOT, "another-token-of-a-collector"] {
+        Reply::of(client().get(&url).bearer_auth(token)).await.problem(401, "AUTH_ERROR");
+    }
+    let told = Reply::of(client().get(&url).bearer_auth(COLLECTOR)).await;
+    assert!(told.status == 200 && told.text.contains("semel_"), "{}", told.text);
+}
+
+async fn metrics_may_have_a_port_of_their_own() {
+    let listen = Some("127.0.0.1:0".parse().unwrap());
+    let served = Served::open(&Config { metrics: Metrics { listen, token: None }, ..keyed() }).await;
+    let own = served.metrics.unwrap();
+    for (path, status) in [("/metrics", 200), ("/healthz", 200), ("/readyz", 200), ("/api/v1/workflow-runs", 404)] {
+        let answer = client().get(format!("http://{own}{path}")).send().await.unwrap();
+        assert_eq!(answer.status().as_u16(), status, "{path}");
+    }
+    Reply::of(client().get(format!("http://{}/metrics", served.address))).await.problem(404, "NOT_FOUND");
+    served.stop.order();
+    served.stopped().await;
+}
+
+async fn a_workspace_has_so_many_streams_and_others_have_theirs() {
+    let limits = Limits { streams: 2, ..Limits::default() };
+    let served = Served::open(&Config { limits, ..keyed() }).await;
+    let root = served.caller(ROOT);
+    root.post("/workspaces", &json!({"name": "acme"})).await.ok();
+    let (_, key) = root.key(None, &["start", "read", "worker"]).await;
+    let (_, other) = root.key(Some("acme"), &["start", "read", "worker"]).await;
+    let run = key.post("/workflow-runs", &json!({"workflow": "w"})).await.run_id();
+    let open = streams(&key, &run).await;
+    for path in [format!("/workflow-runs/{run}/events"), "/workers/wakes".to_owned()] {
+        let refused = key.get(&path).await;
+        refused.problem(429, "RATE_LIMIT_ERROR");
+        assert_eq!(refused.header("retry-after"), Some("1"));
+    }
+    let their_run = other.post("/workflow-runs", &json!({"workflow": "w"})).await.run_id();
+    let others = streams(&other, &their_run).await;
+    drop(others);
+    drop(open);
+    // The server notices that a reader has gone when it writes or reads the connection.
+    while key.request(Method::GET, "/workers/wakes").send().await.unwrap().status().as_u16() != 200 {
+        tokio::task::yield_now().await;
+    }
+}
