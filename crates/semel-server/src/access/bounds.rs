@@ -23,9 +23,6 @@ const EVENT_BYTES_IN_ALL: usize = 64 * 1024 * 1024;
 const REGISTRATION_BYTES: usize = 8 * 1024 * 1024;
 /// The same of all workspaces.
 const REGISTRATION_BYTES_IN_ALL: usize = 64 * 1024 * 1024;
-/// Versions of workflows that the waiting claims of one workspace look for at the same moment. Whatever becomes due has all
-/// of them look; without a bound the store would have no time for the calls of others meanwhile.
-const LOOKED_FOR: usize = 512;
 /// Ledgers that are read for streams of events at once. Such a read takes memory for the whole rest of a ledger.
 const LEDGER_READS: usize = 2;
 
@@ -37,7 +34,6 @@ pub struct Bounds {
     bodies: Arc<Share>,
     events: Arc<Share>,
     registrations: Arc<Share>,
-    looks: Arc<Share>,
     /// Turns of reading ledgers for streams.
     pub(crate) ledger_reads: Semaphore,
 }
@@ -54,7 +50,6 @@ impl Bounds {
             bodies: Share::new(BODY_BYTES, BODY_BYTES_IN_ALL),
             events: Share::new(EVENT_BYTES, EVENT_BYTES_IN_ALL),
             registrations: Share::new(REGISTRATION_BYTES, REGISTRATION_BYTES_IN_ALL),
-            looks: Share::new(LOOKED_FOR, usize::MAX),
             ledger_reads: Semaphore::new(LEDGER_READS),
         }
     }
@@ -89,11 +84,6 @@ impl Bounds {
                 "the workers of this workspace, or of all, say too much of themselves; register fewer, or let old ones end",
             )
         })
-    }
-
-    /// A turn to look for due runs of so many versions of workflows, for a claim that waits.
-    pub(crate) async fn look(&self, workspace: WorkspaceId, versions: usize) -> Part {
-        self.looks.turn(workspace, versions.clamp(1, self.looks.each())).await
     }
 
     /// Room for events that were read and not sent yet.

@@ -115,8 +115,8 @@ impl Caller {
         self.administers.load(Ordering::Relaxed)
     }
 
-    /// As it stands in the audit.
-    pub(super) fn title(&self) -> String {
+    /// Its credential, as it stands in the audit and in the record of a worker.
+    pub(crate) fn title(&self) -> String {
         self.key.map_or_else(|| self.name.clone(), |key| key.to_string())
     }
 }

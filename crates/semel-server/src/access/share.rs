@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use semel::id::WorkspaceId;
-use tokio::sync::Notify;
 
 /// Something of which callers hold parts: streams, waiting calls, bytes.
 #[derive(Debug)]
@@ -15,8 +14,6 @@ pub(crate) struct Share {
     /// What all workspaces may hold together.
     all: usize,
     held: Mutex<Held>,
-    /// Something was given back.
-    freed: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -35,7 +32,7 @@ pub(crate) struct Part {
 
 impl Share {
     pub(crate) fn new(each: usize, all: usize) -> Arc<Self> {
-        Arc::new(Self { each: each.min(all), all, held: Mutex::default(), freed: Notify::new() })
+        Arc::new(Self { each: each.min(all), all, held: Mutex::default() })
     }
 
     /// What one workspace may hold.
@@ -47,19 +44,6 @@ impl Share {
     pub(crate) fn take(self: &Arc<Self>, workspace: WorkspaceId, amount: usize) -> Option<Part> {
         let mut part = Part { share: self.clone(), workspace, amount: 0 };
         part.grow(amount).then_some(part)
-    }
-
-    /// A part of this size, as soon as there is one; it is never more than one workspace may hold.
-    pub(crate) async fn turn(self: &Arc<Self>, workspace: WorkspaceId, amount: usize) -> Part {
-        loop {
-            let mut freed = std::pin::pin!(self.freed.notified());
-            // Before the look: what is given back after it is heard.
-            freed.as_mut().enable();
-            if let Some(part) = self.take(workspace, amount.min(self.each)) {
-                return part;
-            }
-            freed.await;
-        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Held> {
@@ -100,7 +84,6 @@ impl Part {
 impl Drop for Part {
     fn drop(&mut self) {
         self.shrink(self.amount);
-        self.share.freed.notify_waiters();
     }
 }
 
@@ -123,18 +106,6 @@ mod tests {
         let third = share.take(three, 10).unwrap();
         drop((second, third));
         assert_eq!((share.lock().all, share.lock().each.len()), (0, 0));
-    }
-
-    #[tokio::test]
-    async fn a_turn_comes_when_something_is_given_back() {
-        let one = WorkspaceId(Uuid::from_u128(1));
-        let share = Share::new(10, 10);
-        let first = share.turn(one, 6).await;
-        let mut second = std::pin::pin!(share.turn(one, 6));
-        assert!(futures_util::poll!(second.as_mut()).is_pending());
-        drop(first);
-        assert_eq!(second.await.amount, 6);
-        assert_eq!(share.turn(one, 1_000).await.amount, 10, "a turn is never more than all there is");
     }
 
     #[test]

@@ -82,6 +82,11 @@ pub struct TaskList {
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CompleteSteps {
+    /// The id under which the worker has registered. If it is absent, the steps must be in the hands of a worker that was
+    /// registered with the same API key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub node: Option<NodeId>,
     /// At most 1,000, each decided by itself.
     pub tasks: Vec<CompletedStep>,
 }
@@ -104,6 +109,11 @@ pub struct CompletedStep {
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct FailSteps {
+    /// The id under which the worker has registered. If it is absent, the steps must be in the hands of a worker that was
+    /// registered with the same API key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub node: Option<NodeId>,
     /// At most 1,000, each decided by itself.
     pub tasks: Vec<FailedStep>,
 }

@@ -7,7 +7,7 @@ use semel::Error;
 use semel::clock::Time;
 use semel::error::Result;
 use semel::id::{RunId, WorkspaceId};
-use semel::rules::claim::Claim;
+use semel::rules::claim::{Claim, Drives};
 use semel::rules::commit::{Commit, Saved};
 use semel::rules::control::{Action, Control, Controlled};
 use semel::rules::deliver::{Deliver, Delivered};
@@ -170,6 +170,10 @@ impl Store for Metered {
             self.meters.started(&started);
             Ok(started)
         })
+    }
+
+    fn dues(&self, workflows: Vec<Drives>) -> Answer<'_, Vec<Option<Time>>> {
+        Box::pin(async move { self.meters.failed(self.store.dues(workflows).await) })
     }
 
     fn claim(&self, claim: Claim) -> Answer<'_, Claims> {

@@ -62,6 +62,9 @@ fn main() -> ExitCode {
         keys::cases(),
         queues::cases(),
         strict::cases(),
+        workers::large::cases(),
+        workers::ownership::cases(),
+        workers::waiting::cases(),
     ] {
         trials.extend(cases.into_iter().flat_map(world::on_every_store));
     }

@@ -155,6 +155,11 @@ impl Api {
         Self { base, client: Client::new() }
     }
 
+    /// Where it listens.
+    pub(crate) fn url(&self) -> &str {
+        &self.base
+    }
+
     pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {
         let api = if path.starts_with("/errors") { "" } else { http::PREFIX };
         self.client.request(method, format!("{}{api}{path}", self.base))

@@ -40,7 +40,7 @@ pub struct Take {
 pub struct Taken {
     /// Each of them is the worker's until its lease ends.
     pub tasks: Vec<Task>,
-    /// When the next run becomes due, of whatever workflow.
+    /// When the next task of these queues becomes due. What is due already does not count.
     pub next_due: Option<Time>,
     /// Whether there was more than is given, or something that could not be given.
     pub more: bool,
@@ -55,6 +55,34 @@ pub struct TaskRef {
     pub run: RunId,
     /// The version of the claim.
     pub fence: u64,
+}
+
+/// A task as it was handed out, to be reported on: see [`Queues::handed_out`].
+#[derive(Clone, Debug)]
+pub struct HandedOut {
+    task: TaskRef,
+    node: NodeId,
+    /// The ledger up to the claim.
+    ledger: Ledger,
+    /// What was written after the claim.
+    after: Vec<Entry>,
+}
+
+impl HandedOut {
+    /// The node that it was handed to.
+    pub fn node(&self) -> NodeId {
+        self.node
+    }
+
+    /// Whether this very report stands in the ledger already.
+    pub fn is_reported(&self, report: &Report) -> bool {
+        queue::is_reported(&self.after, report)
+    }
+
+    /// The error of a report by a worker that does not have the task.
+    pub fn lost(&self) -> Error {
+        Error::Concurrency { run: self.task.run, expected: self.task.fence }
+    }
 }
 
 /// The queues of a store.
@@ -151,6 +179,12 @@ impl Queues {
     /// What came of a task. Reported again, it is answered as the first time; reported by somebody who has lost the
     /// task, it is refused and counted.
     pub async fn report(&self, task: TaskRef, report: Report) -> Result<()> {
+        let task = self.handed_out(task).await?;
+        self.report_on(task, report).await.map(drop)
+    }
+
+    /// A task as the worker was given it. An error if it was never handed out with this fence.
+    pub async fn handed_out(&self, task: TaskRef) -> Result<HandedOut> {
         let TaskRef { workspace, run, fence } = task;
         let found = self.store.find(Find { workspace, by: FindBy::Id(run) }).await?;
         let (header, _) = found.ok_or(Error::RunNotFound(run))?;
@@ -161,12 +195,19 @@ impl Queues {
         let mut entries = self.entries(workspace, run).await?;
         // The ledger as the worker has seen it: a report that comes late is made at that place, and the store refuses it
         // and counts it.
-        entries.truncate(usize::try_from(fence).unwrap_or(usize::MAX));
-        if !matches!(entries.last(), Some(Entry::Claimed { .. })) || entries.len() as u64 != fence {
+        let after = entries.split_off(entries.len().min(usize::try_from(fence).unwrap_or(usize::MAX)));
+        let Some(&Entry::Claimed { node }) = entries.last().filter(|_| entries.len() as u64 == fence) else {
             return Err(lost());
-        }
+        };
+        let ledger = Ledger::read(header, entries).map_err(|source| Error::Refused { run, source })?;
+        Ok(HandedOut { task, node, ledger, after })
+    }
+
+    /// What came of a task that was handed out. Gives when it is tried again, if it is and this report said so.
+    pub async fn report_on(&self, handed_out: HandedOut, report: Report) -> Result<Option<Time>> {
+        let HandedOut { task: TaskRef { workspace, run, fence }, mut ledger, .. } = handed_out;
+        let lost = || Error::Concurrency { run, expected: fence };
         let refused = |source| Error::Refused { run, source };
-        let mut ledger = Ledger::read(header, entries).map_err(refused)?;
         let inbox = match &report {
             Report::Completed(_) => Vec::new(),
             Report::Failed { .. } => messages(self.store.inbox(workspace, run, 1).await?),
@@ -175,12 +216,12 @@ impl Queues {
         queue::report(&mut ledger, &report, &inbox, moment).map_err(refused)?;
         let commit = ledger.commit().ok_or_else(lost)?;
         match self.store.commit(commit).await {
-            Ok(_) => Ok(()),
+            Ok(_) => Ok(ledger.run().state.due),
             Err(error @ (Error::Concurrency { .. } | Error::Unknown(_))) => {
                 // Without a look it stays what it was: lost, or unknown.
                 let Ok(written) = self.entries(workspace, run).await else { return Err(error) };
                 let after = written.get(usize::try_from(fence).unwrap_or(usize::MAX)..).unwrap_or_default();
-                if queue::is_reported(after, &report) { Ok(()) } else { Err(error) }
+                if queue::is_reported(after, &report) { Ok(None) } else { Err(error) }
             }
             Err(error) => Err(error),
         }

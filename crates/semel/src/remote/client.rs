@@ -76,12 +76,31 @@ impl Client {
         body: &(impl Serialize + Sync),
         does: Does,
     ) -> Result<A> {
+        Ok(self.call_sized(path, body, does).await?.0)
+    }
+
+    /// The same, and how many bytes the answer had.
+    pub(super) async fn call_sized<A: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &(impl Serialize + Sync),
+        does: Does,
+    ) -> Result<(A, usize)> {
         let body = serde_json::to_vec(body).map_err(|e| Error::Validation(e.to_string()))?;
-        self.post(path, body, does).await
+        self.post_sized(path, body, does).await
     }
 
     /// A call with a body that is JSON already.
     pub(super) async fn post<A: DeserializeOwned>(&self, path: &str, body: Vec<u8>, does: Does) -> Result<A> {
+        Ok(self.post_sized(path, body, does).await?.0)
+    }
+
+    async fn post_sized<A: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: Vec<u8>,
+        does: Does,
+    ) -> Result<(A, usize)> {
         let request = self
             .http
             .post(format!("{}{path}", self.base))
@@ -94,7 +113,8 @@ impl Client {
         if !status.is_success() {
             return Err(refused(status, &bytes, does));
         }
-        serde_json::from_slice(&bytes).map_err(|error| untold(error.into(), does))
+        let answer = serde_json::from_slice(&bytes).map_err(|error| untold(error.into(), does))?;
+        Ok((answer, bytes.len()))
     }
 
     /// A stream that goes on until somebody ends it.

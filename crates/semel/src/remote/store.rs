@@ -2,17 +2,20 @@
 
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 use tokio::sync::broadcast;
 
 use super::Remote;
 use super::client::Does;
 use super::wire::{
-    self, ClaimCall, CommitItem, ControlCall, Found, Heartbeat, Join, Joined, Leased, Release, RunCall, Served,
+    self, ClaimCall, ClaimedView, ClaimsView, CommitItem, ControlCall, Found, Heartbeat, Join, Joined, Leased, Release,
+    RunCall, Served,
 };
 use crate::clock::Time;
 use crate::error::{Error, Result};
 use crate::id::{RunId, WorkspaceId};
-use crate::rules::claim::{Claim, Drives};
+use crate::rules::claim::{Claim, Drives, Held};
 use crate::rules::commit::{Commit, Saved};
 use crate::rules::control::{Control, Controlled};
 use crate::rules::deliver::{Deliver, Delivered};
@@ -23,11 +26,19 @@ use crate::rules::record::{Keep, Look, Record};
 use crate::rules::run::Run;
 use crate::rules::start::Start;
 use crate::store::{
-    Answer, Arrival, Claims, Find, Lease, LeaseAct, Numbered, Query, Started, Store, Sweep, Swept, Wake,
+    Answer, Arrival, Claimed, Claims, Find, Lease, LeaseAct, Numbered, Query, Started, Store, Sweep, Swept,
+    Wake,
 };
 
+/// How much of a ledger or an inbox travels at once.
+const PAGE: usize = 8 * 1024 * 1024;
+/// The longest entry or message: the longest value, and what is around it.
+const LONGEST: usize = 3 * 1024 * 1024;
+/// How much of one commit travels at once: half of the longest body, so that what is around it fits too.
+const PIECE: usize = wire::BODY_BYTES / 2;
+
 fn not_here() -> Error {
-    Error::Validation("records are the server's own: open its store to see them".to_owned())
+    Error::Validation("this is the server's own affair: open its store to see it".to_owned())
 }
 
 fn millis(duration: Duration) -> u64 {
@@ -46,28 +57,69 @@ impl Remote {
             wait_ms: 0,
             keeps: held.is_some(),
         };
-        let mut claims: Claims = self.client.call(wire::CLAIM, &call, Does::Writes).await?;
-        for claimed in &mut claims.runs {
-            let (run, num, before) = (claimed.run.id(), claimed.run.num, claimed.run.state.version - 1);
-            let held = held.as_ref().is_some_and(|held| held.holds(num, before));
-            if claimed.entries.is_none() && !held {
-                claimed.entries = Some(self.read(run).await?);
-            }
-            self.nodes.in_run(&mut claimed.run);
-            if let Some(entries) = &mut claimed.entries {
-                self.nodes.in_entries(entries);
-            }
+        let ClaimsView { runs, next_due } = self.client.call(wire::CLAIM, &call, Does::Writes).await?;
+        let mut claims = Claims { runs: Vec::with_capacity(runs.len()), next_due };
+        for claimed in runs {
+            let whole = self.complete(claimed, held.as_deref()).await;
+            // The run is claimed; without its ledger and inbox nothing would drive it.
+            claims.runs.push(whole.map_err(|error| Error::Unknown(Box::new(error)))?);
         }
         Ok(claims)
     }
 
-    /// A ledger that the server took for one that is still in memory here.
-    async fn read(&self, run: RunId) -> Result<Vec<crate::rules::entry::Entry>> {
-        let call = RunCall { run, from: 1 };
-        let lines: Result<Vec<Numbered>> = self.client.call(wire::LEDGER, &call, Does::Reads).await;
-        // The run is claimed; without its ledger nobody would drive it.
-        let lines = lines.map_err(|error| crate::Error::Unknown(Box::new(error)))?;
-        Ok(lines.into_iter().map(|line| line.entry).collect())
+    /// A claimed run with what did not travel along: a large ledger, or one that the server took for one that is still in
+    /// memory here, and the rest of a large inbox.
+    async fn complete(&self, claimed: ClaimedView, held: Option<&dyn Held>) -> Result<Claimed> {
+        let ClaimedView { mut run, mut entries, mut inbox, inbox_from } = claimed;
+        let (id, before) = (run.id(), run.state.version - 1);
+        let held = held.is_some_and(|held| held.holds(run.num, before));
+        if entries.is_none() && !held {
+            let lines = self.pages(wire::LEDGER, id, 1, |line: &Numbered| line.number).await?;
+            entries = Some(lines.into_iter().map(|line| line.entry).collect());
+        }
+        if let Some(from) = inbox_from {
+            inbox.extend(self.pages(wire::INBOX, id, from, |arrival: &Arrival| arrival.number).await?);
+        }
+        self.nodes.in_run(&mut run);
+        if let Some(entries) = &mut entries {
+            self.nodes.in_entries(entries);
+        }
+        Ok(Claimed { run, entries, inbox })
+    }
+
+    /// What a run has from this number on, page by page.
+    async fn pages<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        run: RunId,
+        mut from: u64,
+        number: fn(&T) -> u64,
+    ) -> Result<Vec<T>> {
+        let mut all = Vec::new();
+        loop {
+            let call = RunCall { run, from, max_bytes: Some(PAGE) };
+            let (page, bytes) = self.client.call_sized::<Vec<T>>(path, &call, Does::Reads).await?;
+            let last = page.last().map(number);
+            all.extend(page);
+            match last {
+                // The next one might not have fitted.
+                Some(last) if bytes + LONGEST > PAGE => from = last + 1,
+                _ => return Ok(all),
+            }
+        }
+    }
+
+    /// Sends a commit that is too large for one request. If it is sent again, the server answers the pieces that it has as
+    /// it did the first time.
+    async fn commit_pieces(&self, pieces: Vec<CommitItem<Box<RawValue>>>) -> Result<Saved> {
+        let mut whole = Saved::default();
+        for piece in pieces {
+            let Saved { version, settled, freed } = self.commits.ask(&piece).await?;
+            whole.version = version;
+            whole.settled.extend(settled);
+            whole.freed |= freed;
+        }
+        Ok(whole)
     }
 
     async fn start_run(&self, start: Start) -> Result<Started> {
@@ -90,7 +142,8 @@ impl Remote {
                 Ok(joined.until)
             }
             LeaseAct::Renew(ttl) => {
-                let beat = Heartbeat { node, lease_ms: millis(ttl) };
+                // An engine takes no steps of queues.
+                let beat = Heartbeat { node, lease_ms: millis(ttl), tasks: Some(Vec::new()) };
                 let leased: Leased = self.client.call(wire::HEARTBEAT, &beat, Does::Writes).await?;
                 Ok(leased.until)
             }
@@ -116,13 +169,21 @@ impl Store for Remote {
         Box::pin(self.start_run(start))
     }
 
+    /// Refused: a server looks by itself for those who wait.
+    fn dues(&self, _: Vec<Drives>) -> Answer<'_, Vec<Option<Time>>> {
+        Box::pin(async { Err(not_here()) })
+    }
+
     fn claim(&self, claim: Claim) -> Answer<'_, Claims> {
         Box::pin(self.claim_runs(claim))
     }
 
     fn commit(&self, commit: Commit) -> Answer<'_, Saved> {
-        let asked = CommitItem::of(&commit).map(|item| self.commits.ask(&item));
-        Box::pin(async move { asked?.await })
+        match CommitItem::of(&commit).and_then(|item| Ok(item.pieces(PIECE)?)) {
+            Ok(pieces) if pieces.len() > 1 => Box::pin(self.commit_pieces(pieces)),
+            Ok(pieces) => Box::pin(self.commits.ask(&pieces[0])),
+            Err(error) => Box::pin(async { Err(error) }),
+        }
     }
 
     fn deliver(&self, deliver: Deliver) -> Answer<'_, Delivered> {
@@ -178,21 +239,18 @@ impl Store for Remote {
 
     fn ledger(&self, _: WorkspaceId, run: RunId, from: u64) -> Answer<'_, Vec<Numbered>> {
         Box::pin(async move {
-            let call = RunCall { run, from };
-            let mut lines: Vec<Numbered> = self.client.call(wire::LEDGER, &call, Does::Reads).await?;
+            let mut lines = self.pages(wire::LEDGER, run, from, |line: &Numbered| line.number).await?;
             self.nodes.in_ledger(&mut lines);
             Ok(lines)
         })
     }
 
     fn inbox(&self, _: WorkspaceId, run: RunId, from: u64) -> Answer<'_, Vec<Arrival>> {
-        Box::pin(async move { self.client.call(wire::INBOX, &RunCall { run, from }, Does::Reads).await })
+        Box::pin(self.pages(wire::INBOX, run, from, |arrival: &Arrival| arrival.number))
     }
 
     fn receipts(&self, _: WorkspaceId, run: RunId) -> Answer<'_, Vec<(ReceiptKind, Receipts)>> {
-        Box::pin(
-            async move { self.client.call(wire::RECEIPTS, &RunCall { run, from: 1 }, Does::Reads).await },
-        )
+        Box::pin(async move { self.client.call(wire::RECEIPTS, &RunCall::all(run), Does::Reads).await })
     }
 
     /// Refused: records are the server's own.

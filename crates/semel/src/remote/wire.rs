@@ -5,6 +5,7 @@
 //! checked by a ledger of its own before they get anywhere.
 
 mod control;
+mod pieces;
 mod refusal;
 
 use serde::{Deserialize, Serialize};
@@ -15,7 +16,7 @@ pub use self::refusal::ErrorView;
 use crate::clock::Time;
 use crate::error::Error;
 use crate::id::{NodeId, RunId, WorkspaceId};
-use crate::rules::commit::{ChildStart, Commit, Content, Draft};
+use crate::rules::commit::{ChildStart, Commit, Content, Draft, Write};
 use crate::rules::entry::{Entry, Lines, Outcome};
 use crate::rules::json::{InvalidJson, Payload};
 use crate::rules::key::Token;
@@ -23,6 +24,7 @@ use crate::rules::ledger::{Ledger, Refused};
 use crate::rules::path::{Name, Visit};
 use crate::rules::run::Run;
 use crate::rules::start::{Start, default_version};
+use crate::store::Arrival;
 
 /// The prefix of the server's routes.
 pub const PREFIX: &str = "/api/v1";
@@ -100,6 +102,43 @@ pub struct Heartbeat {
     pub node: NodeId,
     /// How long the server believes in it from now on.
     pub lease_ms: u64,
+    /// The steps of queues that it is at, at most 1,000: it is told which of them to stop. If it is absent, the server
+    /// goes by what it has handed to this worker since it was started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tasks: Option<Vec<AtWork>>,
+}
+
+/// A step of a queue that a worker is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct AtWork {
+    /// The run that stands for it.
+    pub run: RunId,
+    /// The fence that it was handed out with.
+    pub fence: u64,
+}
+
+/// A step that a worker should stop.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StopView {
+    /// The run that stands for it.
+    pub run: RunId,
+    /// Why.
+    pub reason: StopReason,
+}
+
+/// Why a worker should stop a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum StopReason {
+    /// It, or the run that handed it over, was cancelled. A result is still taken unless the step has ended; a failure
+    /// ends it.
+    Cancelled,
+    /// It has ended otherwise.
+    Ended,
+    /// It is in other hands, or paused.
+    Lost,
 }
 
 /// A worker goes; its runs are free.
@@ -116,6 +155,9 @@ pub struct Release {
 pub struct Leased {
     /// The server's time.
     pub until: Time,
+    /// In the answer to a heartbeat: the steps of queues that the worker should stop. Absent if there is none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stop: Vec<StopView>,
 }
 
 /// A worker asks for due runs.
@@ -162,6 +204,10 @@ pub struct CommitCall<E> {
 pub struct CommitItem<E> {
     /// The run.
     pub run: RunId,
+    /// The worker's own id, as in its claim: the run must be in the hands of this node. If it is absent, the run must be
+    /// in the hands of a node that was registered with the same API key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<NodeId>,
     /// How many entries its driver has seen.
     pub expected: u64,
     /// How many arrivals of its inbox its driver has seen.
@@ -223,7 +269,8 @@ impl CommitItem<Box<RawValue>> {
             }
         };
         let entries = RawValue::from_string(text).map_err(|wrong| InvalidJson::Refused(wrong.to_string()))?;
-        Ok(Self { run: commit.run, expected: commit.expected, seen: commit.seen, entries, drafts })
+        let Write { run, node, expected, seen, .. } = **commit;
+        Ok(Self { run, node, expected, seen, entries, drafts })
     }
 }
 
@@ -310,6 +357,42 @@ pub struct RunCall {
     /// The first entry or message to be read, from 1.
     #[serde(default = "first")]
     pub from: u64,
+    /// The answer has as many as fit into so many bytes, and at least one if there is one. All if it is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_bytes: Option<usize>,
+}
+
+impl RunCall {
+    /// Everything from the first on.
+    pub fn all(run: RunId) -> Self {
+        Self { run, from: first(), max_bytes: None }
+    }
+}
+
+/// What a claim found, as it travels: [`Claims`](crate::store::Claims).
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClaimsView {
+    /// The runs that the worker may drive now.
+    pub runs: Vec<ClaimedView>,
+    /// When the next run becomes due for this worker; absent if none is known.
+    pub next_due: Option<Time>,
+}
+
+/// A claimed run, as it travels.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClaimedView {
+    /// Its header.
+    pub run: Run,
+    /// Its ledger. Absent if the worker has it in memory, and if it is too large to travel along: the worker reads it.
+    pub entries: Option<Vec<Entry>>,
+    /// Its inbox, or as much of it as travels along.
+    pub inbox: Vec<Arrival>,
+    /// The number of the first message that did not fit: the worker reads the inbox from there on. Absent if all of them
+    /// are here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inbox_from: Option<u64>,
 }
 
 fn first() -> u64 {

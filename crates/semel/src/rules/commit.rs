@@ -16,7 +16,7 @@ use super::path::{Name, Visit};
 use super::run::Retention;
 use super::status::Status;
 use crate::clock::Time;
-use crate::id::RunId;
+use crate::id::{NodeId, RunId};
 
 /// Entries, or the wish for one whose final form depends on rows of other runs and is decided by the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,6 +88,8 @@ impl Deref for Commit {
 pub struct Write {
     pub(crate) num: i64,
     pub(crate) run: RunId,
+    /// The node that drives the run; none if nothing claims to.
+    pub(crate) node: Option<NodeId>,
     pub(crate) expected: u64,
     pub(crate) count: u64,
     pub(crate) content: Content,
@@ -103,6 +105,8 @@ pub struct Write {
 /// What a commit has beyond entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Beyond {
+    /// With a state in which no node drives the run: the node that did until then.
+    pub(crate) driver: Option<NodeId>,
     /// With `Waiting`: from when on the run may be claimed.
     pub(crate) due: Option<Time>,
     /// The latest timer that it says has fired: too early before that.
@@ -170,8 +174,14 @@ impl Write {
     }
 
     pub(crate) fn beyond(&self) -> &Beyond {
-        static NOTHING: Beyond =
-            Beyond { due: None, not_before: None, consumed: Vec::new(), closed: Vec::new(), ending: None };
+        static NOTHING: Beyond = Beyond {
+            driver: None,
+            due: None,
+            not_before: None,
+            consumed: Vec::new(),
+            closed: Vec::new(),
+            ending: None,
+        };
         self.beyond.as_deref().unwrap_or(&NOTHING)
     }
 
@@ -210,6 +220,35 @@ impl Write {
             }
         }
         rest.is_empty().then_some(settled)
+    }
+
+    /// Whether these entries are the first of what this commit writes, and some are missing: it was sent in pieces, and
+    /// not all of them have come through.
+    pub fn begins_with(&self, written: &[Entry]) -> bool {
+        let (mut rest, mut fits) = (written.iter(), (written.len() as u64) < self.count);
+        let same = |text: &str, rest: &mut std::slice::Iter<'_, Entry>| match decode(text) {
+            Ok(entries) => {
+                rest.by_ref().take(entries.len()).zip(&entries).all(|(found, wanted)| found == wanted)
+            }
+            Err(_) => false,
+        };
+        match &self.content {
+            Content::Ready(text) => fits &= same(text, &mut rest),
+            Content::Drafts(drafts) => {
+                for draft in drafts {
+                    fits &= match draft {
+                        Draft::Entries(lines) => same(&lines.clone().finish(), &mut rest),
+                        Draft::OpenHook { hook: visit, .. } => {
+                            rest.next().is_none_or(|found| found.visit() == Some(visit))
+                        }
+                        Draft::StartChild(start) => {
+                            rest.next().is_none_or(|found| found.visit() == Some(&start.child))
+                        }
+                    };
+                }
+            }
+        }
+        fits
     }
 
     /// Whether nothing but the run's own row and ledger changes, as long as the run has no ties when it ends.

@@ -269,6 +269,18 @@ impl Message {
             _ => None,
         }
     }
+
+    /// Roughly how many bytes it takes: its value, and what is around it.
+    pub fn weight(&self) -> usize {
+        const FRAME: usize = 200;
+        FRAME
+            + match self {
+                Self::Delivery { payload, .. } => payload.text().len(),
+                Self::ChildEnded { outcome: Outcome::Completed(value), .. } => value.text().len(),
+                Self::CancelRequested { reason, by } => reason.len() + by.len(),
+                _ => 0,
+            }
+    }
 }
 
 impl Entry {

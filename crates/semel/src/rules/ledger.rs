@@ -6,6 +6,7 @@ mod apply;
 mod inherit;
 mod record;
 mod refused;
+mod slim;
 #[cfg(test)]
 mod tests;
 mod visits;
@@ -15,6 +16,7 @@ use std::collections::{HashMap, HashSet};
 pub use record::{HookState, Record};
 pub use refused::Refused;
 use serde::{Deserialize, Serialize};
+use slim::Settled;
 use visits::Visits;
 
 use super::commit::{Beyond, ChildStart, Commit, Content, Draft, Ending, Tally, Write};
@@ -80,6 +82,8 @@ struct Seldom {
     hasty: Vec<Visit>,
     pause: Option<PauseReason>,
     visits: Visits,
+    /// In a ledger that keeps no values: see [`Ledger::slim`].
+    settled: Option<Settled>,
 }
 
 impl Seldom {
@@ -202,7 +206,7 @@ impl Ledger {
 
     /// Roughly how many bytes all of this takes in memory.
     pub fn weight(&self) -> usize {
-        self.weight
+        self.slim_weight().unwrap_or(self.weight)
     }
 
     /// Takes in a claim that the store has written, so that what is in memory can go on.
@@ -339,6 +343,7 @@ impl Ledger {
         Some(Commit::new(Write {
             num: self.run.num,
             run: self.id,
+            node: self.run.state.node.or_else(|| beyond.as_ref()?.driver),
             expected: self.run.state.version - count,
             count,
             content,

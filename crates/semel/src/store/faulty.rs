@@ -11,7 +11,7 @@ use super::{Answer, Arrival, Claims, Find, Lease, Numbered, Query, Started, Stor
 use crate::clock::Time;
 use crate::error::{Error, Result};
 use crate::id::{RunId, WorkspaceId};
-use crate::rules::claim::Claim;
+use crate::rules::claim::{Claim, Drives};
 use crate::rules::commit::{Commit, Saved};
 use crate::rules::control::{Control, Controlled};
 use crate::rules::deliver::{Deliver, Delivered};
@@ -152,6 +152,10 @@ impl Faulty {
 impl Store for Faulty {
     fn start(&self, start: super::Start) -> Answer<'_, Started> {
         self.call("start", move || self.store.start(start))
+    }
+
+    fn dues(&self, workflows: Vec<Drives>) -> Answer<'_, Vec<Option<Time>>> {
+        self.call("dues", move || self.store.dues(workflows))
     }
 
     fn claim(&self, claim: Claim) -> Answer<'_, Claims> {

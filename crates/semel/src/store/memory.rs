@@ -3,6 +3,7 @@
 mod archive;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::Query;
@@ -227,8 +228,13 @@ impl Tx for MemoryTx<'_> {
         Ok(found.iter().take(limit).map(|(_, num)| self.tables.runs[num].clone()).collect())
     }
 
-    async fn next_due(&mut self) -> Result<Option<Time>> {
-        Ok(self.tables.due.iter().map(|(_, due, _)| *due).filter(|due| *due > self.now).min())
+    async fn dues(&mut self, workflows: &[Drives], after: Time) -> Result<Vec<Option<Time>>> {
+        let first = |drives: &Drives| {
+            let later = (Bound::Excluded((drives.clone(), after, i64::MAX)), Bound::Unbounded);
+            let next = self.tables.due.range(later).next();
+            next.filter(|(of, ..)| of == drives).map(|(_, due, _)| *due)
+        };
+        Ok(workflows.iter().map(first).collect())
     }
 
     async fn open_children(&mut self, parent: RunId) -> Result<Vec<Run>> {

@@ -34,7 +34,7 @@ pub use self::watch::Watch;
 use crate::clock::Time;
 use crate::error::Result;
 use crate::id::{NodeId, RunId, WorkspaceId};
-use crate::rules::claim::Claim;
+use crate::rules::claim::{Claim, Drives};
 use crate::rules::commit::{Commit, Saved};
 use crate::rules::control::{Control, Controlled};
 use crate::rules::deliver::{Deliver, Delivered};
@@ -63,6 +63,8 @@ pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 pub trait Store: Send + Sync + 'static {
     /// Starts a run, or finds the one its key stands for.
     fn start(&self, start: Start) -> Answer<'_, Started>;
+    /// For each of these, when its earliest run is or becomes due; none if none is. It changes nothing.
+    fn dues(&self, workflows: Vec<Drives>) -> Answer<'_, Vec<Option<Time>>>;
     /// Takes due runs for a node, each with its whole ledger and inbox.
     fn claim(&self, claim: Claim) -> Answer<'_, Claims>;
     /// Appends entries at an expected version. Commits of many runs share one durable write.
@@ -149,7 +151,7 @@ impl Started {
 pub struct Claims {
     /// The runs that the node may drive now.
     pub runs: Vec<Claimed>,
-    /// When the next run becomes due, of whatever workflow.
+    /// When the next run becomes due, of those that were asked for. What is due already does not count.
     pub next_due: Option<Time>,
 }
 

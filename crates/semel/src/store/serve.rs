@@ -8,7 +8,7 @@ use super::archive::{Archive, Each, export_pages};
 use super::receipts::{COLLECT, ReceiptBuffer};
 use super::tx::{LedgerRow, Verb};
 use super::verbs::{
-    ClaimRows, FlushReceipts, PeekStart, ReadInbox, ReadLedger, ReadReceipts, StartRun, entries_of,
+    ClaimRows, FlushReceipts, PeekStart, ReadDues, ReadInbox, ReadLedger, ReadReceipts, StartRun, entries_of,
     message_of,
 };
 use super::wakes::{Wake, Wakes};
@@ -17,7 +17,7 @@ use super::{Answer, Arrival, Claimed, Claims, Find, Lease, Numbered, Query, Star
 use crate::clock::{Clock, Time};
 use crate::error::{Error, Result};
 use crate::id::{RunId, WorkspaceId};
-use crate::rules::claim::Claim;
+use crate::rules::claim::{Claim, Drives};
 use crate::rules::commit::{Commit, Saved, Write};
 use crate::rules::control::{Action, Control, Controlled};
 use crate::rules::deliver::{Deliver, Delivered};
@@ -299,6 +299,10 @@ fn numbered(rows: &[LedgerRow], from: u64) -> Result<Vec<Numbered>> {
 impl<B: Backend> Store for B {
     fn start(&self, request: Start) -> Answer<'_, Started> {
         Box::pin(start(self, request))
+    }
+
+    fn dues(&self, workflows: Vec<Drives>) -> Answer<'_, Vec<Option<Time>>> {
+        Box::pin(self.execute(ReadDues(workflows)))
     }
 
     fn claim(&self, request: Claim) -> Answer<'_, Claims> {

@@ -137,8 +137,12 @@ pub(crate) trait Tx: ArchiveRows {
     ) -> impl Future<Output = Result<bool>> + Send;
     /// Due runs of these versions of workflows, the longest due first, locked; those that somebody else has locked are left out.
     fn due(&mut self, workflows: &[Drives], limit: usize) -> impl Future<Output = Result<Vec<Run>>> + Send;
-    /// The earliest time from now on at which any run becomes due.
-    fn next_due(&mut self) -> impl Future<Output = Result<Option<Time>>> + Send;
+    /// For each of these, the earliest time later than `after` at which a run of it is or becomes due.
+    fn dues(
+        &mut self,
+        workflows: &[Drives],
+        after: Time,
+    ) -> impl Future<Output = Result<Vec<Option<Time>>>> + Send;
     /// Takes claimed runs: what [`Tx::due`] has locked. A backend may do it in one go.
     fn take(&mut self, taken: &[Taken]) -> impl Future<Output = Result<()>> + Send {
         async move {

@@ -8,7 +8,7 @@ use semel::Error;
 use semel::clock::Time;
 use semel::error::Result;
 use semel::id::{RunId, WorkspaceId};
-use semel::rules::claim::Claim;
+use semel::rules::claim::{Claim, Drives};
 use semel::rules::commit::{Commit, Saved};
 use semel::rules::control::{Control, Controlled};
 use semel::rules::deliver::{Deliver, Delivered};
@@ -276,6 +276,11 @@ impl Store for Line {
             self.stage.lock().has_in_hand(&started.run, self.node, self.life);
             Ok(started)
         })
+    }
+
+    fn dues(&self, workflows: Vec<Drives>) -> Answer<'_, Vec<Option<Time>>> {
+        let call = reads("dues".to_owned(), None);
+        self.call(call, Box::new(move |store| Box::pin(async move { store.dues(workflows).await })))
     }
 
     fn claim(&self, claim: Claim) -> Answer<'_, Claims> {

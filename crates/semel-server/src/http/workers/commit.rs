@@ -17,6 +17,7 @@ use semel::store::{Find, FindBy, Numbered};
 use serde_json::value::RawValue;
 
 use super::answer::{Refusal, Text, Told};
+use super::node::By;
 use super::{Shared, Workers};
 use crate::access::Caller;
 use crate::api::Permission;
@@ -28,7 +29,7 @@ use crate::http::describe::{Always, Changes, OfRun};
 #[utoipa::path(
     post, path = "/workers/commit",
     operation_id = "workerCommit", tag = "workers",
-    request_body(content = Object, content_type = "application/json", example = json!({"commits": [{"run": "run_01j0000000e00800000000007z", "expected": 2, "entries": [{"stepStarted": {"step": "pay", "attempt": 1}}, {"stepCompleted": {"step": "pay", "value": 7}}]}]})),
+    request_body(content = Object, content_type = "application/json", example = json!({"commits": [{"run": "run_01j0000000e00800000000007z", "node": "node_01j0000000e00800000000007z", "expected": 2, "entries": [{"stepStarted": {"step": "pay", "attempt": 1}}, {"stepCompleted": {"step": "pay", "value": 7}}]}]})),
     responses((status = 200, body = Object, description = "One answer for each commit"), Always, OfRun, Changes),
 )]
 pub(super) async fn commit(
@@ -42,7 +43,7 @@ pub(super) async fn commit(
     if call.commits.len() > wire::MOST {
         return Err(Problem::validation(format!("at most {} commits in one call", wire::MOST)).into());
     }
-    let asked: Vec<Asked> = call.commits.into_iter().map(Asked::of).collect();
+    let asked: Vec<Asked> = call.commits.into_iter().map(|item| Asked::of(&caller, item)).collect();
     // Apart from the connection: what was asked is done, whether or not somebody is left to hear it.
     let done = tokio::spawn(async move {
         let (app, workers) = (&*app, &*workers);
@@ -55,6 +56,7 @@ pub(super) async fn commit(
 /// A commit as a worker asks for it.
 struct Asked {
     run: RunId,
+    by: By,
     expected: u64,
     seen: u64,
     entries: Result<Vec<Entry>>,
@@ -65,23 +67,24 @@ struct Asked {
 type Folded = Option<(Ledger, Option<NodeId>)>;
 
 impl Asked {
-    fn of(item: CommitItem<&RawValue>) -> Self {
-        let CommitItem { run, expected, seen, entries, drafts } = item;
-        Self { run, expected, seen, entries: wire::entries(entries).map_err(Error::from), drafts }
+    fn of(caller: &Caller, item: CommitItem<&RawValue>) -> Self {
+        let CommitItem { run, node, expected, seen, entries, drafts } = item;
+        let (by, entries) = (By::of(caller, node), wire::entries(entries).map_err(Error::from));
+        Self { run, by, expected, seen, entries, drafts }
     }
 
     async fn save(self, app: &App, workers: &Workers, workspace: WorkspaceId) -> Result<Saved> {
         let (run, expected) = (self.run, self.expected);
-        let place = workers.folds.place(run);
+        let place = workers.folds.place(run, workspace);
         let mut fold = place.lock().await;
         if fold.as_ref().is_some_and(|ledger| ledger.run().new.workspace != workspace) {
             return Err(Error::Concurrency { run, expected });
         }
         // Taken out while it may be ahead of the store: whatever ends this early leaves none behind.
         let saved = match fold.take_if(|ledger| ledger.run().state.version == expected) {
-            Some(ledger) => self.save_after(app, workspace, ledger, Vec::new()).await,
+            Some(ledger) => self.save_after(app, workers, ledger, Vec::new()).await,
             None => match read(app, workspace, run, expected).await {
-                Ok((ledger, after)) => self.save_after(app, workspace, ledger, after).await,
+                Ok((ledger, after)) => self.save_after(app, workers, ledger, after).await,
                 Err(error) => Err(error),
             },
         };
@@ -92,6 +95,8 @@ impl Asked {
             Err(error) => (Err(error), None),
         };
         if let Some((ledger, rests)) = folded {
+            let due = ledger.run().state.due.filter(|_| ledger.run().status() == Status::Waiting);
+            due.into_iter().for_each(|due| workers.waiting.rests_until(due));
             workers.folds.changed(&ledger, rests);
             *fold = Some(ledger);
         }
@@ -108,17 +113,22 @@ impl Asked {
     async fn save_after(
         self,
         app: &App,
-        workspace: WorkspaceId,
+        workers: &Workers,
         mut ledger: Ledger,
         after: Vec<Numbered>,
     ) -> Result<(Saved, Folded)> {
         let (run, expected, driver) = (self.run, self.expected, ledger.run().state.node);
-        if ledger.run().state.version != expected {
-            return Err(Error::Concurrency { run, expected });
-        }
+        let (workspace, lost) = (ledger.run().new.workspace, Error::Concurrency { run, expected });
+        // What no node has claimed is nobody's to write to.
+        let Some(node) = driver.filter(|_| ledger.run().state.version == expected) else { return Err(lost) };
+        let holds = self.by.speaks_for(app, &workers.roster, workspace, node).await?;
         let commit = self.record(&mut ledger)?;
+        // A repetition changes nothing, whichever worker makes it.
         if let Some(saved) = repeated(&commit, after) {
             return Ok((saved, None));
+        }
+        if !holds {
+            return Err(lost);
         }
         match app.store.commit(commit.clone()).await {
             Ok(saved) => {
@@ -173,7 +183,7 @@ async fn read(app: &App, workspace: WorkspaceId, run: RunId, first: u64) -> Resu
     let after = lines.split_off(lines.len().min(usize::try_from(first).unwrap_or(usize::MAX)));
     let entries = lines.into_iter().map(|line| line.entry);
     let ledger = Ledger::read(header, entries).map_err(|source| Error::Refused { run, source })?;
-    Ok((ledger, after))
+    Ok((ledger.slim(), after))
 }
 
 /// Whether a commit is in the ledger already, given what stands at its place and after it.

@@ -8,7 +8,9 @@ use semel::remote::wire::{Found, RunCall};
 use semel::rules::key::Scope;
 use semel::rules::receipt::{ReceiptKind, Receipts};
 use semel::rules::run::Run;
-use semel::store::{Arrival, Find, FindBy, Numbered, Query};
+use semel::store::{Find, FindBy, Query};
+use serde::Serialize;
+use serde_json::value::RawValue;
 
 use super::Shared;
 use super::answer::{Call, Refusal, Told};
@@ -20,6 +22,8 @@ use crate::http::describe::{Always, Changes, OfRun};
 
 /// At most so many runs in one list.
 const MOST: usize = 10_000;
+/// Room for so many entries or messages is made before they are known.
+const PAGE: usize = 1_000;
 /// The longest scope: two names and what stands between them.
 const LONGEST_SCOPE: usize = 2_000;
 
@@ -77,32 +81,48 @@ pub(super) async fn list(
 #[utoipa::path(
     post, path = "/workers/ledger",
     operation_id = "workerLedger", tag = "workers",
-    request_body(content = Object, content_type = "application/json", example = json!({"run": "run_01j0000000e00800000000007z", "from": 1})),
+    request_body(content = Object, content_type = "application/json", example = json!({"run": "run_01j0000000e00800000000007z", "from": 1, "maxBytes": 8_388_608})),
     responses((status = 200, body = serde_json::Value, description = "Entries, numbered"), Always, OfRun, Changes),
 )]
 pub(super) async fn ledger(
     State(app): State<Arc<App>>,
     caller: Caller,
-    Call(RunCall { run, from }): Call<RunCall>,
-) -> Result<Told<Vec<Numbered>>, Refusal> {
+    Call(RunCall { run, from, max_bytes }): Call<RunCall>,
+) -> Result<Told<Vec<Box<RawValue>>>, Refusal> {
     caller.may(Permission::Worker)?;
-    Ok(Told(app.store.ledger(caller.workspace, run, from).await?))
+    Ok(Told(page(app.store.ledger(caller.workspace, run, from).await?, max_bytes)))
 }
 
 /// Read what a run has not consumed yet.
 #[utoipa::path(
     post, path = "/workers/inbox",
     operation_id = "workerInbox", tag = "workers",
-    request_body(content = Object, content_type = "application/json", example = json!({"run": "run_01j0000000e00800000000007z"})),
+    request_body(content = Object, content_type = "application/json", example = json!({"run": "run_01j0000000e00800000000007z", "from": 1, "maxBytes": 8_388_608})),
     responses((status = 200, body = serde_json::Value, description = "Messages, numbered"), Always, OfRun, Changes),
 )]
 pub(super) async fn inbox(
     State(app): State<Arc<App>>,
     caller: Caller,
-    Call(RunCall { run, from }): Call<RunCall>,
-) -> Result<Told<Vec<Arrival>>, Refusal> {
+    Call(RunCall { run, from, max_bytes }): Call<RunCall>,
+) -> Result<Told<Vec<Box<RawValue>>>, Refusal> {
     caller.may(Permission::Worker)?;
-    Ok(Told(app.store.inbox(caller.workspace, run, from).await?))
+    Ok(Told(page(app.store.inbox(caller.workspace, run, from).await?, max_bytes)))
+}
+
+/// As many of these as fit into so many bytes of the answer; at least one, so that a reader gets on.
+fn page<T: Serialize>(all: Vec<T>, max_bytes: Option<usize>) -> Vec<Box<RawValue>> {
+    let most = max_bytes.unwrap_or(usize::MAX);
+    // The brackets; then a comma for each.
+    let (mut page, mut bytes) = (Vec::with_capacity(all.len().min(PAGE)), 2);
+    for item in all {
+        let text = serde_json::value::to_raw_value(&item).expect("entries and messages are plain data");
+        bytes += text.get().len() + 1;
+        if bytes > most && !page.is_empty() {
+            break;
+        }
+        page.push(text);
+    }
+    page
 }
 
 /// Read what was absorbed on a run.
@@ -119,4 +139,16 @@ pub(super) async fn receipts(
 ) -> Result<Told<Vec<(ReceiptKind, Receipts)>>, Refusal> {
     caller.may(Permission::Worker)?;
     Ok(Told(app.store.receipts(caller.workspace, run).await?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_has_what_fits_and_at_least_one() {
+        let count = |max_bytes| page(vec!["aaaa", "bbbb", "cccc"], max_bytes).len();
+        assert_eq!((count(None), count(Some(100)), count(Some(16)), count(Some(15))), (3, 3, 2, 1));
+        assert_eq!((count(Some(0)), page(Vec::<u8>::new(), Some(0)).len()), (1, 0));
+    }
 }

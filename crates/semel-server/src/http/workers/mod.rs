@@ -16,6 +16,7 @@ mod roster;
 mod start;
 mod steps;
 mod turns;
+mod waiting;
 mod wakes;
 
 use std::sync::Arc;
@@ -29,6 +30,7 @@ use self::known::Known;
 use self::roster::Roster;
 pub(super) use self::roster::{kind, served};
 use self::turns::Turns;
+use self::waiting::Waiting;
 use crate::app::App;
 
 /// What the routes of workers share. Nothing of it is the truth: all of it can be found in the store again.
@@ -38,6 +40,7 @@ struct Workers {
     known: Known,
     roster: Roster,
     turns: Turns,
+    waiting: Waiting,
 }
 
 /// An argument of every route here.

@@ -2,9 +2,49 @@
 //! whatever id a worker gives, it can reach no node but those of its own workspace: not that of another tenant, and not
 //! that of an engine in this process, although ledgers show their ids. A foreign node is an unknown one.
 
+use semel::error::Result;
 use semel::id::{NodeId, WorkspaceId};
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
+
+use super::roster::Roster;
+use crate::access::Caller;
+use crate::app::App;
+
+/// Which worker writes to a run: only the node that has claimed it may.
+#[derive(Clone, Debug)]
+pub(super) enum By {
+    /// The worker names its node.
+    Node(NodeId),
+    /// It names none: any node that was registered with this credential.
+    Credential(String),
+}
+
+impl By {
+    /// The worker that makes a call, with the id that it has drawn if it tells.
+    pub(super) fn of(caller: &Caller, drawn: Option<NodeId>) -> Self {
+        match drawn {
+            Some(drawn) => Self::Node(of(caller.workspace, drawn)),
+            None => Self::Credential(caller.title()),
+        }
+    }
+
+    /// Whether this is the worker of a node.
+    pub(super) async fn speaks_for(
+        &self,
+        app: &App,
+        roster: &Roster,
+        workspace: WorkspaceId,
+        node: NodeId,
+    ) -> Result<bool> {
+        Ok(match self {
+            Self::Node(named) => *named == node,
+            Self::Credential(credential) => {
+                roster.credential_of(app, (workspace, node)).await?.as_ref() == Some(credential)
+            }
+        })
+    }
+}
 
 /// The node of a worker.
 pub(super) fn of(workspace: WorkspaceId, drawn: NodeId) -> NodeId {

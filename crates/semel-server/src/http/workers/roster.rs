@@ -9,18 +9,22 @@ use std::time::Duration;
 
 use axum::Extension;
 use axum::extract::State;
+use futures_util::{StreamExt as _, stream};
 use semel::clock::Time;
-use semel::id::{NodeId, WorkspaceId};
-use semel::remote::wire::{Heartbeat, Join, Joined, Leased, Release};
+use semel::id::{NodeId, RunId, WorkspaceId};
+use semel::remote::wire::{self, AtWork, Heartbeat, Join, Joined, Leased, Release, StopReason, StopView};
 use semel::rules::json::Payload;
 use semel::rules::key::RecordId;
 use semel::rules::path::Name;
+use semel::rules::queue::Task;
 use semel::rules::record::{Keep, Look, LookBy, Record};
+use semel::rules::status::Status;
 use semel::sabotage::{self, Bug};
-use semel::store::{Lease, LeaseAct};
+use semel::store::{Find, FindBy, Lease, LeaseAct, Sweep};
 use serde::{Deserialize, Serialize};
 
 use super::answer::{Call, Refusal, Told};
+use super::waiting::Ask;
 use super::{Shared, node};
 use crate::access::{Caller, Part};
 use crate::api::{Permission, WorkerList, WorkerView, time};
@@ -33,30 +37,44 @@ use crate::http::describe::{Always, Changes, OfRun};
 const LONGEST_LEASE_MS: u64 = 3_600_000;
 /// The longest name, and the longest of what a worker serves.
 const LONGEST_NAME: usize = 500;
-/// So many workers are read from the store at once.
+/// Workers that are read from the store at once.
 const PAGE: usize = 16;
 /// Most workers of one page of a list.
 const MAX_SHOWN: usize = 500;
 /// What one worker may say of itself, in bytes: a thousand workflows with names of ordinary length.
 const REGISTRATION_BYTES: usize = 64 * 1024;
-/// At most so much is served by one worker.
-const MOST_SERVED: usize = 1_000;
 /// What a worker takes in memory beside its texts, about.
 const WORKER_BYTES: usize = 256;
 /// What one text takes beside its bytes, about.
 const TEXT_BYTES: usize = 32;
-/// Workers of one page of a list, if nothing is said.
+/// Workers of one page of a list, if no limit is given.
 const SHOWN: usize = 100;
-/// A page of a list that has so many bytes is full.
+/// A page of a list is full when it has this many bytes.
 const PAGE_BYTES: usize = 1024 * 1024;
 /// How often workers whose lease has ended are forgotten.
 const FORGET: Duration = Duration::from_secs(1);
+/// So many runs of a worker that leaves are freed with its call; the rest by the next sweep.
+const FREED_AT_ONCE: usize = 1_000;
+/// So long a worker that is registered at another server is remembered without another look.
+const REMEMBERED: Duration = Duration::from_secs(10);
+/// At most so much is served by one worker.
+const MOST_SERVED: usize = 1_000;
+/// So many steps of one worker are remembered.
+const MOST_AT_WORK: usize = 1_000;
+/// So many steps are looked up at once for a heartbeat.
+const LOOKED_UP: usize = 16;
 
 /// What is kept of a worker.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Worker {
     name: String,
     serves: BTreeSet<String>,
+    /// The credential that it was registered with.
+    #[serde(default)]
+    credential: String,
+    /// How long its lease lasts without a sign of life.
+    #[serde(default)]
+    lease_ms: u64,
 }
 
 impl Worker {
@@ -70,23 +88,39 @@ impl Worker {
 /// A worker in its workspace.
 type Place = (WorkspaceId, NodeId);
 
-/// Workers that have been heard of here lately.
+/// The lease of a worker whose claim waits.
+pub(super) struct Renewed {
+    /// When it is to be renewed: when a third of it is over.
+    pub(super) next: Time,
+}
+
+impl Renewed {
+    fn of(until: Time, ttl: Duration) -> Self {
+        let left = i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX) / 3 * 2;
+        Self { next: Time(until.0.saturating_sub(left)) }
+    }
+}
+
+/// A worker that has been heard of here.
+struct Present {
+    worker: Worker,
+    /// When its lease ends.
+    until: Time,
+    /// The steps of queues that were handed to it here and not reported yet, with their fences.
+    at_work: HashMap<RunId, u64>,
+    /// The memory that it takes of its workspace's share.
+    room: Part,
+}
+
+/// The workers that have been heard of here lately.
 #[derive(Default)]
 pub(super) struct Roster(Mutex<Heard>);
 
 #[derive(Default)]
 struct Heard {
-    workers: HashMap<Place, Entry>,
+    workers: HashMap<Place, Present>,
     /// When those whose lease had ended were forgotten.
     forgotten: Option<Time>,
-}
-
-struct Entry {
-    worker: Worker,
-    /// When its lease ends.
-    until: Time,
-    /// The memory that it takes of its workspace's.
-    room: Part,
 }
 
 impl Roster {
@@ -94,26 +128,113 @@ impl Roster {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn enter(&self, place: Place, entry: Entry, now: Time) {
+    /// Remembers a worker that was not known here.
+    fn enter(&self, place: Place, present: Present, now: Time) {
         let mut heard = self.lock();
         // Not at every call, because it looks at all of them.
         if heard.forgotten.is_none_or(|last| now >= last.after(FORGET)) {
             heard.forgotten = Some(now);
-            heard.workers.retain(|_, entry| entry.until > now);
+            heard.workers.retain(|_, present| present.until > now);
         }
-        heard.workers.insert(place, entry);
+        heard.workers.insert(place, present);
     }
 
-    /// A worker that is known here has renewed its lease.
-    fn renew(&self, place: Place, until: Time) -> Option<Worker> {
-        let mut heard = self.lock();
-        let entry = heard.workers.get_mut(&place)?;
-        entry.until = until;
-        Some(entry.worker.clone())
+    /// Remembers a worker that has registered at another server, if its workspace has room for it.
+    fn enter_known(&self, app: &App, place: Place, worker: Worker, until: Time) {
+        if let Ok(room) = app.bounds.registration(place.0, worker.bytes()) {
+            self.enter(place, Present { worker, until, at_work: HashMap::new(), room }, app.clock.now());
+        }
+    }
+
+    fn known(&self, place: Place) -> Option<Worker> {
+        self.lock().workers.get(&place).map(|present| present.worker.clone())
     }
 
     fn remove(&self, place: Place) -> Option<Worker> {
-        self.lock().workers.remove(&place).map(|entry| entry.worker)
+        self.lock().workers.remove(&place).map(|present| present.worker)
+    }
+
+    /// The credential that a node was registered with; none if it is no node of a living worker.
+    pub(super) async fn credential_of(
+        &self,
+        app: &App,
+        place: (WorkspaceId, NodeId),
+    ) -> semel::error::Result<Option<String>> {
+        if let Some(worker) = self.known(place) {
+            return Ok(Some(worker.credential));
+        }
+        // It has registered at another server, or before this one was started.
+        let Some(worker) = recorded(app, place).await? else { return Ok(None) };
+        let credential = worker.credential.clone();
+        self.enter_known(app, place, worker, app.clock.now().after(REMEMBERED));
+        Ok(Some(credential))
+    }
+
+    /// The lease of a worker whose claim waits; none if it is not known here how long it lasts.
+    pub(super) async fn lease_of(&self, app: &App, ask: &Ask) -> semel::error::Result<Option<Renewed>> {
+        let place = (ask.workspace, ask.node);
+        self.credential_of(app, place).await?;
+        let known = self.lock().workers.get(&place).map(|present| (present.worker.lease_ms, present.until));
+        let Some((millis, until)) = known.filter(|(millis, _)| *millis > 0) else { return Ok(None) };
+        Ok(Some(Renewed::of(until, Duration::from_millis(millis))))
+    }
+
+    /// Renews the lease of a worker whose claim waits, for as long as the worker has asked for.
+    pub(super) async fn renew(&self, app: &App, ask: &Ask) -> semel::error::Result<Renewed> {
+        let place = (ask.workspace, ask.node);
+        let ttl = Duration::from_millis(self.known(place).unwrap_or_default().lease_ms);
+        let until = self.beat(app, place, ttl, LeaseAct::Renew(ttl)).await?;
+        Ok(Renewed::of(until, ttl))
+    }
+
+    /// A sign of life: renews the lease, and the record that lives as long.
+    async fn beat(
+        &self,
+        app: &App,
+        place: (WorkspaceId, NodeId),
+        ttl: Duration,
+        act: LeaseAct,
+    ) -> semel::error::Result<Time> {
+        let until = app.store.lease(Lease { node: place.1, act }).await?;
+        let lease_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
+        let renewed = self.lock().workers.get_mut(&place).map(|present| {
+            (present.until, present.worker.lease_ms) = (until, lease_ms);
+            present.worker.clone()
+        });
+        let worker = match renewed {
+            Some(worker) => worker,
+            // It has registered at another server.
+            None => {
+                let worker = Worker { lease_ms, ..recorded(app, place).await?.unwrap_or_default() };
+                self.enter_known(app, place, worker.clone(), until);
+                worker
+            }
+        };
+        app.services.worker(place.0, &worker.serves, until);
+        note(app, place, &worker, ttl).await?;
+        Ok(until)
+    }
+
+    /// Steps were handed to a worker.
+    pub(super) fn handed(&self, place: (WorkspaceId, NodeId), tasks: &[Task]) {
+        if let Some(Present { at_work, .. }) = self.lock().workers.get_mut(&place) {
+            // Beyond the bound a worker is not told: it can ask for each.
+            let room = MOST_AT_WORK.saturating_sub(at_work.len());
+            at_work.extend(tasks.iter().take(room).map(|task| (task.run, task.fence)));
+        }
+    }
+
+    /// A worker has reported on a step.
+    pub(super) fn reported(&self, place: (WorkspaceId, NodeId), run: RunId) {
+        if let Some(Present { at_work, .. }) = self.lock().workers.get_mut(&place) {
+            at_work.remove(&run);
+        }
+    }
+
+    /// The steps that a worker has, for all we know.
+    fn at_work(&self, place: (WorkspaceId, NodeId)) -> Vec<AtWork> {
+        let at = |(run, fence): (&RunId, &u64)| AtWork { run: *run, fence: *fence };
+        self.lock().workers.get(&place).map(|present| present.at_work.iter().map(at).collect()).unwrap_or_default()
     }
 
     /// A worker asks for runs of these: `name@version`, `queue:name`.
@@ -163,6 +284,15 @@ async fn note(
     app.store.keep(Keep { kind, id, body, expected: None, ttl: Some(ttl) }).await.map(drop)
 }
 
+/// What is written of a worker; none if its lease has ended.
+async fn recorded(
+    app: &App,
+    (workspace, node): (WorkspaceId, NodeId),
+) -> semel::error::Result<Option<Worker>> {
+    let look = Look { kind: kind(workspace), by: LookBy::Id(record_id(node)) };
+    app.store.records(look).await?.first().map(read).transpose()
+}
+
 fn read(record: &Record) -> semel::error::Result<Worker> {
     let at = || format!("record {} {}", record.kind, record.id);
     record.body.read().map_err(|e| semel::Error::Corrupt { at: at(), source: e.into() })
@@ -198,20 +328,23 @@ pub(super) async fn register(
     }
     let (workspace, node) = (caller.workspace, node::of(caller.workspace, join.node));
     let ttl = lease_of(join.lease_ms)?;
-    let worker = Worker { name: join.name, serves: join.serves.into_iter().collect() };
+    let (serves, credential) = (join.serves.into_iter().collect(), caller.title());
+    let worker = Worker { name: join.name, serves, credential, lease_ms: join.lease_ms };
     if worker.bytes() > REGISTRATION_BYTES {
         return Err(Problem::too_large(format!(
             "what a worker serves has at most {REGISTRATION_BYTES} bytes together; serve less, or under shorter names"
         ))
         .into());
     }
+    let place = (workspace, node);
     // One that registers again needs no second place.
-    drop(workers.roster.remove((workspace, node)));
+    drop(workers.roster.remove(place));
     let room = app.bounds.registration(workspace, worker.bytes())?;
     let until = app.store.lease(Lease { node, act: LeaseAct::Join(ttl) }).await?;
     app.services.worker(workspace, &worker.serves, until);
-    note(&app, (workspace, node), &worker, ttl).await?;
-    workers.roster.enter((workspace, node), Entry { worker, until, room }, app.clock.now());
+    note(&app, place, &worker, ttl).await?;
+    let present = Present { worker, until, at_work: HashMap::new(), room };
+    workers.roster.enter(place, present, app.clock.now());
     Ok(Told(Joined { node, workspace, until }))
 }
 
@@ -220,7 +353,7 @@ pub(super) async fn register(
     post, path = "/workers/heartbeat",
     operation_id = "workerHeartbeat", tag = "workers",
     request_body(content = Object, content_type = "application/json", example = json!({"node": "node_01j0000000e00800000000007z", "leaseMs": 10000})),
-    responses((status = 200, body = Object, description = "Until when it is believed in"), Always, OfRun, Changes),
+    responses((status = 200, body = Object, description = "Until when it is believed in, and which steps it should stop"), Always, OfRun, Changes),
 )]
 pub(super) async fn heartbeat(
     State(app): State<Arc<App>>,
@@ -229,27 +362,51 @@ pub(super) async fn heartbeat(
     Call(beat): Call<Heartbeat>,
 ) -> Result<Told<Leased>, Refusal> {
     caller.may(Permission::Worker)?;
-    let node = node::of(caller.workspace, beat.node);
+    if beat.tasks.as_ref().is_some_and(|tasks| tasks.len() > wire::MOST) {
+        return Err(Problem::validation(format!("at most {} steps in one heartbeat", wire::MOST)).into());
+    }
+    let (drawn, node) = (beat.node, node::of(caller.workspace, beat.node));
     let ttl = lease_of(beat.lease_ms)?;
     let act = if sabotage::commits(Bug::BelieveZombies) { LeaseAct::Join(ttl) } else { LeaseAct::Renew(ttl) };
-    let renewed = app.store.lease(Lease { node, act }).await;
-    let until = renewed.map_err(|error| own(error, node, beat.node))?;
     let place = (caller.workspace, node);
-    let worker = match workers.roster.renew(place, until) {
-        Some(worker) => worker,
-        // It has registered at another server.
-        None => {
-            let look = Look { kind: kind(caller.workspace), by: LookBy::Id(record_id(node)) };
-            let found = app.store.records(look).await?;
-            let worker = found.first().map(read).transpose()?.unwrap_or_default();
-            let room = app.bounds.registration(caller.workspace, worker.bytes())?;
-            workers.roster.enter(place, Entry { worker: worker.clone(), until, room }, app.clock.now());
-            worker
-        }
-    };
-    app.services.worker(caller.workspace, &worker.serves, until);
-    note(&app, place, &worker, ttl).await?;
-    Ok(Told(Leased { until }))
+    let until = workers.roster.beat(&app, place, ttl, act).await.map_err(|error| own(error, node, drawn))?;
+    let tasks = beat.tasks.unwrap_or_else(|| workers.roster.at_work(place));
+    Ok(Told(Leased { until, stop: to_stop(&app, place, tasks).await? }))
+}
+
+/// Which of these steps a worker should stop.
+async fn to_stop(
+    app: &App,
+    place: (WorkspaceId, NodeId),
+    tasks: Vec<AtWork>,
+) -> semel::error::Result<Vec<StopView>> {
+    let each = tasks.into_iter().map(|task| async move {
+        let reason = why_stop(app, place, task).await?;
+        Ok(reason.map(|reason| StopView { run: task.run, reason }))
+    });
+    let stop: Vec<semel::error::Result<Option<StopView>>> =
+        stream::iter(each).buffered(LOOKED_UP).collect().await;
+    stop.into_iter().filter_map(Result::transpose).collect()
+}
+
+async fn why_stop(
+    app: &App,
+    (workspace, node): (WorkspaceId, NodeId),
+    AtWork { run, fence }: AtWork,
+) -> semel::error::Result<Option<StopReason>> {
+    let found = app.store.find(Find { workspace, by: FindBy::Id(run) }).await?;
+    // What there is no more has ended long ago.
+    let Some((run, _)) = found else { return Ok(Some(StopReason::Ended)) };
+    match run.status() {
+        Status::Cancelled => return Ok(Some(StopReason::Cancelled)),
+        status if status.is_terminal() => return Ok(Some(StopReason::Ended)),
+        _ if run.state.node != Some(node) || run.state.version != fence => return Ok(Some(StopReason::Lost)),
+        _ if run.arrivals == 0 => return Ok(None),
+        _ => {}
+    }
+    let inbox = app.store.inbox(workspace, run.id(), 1).await?;
+    let cancelled = inbox.iter().any(|arrival| arrival.message.wishes_end().is_some());
+    Ok(cancelled.then_some(StopReason::Cancelled))
 }
 
 /// Give a worker's lease up: its runs are free.
@@ -268,12 +425,14 @@ pub(super) async fn release(
     caller.may(Permission::Worker)?;
     let node = node::of(caller.workspace, release.node);
     let until = app.store.lease(Lease { node, act: LeaseAct::Leave }).await?;
+    // What it held is due for others now, and not only with the next sweep.
+    app.store.sweep(Sweep { limit: FREED_AT_ONCE }).await?;
     let place = (caller.workspace, node);
     if let Some(worker) = workers.roster.remove(place) {
         app.services.left(caller.workspace, &worker.serves);
     }
     note(&app, place, &Worker::default(), Duration::ZERO).await?;
-    Ok(Told(Leased { until }))
+    Ok(Told(Leased { until, stop: Vec::new() }))
 }
 
 /// Which workers are listed.

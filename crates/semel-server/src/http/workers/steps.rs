@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use axum::Extension;
 use axum::extract::State;
+use futures_util::FutureExt as _;
 use futures_util::future::join_all;
-use semel::engine::queue::{Queues, Take, TaskRef};
+use semel::engine::queue::{Queues, Take, Taken, TaskRef};
 use semel::error::Result;
 use semel::id::{RunId, WorkspaceId};
 use semel::remote::wire;
@@ -16,7 +17,8 @@ use semel::rules::json::Payload;
 use semel::rules::queue::{self, Report, Task};
 
 use super::answer::{Call, Refusal, Told};
-use super::claim::{next_look, something_due};
+use super::node::By;
+use super::waiting::{Ask, Tried, Waiting};
 use super::{Shared, Workers, node, roster};
 use crate::access::Caller;
 use crate::api::{
@@ -60,86 +62,61 @@ pub(super) async fn claim(
     let _place = (call.wait_ms > 0).then(|| app.bounds.wait(caller.workspace)).transpose()?;
     let served = drives.iter().map(|drives| drives.workflow.to_string());
     workers.roster.serves(&app, caller.workspace, call.node, served);
-    let tasks = wait(&app, &workers, caller.workspace, &call, drives).await?;
-    Ok(Told(TaskList { tasks: tasks.into_iter().map(Into::into).collect() }))
-}
-
-/// Of those who wait for the same, one looks; the others wait for its turn to end.
-async fn wait(
-    app: &App,
-    workers: &Workers,
-    workspace: WorkspaceId,
-    call: &TakeSteps,
-    drives: Vec<Drives>,
-) -> Result<Vec<Task>> {
-    let end = app.clock.now().after(Duration::from_millis(call.wait_ms));
-    let (node, queues) = (node::of(workspace, call.node), Queues::new(app.store.clone(), app.clock.clone()));
-    let take = async || {
+    let (workspace, node) = (caller.workspace, node::of(caller.workspace, call.node));
+    let ask = Ask { workspace, node, workflows: drives, wait_ms: call.wait_ms };
+    let take = || {
+        let queues = Queues::new(app.store.clone(), app.clock.clone());
         let take = Take { workspace, node, queues: call.queues.clone(), limit: call.limit };
-        queues.take(take).await.map_err(|error| roster::own(error, node, call.node))
+        async move {
+            let Taken { tasks, next_due, more } = queues.take(take).await?;
+            Ok(Tried { is_empty: tasks.is_empty(), more, next_due, found: tasks })
+        }
+        .boxed()
     };
-    if call.wait_ms == 0 {
-        return Ok(take().await?.tasks);
-    }
-    let turn = workers.turns.of(drives);
-    let _turn = tokio::select! {
-        turn = turn.lock() => turn,
-        () = app.clock.until(end) => return Ok(Vec::new()),
-    };
-    // Before the first look: what becomes due after it is heard.
-    let mut wakes = app.store.wakes();
-    loop {
-        let look = app.bounds.look(workspace, call.queues.len()).await;
-        let taken = take().await?;
-        drop(look);
-        let now = app.clock.now();
-        if !taken.tasks.is_empty() || now >= end || app.stop.is_ordered() {
-            return Ok(taken.tasks);
-        }
-        if taken.more {
-            continue;
-        }
-        tokio::select! {
-            () = something_due(&mut wakes) => {}
-            () = app.clock.until(next_look(now, taken.next_due).min(end)) => {}
-            () = app.stop.ordered() => {}
-        }
-    }
+    let tasks = Waiting::claim(&app, &workers, &ask, take).await;
+    let tasks: Vec<Task> = tasks.map_err(|error| roster::own(error, node, call.node))?;
+    workers.roster.handed((workspace, node), &tasks);
+    Ok(Told(TaskList { tasks: tasks.into_iter().map(Into::into).collect() }))
 }
 
 /// Give the results of steps. A worker that has lost one is told so, and nothing is changed.
 #[utoipa::path(
     post, path = "/workers/steps/complete", tag = "workers", operation_id = "completeSteps",
     request_body(content = CompleteSteps, example = json!({
+        "node": "node_0190f5fe7c2b7cc09b4f1d1d1d",
         "tasks": [{"run": "run_0190f5fe7c2b7cc09b4f1d1d1d", "fence": 2, "value": {"receipt": "A-1"}}]
     })),
     responses((status = 200, body = StepAnswers, description = "One answer for each step"), Always, Changes)
 )]
 pub(super) async fn complete(
     State(app): State<Arc<App>>,
+    Extension(workers): Shared,
     caller: Caller,
-    Call(CompleteSteps { tasks }): Call<CompleteSteps>,
+    Call(CompleteSteps { node, tasks }): Call<CompleteSteps>,
 ) -> Result<Told<StepAnswers>, Refusal> {
     caller.may(Permission::Worker)?;
     let said = tasks.into_iter().map(|CompletedStep { run, fence, value }| {
         let report = Payload::parse(value.get()).map(Report::Completed).map_err(semel::Error::from);
         (run, fence, report)
     });
-    report(app, caller.workspace, said.collect()).await
+    let said = said.collect();
+    report(app, workers, caller.workspace, By::of(&caller, node), said).await
 }
 
 /// Say that steps have failed. Whether they are tried again is their workflow's decision.
 #[utoipa::path(
     post, path = "/workers/steps/fail", tag = "workers", operation_id = "failSteps",
     request_body(content = FailSteps, example = json!({
+        "node": "node_0190f5fe7c2b7cc09b4f1d1d1d",
         "tasks": [{"run": "run_0190f5fe7c2b7cc09b4f1d1d1d", "fence": 2, "message": "the provider is busy"}]
     })),
     responses((status = 200, body = StepAnswers, description = "One answer for each step"), Always, Changes)
 )]
 pub(super) async fn fail(
     State(app): State<Arc<App>>,
+    Extension(workers): Shared,
     caller: Caller,
-    Call(FailSteps { tasks }): Call<FailSteps>,
+    Call(FailSteps { node, tasks }): Call<FailSteps>,
 ) -> Result<Told<StepAnswers>, Refusal> {
     caller.may(Permission::Worker)?;
     let said = tasks.into_iter().map(|FailedStep { run, fence, kind, message, retry_after_ms }| {
@@ -150,7 +127,8 @@ pub(super) async fn fail(
         };
         (run, fence, report)
     });
-    report(app, caller.workspace, said.collect()).await
+    let said = said.collect();
+    report(app, workers, caller.workspace, By::of(&caller, node), said).await
 }
 
 /// What came of one step.
@@ -158,7 +136,9 @@ type Said = (RunId, u64, Result<Report>);
 
 async fn report(
     app: Arc<App>,
+    workers: Arc<Workers>,
     workspace: WorkspaceId,
+    by: By,
     said: Vec<Said>,
 ) -> Result<Told<StepAnswers>, Refusal> {
     if said.len() > wire::MOST {
@@ -168,10 +148,13 @@ async fn report(
     // Apart from the connection: what was said is noted, whether or not somebody is left to hear it.
     let done = tokio::spawn(async move {
         let each = said.into_iter().map(|(run, fence, report)| {
-            let queues = &queues;
+            let (app, workers, queues, by) = (&*app, &*workers, &queues, &by);
             async move {
                 let noted = match report {
-                    Ok(report) => queues.report(TaskRef { workspace, run, fence }, report).await,
+                    Ok(report) => {
+                        let task = TaskRef { workspace, run, fence };
+                        report_one(app, workers, queues, by, task, report).await
+                    }
                     Err(error) => Err(error),
                 };
                 let problem = noted.err().map(Problem::from);
@@ -186,4 +169,25 @@ async fn report(
     });
     let results = done.await.map_err(|_| Problem::unavailable("the server is stopping; try again"))?;
     Ok(Told(StepAnswers { results }))
+}
+
+async fn report_one(
+    app: &App,
+    workers: &Workers,
+    queues: &Queues,
+    by: &By,
+    task: TaskRef,
+    report: Report,
+) -> Result<()> {
+    let handed_out = queues.handed_out(task).await?;
+    let place = (task.workspace, handed_out.node());
+    if by.speaks_for(app, &workers.roster, task.workspace, handed_out.node()).await? {
+        let due = queues.report_on(handed_out, report).await;
+        workers.roster.reported(place, task.run);
+        // One that is tried again rests until then.
+        due?.into_iter().for_each(|due| workers.waiting.rests_until(due));
+        return Ok(());
+    }
+    // A repetition changes nothing, and is answered as the first time.
+    if handed_out.is_reported(&report) { Ok(()) } else { Err(handed_out.lost()) }
 }

@@ -1,10 +1,13 @@
 //! Remote workers: the suite of stores over a real connection, the protocol itself, and processes that are killed.
 
+pub(crate) mod large;
+pub(crate) mod ownership;
 mod processes;
 mod protocol;
 mod site;
 mod suite;
 mod tls;
+pub(crate) mod waiting;
 
 use libtest_mimic::{Failed, Trial};
 use tokio::runtime::{Builder, Runtime};

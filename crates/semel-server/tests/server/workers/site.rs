@@ -15,12 +15,14 @@ use semel_server::access::Caller;
 use semel_server::api::Permission;
 use semel_server::app::App;
 use semel_server::http::{Problem, router};
+use semel_server::serve::Stop;
 use tokio::net::TcpListener;
 use tokio::task::AbortHandle;
 
 /// A server that ends with its value.
 pub(super) struct Site {
     address: SocketAddr,
+    pub(super) stop: Stop,
     serving: AbortHandle,
 }
 
@@ -33,11 +35,12 @@ impl Drop for Site {
 impl Site {
     pub(super) async fn open(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Self {
         let app = Arc::new(App::open(store, clock));
+        let stop = app.stop.clone();
         let routes = router(app).layer(from_fn(known));
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("a bound port");
         let serving = tokio::spawn(async move { axum::serve(listener, routes).await }).abort_handle();
-        Self { address, serving }
+        Self { address, stop, serving }
     }
 
     pub(super) fn url(&self) -> String {
@@ -50,7 +53,7 @@ impl Site {
     }
 }
 
-/// A token that this server believes: `ws_….permission`.
+/// A token that this server believes: `ws_….permission`, or `ws_….permission.name` for a key of that name.
 pub(super) fn token(workspace: WorkspaceId, permission: &str) -> String {
     format!("{workspace}.{permission}")
 }
@@ -61,6 +64,7 @@ async fn known(mut request: Request, next: Next) -> Response {
     let Some((workspace, permission)) = parts else {
         return Problem::auth("no token").into_response();
     };
+    let (permission, name) = permission.split_once('.').unwrap_or((permission, "test"));
     let permission = match permission {
         "admin" => Permission::Admin,
         "worker" => Permission::Worker,
@@ -68,7 +72,7 @@ async fn known(mut request: Request, next: Next) -> Response {
         _ => Permission::Read,
     };
     let workspace = workspace.parse().expect("tests use proper workspaces");
-    let caller = Caller::new(workspace, "test", vec![permission]);
+    let caller = Caller::new(workspace, name, vec![permission]);
     request.extensions_mut().insert(caller);
     next.run(request).await
 }

@@ -7,7 +7,7 @@ use semel::clock::Time;
 use semel::error::Result;
 use semel::id::{RunId, WorkspaceId};
 use semel::remote::Remote;
-use semel::rules::claim::Claim;
+use semel::rules::claim::{Claim, Drives};
 use semel::rules::commit::{Commit, Saved};
 use semel::rules::control::{Control, Controlled};
 use semel::rules::deliver::{Deliver, Delivered};
@@ -41,6 +41,9 @@ const NOT_HERE: &[(&str, &str)] = &[
         "a_ledger_that_the_node_holds_is_not_read_again",
         "the server knows by itself what a worker put to rest",
     ),
+    // `waiting::what_a_leaving_worker_held_is_due_at_once`
+    ("a_node_that_leaves_frees_its_runs", FREED),
+    ("running_runs_are_listed_whether_their_nodes_live_or_not", FREED),
     ("two_instances_are_one_store", "a node that another client has drawn is shown as the server's"),
     ("an_export_has_all_and_is_sound", ARCHIVE),
     ("what_is_imported_is_exported_again_byte_for_byte", ARCHIVE),
@@ -52,6 +55,8 @@ const NOT_HERE: &[(&str, &str)] = &[
     ("who_watches_a_run_hears_of_its_entries_and_of_no_other_run", BLIND),
     ("an_end_in_a_second_instance_is_heard_by_who_watches", BLIND),
 ];
+const FREED: &str =
+    "the server frees the runs of a worker that leaves with its call, and leaves nothing to a sweep";
 const ARCHIVE: &str = "it is the way to a store, not a store that could be exported";
 const BLIND: &str = "the server's own streams have an eye on a run; a worker hears wakes";
 const REPEATED: &str = "it ends with a commit that is repeated, which a server answers as saved";
@@ -177,6 +182,10 @@ impl Elsewhere {
 impl Store for Elsewhere {
     fn start(&self, start: Start) -> Answer<'_, Started> {
         self.of(start.workspace).start(start)
+    }
+
+    fn dues(&self, workflows: Vec<Drives>) -> Answer<'_, Vec<Option<Time>>> {
+        self.server.dues(workflows)
     }
 
     fn claim(&self, claim: Claim) -> Answer<'_, Claims> {

@@ -2,6 +2,7 @@
 
 use super::{HookState, Ledger, Record, Refused};
 use crate::rules::entry::{Class, Entry};
+use crate::rules::json::Payload;
 use crate::rules::path::Visit;
 use crate::rules::status::Status;
 
@@ -18,6 +19,7 @@ impl Ledger {
     }
 
     pub(super) fn vacant(&self, visit: &Visit, entry: &'static str) -> Result<(), Refused> {
+        self.not_settled(visit, entry)?;
         match self.record_at(visit) {
             None => Ok(()),
             found => {
@@ -37,7 +39,9 @@ impl Ledger {
         }
         self.run.state.status = status;
         self.run.state.due = None;
-        self.run.state.node = None;
+        if let Some(driver) = self.run.state.node.take() {
+            self.pending.beyond().driver = Some(driver);
+        }
         Ok(())
     }
 
@@ -73,7 +77,8 @@ impl Ledger {
                 if seldom.once.contains_key(&place) {
                     return Err(Refused::Once(label.clone()));
                 }
-                seldom.once.insert(place, value.clone());
+                let value = if seldom.settled.is_some() { Payload::null() } else { value.clone() };
+                seldom.once.insert(place, value);
             }
             Entry::Noted { arrival } => {
                 self.running(kind)?;
@@ -146,6 +151,7 @@ impl Ledger {
     /// Entries about one visit.
     fn apply_visit(&mut self, visit: &Visit, entry: &Entry) -> Result<(), Refused> {
         let kind = entry.kind();
+        self.not_settled(visit, kind)?;
         // Before the record is borrowed; who does not have to run is known only afterwards.
         let running = self.running(kind);
         let slot = self.records.get_mut(visit);
@@ -217,6 +223,7 @@ impl Ledger {
             (Some(slot), next) => *slot = Some(next),
             (None, next) => self.put(visit, next),
         }
+        self.slim_down(visit);
         Ok(())
     }
 }

@@ -520,3 +520,52 @@ fn a_hook_of_an_earlier_life_is_opened_again_with_what_it_had_received() {
         "the token is held once only"
     );
 }
+
+#[test]
+fn a_slim_ledger_takes_and_refuses_the_same_entries() {
+    let entry = |text: &str| decode(&format!("[{text}]")).unwrap().remove(0);
+    let entries: Vec<Entry> = GOLDEN.iter().map(|text| entry(text)).collect();
+    let begin = || vec![entry(CREATED), entry(CLAIMED)];
+    let mut taken = 0;
+    for one in &entries {
+        for two in &entries {
+            let before = [begin(), vec![one.clone(), two.clone()]].concat();
+            let Ok(whole) = Ledger::read(run(Status::Pending), before) else { continue };
+            let slim = whole.clone().slim();
+            for next in &entries {
+                let (mut whole, mut slim) = (whole.clone(), slim.clone());
+                let answers = [&mut whole, &mut slim].map(|ledger| ledger.record(next.clone()).is_ok());
+                assert_eq!(answers[0], answers[1], "{next:?} after {one:?}, {two:?}");
+                assert_eq!(whole.commit(), slim.commit(), "with its value: {next:?}");
+                assert_eq!(whole.run(), slim.run());
+                taken += usize::from(answers[0]);
+            }
+            let (mut whole, mut slim) = (whole, slim);
+            let asked = |ledger: &mut Ledger| {
+                ledger.open_hook(Visit::parse("a").unwrap(), Token::new("u").unwrap()).is_ok()
+            };
+            assert_eq!(asked(&mut whole), asked(&mut slim), "a hook after {one:?}, {two:?}");
+        }
+    }
+    assert!(taken > 500, "{taken}");
+}
+
+#[test]
+fn a_slim_ledger_has_room_for_many_steps() {
+    let step = |n: usize| {
+        let text = format!(
+            r#"[{{"stepStarted":{{"step":"s{n}","attempt":1}}}},{{"stepCompleted":{{"step":"s{n}","value":"{}"}}}}]"#,
+            "x".repeat(1_000)
+        );
+        decode(&text).unwrap()
+    };
+    let begin = [CREATED, CLAIMED].map(|text| decode(&format!("[{text}]")).unwrap()).concat();
+    let mut slim = Ledger::read(run(Status::Pending), begin).unwrap().slim();
+    for entry in (0..1_000).flat_map(step) {
+        slim.record(entry).unwrap();
+        slim.commit().unwrap();
+    }
+    assert!(slim.weight() < 50 * 1_000, "{}", slim.weight());
+    assert_eq!(slim.records().count(), 0);
+    assert!(slim.record(step(7).remove(0)).is_err(), "each step once");
+}

@@ -244,6 +244,7 @@ mod tests {
         Commit::new(Write {
             num,
             run: RunId(uuid::Uuid::from_u128(num as u128)),
+            node: None,
             expected,
             count: 2,
             content: Content::Ready(format!("[{num}]")),

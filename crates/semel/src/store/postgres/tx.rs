@@ -229,9 +229,16 @@ impl Tx for PgTx<'_> {
         rows.iter().map(rows::run_of).collect()
     }
 
-    async fn next_due(&mut self) -> Result<Option<Time>> {
-        let next = "SELECT due FROM runs WHERE due > $1 ORDER BY due LIMIT 1";
-        Ok(self.row(next, &[&self.now().0]).await?.map(|row| rows::time(&row, 0)).transpose()?.flatten())
+    async fn dues(&mut self, workflows: &[Drives], after: Time) -> Result<Vec<Option<Time>>> {
+        if workflows.is_empty() {
+            return Ok(Vec::new());
+        }
+        let workspaces: Vec<Uuid> = workflows.iter().map(|drives| drives.workspace.0).collect();
+        let names: Vec<&str> = workflows.iter().map(|drives| drives.workflow.as_str()).collect();
+        let versions: Vec<&str> = workflows.iter().map(|drives| drives.workflow_version.as_str()).collect();
+        let params: Params<'_> = &[&workspaces, &names, &versions, &after.0];
+        let rows = self.rows(include_str!("dues.sql"), params).await?;
+        rows.iter().map(|row| rows::time(row, 0)).collect()
     }
 
     async fn take(&mut self, taken: &[Taken]) -> Result<()> {

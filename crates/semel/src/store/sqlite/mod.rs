@@ -7,6 +7,7 @@
 
 mod archive;
 mod checkpoint;
+mod dues;
 mod job;
 mod open;
 mod private;

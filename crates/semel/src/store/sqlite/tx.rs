@@ -335,10 +335,8 @@ impl Tx for SqliteTx {
         Ok(found)
     }
 
-    async fn next_due(&mut self) -> Result<Option<Time>> {
-        let next: Option<Option<i64>> =
-            self.first("SELECT min(due) FROM runs WHERE due > ?", [self.now().0], |row| row.get(0))?;
-        Ok(next.flatten().map(Time))
+    async fn dues(&mut self, workflows: &[Drives], after: Time) -> Result<Vec<Option<Time>>> {
+        workflows.iter().map(|drives| self.due_after(drives, after)).collect()
     }
 
     async fn open_children(&mut self, parent: RunId) -> Result<Vec<Run>> {

@@ -97,6 +97,7 @@ impl Verb for Claim {
             claimed.get_mut(&row.num).expect("asked for claimed runs only").inbox.push(row);
         }
         let runs = order.iter().filter_map(|num| claimed.remove(num)).collect();
-        Ok(ClaimRows { runs, next_due: tx.next_due().await?, freed })
+        let next_due = tx.dues(&self.workflows, tx.now()).await?.into_iter().flatten().min();
+        Ok(ClaimRows { runs, next_due, freed })
     }
 }

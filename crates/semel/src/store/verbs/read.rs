@@ -2,8 +2,10 @@
 
 use std::collections::HashMap;
 
+use crate::clock::Time;
 use crate::error::{Error, Result};
 use crate::id::{RunId, WorkspaceId};
+use crate::rules::claim::Drives;
 use crate::rules::control::Control;
 use crate::rules::entry::{Entry, Message, Outcome, decode};
 use crate::rules::receipt::{ReceiptKind, Receipts};
@@ -45,6 +47,19 @@ pub(crate) async fn outcome_of<T: Tx>(tx: &mut T, run: &Run) -> Result<Option<Ou
 pub(crate) fn message_of(row: &InboxRow) -> Result<Message> {
     serde_json::from_str(&row.text)
         .map_err(|e| Error::Corrupt { at: format!("inbox {}:{}", row.num, row.arrival), source: e.into() })
+}
+
+/// When the earliest run of each of these is due.
+#[derive(Debug)]
+pub(crate) struct ReadDues(pub(crate) Vec<Drives>);
+
+impl Verb for ReadDues {
+    type Answer = Vec<Option<Time>>;
+    const READS: bool = true;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Answer> {
+        tx.dues(&self.0, Time(i64::MIN)).await
+    }
 }
 
 impl Verb for Find {

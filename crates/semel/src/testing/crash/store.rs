@@ -7,7 +7,7 @@ use tokio::sync::broadcast;
 use super::fate::Fate;
 use crate::clock::Time;
 use crate::id::{RunId, WorkspaceId};
-use crate::rules::claim::Claim;
+use crate::rules::claim::{Claim, Drives};
 use crate::rules::commit::{Commit, Saved};
 use crate::rules::control::{Control, Controlled};
 use crate::rules::deliver::{Deliver, Delivered};
@@ -66,6 +66,10 @@ impl Mortal {
 impl Store for Mortal {
     fn start(&self, start: Start) -> Answer<'_, Started> {
         self.write("start", move || self.store.start(start))
+    }
+
+    fn dues(&self, workflows: Vec<Drives>) -> Answer<'_, Vec<Option<Time>>> {
+        self.read(move || self.store.dues(workflows))
     }
 
     fn claim(&self, claim: Claim) -> Answer<'_, Claims> {

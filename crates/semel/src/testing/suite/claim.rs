@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::driver::Driver;
 use super::world::{LEASE, ORDER, STRANGER, WORKSPACE, World, code, drives, name, orders, payload};
 use crate::id::NodeId;
-use crate::rules::claim::{Claim, Held, MAX_STALLS};
+use crate::rules::claim::{Claim, Drives, Held, MAX_STALLS};
 use crate::rules::control::Action;
 use crate::rules::entry::{Entry, PauseReason};
 use crate::rules::receipt::ReceiptKind;
@@ -283,8 +283,15 @@ async fn a_claim_tells_when_the_next_run_is_due(world: World) {
     world.driven("k").await.wait(Some(world.after(700))).await;
     assert_eq!(next().await, Some(world.after(700)));
     let delay = Duration::from_millis(500);
-    world.begin(Start { delay, workflow: name("other"), ..world.request("l") }).await;
+    world.begin(Start { delay: delay / 2, workflow: name("other"), ..world.request("l") }).await;
+    assert_eq!(next().await, Some(world.after(700)), "of what was asked for");
+    world.begin(Start { delay, ..world.request("m") }).await;
     assert_eq!(next().await, Some(world.after(500)));
+    let dues = world.store().dues(vec![orders(), Drives { workflow: name("nothing"), ..orders() }]);
+    assert_eq!(dues.await.expect("a look"), [Some(world.after(500)), None]);
     world.pass(600);
     assert_eq!(next().await, Some(world.after(100)), "what is due already is no news to wait for");
+    let due = world.begin(Start { delay: Duration::ZERO, workflow: name("new"), ..world.request("n") }).await;
+    let dues = world.store().dues(vec![Drives { workflow: name("new"), ..orders() }]);
+    assert_eq!(dues.await.expect("a look"), [due.run.state.due], "but who looks is told of it");
 }

@@ -1,0 +1,141 @@
+//! Only the worker that has claimed a run writes to it: a credential alone, or a version that was guessed, is not enough.
+
+use std::sync::Arc;
+
+use reqwest::{Client, Method};
+use semel::clock::{Clock as _, SystemClock};
+use semel::id::{NodeId, WorkspaceId};
+use semel::{Ctx, Engine};
+use serde_json::{Value, json};
+
+use super::site::{Site, token};
+use crate::world::{Reply, World, cases};
+
+cases![
+    a_run_is_written_to_by_the_worker_that_claimed_it,
+    a_run_that_nothing_has_claimed_is_written_to_by_no_worker,
+    a_step_is_reported_by_the_worker_that_took_it,
+    a_repeated_commit_is_answered_whoever_repeats_it,
+];
+
+/// A server with several workers, each with a key of its own.
+struct Shop {
+    site: Site,
+    http: Client,
+    world: World,
+}
+
+/// A registered worker.
+struct Worker {
+    key: String,
+    node: NodeId,
+}
+
+impl Shop {
+    async fn on(world: World) -> Self {
+        let site = Site::open(world.store.clone(), Arc::new(SystemClock::new())).await;
+        Self { site, http: Client::new(), world }
+    }
+
+    async fn call(&self, key: &str, path: &str, body: &Value) -> Value {
+        let url = format!("{}/api/v1{path}", self.site.url());
+        let request = self.http.request(Method::POST, url).bearer_auth(key).body(body.to_string());
+        Reply::of(request).await.json()
+    }
+
+    /// A worker with a key of this name.
+    async fn worker(&self, name: &str) -> Worker {
+        let node = NodeId(SystemClock::new().uuid());
+        let key = token(WorkspaceId::DEFAULT, &format!("worker.{name}"));
+        let join = json!({"node": node, "name": name, "leaseMs": 60_000});
+        assert!(self.call(&key, "/workers", &join).await["until"].is_i64());
+        Worker { key, node }
+    }
+
+    async fn start(&self, workflow: &str) -> String {
+        self.world.client.start(workflow, "k", "7").await
+    }
+
+    /// Claims the only run that is due.
+    async fn claim(&self, worker: &Worker) -> (String, u64) {
+        let call = json!({"node": worker.node, "workflows": [{"workflow": "order"}], "limit": 1});
+        let claims = self.call(&worker.key, "/workers/claim", &call).await;
+        let run = &claims["runs"][0]["run"];
+        (run["new"]["id"].as_str().expect("one is due").to_owned(), run["state"]["version"].as_u64().unwrap())
+    }
+
+    async fn complete(&self, key: &str, node: Option<NodeId>, run: &str, expected: u64) -> Value {
+        let entries = json!([{"completed": {"value": 1}}]);
+        let mut commit = json!({"run": run, "expected": expected, "entries": entries});
+        if let Some(node) = node {
+            commit["node"] = json!(node);
+        }
+        self.call(key, "/workers/commit", &json!({"commits": [commit]})).await["answers"][0].clone()
+    }
+
+    async fn report(&self, key: &str, node: Option<NodeId>, task: &Value) -> Value {
+        let done = json!({"run": task["run"], "fence": task["fence"], "value": "paid"});
+        let mut call = json!({"tasks": [done]});
+        if let Some(node) = node {
+            call["node"] = json!(node);
+        }
+        self.call(key, "/workers/steps/complete", &call).await["results"][0]["status"].clone()
+    }
+}
+
+async fn a_run_is_written_to_by_the_worker_that_claimed_it(world: World) {
+    let shop = Shop::on(world).await;
+    let (ann, bob) = (shop.worker("ann").await, shop.worker("bob").await);
+    shop.start("order").await;
+    let (run, version) = shop.claim(&ann).await;
+    let lost = json!({"error": {"concurrency": {"run": run, "expected": version}}});
+    let idle = token(WorkspaceId::DEFAULT, "worker.cid");
+    assert_eq!(shop.complete(&idle, None, &run, version).await, lost, "a key without any worker");
+    assert_eq!(shop.complete(&bob.key, None, &run, version).await, lost, "the key of another worker");
+    assert_eq!(shop.complete(&bob.key, Some(bob.node), &run, version).await, lost);
+    assert_eq!(shop.complete(&ann.key, Some(bob.node), &run, version).await, lost, "another of its nodes");
+    let done = json!({"ok": {"version": version + 1}});
+    assert_eq!(shop.complete(&ann.key, Some(ann.node), &run, version).await, done);
+}
+
+async fn a_run_that_nothing_has_claimed_is_written_to_by_no_worker(world: World) {
+    let shop = Shop::on(world).await;
+    let ann = shop.worker("ann").await;
+    let run = shop.start("order").await;
+    let lost = json!({"error": {"concurrency": {"run": run, "expected": 1}}});
+    assert_eq!(shop.complete(&ann.key, Some(ann.node), &run, 1).await, lost);
+    let (run, version) = shop.claim(&ann).await;
+    let done = json!({"ok": {"version": version + 1}});
+    assert_eq!(shop.complete(&ann.key, None, &run, version).await, done, "its key says which worker it is");
+}
+
+async fn a_repeated_commit_is_answered_whoever_repeats_it(world: World) {
+    let shop = Shop::on(world).await;
+    let (ann, bob) = (shop.worker("ann").await, shop.worker("bob").await);
+    shop.start("order").await;
+    let (run, version) = shop.claim(&ann).await;
+    let done = json!({"ok": {"version": version + 1}});
+    for worker in [&ann, &ann, &bob] {
+        assert_eq!(shop.complete(&worker.key, Some(worker.node), &run, version).await, done);
+    }
+}
+
+async fn pay(ctx: Ctx, cents: u64) -> semel::Result<String> {
+    ctx.remote("charge", "payments", cents).await
+}
+
+async fn a_step_is_reported_by_the_worker_that_took_it(world: World) {
+    let engine: Engine = world.engine(|builder| builder.workflow("pay", pay)).await;
+    let shop = Shop::on(world).await;
+    let (ann, bob) = (shop.worker("ann").await, shop.worker("bob").await);
+    let run = shop.start("pay").await;
+    let call = json!({"node": ann.node, "queues": ["payments"], "waitMs": 60_000});
+    let taken = shop.call(&ann.key, "/workers/steps/claim", &call).await;
+    let task = &taken["tasks"][0];
+    assert_eq!(shop.report(&bob.key, None, task).await, 409);
+    assert_eq!(shop.report(&bob.key, Some(bob.node), task).await, 409);
+    assert_eq!(shop.report(&ann.key, Some(ann.node), task).await, 200);
+    assert_eq!(shop.report(&bob.key, None, task).await, 200, "it changes nothing");
+    assert_eq!(shop.world.client.ended(&run).await["result"], json!("paid"));
+    drop(engine);
+}
