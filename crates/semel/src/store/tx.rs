@@ -11,6 +11,7 @@ use crate::id::{NodeId, RunId, WorkspaceId};
 use crate::rules::claim::Drives;
 use crate::rules::deliver::PastCall;
 use crate::rules::entry::Message;
+use crate::rules::finish::Purge;
 use crate::rules::key::{CallId, Key, Label, RecordId, Scope, Token};
 use crate::rules::once::OnceRow;
 use crate::rules::path::{Name, Visit};
@@ -288,10 +289,28 @@ pub(crate) trait Tx: ArchiveRows {
 
     /// Runs that have something to forget, locked.
     fn purgeable(&mut self, limit: usize) -> impl Future<Output = Result<Vec<Run>>> + Send;
-    /// Forgets ledger, inbox, receipts and calls of a run, and when to come back for the rest.
-    fn forget_history(&mut self, num: i64, next: Time) -> impl Future<Output = Result<()>> + Send;
-    /// Forgets a run altogether.
-    fn forget_run(&mut self, num: i64) -> impl Future<Output = Result<()>> + Send;
+    /// Deletes up to `limit` rows of what a run's history is made of: remembered calls, messages, entries. Its receipts are
+    /// few, and go without being counted. How many there were.
+    fn delete_history(&mut self, num: i64, limit: usize) -> impl Future<Output = Result<usize>> + Send;
+    /// Says that a run's history is forgotten, and when the sweep comes back.
+    fn set_purged(&mut self, num: i64, next: Time) -> impl Future<Output = Result<()>> + Send;
+    /// Deletes a run of which nothing is left but its header.
+    fn delete_run(&mut self, num: i64) -> impl Future<Output = Result<()>> + Send;
+    /// Forgets up to `limit` rows of a run's history; if that was all of it, what is to be forgotten of the run. Until then
+    /// the history is marked as forgotten, so that nobody reads half of it, and the sweep comes back at once. How many rows
+    /// there were. A backend may do it in one go.
+    fn forget(&mut self, run: &Run, what: Purge, limit: usize) -> impl Future<Output = Result<usize>> + Send {
+        async move {
+            let gone = self.delete_history(run.num, limit).await?;
+            match what {
+                _ if gone == limit => self.set_purged(run.num, run.state.purge.unwrap_or(self.now())).await?,
+                Purge::History(next) => self.set_purged(run.num, next).await?,
+                Purge::Run => self.delete_run(run.num).await?,
+                Purge::Keep => {}
+            }
+            Ok(gone)
+        }
+    }
 }
 
 /// One durable transition, written once for every backend.

@@ -17,6 +17,7 @@ use crate::id::{NodeId, RunId, WorkspaceId};
 use crate::rules::claim::Drives;
 use crate::rules::deliver::PastCall;
 use crate::rules::entry::Message;
+use crate::rules::finish::Purge;
 use crate::rules::key::{CallId, Key, Label, RecordId, Scope, Token};
 use crate::rules::once::OnceRow;
 use crate::rules::path::{Name, Visit};
@@ -319,7 +320,8 @@ impl Tx for PgTx<'_> {
         // Nothing has a number that PostgreSQL does not have.
         let Ok(from) = i64::try_from(from) else { return Ok(Vec::new()) };
         let all = "SELECT i.run, i.arrival, i.at, i.message FROM unnest($1::bigint[]) WITH ORDINALITY AS n (num, place) \
-             JOIN inbox i ON i.run = n.num AND i.arrival >= $2 ORDER BY n.place, i.arrival";
+             JOIN runs r ON r.num = n.num AND NOT r.purged JOIN inbox i ON i.run = n.num AND i.arrival >= $2 \
+             ORDER BY n.place, i.arrival";
         let read = |row: &Row| {
             let arrival = column::<i64>(row, 1)? as u64;
             Ok(InboxRow { num: column(row, 0)?, arrival, at: Time(column(row, 2)?), text: column(row, 3)? })
@@ -512,12 +514,22 @@ impl Tx for PgTx<'_> {
         self.lock_purgeable(limit).await
     }
 
-    async fn forget_history(&mut self, num: i64, next: Time) -> Result<()> {
-        self.purge_history(num, next).await
+    async fn delete_history(&mut self, num: i64, limit: usize) -> Result<usize> {
+        self.purge(num, None, limit).await
     }
 
-    async fn forget_run(&mut self, num: i64) -> Result<()> {
-        self.purge_run(num).await
+    async fn set_purged(&mut self, num: i64, next: Time) -> Result<()> {
+        self.write("UPDATE runs SET purged = true, purge = $2 WHERE num = $1", &[&num, &next.0]).await?;
+        Ok(())
+    }
+
+    async fn delete_run(&mut self, num: i64) -> Result<()> {
+        self.write("DELETE FROM runs WHERE num = $1", &[&num]).await?;
+        Ok(())
+    }
+
+    async fn forget(&mut self, run: &Run, what: Purge, limit: usize) -> Result<usize> {
+        self.purge(run.num, Some(what), limit).await
     }
 }
 

@@ -13,6 +13,7 @@ mod reader;
 mod records;
 mod starts;
 mod steps;
+mod sweep;
 mod tx;
 mod values;
 mod writer;
