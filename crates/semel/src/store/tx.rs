@@ -3,6 +3,7 @@
 //! This is the whole difference between the backends. The verbs are written once, over these rows, so that no rule and
 //! no transition exists twice. Whatever a method reads is locked until the transaction ends, where it says so.
 
+use std::collections::HashSet;
 use std::future::Future;
 
 use crate::clock::Time;
@@ -52,6 +53,14 @@ pub(crate) struct Taken {
     pub(crate) text: String,
 }
 
+/// A new run, and its first entries as stored.
+#[derive(Clone, Debug)]
+pub(crate) struct InsertedRun {
+    pub(crate) new: NewRun,
+    pub(crate) state: State,
+    pub(crate) text: String,
+}
+
 /// A run that waits for another's end.
 #[derive(Clone, Debug)]
 pub(crate) struct Watcher {
@@ -97,6 +106,34 @@ pub(crate) trait Tx: ArchiveRows {
         state: &State,
         text: &str,
     ) -> impl Future<Output = Result<Option<i64>>> + Send;
+    /// Inserts runs as [`Tx::insert_run`] does each of them, and gives their numbers. A backend may do it in one go.
+    fn insert_runs(
+        &mut self,
+        runs: &[InsertedRun],
+    ) -> impl Future<Output = Result<Vec<Option<i64>>>> + Send {
+        async move {
+            let mut nums = Vec::with_capacity(runs.len());
+            for InsertedRun { new, state, text } in runs {
+                nums.push(self.insert_run(new, state, text).await?);
+            }
+            Ok(nums)
+        }
+    }
+    /// Which of these keys are held by a run, not locked.
+    fn held_keys(
+        &mut self,
+        workspace: WorkspaceId,
+        scope: &Scope,
+        keys: &[&Key],
+    ) -> impl Future<Output = Result<HashSet<Key>>> + Send {
+        async move {
+            let mut held = HashSet::new();
+            for key in keys {
+                held.extend(self.holder(workspace, scope, key).await?.map(|run| run.new.key.clone()));
+            }
+            Ok(held)
+        }
+    }
     /// The run that holds a key, locked.
     fn holder(
         &mut self,
@@ -175,6 +212,15 @@ pub(crate) trait Tx: ArchiveRows {
     fn arrived(&mut self, num: i64, arrivals: &[u64]) -> impl Future<Output = Result<Vec<u64>>> + Send;
     /// Takes a message out; false if it is not there.
     fn consume(&mut self, num: i64, arrival: u64) -> impl Future<Output = Result<bool>> + Send;
+    /// Takes messages out. A backend may do it in one go.
+    fn consume_all(&mut self, num: i64, arrivals: &[u64]) -> impl Future<Output = Result<()>> + Send {
+        async move {
+            for arrival in arrivals {
+                self.consume(num, *arrival).await?;
+            }
+            Ok(())
+        }
+    }
 
     /// Gives a token to a run; false if it has an owner.
     fn insert_hook(
@@ -207,6 +253,15 @@ pub(crate) trait Tx: ArchiveRows {
 
     /// Lets a run wait for another's end.
     fn insert_watcher(&mut self, num: i64, watcher: &Watcher) -> impl Future<Output = Result<()>> + Send;
+    /// Lets runs wait for others' ends, whose numbers come first. A backend may do it in one go.
+    fn insert_watchers(&mut self, watchers: &[(i64, Watcher)]) -> impl Future<Output = Result<()>> + Send {
+        async move {
+            for (num, watcher) in watchers {
+                self.insert_watcher(*num, watcher).await?;
+            }
+            Ok(())
+        }
+    }
     /// Takes away and gives those who wait for a run's end.
     fn take_watchers(&mut self, num: i64) -> impl Future<Output = Result<Vec<Watcher>>> + Send;
 

@@ -4,6 +4,8 @@
 //! Every statement runs READ COMMITTED and sees what is committed when it begins. So after a lock has been waited for,
 //! what was read before it is read again, or the write carries its guard.
 
+use std::collections::HashSet;
+
 use deadpool_postgres::Object;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error as PgError, Row};
@@ -27,7 +29,9 @@ use crate::rules::run::{NewRun, Run, State};
 use crate::rules::status::Status;
 use crate::store::Query;
 use crate::store::archive::OnceAt;
-use crate::store::tx::{HeldOnce, InboxRow, LedgerRow, Taken, Tx, Watcher, message_text, millis, race};
+use crate::store::tx::{
+    HeldOnce, InboxRow, InsertedRun, LedgerRow, Taken, Tx, Watcher, message_text, millis, race,
+};
 
 pub(super) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
 
@@ -66,6 +70,10 @@ impl<'a> PgTx<'a> {
         let Some(tail) = rows::tail_beside(row, run.num)? else { return Ok(None) };
         let tail = Some((run.num, tail));
         Ok(Some(Self { tail, held: Some(run), ..Self::reading(server, client, Some(now)) }))
+    }
+
+    pub(super) fn count_writes(&mut self, rows: usize) {
+        self.writes += rows as u64;
     }
 
     pub(super) fn is_untouched(&self) -> bool {
@@ -391,6 +399,29 @@ impl Tx for PgTx<'_> {
         Ok(())
     }
 
+    async fn insert_runs(&mut self, runs: &[InsertedRun]) -> Result<Vec<Option<i64>>> {
+        self.insert_many(runs).await
+    }
+
+    async fn held_keys(
+        &mut self,
+        workspace: WorkspaceId,
+        scope: &Scope,
+        keys: &[&Key],
+    ) -> Result<HashSet<Key>> {
+        self.find_held(workspace, scope, keys).await
+    }
+
+    async fn consume_all(&mut self, num: i64, arrivals: &[u64]) -> Result<()> {
+        let delete = "DELETE FROM inbox WHERE run = $1 AND arrival = ANY ($2)";
+        let arrivals: Vec<_> = arrivals.iter().map(|arrival| *arrival as i64).collect();
+        self.write(delete, &[&num, &arrivals]).await.map(drop)
+    }
+
+    async fn insert_watchers(&mut self, watchers: &[(i64, Watcher)]) -> Result<()> {
+        self.insert_many_watchers(watchers).await
+    }
+
     async fn insert_watcher(&mut self, num: i64, watcher: &Watcher) -> Result<()> {
         let insert = "INSERT INTO watchers (run, watcher, visit) VALUES ($1, $2, $3)";
         self.write(insert, &[&num, &watcher.num, &watcher.visit.to_string()]).await?;
@@ -401,7 +432,7 @@ impl Tx for PgTx<'_> {
         let take = "WITH gone AS (DELETE FROM watchers WHERE run = $1 RETURNING num, watcher, visit) \
              SELECT num, watcher, visit FROM gone ORDER BY num";
         let rows = self.rows(take, &[&num]).await?;
-        self.writes += rows.len() as u64;
+        self.count_writes(rows.len());
         rows.iter().map(watcher_of).collect()
     }
 
