@@ -178,11 +178,14 @@ impl Driver {
         self.poll_execution();
         // Before `move_on`, which sees what was over by now; what is over from here on costs another round.
         self.cell.signal.take_eased();
-        if asked.flight.is_none() && !self.cell.signal.is_woken() {
+        while asked.flight.is_none() && !self.cell.signal.is_woken() {
             self.move_on(asked);
             // What was just sent is polled right away: only so its answer wakes this task.
             if let Some(turn) = self.poll_flight(asked, cx) {
                 return Some(turn);
+            }
+            if !self.cell.lock().ledger.has_parts() {
+                break;
             }
         }
         self.set_alarm(cx);

@@ -13,23 +13,23 @@ use crate::clock::Time;
 use crate::error::{Error, Result};
 use crate::id::{NodeId, RunId};
 use crate::sabotage::{self, Bug};
-use crate::store::{LeaseAct, Sweep, Wake};
+use crate::store::{LeaseAct, Sweep, Swept, Wake};
 
 /// At most so many runs come with one claim: enough to fill a batch, and no long transaction.
 const AT_ONCE: usize = 256;
 /// How often an engine looks by itself, whatever it has heard.
 const FLOOR: Duration = Duration::from_secs(1);
-/// After so many sweeps every run that is driven here looks into its inbox, whatever was heard.
-const LOOK_EVERY: u64 = 10;
-/// How many runs a sweep handles at once.
+/// How often every run that is driven here looks into its inbox, whatever was heard.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// How many runs a pass of the sweep handles at most.
 const SWEPT: usize = 1000;
 
 /// Joins the store as a new node, and starts what the engine does by itself.
 pub(crate) async fn join(core: &Arc<Core>) -> Result<()> {
     let mut wakes = core.store.wakes();
     core.enter_as(NodeId(core.clock.uuid())).await?;
-    // What an earlier process of this store has left is due from here on.
-    core.sweep().await?;
+    // What an earlier process of this store has left is due from here on. What is past its retention can wait.
+    core.adopt_orphans().await?;
     let listener = core.clone();
     core.spawn(async move {
         loop {
@@ -158,36 +158,49 @@ impl Core {
         if let Err(error) = self.lease(before, LeaseAct::Leave).await {
             tracing::warn!(%error, node = %before, "a lease could not be given up; it ends by itself");
         }
-        if let Err(error) = self.sweep().await {
+        if let Err(error) = self.adopt_orphans().await {
             tracing::warn!(%error, "a sweep failed; the next one is soon");
         }
         self.due.notify_one();
     }
 
     async fn sweep_for_ever(self: Arc<Self>) {
-        for pass in 0u64.. {
-            if pass % LOOK_EVERY == LOOK_EVERY - 1 {
+        let mut look = self.clock.now().after(LOOK_EVERY);
+        loop {
+            if self.clock.now() >= look {
                 // A wake-up of another process may have been lost.
                 self.heed_everything();
+                look = self.clock.now().after(LOOK_EVERY);
             }
-            if let Err(error) = self.sweep().await {
-                tracing::warn!(%error, "a sweep failed; the next one is soon");
-            }
-            self.clock.until(self.clock.now().after(FLOOR)).await;
+            let begun = self.clock.now();
+            let pause = match self.sweep().await {
+                // As long as the pass took: however much there is to forget, others have half of the store's time.
+                Ok(swept) if swept.more => {
+                    Duration::from_millis(self.clock.now().0.saturating_sub(begun.0).max(0) as u64)
+                }
+                Ok(_) => FLOOR,
+                Err(error) => {
+                    tracing::warn!(%error, "a sweep failed; the next one is soon");
+                    FLOOR
+                }
+            };
+            self.clock.until(self.clock.now().after(pause)).await;
         }
     }
 
-    /// Sweeps until there is no more.
-    async fn sweep(&self) -> Result<()> {
-        loop {
-            let swept = self.store.sweep(Sweep { limit: SWEPT }).await?;
-            if swept.orphaned > 0 {
-                self.due.notify_one();
-            }
-            if !swept.more {
-                return Ok(());
-            }
+    /// Makes all runs of dead nodes due.
+    async fn adopt_orphans(&self) -> Result<()> {
+        while self.sweep().await?.orphaned == SWEPT {}
+        Ok(())
+    }
+
+    /// One pass of the sweep.
+    async fn sweep(&self) -> Result<Swept> {
+        let swept = self.store.sweep(Sweep { limit: SWEPT }).await?;
+        if swept.orphaned > 0 {
+            self.due.notify_one();
         }
+        Ok(swept)
     }
 
     fn heed(self: &Arc<Self>, wake: Wake) {

@@ -13,7 +13,7 @@ use super::entry::{Entry, Lines, Outcome, decode};
 use super::json::Payload;
 use super::key::{Fingerprint, Key, Token};
 use super::path::{Name, Visit};
-use super::run::Retention;
+use super::run::{Parent, Retention};
 use super::status::Status;
 use crate::clock::Time;
 use crate::id::{NodeId, RunId};
@@ -124,8 +124,8 @@ pub(crate) struct Beyond {
 pub(crate) struct Ending {
     /// How it ended.
     pub(crate) outcome: Outcome,
-    /// The run that started it, which hears of it.
-    pub(crate) parent: Option<RunId>,
+    /// The run that started it, which hears of it, and where it waits.
+    pub(crate) parent: Option<Parent>,
     /// How long the run is remembered.
     pub(crate) retention: Retention,
 }

@@ -379,6 +379,11 @@ impl Lines {
         self.count
     }
 
+    /// How many bytes they have so far.
+    pub(crate) fn len(&self) -> usize {
+        self.text.len()
+    }
+
     /// Adds one. Those that almost every run has are put together from what is always the same in them, and the rest.
     pub fn push(&mut self, entry: &Entry) {
         self.next();

@@ -53,7 +53,7 @@ pub fn purge(run: &Run, now: Time) -> Purge {
     let history = ended.after(run.new.retention.history);
     if history.max(last) <= now {
         Purge::Run
-    } else if history <= now && !run.purged {
+    } else if history <= now && (!run.purged || run.is_half_forgotten()) {
         Purge::History(history.max(last))
     } else {
         Purge::Keep
@@ -77,6 +77,9 @@ mod tests {
         assert_eq!(at(&run, 9), Purge::Keep);
         assert_eq!(at(&run, 10), Purge::History(Time(1_020)));
         run.purged = true;
+        run.state.purge = Some(Time(1_010));
+        assert_eq!(at(&run, 11), Purge::History(Time(1_020)), "a long history is forgotten in several passes");
+        run.state.purge = Some(Time(1_020));
         assert_eq!(at(&run, 19), Purge::Keep);
         assert_eq!(at(&run, 20), Purge::Run);
         Arc::make_mut(&mut run.new).retention.history = Duration::from_millis(30);

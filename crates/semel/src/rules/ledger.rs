@@ -4,6 +4,7 @@
 
 mod apply;
 mod inherit;
+mod part;
 mod record;
 mod refused;
 mod slim;
@@ -11,7 +12,7 @@ mod slim;
 mod tests;
 mod visits;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 pub use record::{HookState, Record};
 pub use refused::Refused;
@@ -24,7 +25,7 @@ use super::entry::{Created, Entry, Lines, Outcome, PauseReason};
 use super::json::Payload;
 use super::key::{EffectKey, Fingerprint, Key, Label, Token};
 use super::path::{Name, Visit};
-use super::run::{NewRun, Retention, Run};
+use super::run::{Retention, Run};
 use super::status::Status;
 use super::step::Step;
 use crate::clock::Time;
@@ -62,6 +63,8 @@ pub struct Ledger {
     /// Roughly how many bytes all of this takes.
     weight: usize,
     pending: Pending,
+    /// Whether an execution records here, whose commits may be cut into parts.
+    cuts: bool,
     /// Apart: where thousands of runs take turns, what each of them touches counts.
     seldom: Option<Box<Seldom>>,
 }
@@ -84,6 +87,8 @@ struct Seldom {
     visits: Visits,
     /// In a ledger that keeps no values: see [`Ledger::slim`].
     settled: Option<Settled>,
+    /// Commits that are full, and the versions at which they begin.
+    parts: VecDeque<(u64, Pending)>,
 }
 
 impl Seldom {
@@ -112,6 +117,8 @@ struct Pending {
     count: u64,
     tally: Tally,
     beyond: Option<Box<Beyond>>,
+    /// How many bytes the inputs of its children have.
+    inputs: usize,
 }
 
 impl Pending {
@@ -149,6 +156,7 @@ impl Ledger {
             outcome: None,
             weight: 0,
             pending: Pending::default(),
+            cuts: false,
             seldom: None,
         }
     }
@@ -266,6 +274,7 @@ impl Ledger {
         if entry.is_the_stores() {
             return Err(Refused::Stores(entry.kind().into()));
         }
+        self.part();
         self.apply(&entry)?;
         self.pending.lines.push(&entry);
         self.pending.tally.count(&entry);
@@ -276,6 +285,7 @@ impl Ledger {
     /// Asks for a token with the next commit; [`Ledger::settle`] brings the answer.
     pub fn open_hook(&mut self, hook: Visit, token: Token) -> Result<(), Refused> {
         self.running("hookOpened")?;
+        self.part();
         // A hook of an earlier life keeps what it had received.
         let received = match self.records.get_mut(&hook) {
             Some(Some(Record::Hook { state: HookState::Released(all), .. })) => std::mem::take(all),
@@ -300,6 +310,7 @@ impl Ledger {
         input: Payload,
     ) -> Result<(), Refused> {
         self.running("childStarted")?;
+        self.part();
         self.vacant(&child, "childStarted")?;
         let key = match sabotage::commits(Bug::ChildKeyIsNew) {
             true => run.to_string(),
@@ -320,38 +331,42 @@ impl Ledger {
             fingerprint,
             retention,
         };
+        self.pending.inputs += start.input.text().len();
         self.draft(Draft::StartChild(Box::new(start)));
         Ok(())
     }
 
-    /// Everything recorded since the last commit, as one commit. Nothing if there is nothing.
+    /// Everything recorded since the last commit, as one commit. Nothing if there is nothing. Of an execution that has recorded
+    /// very much at once it is the first part: see [`Ledger::has_parts`].
     pub fn commit(&mut self) -> Option<Commit> {
+        if let Some((expected, part)) = self.seldom.as_mut().and_then(|seldom| seldom.parts.pop_front()) {
+            return Some(self.commit_of(part, expected, Status::Running));
+        }
         if self.pending.count == 0 {
             return None;
         }
-        if let Some(outcome) = &self.outcome {
-            let NewRun { parent, retention, .. } = *self.run.new;
-            self.pending.beyond().ending = Some(Ending { outcome: outcome.clone(), parent, retention });
+        if let Some(outcome) = self.outcome.clone() {
+            let (parent, retention) = (self.created().parent.clone(), self.run.new.retention);
+            self.pending.beyond().ending = Some(Ending { outcome, parent, retention });
         }
-        let Pending { mut drafts, lines, count, tally, beyond } = std::mem::take(&mut self.pending);
+        let pending = std::mem::take(&mut self.pending);
+        let expected = self.run.state.version - pending.count;
+        Some(self.commit_of(pending, expected, self.run.status()))
+    }
+
+    fn commit_of(&self, pending: Pending, expected: u64, status: Status) -> Commit {
+        let Pending { mut drafts, lines, count, tally, beyond, .. } = pending;
         let content = if drafts.is_empty() {
             Content::Ready(lines.finish())
         } else {
             drafts.push(Draft::Entries(lines));
             Content::Drafts(drafts)
         };
-        Some(Commit::new(Write {
-            num: self.run.num,
-            run: self.id,
-            node: self.run.state.node.or_else(|| beyond.as_ref()?.driver),
-            expected: self.run.state.version - count,
-            count,
-            content,
-            status: self.run.status(),
-            seen: self.run.arrivals,
-            tally,
-            beyond,
-        }))
+        let (num, run, seen) = (self.run.num, self.id, self.run.arrivals);
+        // A part is committed before the entry that gave the run up, which may be recorded by now.
+        let driver = |beyond: &Option<Box<Beyond>>| beyond.as_ref().and_then(|beyond| beyond.driver);
+        let node = self.run.state.node.or_else(|| driver(&beyond)).or_else(|| driver(&self.pending.beyond));
+        Commit::new(Write { num, run, node, expected, count, content, status, seen, tally, beyond })
     }
 
     /// Takes in what the store made of the drafts of a saved commit.

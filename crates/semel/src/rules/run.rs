@@ -138,6 +138,13 @@ impl Run {
         self.state.ended.is_some_and(|ended| ended.after(self.new.retention.key) <= now)
     }
 
+    /// Whether some rows of its history are left, which nobody can read any more: the sweep comes back for them before the
+    /// time of the key.
+    pub(crate) fn is_half_forgotten(&self) -> bool {
+        let comes_back = self.state.ended.map(|ended| self.next_purge(ended));
+        self.purged && self.state.purge < comes_back
+    }
+
     /// When the sweep next has something to forget: first the history, then the key.
     pub fn next_purge(&self, ended: Time) -> Time {
         let Retention { history, key } = self.new.retention;

@@ -526,22 +526,37 @@ impl Tx for MemoryTx<'_> {
         Ok(nums.map(|(_, num)| self.tables.runs[num].clone()).collect())
     }
 
-    async fn forget_history(&mut self, num: i64, next: Time) -> Result<()> {
+    async fn delete_history(&mut self, num: i64, limit: usize) -> Result<usize> {
         let tables = self.write();
-        tables.ledger.remove(&num);
-        tables.inbox.remove(&num);
         tables.receipts.retain(|(run, _), _| *run != num);
-        tables.calls.retain(|_, (run, _)| *run != num);
-        tables.update(num, |run| {
+        let mut left = limit;
+        let mut is_left = || {
+            let deleted = left > 0;
+            left -= usize::from(deleted);
+            !deleted
+        };
+        tables.calls.retain(|_, (run, _)| *run != num || is_left());
+        if let Some(inbox) = tables.inbox.get_mut(&num) {
+            inbox.retain(|_, _| is_left());
+        }
+        if let Some(ledger) = tables.ledger.get_mut(&num) {
+            ledger.retain(|_| is_left());
+        }
+        Ok(limit - left)
+    }
+
+    async fn set_purged(&mut self, num: i64, next: Time) -> Result<()> {
+        self.write().update(num, |run| {
             run.purged = true;
             run.state.purge = Some(next);
         });
         Ok(())
     }
 
-    async fn forget_run(&mut self, num: i64) -> Result<()> {
-        self.forget_history(num, self.now).await?;
+    async fn delete_run(&mut self, num: i64) -> Result<()> {
         let tables = self.write();
+        tables.ledger.remove(&num);
+        tables.inbox.remove(&num);
         tables.unindex(num);
         if let Some(run) = tables.runs.remove(&num) {
             tables.ids.remove(&run.id());

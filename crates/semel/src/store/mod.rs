@@ -214,7 +214,8 @@ pub enum LeaseAct {
 /// A pass of the sweep.
 #[derive(Clone, Copy, Debug)]
 pub struct Sweep {
-    /// At most this many runs made due, and as many forgotten.
+    /// At most this many runs made due, and as many forgotten. Four times as many rows of their histories are deleted at
+    /// most: a longer history is forgotten in several passes, and cannot be read from the first on.
     pub limit: usize,
 }
 

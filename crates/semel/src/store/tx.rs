@@ -3,6 +3,7 @@
 //! This is the whole difference between the backends. The verbs are written once, over these rows, so that no rule and
 //! no transition exists twice. Whatever a method reads is locked until the transaction ends, where it says so.
 
+use std::collections::HashSet;
 use std::future::Future;
 
 use crate::clock::Time;
@@ -11,6 +12,7 @@ use crate::id::{NodeId, RunId, WorkspaceId};
 use crate::rules::claim::Drives;
 use crate::rules::deliver::PastCall;
 use crate::rules::entry::Message;
+use crate::rules::finish::Purge;
 use crate::rules::key::{CallId, Key, Label, RecordId, Scope, Token};
 use crate::rules::once::OnceRow;
 use crate::rules::path::{Name, Visit};
@@ -47,6 +49,14 @@ pub(crate) struct InboxRow {
 pub(crate) struct Taken {
     pub(crate) num: i64,
     pub(crate) expected: u64,
+    pub(crate) state: State,
+    pub(crate) text: String,
+}
+
+/// A new run, and its first entries as stored.
+#[derive(Clone, Debug)]
+pub(crate) struct InsertedRun {
+    pub(crate) new: NewRun,
     pub(crate) state: State,
     pub(crate) text: String,
 }
@@ -96,6 +106,34 @@ pub(crate) trait Tx: ArchiveRows {
         state: &State,
         text: &str,
     ) -> impl Future<Output = Result<Option<i64>>> + Send;
+    /// Inserts runs as [`Tx::insert_run`] does each of them, and gives their numbers. A backend may do it in one go.
+    fn insert_runs(
+        &mut self,
+        runs: &[InsertedRun],
+    ) -> impl Future<Output = Result<Vec<Option<i64>>>> + Send {
+        async move {
+            let mut nums = Vec::with_capacity(runs.len());
+            for InsertedRun { new, state, text } in runs {
+                nums.push(self.insert_run(new, state, text).await?);
+            }
+            Ok(nums)
+        }
+    }
+    /// Which of these keys are held by a run, not locked.
+    fn held_keys(
+        &mut self,
+        workspace: WorkspaceId,
+        scope: &Scope,
+        keys: &[&Key],
+    ) -> impl Future<Output = Result<HashSet<Key>>> + Send {
+        async move {
+            let mut held = HashSet::new();
+            for key in keys {
+                held.extend(self.holder(workspace, scope, key).await?.map(|run| run.new.key.clone()));
+            }
+            Ok(held)
+        }
+    }
     /// The run that holds a key, locked.
     fn holder(
         &mut self,
@@ -178,6 +216,15 @@ pub(crate) trait Tx: ArchiveRows {
     fn arrived(&mut self, num: i64, arrivals: &[u64]) -> impl Future<Output = Result<Vec<u64>>> + Send;
     /// Takes a message out; false if it is not there.
     fn consume(&mut self, num: i64, arrival: u64) -> impl Future<Output = Result<bool>> + Send;
+    /// Takes messages out. A backend may do it in one go.
+    fn consume_all(&mut self, num: i64, arrivals: &[u64]) -> impl Future<Output = Result<()>> + Send {
+        async move {
+            for arrival in arrivals {
+                self.consume(num, *arrival).await?;
+            }
+            Ok(())
+        }
+    }
 
     /// Gives a token to a run; false if it has an owner.
     fn insert_hook(
@@ -210,6 +257,15 @@ pub(crate) trait Tx: ArchiveRows {
 
     /// Lets a run wait for another's end.
     fn insert_watcher(&mut self, num: i64, watcher: &Watcher) -> impl Future<Output = Result<()>> + Send;
+    /// Lets runs wait for others' ends, whose numbers come first. A backend may do it in one go.
+    fn insert_watchers(&mut self, watchers: &[(i64, Watcher)]) -> impl Future<Output = Result<()>> + Send {
+        async move {
+            for (num, watcher) in watchers {
+                self.insert_watcher(*num, watcher).await?;
+            }
+            Ok(())
+        }
+    }
     /// Takes away and gives those who wait for a run's end.
     fn take_watchers(&mut self, num: i64) -> impl Future<Output = Result<Vec<Watcher>>> + Send;
 
@@ -292,10 +348,28 @@ pub(crate) trait Tx: ArchiveRows {
 
     /// Runs that have something to forget, locked.
     fn purgeable(&mut self, limit: usize) -> impl Future<Output = Result<Vec<Run>>> + Send;
-    /// Forgets ledger, inbox, receipts and calls of a run, and when to come back for the rest.
-    fn forget_history(&mut self, num: i64, next: Time) -> impl Future<Output = Result<()>> + Send;
-    /// Forgets a run altogether.
-    fn forget_run(&mut self, num: i64) -> impl Future<Output = Result<()>> + Send;
+    /// Deletes up to `limit` rows of what a run's history is made of: remembered calls, messages, entries. Its receipts are
+    /// few, and go without being counted. How many there were.
+    fn delete_history(&mut self, num: i64, limit: usize) -> impl Future<Output = Result<usize>> + Send;
+    /// Says that a run's history is forgotten, and when the sweep comes back.
+    fn set_purged(&mut self, num: i64, next: Time) -> impl Future<Output = Result<()>> + Send;
+    /// Deletes a run of which nothing is left but its header.
+    fn delete_run(&mut self, num: i64) -> impl Future<Output = Result<()>> + Send;
+    /// Forgets up to `limit` rows of a run's history; if that was all of it, what is to be forgotten of the run. Until then
+    /// the history is marked as forgotten, so that nobody reads half of it, and the sweep comes back at once. How many rows
+    /// there were. A backend may do it in one go.
+    fn forget(&mut self, run: &Run, what: Purge, limit: usize) -> impl Future<Output = Result<usize>> + Send {
+        async move {
+            let gone = self.delete_history(run.num, limit).await?;
+            match what {
+                _ if gone == limit => self.set_purged(run.num, run.state.purge.unwrap_or(self.now())).await?,
+                Purge::History(next) => self.set_purged(run.num, next).await?,
+                Purge::Run => self.delete_run(run.num).await?,
+                Purge::Keep => {}
+            }
+            Ok(gone)
+        }
+    }
 }
 
 /// One durable transition, written once for every backend.

@@ -37,6 +37,7 @@ impl Visits {
 impl Ledger {
     /// An execution begins. It has come by nothing of what is recorded.
     pub(crate) fn begin(&mut self) {
+        self.cuts = true;
         self.records.retain(|_, record| record.is_some());
         if self.records.is_empty() && self.seldom.is_none() {
             return;

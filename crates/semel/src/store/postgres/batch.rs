@@ -84,6 +84,11 @@ pub(super) trait Batch<'a>: Send + Sync + Sized {
     /// Whether it needs a mark, by which it is known whether it took place if its answer is lost. One that does nothing the
     /// second time is sent again instead.
     fn needs_mark(&self) -> bool;
+    /// The statement that goes first, in one transaction with the other, and its parameter: one that locks what the other reads
+    /// besides the rows that it changes. Most need none.
+    fn lock(&self) -> Option<(usize, &(dyn ToSql + Sync))> {
+        None
+    }
     /// Which of the statements it takes.
     fn statement(&self) -> usize;
     /// The parameters.
@@ -207,7 +212,17 @@ impl<K: Kind> Writer<K> {
         let (line, statements) = &session;
         let stamp = Stamp { mark, now: server.given().map(|now| now.0) };
         let params = batch.params(&stamp);
-        let answer = server.answered(line.query(&statements[batch.statement()], &params)).await;
+        let asking = async {
+            let main = line.query(&statements[batch.statement()], &params);
+            match batch.lock() {
+                None => main.await,
+                Some((lock, locked)) => {
+                    let lock = async { line.query(&statements[lock], &[locked]).await };
+                    in_transaction(line, lock, main).await
+                }
+            }
+        };
+        let answer = server.answered(asking).await;
         let sent = match answer.map(|answer| answer.and_then(|rows| batch.done(&rows))) {
             Ok(Ok(told)) => Sent::Answered(told),
             Ok(Err(error)) if is_collision(&error) => {
@@ -269,6 +284,20 @@ impl<K: Kind> Writer<K> {
             }
         }
     }
+}
+
+/// Two statements in one transaction, the answer of the second; one round trip.
+async fn in_transaction<L, T>(
+    line: &Line,
+    lock: impl Future<Output = Result<L, PgError>>,
+    main: impl Future<Output = Result<T, PgError>>,
+) -> Result<T, PgError> {
+    let (begin, commit) = (line.batch_execute("BEGIN"), line.batch_execute("COMMIT"));
+    let (begun, locked, answer, committed) = tokio::join!(biased; begin, lock, main, commit);
+    begun?;
+    locked?;
+    let answer = answer?;
+    committed.map(|()| answer)
 }
 
 /// What is told by one or the other.

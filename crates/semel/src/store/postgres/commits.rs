@@ -7,6 +7,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error as PgError, Row};
 
 use super::batch::{Batch, Done, Kind, Rows, Stamp, WRITERS, Writer};
+use super::ends::{ENDERS, Ends};
 use super::queue::Queue;
 use super::server::Server;
 use crate::error::{Error, Result};
@@ -23,7 +24,7 @@ const STEPS: usize = 2;
 const ALL: usize = 3;
 
 /// The columns of a commit; and what else there is to say of one with which the run does not just go on.
-const STEP: &[&str] = &["bigint", "bigint", "bigint", "text"];
+pub(super) const STEP: &[&str] = &["bigint", "bigint", "bigint", "text"];
 const MOVE: &[&str] = &["bigint", "bigint", "bigint", "text", "smallint", "bigint", "bigint", "bigint"];
 
 /// Plain commits.
@@ -63,16 +64,24 @@ impl Kind for Commits {
     }
 }
 
-/// The way into the batches.
-pub(super) struct CommitQueue(Queue<Writer<Commits>>);
+/// The ways into the batches.
+pub(super) struct CommitQueue {
+    commits: Queue<Writer<Commits>>,
+    ends: Queue<Writer<Ends>>,
+}
 
 impl CommitQueue {
     pub(super) fn start(server: &Arc<Server>) -> Self {
-        Self(Queue::start(WRITERS, || Writer::new(server)))
+        let commits = Queue::start(WRITERS, || Writer::new(server));
+        Self { commits, ends: Queue::start(ENDERS, || Writer::new(server)) }
     }
 
     pub(super) async fn commit(&self, server: &Server, commit: Commit) -> Result<Saved> {
-        match self.0.ask(commit).await? {
+        let done = match Ends::takes(&commit) {
+            true => self.ends.ask(commit).await?,
+            false => self.commits.ask(commit).await?,
+        };
+        match done {
             Done::Saved(commit, ()) => {
                 Ok(Saved { version: commit.expected + commit.count(), ..Saved::default() })
             }
@@ -85,21 +94,29 @@ impl CommitQueue {
     }
 
     pub(super) async fn stop(&self, patience: Duration) {
-        self.0.stop(patience).await;
+        self.commits.stop(patience).await;
+        self.ends.stop(patience).await;
     }
 }
 
 /// Commits column by column, as they are sent.
 #[derive(Default)]
-struct Columns<'a> {
-    nums: Vec<i64>,
+pub(super) struct Columns<'a> {
+    pub(super) nums: Vec<i64>,
     expected: Vec<i64>,
     versions: Vec<i64>,
     entries: Vec<&'a str>,
 }
 
-impl Columns<'_> {
-    fn params(&self, rows: Rows) -> [&(dyn ToSql + Sync); STEP.len()] {
+impl<'a> Columns<'a> {
+    pub(super) fn add(&mut self, commit: &'a Commit) {
+        self.nums.push(commit.num);
+        self.expected.push(commit.expected as i64);
+        self.versions.push((commit.expected + commit.count) as i64);
+        self.entries.push(commit.text().expect("only plain commits are queued"));
+    }
+
+    pub(super) fn params(&self, rows: Rows) -> [&(dyn ToSql + Sync); STEP.len()] {
         let Self { nums, expected, versions, entries } = self;
         [rows.column(nums), rows.column(expected), rows.column(versions), rows.column(entries)]
     }
@@ -201,11 +218,7 @@ impl<'a> Batch<'a> for CommitBatch<'a> {
 impl<'a> CommitBatch<'a> {
     fn add(&mut self, commit: &'a Commit) {
         let columns = if commit.is_progress() { &mut self.steps } else { &mut self.others };
-        let text = commit.text().expect("only plain commits are queued");
-        columns.nums.push(commit.num);
-        columns.expected.push(commit.expected as i64);
-        columns.versions.push((commit.expected + commit.count) as i64);
-        columns.entries.push(text);
+        columns.add(commit);
         if !commit.is_progress() {
             self.moves.statuses.push(commit.status.code());
             let Beyond { due, not_before, .. } = commit.beyond();
@@ -216,18 +229,24 @@ impl<'a> CommitBatch<'a> {
     }
 
     /// Which of the calls are saved, by the numbers of the runs that are.
-    fn saved(&self, mut nums: Vec<i64>) -> Vec<Option<()>> {
-        let mut saved = vec![None; self.calls];
-        nums.sort_unstable();
-        for (num, call) in &self.order {
-            let there = nums.len() == self.order.len() || nums.binary_search(num).is_ok();
-            saved[*call] = there.then_some(());
-        }
-        saved
+    fn saved(&self, nums: Vec<i64>) -> Vec<Option<()>> {
+        saved_of(&self.order, self.calls, nums)
     }
 }
 
-async fn find(client: &Client, commits: &Columns<'_>) -> Result<Vec<i64>, PgError> {
+/// Which of so many calls are saved, by the numbers of the runs that are. `order` has the runs that were sent, by their numbers,
+/// and where among the calls they stand.
+pub(super) fn saved_of(order: &[(i64, usize)], calls: usize, mut nums: Vec<i64>) -> Vec<Option<()>> {
+    let mut saved = vec![None; calls];
+    nums.sort_unstable();
+    for (num, call) in order {
+        let there = nums.len() == order.len() || nums.binary_search(num).is_ok();
+        saved[*call] = there.then_some(());
+    }
+    saved
+}
+
+pub(super) async fn find(client: &Client, commits: &Columns<'_>) -> Result<Vec<i64>, PgError> {
     let row = client.query_one(FOUND, &[&commits.nums, &commits.expected, &commits.entries]).await?;
     row.try_get::<_, Option<_>>(0).map(Option::unwrap_or_default)
 }

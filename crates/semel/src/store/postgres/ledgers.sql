@@ -1,6 +1,8 @@
--- All of some runs' ledgers ($1), from the commit that contains entry number $2: the last one with fewer before it.
+-- All of some runs' ledgers ($1), from the commit that contains entry number $2: the last one with fewer before it. Of a run
+-- whose history is forgotten nothing, although the sweep may not be through with its rows.
 SELECT l.run, l.seq, l.at, l.entries
 FROM unnest($1::bigint[]) WITH ORDINALITY AS n (num, place)
+JOIN runs r ON r.num = n.num AND NOT r.purged
 CROSS JOIN LATERAL (
     SELECT *
     FROM ledger

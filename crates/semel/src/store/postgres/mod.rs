@@ -6,7 +6,9 @@
 
 mod archive;
 mod batch;
+mod children;
 mod commits;
+mod ends;
 mod lookups;
 mod migrate;
 mod notify;
@@ -61,7 +63,7 @@ pub struct PostgresOptions {
     /// Whose time it is.
     pub clock: PgClock,
     /// Connections for everything but plain commits, new runs and wake-ups. Plain commits and new runs have four of their
-    /// own each, one of them for large values; wake-ups have two. They are opened when needed.
+    /// own each, ends of children three, one of them for large values; wake-ups have two. They are opened when needed.
     pub connections: usize,
     /// How long the store tries to find out what became of a write when the connection broke in the middle: long enough
     /// for a restart of the server. Then the answer is [`Error::Unknown`]. A connection on which no answer has come for as

@@ -1,10 +1,11 @@
 //! Leases, and what the sweep makes due or forgets.
 
 use super::rows::{bigint, column, run_of, select_run};
-use super::tx::PgTx;
+use super::tx::{Params, PgTx};
 use crate::clock::Time;
 use crate::error::Result;
 use crate::id::NodeId;
+use crate::rules::finish::Purge;
 use crate::rules::run::Run;
 use crate::store::tx::Tx;
 
@@ -45,20 +46,17 @@ impl PgTx<'_> {
         self.rows(purgeable, &[&self.now().0, &bigint(limit)]).await?.iter().map(run_of).collect()
     }
 
-    pub(super) async fn purge_history(&mut self, num: i64, next: Time) -> Result<()> {
-        let forget = "WITH l AS (DELETE FROM ledger WHERE run = $1), i AS (DELETE FROM inbox WHERE run = $1), \
-             x AS (DELETE FROM receipts WHERE run = $1), c AS (DELETE FROM calls WHERE run = $1) \
-             UPDATE runs SET purged = true, purge = $2 WHERE num = $1";
-        self.write(forget, &[&num, &next.0]).await?;
-        Ok(())
-    }
-
-    pub(super) async fn purge_run(&mut self, num: i64) -> Result<()> {
-        let forget = "WITH l AS (DELETE FROM ledger WHERE run = $1), i AS (DELETE FROM inbox WHERE run = $1), \
-             x AS (DELETE FROM receipts WHERE run = $1), c AS (DELETE FROM calls WHERE run = $1) \
-             DELETE FROM runs WHERE num = $1";
-        self.write(forget, &[&num]).await?;
-        Ok(())
+    /// Deletes up to `limit` rows of a run's history, and if that was all of it, does what else is to be forgotten; one
+    /// round trip. How many rows there were.
+    pub(super) async fn purge(&mut self, num: i64, what: Option<Purge>, limit: usize) -> Result<usize> {
+        let (delete, next) = match what {
+            Some(Purge::Run) => (true, None),
+            Some(Purge::History(next)) => (false, Some(next.0)),
+            Some(Purge::Keep) | None => (false, None),
+        };
+        let params: Params<'_> = &[&num, &bigint(limit), &what.is_some(), &delete, &next];
+        let row = self.write_row(include_str!("purge.sql"), params).await?;
+        row.map_or(Ok(0), |row| Ok(column::<i64>(&row, 0)? as usize))
     }
 
     /// Forgets old marks. Most writing transactions leave one, so there may be many more of them than of anything else

@@ -4,6 +4,8 @@
 //! Every statement runs READ COMMITTED and sees what is committed when it begins. So after a lock has been waited for,
 //! what was read before it is read again, or the write carries its guard.
 
+use std::collections::HashSet;
+
 use deadpool_postgres::Object;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error as PgError, Row};
@@ -17,6 +19,7 @@ use crate::id::{NodeId, RunId, WorkspaceId};
 use crate::rules::claim::Drives;
 use crate::rules::deliver::PastCall;
 use crate::rules::entry::Message;
+use crate::rules::finish::Purge;
 use crate::rules::key::{CallId, Key, Label, RecordId, Scope, Token};
 use crate::rules::once::OnceRow;
 use crate::rules::path::{Name, Visit};
@@ -26,7 +29,9 @@ use crate::rules::run::{NewRun, Run, State};
 use crate::rules::status::Status;
 use crate::store::Query;
 use crate::store::archive::OnceAt;
-use crate::store::tx::{HeldOnce, InboxRow, LedgerRow, Taken, Tx, Watcher, message_text, millis, race};
+use crate::store::tx::{
+    HeldOnce, InboxRow, InsertedRun, LedgerRow, Taken, Tx, Watcher, message_text, millis, race,
+};
 
 pub(super) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
 
@@ -65,6 +70,10 @@ impl<'a> PgTx<'a> {
         let Some(tail) = rows::tail_beside(row, run.num)? else { return Ok(None) };
         let tail = Some((run.num, tail));
         Ok(Some(Self { tail, held: Some(run), ..Self::reading(server, client, Some(now)) }))
+    }
+
+    pub(super) fn count_writes(&mut self, rows: usize) {
+        self.writes += rows as u64;
     }
 
     pub(super) fn is_untouched(&self) -> bool {
@@ -326,7 +335,8 @@ impl Tx for PgTx<'_> {
         // Nothing has a number that PostgreSQL does not have.
         let Ok(from) = i64::try_from(from) else { return Ok(Vec::new()) };
         let all = "SELECT i.run, i.arrival, i.at, i.message FROM unnest($1::bigint[]) WITH ORDINALITY AS n (num, place) \
-             JOIN inbox i ON i.run = n.num AND i.arrival >= $2 ORDER BY n.place, i.arrival";
+             JOIN runs r ON r.num = n.num AND NOT r.purged JOIN inbox i ON i.run = n.num AND i.arrival >= $2 \
+             ORDER BY n.place, i.arrival";
         let read = |row: &Row| {
             let arrival = column::<i64>(row, 1)? as u64;
             Ok(InboxRow { num: column(row, 0)?, arrival, at: Time(column(row, 2)?), text: column(row, 3)? })
@@ -396,6 +406,29 @@ impl Tx for PgTx<'_> {
         Ok(())
     }
 
+    async fn insert_runs(&mut self, runs: &[InsertedRun]) -> Result<Vec<Option<i64>>> {
+        self.insert_many(runs).await
+    }
+
+    async fn held_keys(
+        &mut self,
+        workspace: WorkspaceId,
+        scope: &Scope,
+        keys: &[&Key],
+    ) -> Result<HashSet<Key>> {
+        self.find_held(workspace, scope, keys).await
+    }
+
+    async fn consume_all(&mut self, num: i64, arrivals: &[u64]) -> Result<()> {
+        let delete = "DELETE FROM inbox WHERE run = $1 AND arrival = ANY ($2)";
+        let arrivals: Vec<_> = arrivals.iter().map(|arrival| *arrival as i64).collect();
+        self.write(delete, &[&num, &arrivals]).await.map(drop)
+    }
+
+    async fn insert_watchers(&mut self, watchers: &[(i64, Watcher)]) -> Result<()> {
+        self.insert_many_watchers(watchers).await
+    }
+
     async fn insert_watcher(&mut self, num: i64, watcher: &Watcher) -> Result<()> {
         let insert = "INSERT INTO watchers (run, watcher, visit) VALUES ($1, $2, $3)";
         self.write(insert, &[&num, &watcher.num, &watcher.visit.to_string()]).await?;
@@ -406,7 +439,7 @@ impl Tx for PgTx<'_> {
         let take = "WITH gone AS (DELETE FROM watchers WHERE run = $1 RETURNING num, watcher, visit) \
              SELECT num, watcher, visit FROM gone ORDER BY num";
         let rows = self.rows(take, &[&num]).await?;
-        self.writes += rows.len() as u64;
+        self.count_writes(rows.len());
         rows.iter().map(watcher_of).collect()
     }
 
@@ -519,12 +552,22 @@ impl Tx for PgTx<'_> {
         self.lock_purgeable(limit).await
     }
 
-    async fn forget_history(&mut self, num: i64, next: Time) -> Result<()> {
-        self.purge_history(num, next).await
+    async fn delete_history(&mut self, num: i64, limit: usize) -> Result<usize> {
+        self.purge(num, None, limit).await
     }
 
-    async fn forget_run(&mut self, num: i64) -> Result<()> {
-        self.purge_run(num).await
+    async fn set_purged(&mut self, num: i64, next: Time) -> Result<()> {
+        self.write("UPDATE runs SET purged = true, purge = $2 WHERE num = $1", &[&num, &next.0]).await?;
+        Ok(())
+    }
+
+    async fn delete_run(&mut self, num: i64) -> Result<()> {
+        self.write("DELETE FROM runs WHERE num = $1", &[&num]).await?;
+        Ok(())
+    }
+
+    async fn forget(&mut self, run: &Run, what: Purge, limit: usize) -> Result<usize> {
+        self.purge(run.num, Some(what), limit).await
     }
 }
 

@@ -15,6 +15,7 @@ mod reader;
 mod records;
 mod starts;
 mod steps;
+mod sweep;
 mod tx;
 mod values;
 mod writer;

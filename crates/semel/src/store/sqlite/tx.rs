@@ -634,24 +634,15 @@ impl Tx for SqliteTx {
         self.all(&sql, params![self.now, limit as i64], read_run)
     }
 
-    async fn forget_history(&mut self, num: i64, next: Time) -> Result<()> {
-        self.deleted_rows = true;
-        // Row by row, without reading the entries: a history may be larger than the memory.
-        let mut last: Option<i64> =
-            self.first("SELECT last FROM heads WHERE num = ?", [num], |row| row.get(0))?.flatten();
-        while let Some(row) = last {
-            let sql = "DELETE FROM ledger WHERE num = ? RETURNING prev";
-            last = self.first(sql, [row], |row| row.get(0))?.flatten();
-        }
-        for table in ["inbox", "receipts", "calls"] {
-            self.write(&format!("DELETE FROM {table} WHERE run = ?"), [num])?;
-        }
-        self.write("UPDATE heads SET last = NULL, first = NULL WHERE num = ?", [num])?;
+    async fn delete_history(&mut self, num: i64, limit: usize) -> Result<usize> {
+        self.delete_rows(num, limit)
+    }
+
+    async fn set_purged(&mut self, num: i64, next: Time) -> Result<()> {
         self.write("UPDATE runs SET purged = 1, purge = ? WHERE num = ?", params![next, num]).map(drop)
     }
 
-    async fn forget_run(&mut self, num: i64) -> Result<()> {
-        self.forget_history(num, self.now).await?;
+    async fn delete_run(&mut self, num: i64) -> Result<()> {
         self.write("DELETE FROM heads WHERE num = ?", [num])?;
         self.write("DELETE FROM runs WHERE num = ?", [num]).map(drop)
     }

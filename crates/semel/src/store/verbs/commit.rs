@@ -4,8 +4,9 @@ use std::collections::HashSet;
 
 use crate::clock::Time;
 use crate::error::{Error, Result};
+use crate::id::RunId;
 use crate::rules::commit::{Beyond, ChildStart, Commit, Content, Draft, Saved};
-use crate::rules::entry::{Created, Entry, Lines, Message};
+use crate::rules::entry::{Created, Entry, Lines, Message, encode};
 use crate::rules::finish;
 use crate::rules::key::Scope;
 use crate::rules::path::Visit;
@@ -13,7 +14,7 @@ use crate::rules::run::{Parent, Run, State};
 use crate::rules::start::{Frame, created_run};
 use crate::rules::status::Status;
 use crate::sabotage::{self, Bug};
-use crate::store::tx::{Tx, Verb, Watcher, race};
+use crate::store::tx::{InsertedRun, Tx, Verb, Watcher, race};
 
 use super::read::{message_of, outcome_of};
 
@@ -46,8 +47,8 @@ impl Verb for Commit {
             return Err(self.lost());
         }
         self.check_consumed(tx).await?;
-        for arrival in consumed.iter().filter(|_| !sabotage::commits(Bug::ConsumedStays)) {
-            tx.consume(self.num, *arrival).await?;
+        if !consumed.is_empty() && !sabotage::commits(Bug::ConsumedStays) {
+            tx.consume_all(self.num, consumed).await?;
         }
         for token in closed {
             tx.delete_hook(run.new.workspace, token, self.num).await?;
@@ -118,6 +119,7 @@ impl Commit {
             Content::Ready(text) => return Ok((text.clone(), Vec::new())),
             Content::Drafts(drafts) => drafts,
         };
+        let mut new = start_new_children(tx, run, drafts).await?;
         let (mut lines, mut settled) = (Lines::default(), Vec::new());
         for draft in drafts {
             let entry = match draft {
@@ -132,7 +134,13 @@ impl Commit {
                         Some(owner) => Entry::HookConflicted { hook, token, owner },
                     }
                 }
-                Draft::StartChild(start) => start_child(tx, run, start).await?,
+                Draft::StartChild(start) => match new.remove(&start.run) {
+                    true => {
+                        let child = start.child.clone();
+                        Entry::ChildStarted { child, run: start.run, attached: false }
+                    }
+                    false => start_child(tx, run, start).await?,
+                },
             };
             lines.push(&entry);
             settled.push(entry);
@@ -146,7 +154,7 @@ async fn open_hook<T: Tx>(
     tx: &mut T,
     run: &mut Run,
     token: &crate::rules::key::Token,
-) -> Result<Option<crate::id::RunId>> {
+) -> Result<Option<RunId>> {
     run.state.ties = true;
     if tx.insert_hook(run.new.workspace, token, run.num).await? {
         return Ok(None);
@@ -155,46 +163,71 @@ async fn open_hook<T: Tx>(
     Ok((owner != run.id()).then_some(owner))
 }
 
+/// Starts the children whose keys are free, all at once, and lets the run wait for their ends; gives their ids. Those that an
+/// earlier life of this run has started are left to [`start_child`], and so is one that comes alone.
+async fn start_new_children<T: Tx>(tx: &mut T, run: &mut Run, drafts: &[Draft]) -> Result<HashSet<RunId>> {
+    let starts = drafts.iter().filter_map(|draft| match draft {
+        Draft::StartChild(start) => Some(&**start),
+        _ => None,
+    });
+    let mut starts: Vec<&ChildStart> = starts.collect();
+    if starts.len() < 2 {
+        return Ok(HashSet::new());
+    }
+    run.state.ties = true;
+    let keys: Vec<_> = starts.iter().map(|start| &start.key).collect();
+    let held: HashSet<_> = tx.held_keys(run.new.workspace, &Scope::children(), &keys).await?;
+    starts.retain(|start| !held.contains(&start.key));
+    let new: Vec<_> = starts.iter().map(|start| new_child(run, start, tx.now())).collect();
+    let nums = tx.insert_runs(&new).await?;
+    let watcher = |(start, num): (&&ChildStart, Option<i64>)| {
+        Ok((num.ok_or_else(race)?, Watcher { num: run.num, visit: start.child.clone() }))
+    };
+    let watchers: Vec<_> = starts.iter().zip(nums).map(watcher).collect::<Result<_>>()?;
+    tx.insert_watchers(&watchers).await?;
+    Ok(starts.iter().map(|start| start.run).collect())
+}
+
+/// A child as it begins: its end is told to this run.
+fn new_child(run: &Run, start: &ChildStart, now: Time) -> InsertedRun {
+    let created = Created {
+        workflow: start.workflow.clone(),
+        workflow_version: start.workflow_version.clone(),
+        input: start.input.clone(),
+        key: start.key.clone(),
+        scope: Scope::children(),
+        lineage: start.run,
+        not_before: None,
+        deadline: None,
+        parent: Some(Parent { run: run.id(), visit: start.child.clone() }),
+        forked_from: None,
+    };
+    let frame = Frame {
+        id: start.run,
+        workspace: run.new.workspace,
+        fingerprint: start.fingerprint,
+        retention: start.retention,
+    };
+    let (new, mut state, entries) = created_run(created, &frame, now, now, None);
+    state.ties = true;
+    InsertedRun { new, state, text: encode(&entries) }
+}
+
 /// Starts a child, or finds the one that an earlier life of this run started; either way this run waits for its end.
 async fn start_child<T: Tx>(tx: &mut T, run: &mut Run, start: &ChildStart) -> Result<Entry> {
     run.state.ties = true;
-    let (workspace, scope) = (run.new.workspace, Scope::children());
-    let held = match tx.holder(workspace, &scope, &start.key).await? {
+    let held = match tx.holder(run.new.workspace, &Scope::children(), &start.key).await? {
         Some(child) => revived(tx, child, run).await?,
         None => None,
     };
-    let attached = held.is_some();
-    let mut child = match held {
-        Some(child) => child,
-        None => {
-            let parent = Parent { run: run.id(), visit: start.child.clone() };
-            let created = Created {
-                workflow: start.workflow.clone(),
-                workflow_version: start.workflow_version.clone(),
-                input: start.input.clone(),
-                key: start.key.clone(),
-                scope,
-                lineage: start.run,
-                not_before: None,
-                deadline: None,
-                parent: Some(parent),
-                forked_from: None,
-            };
-            let frame = Frame {
-                id: start.run,
-                workspace,
-                fingerprint: start.fingerprint,
-                retention: start.retention,
-            };
-            let now = tx.now();
-            let (new, state, entries) = created_run(created, &frame, now, now, None);
-            super::start::insert(tx, new, state, &entries).await?.ok_or_else(race)?
-        }
-    };
     let visit = start.child.clone();
-    if attached {
-        forget_earlier_life(tx, run, &child, &visit).await?;
-    }
+    let Some(mut child) = held else {
+        let InsertedRun { new, state, text } = new_child(run, start, tx.now());
+        let num = tx.insert_run(&new, &state, &text).await?.ok_or_else(race)?;
+        tx.insert_watcher(num, &Watcher { num: run.num, visit: visit.clone() }).await?;
+        return Ok(Entry::ChildStarted { child: visit, run: start.run, attached: false });
+    };
+    forget_earlier_life(tx, run, &child, &visit).await?;
     match outcome_of(tx, &child).await?.or_else(|| finish::forgotten(&child)) {
         Some(outcome) => {
             let message = Message::ChildEnded { child: visit.clone(), run: child.id(), outcome };
@@ -208,7 +241,7 @@ async fn start_child<T: Tx>(tx: &mut T, run: &mut Run, start: &ChildStart) -> Re
             }
         }
     }
-    Ok(Entry::ChildStarted { child: visit, run: child.id(), attached })
+    Ok(Entry::ChildStarted { child: visit, run: child.id(), attached: true })
 }
 
 /// The child of an earlier life. What failed there is tried again, as it is with steps; a cancelled one makes room.

@@ -114,14 +114,17 @@ impl Verb for ExportPage {
 /// A run with all that belongs to it.
 pub(super) async fn line_of<T: Tx>(tx: &mut T, run: &Run) -> Result<RunLine> {
     let mut line = RunLine::bare(run);
-    let commits = tx.ledgers(&[run.num], 0).await?.into_iter();
-    line.commits = commits.map(|row| CommitLine { seq: row.seq, at: row.at, entries: row.text }).collect();
-    let inbox = tx.inboxes(&[run.num], 1).await?.into_iter();
-    line.inbox =
-        inbox.map(|row| MessageLine { arrival: row.arrival, at: row.at, message: row.text }).collect();
     line.receipts = tx.receipts(run.num).await?;
     line.tokens = tx.tokens_of(run.num).await?;
-    line.calls = tx.calls_of(run.num).await?;
+    // Of a history that is forgotten some rows may be left, until the sweep is through with it.
+    if !run.purged {
+        let commits = tx.ledgers(&[run.num], 0).await?.into_iter();
+        line.commits = commits.map(|row| CommitLine { seq: row.seq, at: row.at, entries: row.text }).collect();
+        let inbox = tx.inboxes(&[run.num], 1).await?.into_iter();
+        line.inbox =
+            inbox.map(|row| MessageLine { arrival: row.arrival, at: row.at, message: row.text }).collect();
+        line.calls = tx.calls_of(run.num).await?;
+    }
     if run.state.node.is_some() {
         line.leave_driver();
     }

@@ -114,7 +114,8 @@ impl Verb for ReadLedger {
 
     async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<LedgerRow>> {
         let run = known(tx, self.workspace, self.run).await?;
-        tx.ledgers(&[run.num], self.from).await
+        // The sweep may not be through with it yet.
+        if run.purged { Ok(Vec::new()) } else { tx.ledgers(&[run.num], self.from).await }
     }
 }
 
@@ -132,7 +133,7 @@ impl Verb for ReadInbox {
 
     async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<InboxRow>> {
         let run = known(tx, self.workspace, self.run).await?;
-        tx.inboxes(&[run.num], self.from).await
+        if run.purged { Ok(Vec::new()) } else { tx.inboxes(&[run.num], self.from).await }
     }
 }
 

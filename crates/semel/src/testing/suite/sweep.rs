@@ -22,6 +22,7 @@ promises![
     a_node_is_dead_once_its_runs_are_given_away,
     history_goes_first_and_the_key_by_its_own_time,
     what_is_forgotten_comes_in_portions,
+    a_long_history_is_forgotten_in_portions_and_nobody_reads_half_of_it,
     a_restarted_run_is_not_forgotten,
     an_expired_once_is_forgotten,
     a_forgotten_run_leaves_nothing_behind,
@@ -150,6 +151,47 @@ async fn what_is_forgotten_comes_in_portions(world: World) {
     }
     assert_eq!(portions, [2, 2, 1]);
     assert_eq!(world.list().await, []);
+}
+
+/// Of two runs: the history of one is forgotten and its key remembered, the other goes altogether.
+async fn a_long_history_is_forgotten_in_portions_and_nobody_reads_half_of_it(world: World) {
+    for (key, retention) in [("shell", kept(10, 1_000)), ("gone", kept(10, 10))] {
+        let mut driver = world.drive(Start { retention, ..world.request(key) }).await;
+        driver.open("t").await;
+        for n in 0..6 {
+            world.deliver_as(&n.to_string(), "t", "1").await.expect("new");
+        }
+        for n in 0..20 {
+            driver.step(&format!("step[{n}]")).await.expect("ours");
+        }
+        driver.complete("7").await;
+        let run = driver.id();
+        world.pass(10);
+        let mut passes = Vec::new();
+        loop {
+            let swept = world.sweep(1).await;
+            passes.push(swept.histories + swept.runs);
+            if !swept.more {
+                break;
+            }
+            if world.find(FindBy::Id(run)).await.is_none() {
+                break;
+            }
+            let shell = world.run(run).await;
+            assert!(shell.purged && shell.state.holds_key, "forgotten for readers from the first pass on");
+            assert_eq!(world.outcome(run).await, None);
+            assert_eq!(world.entries(run).await, []);
+            assert_eq!(world.inbox(run).await, []);
+            assert_eq!(world.holder_of(key).await, (key == "shell").then_some(run), "by the time of the key");
+        }
+        // 6 calls, 6 messages and 23 commits or so, 4 of them in each pass.
+        assert!(passes.len() > 8, "{passes:?}");
+        assert_eq!(passes.iter().sum::<usize>(), 1, "{passes:?}");
+        assert_eq!(world.find(FindBy::Id(run)).await.is_some(), key == "shell");
+    }
+    assert_eq!(world.start("shell").await.verdict, crate::rules::start::Verdict::Replayed);
+    assert_eq!(world.start("gone").await.verdict, crate::rules::start::Verdict::Created);
+    assert_eq!(world.sweep(10).await.histories, 0, "nothing is forgotten twice");
 }
 
 async fn a_restarted_run_is_not_forgotten(world: World) {
