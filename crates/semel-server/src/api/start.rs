@@ -83,7 +83,8 @@ pub struct DeliverWithStart {
     /// What.
     #[schema(value_type = serde_json::Value)]
     pub payload: Value,
-    /// The id under which it may be repeated. If not given, the same payload with the same key of the start is absorbed.
+    /// The id under which the delivery may be repeated. If not given, the same payload for the same token is absorbed when it
+    /// comes again with the same workflow, key and scope, as long as the key stands for the same run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
 }

@@ -119,7 +119,7 @@ pub(super) fn start_of(
     start.excluded = asked.exclude;
     start.delay = period(asked.delay, "delay")?.unwrap_or_default();
     start.timeout = period(asked.timeout, "timeout")?;
-    start.deliver = asked.deliver.map(|with| handover(&start, with)).transpose()?;
+    start.deliver = asked.deliver.map(handover).transpose()?;
     Ok(start)
 }
 
@@ -161,23 +161,16 @@ fn period(asked: Option<Period>, name: &str) -> Result<Option<Duration>, Problem
     })
 }
 
-/// The payload that comes with a start. Without an id of its own it is absorbed if the same one came with the same key: the
-/// whole request is repeated then, because its answer was lost.
-fn handover(start: &Start, with: DeliverWithStart) -> Result<Handover, Problem> {
+/// The payload that comes with a start.
+fn handover(with: DeliverWithStart) -> Result<Handover, Problem> {
     let payload = payload(&with.payload)?;
     let token = Token::new(with.token).map_err(semel::Error::from)?;
-    let id = match with.id {
-        Some(id) => id,
-        None => {
-            let asked = Fingerprint::of_payload(&payload).map_err(semel::Error::from)?;
-            derived(&["deliver", start.key.as_str(), &format!("{asked:?}")])?
-        }
-    };
-    Ok(Handover { token, payload, id: Some(CallId::new(id).map_err(semel::Error::from)?) })
+    let id = with.id.map(CallId::new).transpose().map_err(semel::Error::from)?;
+    Ok(Handover { token, payload, id })
 }
 
 /// A key or call id that stands for several texts together: the same for the same, and never for others.
 pub(super) fn derived(texts: &[&str]) -> Result<String, Problem> {
     let all = Payload::of(texts).and_then(|all| Fingerprint::of_payload(&all)).map_err(semel::Error::from)?;
-    Ok(format!("{all:?}"))
+    Ok(all.to_string())
 }

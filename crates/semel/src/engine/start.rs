@@ -149,8 +149,11 @@ impl<Out> Begin<Out> {
 
     /// Hands a payload over with the start, in one transaction: to the owner of the token if there is one, which is then
     /// what the start comes to; else to the run that is started, for when it opens a hook with this token. If the key finds a
-    /// run that has ended, and nobody owns the token, the payload goes nowhere: [`RunHandle::delivered`] says so. The same
-    /// delivery repeated counts again, unless it has a [`delivery_id`](Self::delivery_id).
+    /// run that has ended, and nobody owns the token, the payload goes nowhere: [`RunHandle::delivered`] says so.
+    ///
+    /// The same payload for the same token is absorbed when it comes again with the same workflow, key and scope, as long as
+    /// the key stands for the same run. To deliver an equal payload twice, give each its own
+    /// [`delivery_id`](Self::delivery_id).
     ///
     /// ```
     /// # use semel::{Ctx, Engine, Result};

@@ -81,7 +81,34 @@ pub struct Fork {
     pub lineage: Lineage,
 }
 
+impl Action {
+    /// The action in the words of a receipt.
+    fn words(&self) -> String {
+        match self {
+            Self::Cancel { reason } => format!("cancel: {reason}"),
+            Self::RequestCancel { reason } => format!("request to cancel: {reason}"),
+            Self::Pause => "pause".to_owned(),
+            Self::Resume => "resume".to_owned(),
+            Self::Restart(RestartFrom::Failure) => "retry".to_owned(),
+            Self::Restart(RestartFrom::Beginning) => "restart".to_owned(),
+            Self::ReleaseKey => "release of the key".to_owned(),
+            Self::Resolve { step, resolution } => match resolution {
+                Resolution::Happened(_) => format!("resolution of {step}: it happened"),
+                Resolution::DidNotHappen => format!("resolution of {step}: it did not happen"),
+                Resolution::GiveUp(_) => format!("resolution of {step}: given up"),
+            },
+            Self::Fork(Fork { at: Some(at), .. }) => format!("fork at version {at}"),
+            Self::Fork(_) => "fork".to_owned(),
+        }
+    }
+}
+
 impl Control {
+    /// What is asked and by whom, in the words of a receipt.
+    pub(crate) fn words(&self) -> String {
+        format!("{} by {}", self.action.words(), self.by)
+    }
+
     /// Under which its id is remembered.
     pub(crate) const CALL_SCOPE: &'static str = "control";
 

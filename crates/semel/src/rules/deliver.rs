@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::json::Payload;
 use super::key::{CallId, Fingerprint, Token};
-use super::start::{Handover, Start};
+use super::start::{Action, Handover, Start};
+use super::status::Status;
 use crate::error::Error;
 use crate::id::{NodeId, RunId, WorkspaceId};
 
@@ -24,12 +25,10 @@ pub struct Deliver {
 }
 
 impl Deliver {
-    /// The delivery that comes with a start. The start may be repeated as a whole under its run's id, so its payload has
-    /// an id in any case.
+    /// The delivery that comes with a start, under the id that the caller gave it.
     pub(crate) fn of(start: &Start, handover: &Handover) -> Self {
         let Handover { token, payload, id } = handover.clone();
-        let own = || CallId::new(start.run.to_string()).expect("an id is a call id");
-        Self { workspace: start.workspace, token, payload, id: Some(id.unwrap_or_else(own)) }
+        Self { workspace: start.workspace, token, payload, id }
     }
 
     /// Under which its id is remembered: ids of different tokens do not meet.
@@ -39,6 +38,48 @@ impl Deliver {
 
     pub(crate) fn fingerprint(&self) -> Result<Fingerprint, Error> {
         Ok(Fingerprint::of_payload(&self.payload)?)
+    }
+}
+
+/// What a start that brings a payload came to. It is part of the identity of that delivery: the same request is a
+/// repetition only while it comes to the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CameTo {
+    /// This run holds the key: it was made by the start, or found.
+    Holder(RunId),
+    /// No run was made, because another run owns the token and got the payload. The run that held the key then, if any.
+    NoRun(Option<RunId>),
+}
+
+impl Start {
+    /// Under which [`handover_id`](Self::handover_id) is remembered.
+    pub(crate) const HANDOVER_SCOPE: &'static str = "start";
+
+    /// The id under which the delivery of a start is remembered, whether or not the caller gave it one. A repetition of
+    /// the whole request comes to the same run and so finds it; a start that makes, replaces or finds another run does not.
+    pub(crate) fn handover_id(&self, handover: &Handover, came_to: CameTo) -> Result<CallId, Error> {
+        let (kind, run) = match came_to {
+            CameTo::Holder(run) => ("holder", Some(run)),
+            CameTo::NoRun(held) => ("no-run", held),
+        };
+        let asked = Fingerprint::of_texts([
+            "handover".to_owned(),
+            self.key_scope().as_str().to_owned(),
+            self.workflow.to_string(),
+            self.key.to_string(),
+            handover.token.to_string(),
+            Fingerprint::of_payload(&handover.payload)?.to_string(),
+            handover.id.as_ref().map(ToString::to_string).unwrap_or_default(),
+            kind.to_owned(),
+            run.map(|run| run.to_string()).unwrap_or_default(),
+        ]);
+        Ok(CallId::new(asked.to_string()).expect("64 plain characters"))
+    }
+
+    /// Whether a start whose payload went to another run, so that it made none, is still answered with that run. Not if
+    /// that run has ended and the policy lets an ended run make room for a new one.
+    pub(crate) fn is_answered_by(&self, got: Status) -> bool {
+        !got.is_terminal() || self.policy.same.action(got) != Action::Replace
     }
 }
 
@@ -74,5 +115,101 @@ impl PastCall {
             return Ok(self);
         }
         Err(Error::CallReused { id: id.clone(), owner: self.run })
+    }
+
+    /// Whether its delivery id stands for the same delivery still. An id belongs to the run that got the payload. When that
+    /// run has ended and another one owns the token, the id is free again.
+    pub fn is_kept(&self, has_ended: bool, owner: Option<RunId>) -> bool {
+        !has_ended || owner.is_none_or(|owner| owner == self.run)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::key::{Key, KeyScope};
+    use crate::rules::path::Name;
+    use crate::rules::start::Policy;
+    use uuid::Uuid;
+
+    fn id(n: u128) -> RunId {
+        RunId(Uuid::from_u128(n))
+    }
+
+    fn start() -> Start {
+        let (workflow, key) = (Name::new("order").unwrap(), Key::new("k").unwrap());
+        let mut start = Start::new(WorkspaceId::DEFAULT, id(9), workflow, Payload::null(), Some(key));
+        start.deliver = Some(handover("1"));
+        start
+    }
+
+    fn handover(payload: &str) -> Handover {
+        Handover { token: Token::new("t").unwrap(), payload: Payload::parse(payload).unwrap(), id: None }
+    }
+
+    fn named(start: &Start, handover: &Handover, came_to: CameTo) -> String {
+        start.handover_id(handover, came_to).unwrap().to_string()
+    }
+
+    #[test]
+    fn a_repeated_request_has_the_same_handover_id() {
+        let mut again = start();
+        again.run = id(10);
+        again.policy = Policy::RETRY_FAILED;
+        let ids = [&start(), &again].map(|start| named(start, &handover("1"), CameTo::Holder(id(1))));
+        assert_eq!(ids[0], ids[1]);
+        assert_eq!(ids[0], named(&start(), &handover("1.0"), CameTo::Holder(id(1))));
+        // Stored: a release that derives another one delivers again what was delivered.
+        assert_eq!(ids[0], "6f4d3747eb182de50c00161a1fd7bb2ab2f9f855208d4cf49c74255ff9dd9167");
+    }
+
+    #[test]
+    fn every_part_of_a_request_counts() {
+        let at = CameTo::Holder(id(1));
+        let changed = |change: fn(&mut Start)| {
+            let mut start = start();
+            change(&mut start);
+            named(&start, &handover("1"), at)
+        };
+        let other_token = Handover { token: Token::new("u").unwrap(), ..handover("1") };
+        let with_id = Handover { id: Some(CallId::new("d").unwrap()), ..handover("1") };
+        let ids = [
+            changed(|_| ()),
+            changed(|start| start.key = Key::new("l").unwrap()),
+            changed(|start| start.workflow = Name::new("refund").unwrap()),
+            changed(|start| start.scope = KeyScope::Workflow),
+            named(&start(), &handover("2"), at),
+            named(&start(), &other_token, at),
+            named(&start(), &with_id, at),
+            named(&start(), &handover("1"), CameTo::Holder(id(2))),
+            named(&start(), &handover("1"), CameTo::NoRun(Some(id(1)))),
+            named(&start(), &handover("1"), CameTo::NoRun(None)),
+        ];
+        let distinct: std::collections::HashSet<_> = ids.iter().collect();
+        assert_eq!(distinct.len(), ids.len());
+    }
+
+    #[test]
+    fn a_run_that_has_ended_answers_unless_the_policy_replaces_it() {
+        let answers = |policy, status| Start { policy, ..start() }.is_answered_by(status);
+        assert!(answers(Policy::ATTACH, Status::Completed));
+        assert!(answers(Policy::UNIQUE_WHILE_OPEN, Status::Running));
+        assert!(!answers(Policy::UNIQUE_WHILE_OPEN, Status::Completed));
+    }
+
+    #[test]
+    fn a_delivery_id_belongs_to_the_run_that_got_the_payload() {
+        let past = PastCall { run: id(1), fingerprint: Fingerprint([0; 32]), result: 1 };
+        let table = [
+            ((false, None), true),
+            ((false, Some(id(1))), true),
+            ((false, Some(id(2))), true),
+            ((true, None), true),
+            ((true, Some(id(1))), true),
+            ((true, Some(id(2))), false),
+        ];
+        for ((has_ended, owner), kept) in table {
+            assert_eq!(past.is_kept(has_ended, owner), kept, "{has_ended} {owner:?}");
+        }
     }
 }

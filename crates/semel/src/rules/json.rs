@@ -256,6 +256,12 @@ fn write_text(text: &str, out: &mut String) {
     out.push_str(&serde_json::to_string(text).expect("a string is always JSON"));
 }
 
+/// Whether a text is a JSON pointer (RFC 6901): empty, or parts that each begin with `/`, with `~` only as `~0` and `~1`.
+pub fn is_pointer(text: &str) -> bool {
+    let escapes = |text: &str| text.split('~').skip(1).all(|after| after.starts_with(['0', '1']));
+    (text.is_empty() || text.starts_with('/')) && escapes(text)
+}
+
 fn escape(part: &str) -> String {
     part.replace('~', "~0").replace('/', "~1")
 }
@@ -543,6 +549,16 @@ mod tests {
         assert!(a.differences(&a).is_empty());
         let (integer, double) = (Json::parse("100000000000000000").unwrap(), Json::parse("1e17").unwrap());
         assert!(integer.differences(&double).is_empty(), "two spellings of one number");
+    }
+
+    #[test]
+    fn a_pointer_begins_with_a_slash() {
+        for good in ["", "/", "/a", "/a/0", "/a~0b", "/a~1b", "/a b", "/é"] {
+            assert!(is_pointer(good), "{good:?}");
+        }
+        for bad in ["a", "sentAt", " /a", "#/a", "/a~", "/a~2", "/~a"] {
+            assert!(!is_pointer(bad), "{bad:?}");
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::entry::{Created, Entry};
-use super::json::Payload;
+use super::json::{self, Payload};
 use super::key::{CallId, Fingerprint, Key, KeyScope, Scope, Token};
 use super::path::Name;
 use super::run::{NewRun, Parent, Retention, Run, State};
@@ -57,12 +57,16 @@ pub struct Handover {
     pub token: Token,
     /// What.
     pub payload: Payload,
-    /// The id under which it may be repeated; the start's own id, its run's, if none is given.
+    /// The id under which it may be repeated. If none is given, the same payload for the same token is absorbed when it
+    /// comes again with the same workflow, key and scope and the key stands for the same run.
     pub id: Option<CallId>,
 }
 
 /// The version of a workflow where none is given.
 pub const DEFAULT_VERSION: &str = "1";
+
+/// Longest delay of a start. Far above real plans; beyond it the sum with the present time could not be counted.
+pub const MAX_DELAY: Duration = Duration::from_hours(100 * 365 * 24);
 
 /// [`DEFAULT_VERSION`] as a name.
 pub fn default_version() -> Name {
@@ -88,6 +92,24 @@ impl Start {
             deliver: None,
             claim: None,
         }
+    }
+
+    /// Refuses what cannot be meant: an impossible policy, an exclusion that is no JSON pointer, a delay of centuries.
+    pub fn check(&self) -> Result<(), Error> {
+        self.policy.check()?;
+        if let Some(text) = self.excluded.iter().find(|text| !json::is_pointer(text)) {
+            return Err(Error::Validation(format!(
+                "{text:?} is no JSON pointer into the input: a pointer begins with /, as in \"/sentAt\", and has ~0 for ~ \
+                 and ~1 for / in a name"
+            )));
+        }
+        if self.delay > MAX_DELAY {
+            let days = MAX_DELAY.as_secs() / (24 * 60 * 60);
+            return Err(Error::Validation(format!(
+                "the delay is too long; at most {days} days are accepted"
+            )));
+        }
+        Ok(())
     }
 
     /// Whether hardly anybody else can have asked for the same: the key is the id that was drawn for this very start.
@@ -149,7 +171,7 @@ impl Row {
         Self { open: action, completed: action, failed: action, cancelled: action, timed_out: action }
     }
 
-    fn action(self, status: Status) -> Action {
+    pub(crate) fn action(self, status: Status) -> Action {
         match status {
             Status::Completed => self.completed,
             Status::Failed => self.failed,
@@ -266,14 +288,14 @@ pub enum Decision {
 /// Decides a start by the run that holds the key now, if any.
 pub fn decide(start: &Start, fingerprint: Fingerprint, holder: Option<&Run>, now: Time) -> Decision {
     let Some(holder) = holder else { return Decision::Create };
+    let same = holder.new.fingerprint == fingerprint || sabotage::commits(Bug::IgnoreFingerprint);
     if holder.id() == start.run {
-        // The very request that created it, repeated because its answer was lost.
-        return Decision::Attach(Verdict::Created);
+        // The very request that created it, repeated because its answer was lost; or another one under the same id.
+        return if same { Decision::Attach(Verdict::Created) } else { Decision::Refuse };
     }
     if holder.key_expired(now) {
         return Decision::Replace;
     }
-    let same = holder.new.fingerprint == fingerprint || sabotage::commits(Bug::IgnoreFingerprint);
     let row = if same { start.policy.same } else { start.policy.other };
     match row.action(holder.status()) {
         Action::Attach if holder.status() == Status::Completed => Decision::Attach(Verdict::Replayed),
@@ -451,6 +473,30 @@ mod tests {
         let mut holder = run(Status::Failed);
         holder.purged = true;
         assert_eq!(decide(&start(Policy::RETRY_FAILED), SAME, Some(&holder), Time(0)), Decision::Reject);
+    }
+
+    #[test]
+    fn another_request_under_the_same_run_id_is_refused() {
+        for (_, policy) in Policy::PRESETS {
+            let mut start = start(policy);
+            start.run = run(Status::Running).id();
+            assert_eq!(decide(&start, OTHER, Some(&run(Status::Running)), Time(0)), Decision::Refuse);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused() {
+        let refused = |change: &dyn Fn(&mut Start)| {
+            let mut start = start(Policy::ATTACH);
+            change(&mut start);
+            start.check().map_err(|error| error.to_string()).err()
+        };
+        assert_eq!(refused(&|start| start.excluded = vec!["/sentAt".to_owned()]), None);
+        let pointer = refused(&|start| start.excluded = vec!["/a".to_owned(), "sentAt".to_owned()]);
+        assert!(pointer.is_some_and(|text| text.contains("\"sentAt\" is no JSON pointer")));
+        assert_eq!(refused(&|start| start.delay = MAX_DELAY), None);
+        let delay = refused(&|start| start.delay = MAX_DELAY + Duration::from_millis(1));
+        assert!(delay.is_some_and(|text| text.contains("at most 36500 days")));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::Query;
 use super::archive::OnceAt;
 use super::receipts::ReceiptBuffer;
 use super::serve::Backend;
-use super::tx::{HeldOnce, InboxRow, LedgerRow, Tx, Verb, Watcher};
+use super::tx::{CallAt, HeldOnce, InboxRow, LedgerRow, Tx, Verb, Watcher};
 use super::wakes::Wakes;
 use crate::clock::{Clock, Time};
 use crate::error::Result;
@@ -362,14 +362,13 @@ impl Tx for MemoryTx<'_> {
 
     async fn insert_call(
         &mut self,
-        workspace: WorkspaceId,
-        scope: &str,
-        id: &CallId,
+        at: CallAt<'_>,
         num: i64,
         call: &PastCall,
+        replaces: Option<RunId>,
     ) -> Result<bool> {
-        let at = (workspace, scope.to_owned(), id.clone());
-        if self.tables.calls.contains_key(&at) {
+        let at = (at.workspace, at.scope.to_owned(), at.id.clone());
+        if self.tables.calls.get(&at).is_some_and(|(_, taken)| Some(taken.run) != replaces) {
             return Ok(false);
         }
         self.write().calls.insert(at, (num, call.clone()));

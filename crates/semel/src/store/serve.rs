@@ -22,6 +22,7 @@ use crate::rules::commit::{Commit, Saved, Write};
 use crate::rules::control::{Action, Control, Controlled};
 use crate::rules::deliver::{Deliver, Delivered};
 use crate::rules::entry::{Entry, Outcome};
+use crate::rules::key::{CallId, Token};
 use crate::rules::once::{Ask, Once, OnceAnswer};
 use crate::rules::receipt::{Absorbed, ReceiptKind, Receipts};
 use crate::rules::record::{Keep, Look, Record};
@@ -111,10 +112,16 @@ pub(super) async fn flush<B: Backend>(store: &B) -> Result<()> {
 }
 
 fn start<B: Backend>(store: &B, start: Start) -> impl Future<Output = Result<Started>> + Send {
+    let detail = start.deliver.as_ref().map(|with| delivery_words(with.id.as_ref(), &with.token));
+    let detail = detail.unwrap_or_default();
     let asked = StartRun::of(start).map(|start| store.start_run(start));
     async move {
         let started = asked?.await?;
         tell_of_start(Backend::wakes(store), &started);
+        if let Some(delivered) = started.delivered.as_ref().filter(|delivered| delivered.absorbed) {
+            // Boxed: hardly any start brings a payload that came before, and all would have to carry this.
+            Box::pin(absorb_delivery(store, started.run.new.workspace, delivered.run, detail)).await?;
+        }
         if matches!(started.verdict, Verdict::Attached | Verdict::Replayed) {
             absorb(store, started.run.num, ReceiptKind::Start, format!("start {}", started.run.new.key));
         }
@@ -139,7 +146,7 @@ fn tell_of_start(wakes: &Wakes, started: &Started) {
         wakes.tell(Wake::Taken(superseded));
         tell_of_end(wakes, superseded, None, FREED_PERHAPS);
     }
-    if let Some(delivered) = &started.delivered {
+    if let Some(delivered) = started.delivered.as_ref().filter(|delivered| !delivered.absorbed) {
         wakes.tell(Wake::Arrived(delivered.run));
     }
     if started.verdict == Verdict::Restarted {
@@ -204,23 +211,43 @@ fn tell_of_end(wakes: &Wakes, run: RunId, parent: Option<RunId>, freed: bool) {
     }
 }
 
+/// A delivery in the words of its receipt.
+fn delivery_words(id: Option<&CallId>, token: &Token) -> String {
+    match id {
+        Some(id) => format!("delivery {id} to {token}"),
+        None => format!("delivery to {token}"),
+    }
+}
+
+/// Notes an absorbed delivery on the run that had got it.
+async fn absorb_delivery<B: Backend>(
+    store: &B,
+    workspace: WorkspaceId,
+    run: RunId,
+    detail: String,
+) -> Result<()> {
+    let find = Find { workspace, by: super::FindBy::Id(run) };
+    if let Some((run, _)) = store.execute(find).await? {
+        absorb(store, run.num, ReceiptKind::Delivery, detail);
+    }
+    Ok(())
+}
+
 async fn deliver<B: Backend>(store: &B, deliver: Deliver) -> Result<Delivered> {
-    let (workspace, detail) = (deliver.workspace, format!("delivery {:?} to {}", deliver.id, deliver.token));
+    let workspace = deliver.workspace;
+    let detail = delivery_words(deliver.id.as_ref(), &deliver.token);
     let delivered = store.execute(deliver).await?;
     if !delivered.absorbed {
         Backend::wakes(store).tell(Wake::Arrived(delivered.run));
     }
     if delivered.absorbed {
-        let find = Find { workspace, by: super::FindBy::Id(delivered.run) };
-        if let Some((run, _)) = store.execute(find).await? {
-            absorb(store, run.num, ReceiptKind::Delivery, detail);
-        }
+        absorb_delivery(store, workspace, delivered.run, detail).await?;
     }
     Ok(delivered)
 }
 
 async fn control<B: Backend>(store: &B, control: Control) -> Result<Controlled> {
-    let detail = format!("{:?} by {}", control.action, control.by);
+    let detail = control.words();
     let asks = matches!(control.action, Action::RequestCancel { .. });
     let controlled = store.execute(control).await?;
     let run = &controlled.run;

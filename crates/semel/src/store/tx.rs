@@ -44,6 +44,14 @@ pub(crate) struct InboxRow {
     pub(crate) text: String,
 }
 
+/// Where a call is remembered: its id is unique in its workspace and scope.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CallAt<'a> {
+    pub(crate) workspace: WorkspaceId,
+    pub(crate) scope: &'a str,
+    pub(crate) id: &'a CallId,
+}
+
 /// A run taken by a claim: its new state and the entry that says so.
 #[derive(Clone, Debug)]
 pub(crate) struct Taken {
@@ -276,14 +284,14 @@ pub(crate) trait Tx: ArchiveRows {
         scope: &str,
         id: &CallId,
     ) -> impl Future<Output = Result<Option<PastCall>>> + Send;
-    /// Remembers a call, for as long as the history of the run with this number; false if the id is taken.
+    /// Remembers a call, for as long as the history of the run with this number; false if the id is taken. With `replaces`, a
+    /// call of that run gives up the id.
     fn insert_call(
         &mut self,
-        workspace: WorkspaceId,
-        scope: &str,
-        id: &CallId,
+        at: CallAt<'_>,
         num: i64,
         call: &PastCall,
+        replaces: Option<RunId>,
     ) -> impl Future<Output = Result<bool>> + Send;
 
     /// A once, locked; locked against others also if it is not there.

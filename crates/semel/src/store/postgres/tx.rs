@@ -30,7 +30,7 @@ use crate::rules::status::Status;
 use crate::store::Query;
 use crate::store::archive::OnceAt;
 use crate::store::tx::{
-    HeldOnce, InboxRow, InsertedRun, LedgerRow, Taken, Tx, Watcher, message_text, millis, race,
+    CallAt, HeldOnce, InboxRow, InsertedRun, LedgerRow, Taken, Tx, Watcher, message_text, millis, race,
 };
 
 pub(super) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
@@ -454,17 +454,19 @@ impl Tx for PgTx<'_> {
 
     async fn insert_call(
         &mut self,
-        workspace: WorkspaceId,
-        scope: &str,
-        id: &CallId,
+        at: CallAt<'_>,
         num: i64,
         call: &PastCall,
+        replaces: Option<RunId>,
     ) -> Result<bool> {
+        // Without a run to replace, the condition is null and the row stays as it is.
         let insert = "INSERT INTO calls (workspace, scope, id, run, owner, fingerprint, result) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING";
+             VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (workspace, scope, id) DO UPDATE \
+             SET run = $4, owner = $5, fingerprint = $6, result = $7 WHERE calls.owner = $8";
         let (fingerprint, result) = (call.fingerprint.0.as_slice(), call.result as i64);
+        let (scope, id, replaces) = (at.scope, at.id.as_str(), replaces.map(|run| run.0));
         let params: Params<'_> =
-            &[&workspace.0, &scope, &id.as_str(), &num, &call.run.0, &fingerprint, &result];
+            &[&at.workspace.0, &scope, &id, &num, &call.run.0, &fingerprint, &result, &replaces];
         Ok(self.write(insert, params).await? == 1)
     }
 

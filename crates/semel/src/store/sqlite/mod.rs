@@ -6,6 +6,7 @@
 //! (`checkpoint`).
 
 mod archive;
+mod calls;
 mod checkpoint;
 mod dues;
 mod job;

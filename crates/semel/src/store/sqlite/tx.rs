@@ -24,7 +24,7 @@ use crate::rules::run::{NewRun, Retention, Run, State};
 use crate::rules::status::Status;
 use crate::store::Query;
 use crate::store::archive::OnceAt;
-use crate::store::tx::{HeldOnce, InboxRow, LedgerRow, Tx, Watcher, duration, message_text};
+use crate::store::tx::{CallAt, HeldOnce, InboxRow, LedgerRow, Tx, Watcher, duration, message_text};
 use crate::store::verbs::is_alive;
 
 /// A run with the head of its ledger.
@@ -499,16 +499,12 @@ impl Tx for SqliteTx {
 
     async fn insert_call(
         &mut self,
-        workspace: WorkspaceId,
-        scope: &str,
-        id: &CallId,
+        at: CallAt<'_>,
         num: i64,
         call: &PastCall,
+        replaces: Option<RunId>,
     ) -> Result<bool> {
-        let sql = "INSERT INTO calls (workspace, scope, id, run, owner, fingerprint, result) VALUES (?, ?, ?, ?, ?, ?, ?) \
-             ON CONFLICT DO NOTHING";
-        let params = params![workspace, scope, id.as_str(), num, call.run, call.fingerprint.0, call.result];
-        Ok(self.write(sql, params)? == 1)
+        self.remember_call(at, num, call, replaces)
     }
 
     async fn once(&mut self, workspace: WorkspaceId, scope: &str, label: &Label) -> Result<Option<OnceRow>> {

@@ -12,7 +12,7 @@ use crate::rules::run::{NewRun, Run};
 use crate::rules::start::{Frame, created_run};
 use crate::rules::status::Status;
 use crate::sabotage::{self, Bug};
-use crate::store::tx::{Tx, Verb, race};
+use crate::store::tx::{CallAt, Tx, Verb, race};
 
 use super::read::entries_of;
 use super::start::append_at;
@@ -58,7 +58,8 @@ impl Control {
         let Some(id) = &self.id else { return Ok(()) };
         let run = &controlled.run;
         let call = PastCall { run: run.id(), fingerprint: self.fingerprint(), result: run.state.version };
-        match tx.insert_call(self.workspace, Self::CALL_SCOPE, id, run.num, &call).await? {
+        let at = CallAt { workspace: self.workspace, scope: Self::CALL_SCOPE, id };
+        match tx.insert_call(at, run.num, &call, None).await? {
             true => Ok(()),
             false => Err(race()),
         }

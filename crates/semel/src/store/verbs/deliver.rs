@@ -1,34 +1,73 @@
 //! Deliver a payload to the owner of a token.
 
 use crate::error::{Error, Result};
+use crate::id::RunId;
 use crate::rules::deliver::{Deliver, Delivered, PastCall};
 use crate::rules::entry::Message;
+use crate::rules::key::CallId;
 use crate::rules::run::Run;
 use crate::sabotage::{self, Bug};
-use crate::store::tx::{Tx, Verb, race};
+use crate::store::tx::{CallAt, Tx, Verb, race};
 
 impl Verb for Deliver {
     type Answer = Delivered;
 
     async fn run<T: Tx>(&self, tx: &mut T) -> Result<Delivered> {
         // The id first: a repeated delivery is absorbed even if the hook is closed by now.
-        if let Some(past) = past_call(tx, self).await? {
-            return Ok(absorbed(&past));
-        }
-        match tx.hook(self.workspace, &self.token).await? {
-            Some(owner) => accept(tx, self, owner).await,
-            None => Err(Error::HookNotFound(self.token.clone())),
+        let past = past(tx, self).await?;
+        let owner = match &past {
+            // Nothing to look up: as long as its run is open, the id is kept whoever owns the token.
+            Some(past) if !past.has_ended => None,
+            _ => tx.hook(self.workspace, &self.token).await?,
+        };
+        match (past, owner) {
+            (Some(past), owner) if past.is_kept(owner.as_ref().map(Run::id)) => past.absorbed(self),
+            (_, None) => Err(Error::HookNotFound(self.token.clone())),
+            (past, Some(owner)) => accept(tx, self, owner, &Remembered::of(self, past.as_ref())).await,
         }
     }
 }
 
-/// The same delivery from before, if it has an id and there was one.
-pub(super) async fn past_call<T: Tx>(tx: &mut T, deliver: &Deliver) -> Result<Option<PastCall>> {
-    let Some(id) = deliver.id.as_ref().filter(|_| !sabotage::commits(Bug::DeliveryIdForgotten)) else {
+/// A delivery that was accepted before under the same id.
+pub(super) struct Past {
+    pub(super) call: PastCall,
+    /// Whether the run that got the payload has ended.
+    pub(super) has_ended: bool,
+}
+
+impl Past {
+    pub(super) fn is_kept(&self, owner: Option<RunId>) -> bool {
+        self.call.is_kept(self.has_ended, owner)
+    }
+
+    /// The answer to its repetition; refused if the id stood for another payload.
+    pub(super) fn absorbed(&self, deliver: &Deliver) -> Result<Delivered> {
+        if let Some(id) = &deliver.id {
+            self.call.repeated(id, deliver.fingerprint()?)?;
+        }
+        Ok(absorbed(&self.call))
+    }
+}
+
+/// The delivery from before under the same id, if it has an id and there was one.
+pub(super) async fn past<T: Tx>(tx: &mut T, deliver: &Deliver) -> Result<Option<Past>> {
+    let Some(id) = &deliver.id else { return Ok(None) };
+    let Some(call) = accepted(tx, deliver, &deliver.call_scope(), id).await? else { return Ok(None) };
+    let status = tx.status(call.run).await?;
+    Ok(Some(Past { call, has_ended: status.is_none_or(|status| status.is_terminal()) }))
+}
+
+/// The delivery that was accepted under an id, of the caller or derived from a start.
+pub(super) async fn accepted<T: Tx>(
+    tx: &mut T,
+    deliver: &Deliver,
+    scope: &str,
+    id: &CallId,
+) -> Result<Option<PastCall>> {
+    if sabotage::commits(Bug::DeliveryIdForgotten) {
         return Ok(None);
-    };
-    let Some(past) = tx.call(deliver.workspace, &deliver.call_scope(), id).await? else { return Ok(None) };
-    past.repeated(id, deliver.fingerprint()?).map(|past| Some(past.clone()))
+    }
+    tx.call(deliver.workspace, scope, id).await
 }
 
 /// The answer to a delivery that was accepted before.
@@ -36,15 +75,41 @@ pub(super) fn absorbed(past: &PastCall) -> Delivered {
     Delivered { run: past.run, arrival: past.result, node: None, absorbed: true }
 }
 
+/// An id under which a delivery is remembered.
+pub(super) struct Remembered {
+    pub(super) scope: String,
+    pub(super) id: CallId,
+    /// The run for which the id was remembered before; it is free again.
+    pub(super) replaces: Option<RunId>,
+}
+
+impl Remembered {
+    /// The id that the caller gave, if any.
+    pub(super) fn of(deliver: &Deliver, past: Option<&Past>) -> Vec<Self> {
+        let replaces = past.map(|past| past.call.run);
+        let id = |id: &CallId| Self { scope: deliver.call_scope(), id: id.clone(), replaces };
+        deliver.id.as_ref().map(id).into_iter().collect()
+    }
+}
+
 /// Delivers to the owner of the token.
-pub(super) async fn accept<T: Tx>(tx: &mut T, deliver: &Deliver, owner: Run) -> Result<Delivered> {
+pub(super) async fn accept<T: Tx>(
+    tx: &mut T,
+    deliver: &Deliver,
+    owner: Run,
+    remembered: &[Remembered],
+) -> Result<Delivered> {
     let fingerprint = deliver.fingerprint()?;
     let message = Message::Delivery { token: deliver.token.clone(), payload: deliver.payload.clone() };
     // An owner that has ended owns nothing: its tokens went with it.
     let arrival = tx.arrive(owner.num, &message).await?.ok_or_else(race)?;
-    if let Some(id) = deliver.id.as_ref().filter(|_| !sabotage::commits(Bug::DeliveryIdForgotten)) {
-        let call = PastCall { run: owner.id(), fingerprint, result: arrival };
-        if !tx.insert_call(deliver.workspace, &deliver.call_scope(), id, owner.num, &call).await? {
+    let call = PastCall { run: owner.id(), fingerprint, result: arrival };
+    for Remembered { scope, id, replaces } in remembered {
+        if sabotage::commits(Bug::DeliveryIdForgotten) {
+            break;
+        }
+        let at = CallAt { workspace: deliver.workspace, scope, id };
+        if !tx.insert_call(at, owner.num, &call, *replaces).await? {
             return Err(race());
         }
     }

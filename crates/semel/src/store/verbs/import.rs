@@ -9,7 +9,7 @@ use crate::rules::archive::{Line, OnceLine, RecordLine, RunLine, WatcherLine};
 use crate::rules::json::Payload;
 use crate::rules::once::OnceRow;
 use crate::store::archive::Imported;
-use crate::store::tx::{HeldOnce, Tx, Verb, Watcher, race};
+use crate::store::tx::{CallAt, HeldOnce, Tx, Verb, Watcher, race};
 
 /// Puts lines into the store, all or none.
 pub(crate) struct Import(pub(crate) Vec<Line>);
@@ -175,7 +175,8 @@ async fn write_run<T: Tx>(tx: &mut T, line: &RunLine) -> Result<()> {
         }
     }
     for call in &line.calls {
-        if !tx.insert_call(line.workspace, &call.scope, &call.id, num, &call.call()).await? {
+        let at = CallAt { workspace: line.workspace, scope: &call.scope, id: &call.id };
+        if !tx.insert_call(at, num, &call.call(), None).await? {
             return Err(race());
         }
     }

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use crate::clock::Time;
 use crate::error::{Error, Result};
+use crate::id::RunId;
 use crate::rules::control;
-use crate::rules::deliver::{Deliver, Delivered};
+use crate::rules::deliver::{CameTo, Deliver, Delivered, PastCall};
 use crate::rules::entry::{Entry, Outcome, encode};
-use crate::rules::key::{self, Fingerprint};
+use crate::rules::key::{self, Fingerprint, Token};
 use crate::rules::run::{NewRun, Run, State};
 use crate::rules::start::{self, Decision, Handover, Start, Verdict};
 use crate::rules::status::Status;
@@ -16,6 +17,7 @@ use crate::sabotage::{self, Bug};
 use crate::store::Started;
 use crate::store::tx::{Tx, Verb, race};
 
+use super::deliver::{self, Remembered};
 use super::lease::is_alive;
 use super::read::{entries_of, outcome_of};
 
@@ -88,14 +90,16 @@ impl Verb for StartRun {
 
     async fn run<T: Tx>(&self, tx: &mut T) -> Result<Started> {
         let start = &self.start;
-        if let Some(started) = self.repeated(tx).await? {
-            return Ok(started);
+        if start.deliver.is_some()
+            && let Some(run) = tx.run(start.run).await?
+        {
+            return self.made_before(tx, run).await;
         }
         // A key that was drawn for this very start is hardly held by anybody else; the index would say so.
         let trusts = start.is_keyless() || sabotage::commits(Bug::ReadThenInsert);
         if trusts
             && start.deliver.is_none()
-            && let Some(started) = self.create(tx, Verdict::Created, None).await?
+            && let Some(started) = self.create(tx, Verdict::Created, None, None).await?
         {
             return Ok(started);
         }
@@ -104,35 +108,30 @@ impl Verb for StartRun {
             Some(handover) => tx.hook(start.workspace, &handover.token).await?,
             None => None,
         };
+        // Key and policy first: only then it is known what a repetition of this start would be answered.
         let decision = start::decide(start, self.fingerprint, holder.as_ref(), tx.now());
         match (decision, holder) {
             (Decision::Reject, Some(holder)) => Err(duplicate(&holder)),
             (Decision::Refuse, Some(holder)) => Err(reused(tx, start, &holder).await?),
-            (Decision::Attach(verdict), Some(holder)) => self.attach(tx, holder, owner, verdict).await,
-            (Decision::Restart, Some(holder)) => self.restart(tx, holder, owner).await,
-            // Somebody else owns the token: the payload is for them, and no run is started beside them.
-            (Decision::Create, None) if owner.is_some() => self.hand_to(tx, owner.expect("just seen")).await,
-            (Decision::Replace, Some(holder)) if owner.as_ref().is_some_and(|o| o.num != holder.num) => {
-                self.hand_to(tx, owner.expect("just seen")).await
+            (Decision::Attach(verdict), Some(holder)) => {
+                let open = (!holder.status().is_terminal()).then(|| holder.id());
+                let handing = self.plan(tx, holder.id(), owner.as_ref().map(Run::id).or(open), None).await?;
+                self.attach(tx, holder, owner, handing, verdict).await
             }
-            (Decision::Replace, Some(holder)) => match tx.run(start.run).await? {
-                Some(run) => self.made_before(tx, run).await,
-                None => self.replace(tx, holder).await,
-            },
-            (_, _) => match self.create(tx, Verdict::Created, None).await? {
-                Some(started) => Ok(started),
-                None => {
-                    let run = tx.run(start.run).await?.ok_or_else(race)?;
-                    self.made_before(tx, run).await
-                }
-            },
+            (Decision::Restart, Some(mut holder)) => {
+                let target = owner.as_ref().map_or(holder.id(), Run::id);
+                let handing = self.plan(tx, holder.id(), Some(target), None).await?;
+                super::control::restart(tx, &mut holder, "start").await?;
+                self.attach(tx, holder, owner, handing, Verdict::Restarted).await
+            }
+            (_, holder) => self.make(tx, holder, owner).await,
         }
     }
 }
 
 impl StartRun {
     pub(crate) fn of(start: Start) -> Result<Self> {
-        start.policy.check()?;
+        start.check()?;
         let fingerprint = start.fingerprint()?;
         Ok(Self { start, fingerprint })
     }
@@ -151,30 +150,49 @@ impl StartRun {
         start::create(&self.start, claim, self.fingerprint, now)
     }
 
-    /// The answer to a start whose delivery was accepted before: the run that got it.
-    async fn repeated<T: Tx>(&self, tx: &mut T) -> Result<Option<Started>> {
-        let Some(handover) = &self.start.deliver else { return Ok(None) };
-        let deliver = Deliver::of(&self.start, handover);
-        let Some(past) = super::deliver::past_call(tx, &deliver).await? else { return Ok(None) };
-        let Some(run) = tx.run(past.run).await? else { return Ok(None) };
-        let verdict = match run.status() {
-            _ if run.id() == self.start.run => Verdict::Created,
-            Status::Completed => Verdict::Replayed,
-            _ => Verdict::Attached,
-        };
-        let delivered = Some(super::deliver::absorbed(&past));
-        Ok(Some(Started { delivered, ..answer(tx, run, verdict).await? }))
-    }
-
-    /// The answer to a start whose run exists and has lost the key since: its answer was lost on the way, and it is no
-    /// news that could take the key back.
+    /// The answer to a start whose run exists: its answer was lost on the way. The run may have lost the key since, and
+    /// this is no news that could take it back.
     async fn made_before<T: Tx>(&self, tx: &mut T, run: Run) -> Result<Started> {
         let Start { workspace, key, .. } = &self.start;
         let same = run.new.workspace == *workspace && run.new.key == *key;
         if !same || run.new.scope != self.start.key_scope() {
             return Err(Error::Validation(format!("{} is taken; draw another id", self.start.run)));
         }
-        answer(tx, run, Verdict::Created).await
+        if run.new.fingerprint != self.fingerprint {
+            return Err(reused(tx, &self.start, &run).await?);
+        }
+        let delivered = match &self.start.deliver {
+            None => None,
+            Some(handover) => {
+                let came_to = CameTo::Holder(run.id());
+                self.handed_over(tx, handover, came_to).await?.1.as_ref().map(deliver::absorbed)
+            }
+        };
+        Ok(Started { delivered, ..answer(tx, run, Verdict::Created).await? })
+    }
+
+    /// Makes a run under a key that is free, or is taken from its holder; unless the payload is for another run.
+    async fn make<T: Tx>(&self, tx: &mut T, holder: Option<Run>, owner: Option<Run>) -> Result<Started> {
+        if let Some(handover) = &self.start.deliver
+            && let Some(started) = self.hand_to_other(tx, handover, holder.as_ref(), owner).await?
+        {
+            return Ok(started);
+        }
+        let made = self.start.run;
+        let handing = self.plan(tx, made, Some(made), holder.as_ref().map(Run::id)).await?;
+        match holder {
+            Some(holder) => match tx.run(made).await? {
+                Some(run) => self.made_before(tx, run).await,
+                None => self.replace(tx, holder, handing).await,
+            },
+            None => match self.create(tx, Verdict::Created, None, handing).await? {
+                Some(started) => Ok(started),
+                None => {
+                    let run = tx.run(made).await?.ok_or_else(race)?;
+                    self.made_before(tx, run).await
+                }
+            },
+        }
     }
 
     /// Makes the run; nothing if its key or its id is taken.
@@ -183,6 +201,7 @@ impl StartRun {
         tx: &mut T,
         verdict: Verdict,
         superseded: Option<Run>,
+        handing: Option<Handing>,
     ) -> Result<Option<Started>> {
         let lease = match self.start.claim {
             Some(node) => tx.lease(node).await?,
@@ -190,16 +209,13 @@ impl StartRun {
         };
         let (new, state, entries) = self.made(lease, tx.now());
         let Some(mut run) = insert(tx, new, state, &entries).await? else { return Ok(None) };
-        let delivered = match &self.start.deliver {
-            Some(handover) => self.reserve(tx, &mut run, handover).await?,
-            None => None,
-        };
+        let delivered = self.hand_over(tx, &mut run, None, handing).await?;
         let superseded = superseded.map(|old| old.id());
         Ok(Some(Started { verdict, delivered, superseded, ..Started::of_new(run, entries) }))
     }
 
     /// Takes the key from a run that has ended or is cancelled for it, and starts a new one under it.
-    async fn replace<T: Tx>(&self, tx: &mut T, mut holder: Run) -> Result<Started> {
+    async fn replace<T: Tx>(&self, tx: &mut T, mut holder: Run, handing: Option<Handing>) -> Result<Started> {
         let open = !holder.status().is_terminal();
         let expected = holder.state.version;
         if open && !sabotage::commits(Bug::SupersededGoesOn) {
@@ -216,7 +232,7 @@ impl StartRun {
             }
         }
         let verdict = if open { Verdict::Superseded } else { Verdict::Created };
-        self.create(tx, verdict, open.then_some(holder)).await?.ok_or_else(race)
+        self.create(tx, verdict, open.then_some(holder), handing).await?.ok_or_else(race)
     }
 
     async fn attach<T: Tx>(
@@ -224,62 +240,144 @@ impl StartRun {
         tx: &mut T,
         mut holder: Run,
         owner: Option<Run>,
+        handing: Option<Handing>,
         verdict: Verdict,
     ) -> Result<Started> {
-        let delivered = match (&self.start.deliver, owner) {
-            (None, _) => None,
-            (Some(handover), Some(owner)) => {
-                let delivered = self.hand_over(tx, handover, owner).await?;
-                holder = tx.run_at(holder.num).await?.ok_or_else(race)?;
-                Some(delivered)
-            }
-            (Some(handover), None) => self.reserve(tx, &mut holder, handover).await?,
-        };
+        let delivered = self.hand_over(tx, &mut holder, owner, handing).await?;
         Ok(Started { delivered, ..answer(tx, holder, verdict).await? })
     }
 
-    async fn hand_to<T: Tx>(&self, tx: &mut T, owner: Run) -> Result<Started> {
-        let handover = self.start.deliver.as_ref().expect("an owner was looked for because of it");
+    /// What was delivered by the same request before, when it came to the same; and the id of that.
+    async fn handed_over<T: Tx>(
+        &self,
+        tx: &mut T,
+        handover: &Handover,
+        came_to: CameTo,
+    ) -> Result<(Remembered, Option<PastCall>)> {
+        let id = self.start.handover_id(handover, came_to)?;
+        let deliver = Deliver::of(&self.start, handover);
+        let past = deliver::accepted(tx, &deliver, Start::HANDOVER_SCOPE, &id).await?;
+        let replaces = past.as_ref().map(|past| past.run);
+        Ok((Remembered { scope: Start::HANDOVER_SCOPE.to_owned(), id, replaces }, past))
+    }
+
+    /// The answer of a start that makes no run, because its payload is another run's: of the one that got it by the same
+    /// request before, or of the owner of the token.
+    async fn hand_to_other<T: Tx>(
+        &self,
+        tx: &mut T,
+        handover: &Handover,
+        holder: Option<&Run>,
+        owner: Option<Run>,
+    ) -> Result<Option<Started>> {
+        let (remembered, past) = self.handed_over(tx, handover, CameTo::NoRun(holder.map(Run::id))).await?;
+        if let Some(past) = past
+            && let Some(run) = tx.run(past.run).await?
+            && self.start.is_answered_by(run.status())
+        {
+            return self.handed_to(tx, run, deliver::absorbed(&past)).await.map(Some);
+        }
+        // The holder of the key makes room for the new run, and its token goes with the key.
+        let other = |owner: &Run| holder.is_none_or(|holder| holder.num != owner.num);
+        let Some(owner) = owner.filter(other) else { return Ok(None) };
+        let deliver = Deliver::of(&self.start, handover);
+        let past = deliver::past(tx, &deliver).await?;
+        if let Some(past) = past.as_ref().filter(|past| past.is_kept(Some(owner.id())))
+            && let Some(run) = tx.run(past.call.run).await?
+        {
+            let delivered = past.absorbed(&deliver)?;
+            return self.handed_to(tx, run, delivered).await.map(Some);
+        }
         let num = owner.num;
-        let delivered = Some(self.hand_over(tx, handover, owner).await?);
+        let mut ids = Remembered::of(&deliver, past.as_ref());
+        ids.push(remembered);
+        let delivered = deliver::accept(tx, &deliver, owner, &ids).await?;
         let owner = tx.run_at(num).await?.ok_or_else(race)?;
-        Ok(Started { delivered, ..answer(tx, owner, Verdict::Attached).await? })
+        self.handed_to(tx, owner, delivered).await.map(Some)
     }
 
-    async fn hand_over<T: Tx>(&self, tx: &mut T, handover: &Handover, owner: Run) -> Result<Delivered> {
-        super::deliver::accept(tx, &Deliver::of(&self.start, handover), owner).await
+    async fn handed_to<T: Tx>(&self, tx: &mut T, run: Run, delivered: Delivered) -> Result<Started> {
+        let replayed = delivered.absorbed && run.status() == Status::Completed;
+        let verdict = if replayed { Verdict::Replayed } else { Verdict::Attached };
+        Ok(Started { delivered: Some(delivered), ..answer(tx, run, verdict).await? })
     }
 
-    /// Gives the token to a run that has not opened it yet, and puts the payload into its inbox. Nothing if the run has
-    /// ended: then nobody will ever take the payload, and the answer says so.
-    async fn reserve<T: Tx>(
+    /// Decides what becomes of the payload, before anything is written. `holder` is the run that the key stands for in the
+    /// end, `target` the one that would get the payload, `replaced` the one that makes room for it.
+    async fn plan<T: Tx>(
+        &self,
+        tx: &mut T,
+        holder: RunId,
+        target: Option<RunId>,
+        replaced: Option<RunId>,
+    ) -> Result<Option<Handing>> {
+        let Some(handover) = &self.start.deliver else { return Ok(None) };
+        let (remembered, past) = self.handed_over(tx, handover, CameTo::Holder(holder)).await?;
+        if let Some(past) = past {
+            return Ok(Some(Handing::Absorbed(deliver::absorbed(&past))));
+        }
+        let deliver = Deliver::of(&self.start, handover);
+        let mut past = deliver::past(tx, &deliver).await?;
+        if let Some(past) = &mut past {
+            past.has_ended |= replaced == Some(past.call.run);
+        }
+        if let Some(past) = past.as_ref().filter(|past| past.is_kept(target)) {
+            return past.absorbed(&deliver).map(Handing::Absorbed).map(Some);
+        }
+        let mut ids = Remembered::of(&deliver, past.as_ref());
+        ids.push(remembered);
+        Ok(Some(Handing::New(deliver, ids)))
+    }
+
+    /// Does what was planned about the payload: the owner of the token gets it or, if there is none, the run of this start.
+    /// Nothing comes of it if that has ended: no run will ever take the payload, and the answer says so.
+    async fn hand_over<T: Tx>(
         &self,
         tx: &mut T,
         run: &mut Run,
-        handover: &Handover,
+        owner: Option<Run>,
+        handing: Option<Handing>,
     ) -> Result<Option<Delivered>> {
-        if run.status().is_terminal() {
-            return Ok(None);
-        }
-        if !tx.insert_hook(run.new.workspace, &handover.token, run.num).await? {
-            return Err(race());
-        }
-        run.state.ties = true;
-        if !tx.save(run.num, run.state.version, &run.state).await? {
-            return Err(race());
-        }
-        if sabotage::commits(Bug::StartForgetsDelivery) {
+        let (deliver, ids) = match handing {
+            None => return Ok(None),
+            Some(Handing::Absorbed(delivered)) => return Ok(Some(delivered)),
+            Some(Handing::New(deliver, ids)) => (deliver, ids),
+        };
+        let target = match owner {
+            Some(owner) => owner,
+            None if run.status().is_terminal() => return Ok(None),
+            None => {
+                reserve(tx, run, &deliver.token).await?;
+                run.clone()
+            }
+        };
+        if sabotage::commits(Bug::StartForgetsDelivery) && target.num == run.num {
             return Ok(Some(Delivered { run: run.id(), arrival: 1, node: None, absorbed: false }));
         }
-        let delivered = self.hand_over(tx, handover, run.clone()).await?;
+        let delivered = deliver::accept(tx, &deliver, target, &ids).await?;
         // The payload may have woken it.
         *run = tx.run_at(run.num).await?.ok_or_else(race)?;
         Ok(Some(delivered))
     }
+}
 
-    async fn restart<T: Tx>(&self, tx: &mut T, mut holder: Run, owner: Option<Run>) -> Result<Started> {
-        super::control::restart(tx, &mut holder, "start").await?;
-        self.attach(tx, holder, owner, Verdict::Restarted).await
+/// What becomes of the payload that comes with a start.
+enum Handing {
+    /// It was delivered before.
+    Absorbed(Delivered),
+    /// It is delivered, and remembered under these ids.
+    New(Deliver, Vec<Remembered>),
+}
+
+/// Gives a token to a run that has not opened it yet.
+async fn reserve<T: Tx>(tx: &mut T, run: &mut Run, token: &Token) -> Result<()> {
+    if !tx.insert_hook(run.new.workspace, token, run.num).await? {
+        return Err(race());
+    }
+    run.state.ties = true;
+    match tx.save(run.num, run.state.version, &run.state).await? {
+        true => Ok(()),
+        false => Err(race()),
     }
 }
 

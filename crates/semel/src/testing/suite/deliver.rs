@@ -20,6 +20,7 @@ promises![
     the_same_delivery_id_is_absorbed_and_counted,
     a_delivery_id_is_absorbed_after_the_hook_is_closed,
     a_delivery_id_is_absorbed_after_the_run_has_ended,
+    a_delivery_id_of_an_ended_owner_is_free_for_the_next,
     a_delivery_id_with_another_payload_or_spelling_is_told_apart,
     a_delivery_id_belongs_to_its_token,
     a_refused_delivery_burns_no_id,
@@ -157,6 +158,25 @@ async fn a_delivery_id_is_absorbed_after_the_run_has_ended(world: World) {
     assert!(world.deliver_as("d", "t", "1").await.expect("the same again").absorbed);
     assert_eq!(code(world.deliver_as("e", "t", "1").await), "HOOK_NOT_FOUND");
     assert_eq!(world.absorbed(driver.id(), ReceiptKind::Delivery).await, 1);
+}
+
+async fn a_delivery_id_of_an_ended_owner_is_free_for_the_next(world: World) {
+    let mut first = world.driven("k").await;
+    first.open("t").await;
+    world.deliver_as("d", "t", "1").await.expect("new");
+    first.complete("1").await;
+    let mut second = world.driven("l").await;
+    second.open("t").await;
+    let delivered = world.deliver_as("d", "t", "2").await.expect("new for this owner, whatever the payload");
+    assert_eq!((delivered.run, delivered.absorbed), (second.id(), false));
+    let again = world.deliver_as("d", "t", "2").await.expect("the same again");
+    assert_eq!((again.run, again.arrival, again.absorbed), (second.id(), 1, true));
+    assert_eq!(code(world.deliver_as("d", "t", "1").await), "KEY_REUSED");
+    assert_eq!(second.look().await.receive("t"), ["2"]);
+    second.complete("1").await;
+    assert!(world.deliver_as("d", "t", "2").await.expect("the same again").absorbed);
+    assert_eq!(world.absorbed(second.id(), ReceiptKind::Delivery).await, 2);
+    assert_eq!(world.absorbed(first.id(), ReceiptKind::Delivery).await, 0);
 }
 
 async fn a_delivery_id_with_another_payload_or_spelling_is_told_apart(world: World) {

@@ -2,7 +2,10 @@
 
 use super::world::{World, call, code, payload, token, visit};
 use crate::error::Error;
+use crate::rules::control::Action;
 use crate::rules::entry::Message;
+use crate::rules::key::KeyScope;
+use crate::rules::path::Name;
 use crate::rules::receipt::ReceiptKind;
 use crate::rules::start::{Handover, Policy, Start, Verdict};
 use crate::rules::status::Status;
@@ -12,6 +15,15 @@ promises![
     a_start_with_a_payload_creates_and_reserves_the_token,
     the_payload_goes_to_the_owner_of_the_token,
     the_payload_goes_to_the_run_under_the_key,
+    another_workflow_under_the_same_key_and_payload_is_started,
+    a_finished_run_makes_room_for_the_same_request,
+    a_failed_run_is_restarted_by_the_same_request,
+    a_released_key_starts_a_run_with_the_payload,
+    a_policy_that_refuses_does_so_also_with_a_payload,
+    a_repeated_request_delivers_once_also_when_the_run_has_ended,
+    a_request_that_went_to_another_run_makes_one_when_the_policy_says_so,
+    an_explicit_delivery_id_is_free_for_the_next_run,
+    a_delivery_absorbed_with_a_start_leaves_a_receipt,
     a_reserved_token_has_no_conflict_with_its_run,
     a_reserved_token_is_free_when_its_run_ends,
     a_start_repeated_under_a_delivery_id_delivers_once,
@@ -63,6 +75,137 @@ async fn the_payload_goes_to_the_run_under_the_key(world: World) {
     assert_eq!(world.owner_of("t").await, Some(first), "reserved for the run that the key stands for");
     world.begin(with(world.request("k"), "t", "2", None)).await;
     assert_eq!(world.inbox(first).await.len(), 2, "another payload without an id is another payload");
+}
+
+fn in_workflow(world: &World, key: &str, workflow: &str) -> Start {
+    let workflow = Name::new(workflow).expect("a plain name");
+    Start { workflow, scope: KeyScope::Workflow, ..world.request(key) }
+}
+
+async fn another_workflow_under_the_same_key_and_payload_is_started(world: World) {
+    let first = world.begin(with(in_workflow(&world, "1", "wa"), "u", "1", None)).await.run.id();
+    assert!(world.cancel(first).await);
+    let second = world.begin(with(in_workflow(&world, "1", "wb"), "u", "1", None)).await;
+    assert_eq!(second.verdict, Verdict::Created);
+    assert_eq!(second.run.new.workflow.as_str(), "wb");
+    let delivered = second.delivered.expect("it goes to the new run");
+    assert_eq!((delivered.run, delivered.absorbed), (second.run.id(), false));
+    assert_eq!(world.inbox(second.run.id()).await.len(), 1);
+}
+
+async fn a_finished_run_makes_room_for_the_same_request(world: World) {
+    for id in [None, Some("d")] {
+        let key = format!("{id:?}");
+        let policy = Policy::UNIQUE_WHILE_OPEN;
+        let request = || with(Start { policy, ..world.request(&key) }, &key, "1", id);
+        let first = world.begin(request()).await.run.id();
+        assert!(world.cancel(first).await);
+        let second = world.begin(request()).await;
+        assert_eq!((second.verdict, second.delivered.map(|d| d.absorbed)), (Verdict::Created, Some(false)));
+        assert_ne!(second.run.id(), first);
+        let again = world.begin(request()).await;
+        assert_eq!((again.verdict, again.run.id()), (Verdict::Attached, second.run.id()), "{key}");
+        assert_eq!(again.delivered.map(|d| (d.run, d.absorbed)), Some((second.run.id(), true)), "{key}");
+        assert_eq!(world.inbox(second.run.id()).await.len(), 1, "{key}");
+    }
+}
+
+/// Its payload is still in its inbox, or was consumed by a step that is not executed again.
+async fn a_failed_run_is_restarted_by_the_same_request(world: World) {
+    for id in [None, Some("d")] {
+        let key = format!("{id:?}");
+        let request = || with(Start { policy: Policy::RETRY_FAILED, ..world.request(&key) }, &key, "1", id);
+        let mut driver = world.drive(request()).await;
+        driver.fail().await;
+        let restarted = world.begin(request()).await;
+        assert_eq!((restarted.verdict, restarted.run.id()), (Verdict::Restarted, driver.id()), "{key}");
+        assert_eq!(restarted.delivered.map(|d| d.absorbed), Some(true), "{key}");
+        assert_eq!(world.inbox(driver.id()).await.len(), 1, "{key}");
+        assert_eq!(world.begin(request()).await.verdict, Verdict::Attached, "{key}");
+        world.claim_one().await.complete("1").await;
+    }
+}
+
+async fn a_released_key_starts_a_run_with_the_payload(world: World) {
+    let request = || with(world.request("k"), "t", "1", None);
+    let first = world.begin(request()).await.run.id();
+    world.control(first, Action::ReleaseKey).await.expect("an open run may");
+    assert!(world.cancel(first).await);
+    let second = world.begin(request()).await;
+    assert_eq!((second.verdict, second.delivered.map(|d| d.absorbed)), (Verdict::Created, Some(false)));
+    assert_eq!(world.inbox(second.run.id()).await.len(), 1);
+}
+
+async fn a_policy_that_refuses_does_so_also_with_a_payload(world: World) {
+    let request = |policy| with(Start { policy, ..world.request("k") }, "t", "1", None);
+    let first = world.begin(request(Policy::REJECT)).await.run.id();
+    assert_eq!(code(world.try_start(request(Policy::REJECT)).await), "DUPLICATE_RUN");
+    assert_eq!(code(world.try_start(request(Policy::STRICT)).await), "DUPLICATE_RUN");
+    assert_eq!(world.inbox(first).await.len(), 1);
+}
+
+async fn a_repeated_request_delivers_once_also_when_the_run_has_ended(world: World) {
+    for id in [None, Some("d")] {
+        let key = format!("{id:?}");
+        let request = || with(world.request(&key), &key, "1", id);
+        let mut driver = world.drive(request()).await;
+        driver.complete("1").await;
+        // Another run owns the token by now: the payload is not its.
+        let mut next = world.driven(&format!("next {key}")).await;
+        next.open(&key).await;
+        let again = world.begin(request()).await;
+        assert_eq!((again.verdict, again.run.id()), (Verdict::Replayed, driver.id()), "{key}");
+        assert_eq!(again.delivered.map(|d| (d.run, d.absorbed)), Some((driver.id(), true)), "{key}");
+        assert_eq!(world.inbox(next.id()).await, [], "{key}");
+    }
+}
+
+async fn a_request_that_went_to_another_run_makes_one_when_the_policy_says_so(world: World) {
+    for id in [None, Some("d")] {
+        let key = format!("{id:?}");
+        let request = |policy| with(Start { policy, ..world.request(&key) }, &key, "1", id);
+        let mut owner = world.driven(&format!("owner {key}")).await;
+        owner.open(&key).await;
+        assert_eq!(world.begin(request(Policy::ATTACH)).await.run.id(), owner.id(), "{key}");
+        owner.look().await.receive(&key);
+        owner.complete("1").await;
+        let attached = world.begin(request(Policy::ATTACH)).await;
+        assert_eq!((attached.verdict, attached.run.id()), (Verdict::Replayed, owner.id()), "{key}");
+        let made = world.begin(request(Policy::UNIQUE_WHILE_OPEN)).await;
+        assert_eq!(
+            (made.verdict, made.delivered.map(|d| d.absorbed)),
+            (Verdict::Created, Some(false)),
+            "{key}"
+        );
+        assert_eq!(world.inbox(made.run.id()).await.len(), 1, "{key}");
+        assert!(world.cancel(made.run.id()).await);
+    }
+}
+
+async fn an_explicit_delivery_id_is_free_for_the_next_run(world: World) {
+    let request = |key: &str| with(world.request(key), "t", "1", Some("d"));
+    let first = world.begin(request("k")).await.run.id();
+    assert!(world.cancel(first).await);
+    let second = world.begin(request("l")).await;
+    assert_eq!((second.verdict, second.delivered.map(|d| d.absorbed)), (Verdict::Created, Some(false)));
+    // As long as that run is open, the id is its.
+    let third = world.begin(with(world.request("m"), "t", "1", Some("d"))).await;
+    assert_eq!((third.verdict, third.run.id()), (Verdict::Attached, second.run.id()));
+    assert_eq!(world.inbox(second.run.id()).await.len(), 1);
+}
+
+async fn a_delivery_absorbed_with_a_start_leaves_a_receipt(world: World) {
+    let request = || with(world.request("k"), "t", "1", None);
+    let first = world.begin(request()).await.run.id();
+    world.begin(request()).await;
+    assert_eq!(world.absorbed(first, ReceiptKind::Delivery).await, 1);
+    // Also on the run that got it, if that is another one.
+    let mut owner = world.driven("owner").await;
+    owner.open("u").await;
+    let request = || with(world.request("l"), "u", "1", None);
+    world.begin(request()).await;
+    world.begin(request()).await;
+    assert_eq!(world.absorbed(owner.id(), ReceiptKind::Delivery).await, 1);
 }
 
 async fn a_reserved_token_has_no_conflict_with_its_run(world: World) {

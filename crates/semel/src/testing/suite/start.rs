@@ -31,6 +31,7 @@ promises![
     a_repeated_request_finds_the_run_it_created,
     a_repeated_request_finds_its_run_after_it_was_superseded,
     a_run_id_is_never_given_twice,
+    a_run_id_with_another_input_is_refused,
     a_forgotten_history_does_not_free_the_key,
     a_key_is_free_after_its_retention,
     a_key_never_expires_while_its_run_is_open,
@@ -283,6 +284,22 @@ async fn a_repeated_request_finds_its_run_after_it_was_superseded(world: World) 
     world.control(new, Action::ReleaseKey).await.expect("an open run can give up its key");
     assert_eq!(world.begin(lost).await.run.id(), old);
     assert_eq!(world.list().await.len(), 2);
+}
+
+async fn a_run_id_with_another_input_is_refused(world: World) {
+    for key in [None, Some("k")] {
+        let run = world.run_id();
+        let key = key.map(super::world::key);
+        let request = |json| Start::new(WORKSPACE, run, name("order"), payload(json), key.clone());
+        world.begin(request(r#"{"n":1}"#)).await;
+        let error = world.try_start(request(r#"{"n":2}"#)).await.expect_err("another input");
+        let Error::KeyReused { owner, pointers } = &error else { panic!("{error}") };
+        assert_eq!((*owner, &**pointers), (run, &["/input/n".to_owned()][..]), "{key:?}");
+        // Also when it has lost its key since.
+        world.control(run, Action::ReleaseKey).await.expect("an open run may");
+        assert_eq!(code(world.try_start(request(r#"{"n":2}"#)).await), "KEY_REUSED", "{key:?}");
+        assert_eq!(world.begin(request(r#"{"n":1}"#)).await.verdict, Verdict::Created, "{key:?}");
+    }
 }
 
 async fn a_run_id_is_never_given_twice(world: World) {
