@@ -12,6 +12,8 @@ mod lost;
 #[cfg(all(feature = "sqlite", feature = "postgres"))]
 mod migrate;
 #[cfg(all(feature = "sqlite", feature = "postgres"))]
+mod plans;
+#[cfg(all(feature = "sqlite", feature = "postgres"))]
 mod processes;
 #[path = "../programs/mod.rs"]
 mod programs;
@@ -61,6 +63,7 @@ fn main() -> ExitCode {
         trials.extend(kill::trials());
         trials.extend(lost::trials());
         trials.extend(migrate::trials());
+        trials.extend(plans::trials());
         trials.extend(processes::trials());
     }
     for stores in stores::all() {

@@ -8,7 +8,9 @@
 mod archive;
 mod checkpoint;
 mod job;
+mod list;
 mod open;
+mod part;
 mod reader;
 mod records;
 mod starts;
@@ -31,6 +33,8 @@ use crate::error::Result;
 use crate::rules::commit::{Commit, Saved};
 use job::Queue;
 
+#[cfg(all(feature = "testing", feature = "postgres"))]
+pub(crate) use list::statement as list_statement;
 #[cfg(feature = "testing")]
 pub use writer::CommitFault;
 
