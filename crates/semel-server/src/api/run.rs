@@ -76,14 +76,19 @@ pub struct RunDetail {
     /// Why it is paused, in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pause_reason: Option<String>,
-    /// Its steps, in the order of their first entry.
+    /// Its steps, in the order of their first entry. Of a ledger with more than 10,000 entries or 8 MiB, the steps that the
+    /// entries before `nextEntry` tell of.
     pub steps: Vec<StepView>,
-    /// The hooks it has open.
+    /// The tokens of the hooks that it has open. Empty if there is a `nextEntry`.
     pub hooks: Vec<String>,
     /// How many messages it has not consumed.
     pub unconsumed: u64,
     /// What was absorbed on it.
     pub duplicates: Vec<DuplicatesView>,
+    /// The number of the first entry that `steps` knows nothing of, because the ledger is too long for one answer: go on
+    /// with `GET /workflow-runs/{id}/ledger?from=` this. Absent if all entries were read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_entry: Option<u64>,
 }
 
 /// A step.
@@ -173,11 +178,15 @@ pub struct AbsorbedView {
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RunList {
-    /// This page.
+    /// The runs of this page.
     pub runs: Vec<RunView>,
-    /// Ask with `cursor=` this for the next page; none if this is the last.
+    /// Cursor of the next page: ask again with `cursor=` this. Absent if this page is the last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
+    /// Whether the server has read as many runs as it reads for one page before the page was full. `next` goes on from
+    /// there. Absent if the page is whole.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub partial: bool,
 }
 
 /// The entries of a run: `GET /workflow-runs/{id}/ledger`.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
+use semel::store::{LedgerPart, Part};
 use serde::Deserialize;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -14,14 +15,14 @@ use super::describe::{Always, OfRun};
 use super::runs::run_id;
 use super::view::entry_view;
 use crate::access::Caller;
-use crate::api::{EntryView, LedgerView, Permission};
+use crate::api::{LedgerView, Permission};
 use crate::app::App;
 
 /// Entries of one page, if nothing is said.
 const PAGE: usize = 200;
 /// Most entries of one page.
 const MAX_PAGE: usize = 1_000;
-/// Most bytes of one page, unless one entry is longer: values may have 2 MiB each, and a page of those would not fit anywhere.
+/// Most bytes of one page, but for its last commit: values may have 2 MiB each, and a page of those would not fit anywhere.
 const MAX_PAGE_BYTES: usize = 8 * 1024 * 1024;
 
 pub(super) fn router() -> OpenApiRouter<Arc<App>> {
@@ -33,10 +34,10 @@ pub(super) fn router() -> OpenApiRouter<Arc<App>> {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct LedgerPage {
-    /// The number of the first entry that is wanted.
+    /// The number of the first entry that is wanted: 1 if absent.
     #[param(minimum = 1)]
     from: Option<u64>,
-    /// At most this many.
+    /// Most entries of the page: 200 if absent. A page of long entries has fewer.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
 }
@@ -64,16 +65,8 @@ async fn ledger(
     if from == 0 || i64::try_from(from).is_err() {
         return Err(Problem::validation("`from` is the number of an entry; the first is 1"));
     }
-    let lines = app.store.ledger(caller.workspace, run, from).await?;
-    let (mut entries, mut bytes): (Vec<EntryView>, usize) = (Vec::new(), 0);
-    for line in &lines {
-        let entry = entry_view(line);
-        bytes += entry.entry.get().len();
-        if entries.len() == limit || (bytes > MAX_PAGE_BYTES && !entries.is_empty()) {
-            break;
-        }
-        entries.push(entry);
-    }
-    let next = lines.get(entries.len()).map(|line| line.number);
+    let part = Part { workspace: caller.workspace, run, from, limit, bytes: MAX_PAGE_BYTES };
+    let LedgerPart { entries, next } = app.store.ledger_part(part).await?;
+    let entries = entries.iter().map(entry_view).collect();
     Ok(Answer::ok(LedgerView { run: run.to_string(), entries, next }))
 }

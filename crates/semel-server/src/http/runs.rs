@@ -9,7 +9,7 @@ use semel::id::RunId;
 use semel::rules::key::{Key, Scope};
 use semel::rules::run::Run;
 use semel::rules::status::Status;
-use semel::store::{Find, FindBy, Query};
+use semel::store::{Find, FindBy, Page, Query};
 use serde::Deserialize;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -55,16 +55,17 @@ struct ListRuns {
     /// Only created at this time or later: RFC 3339.
     #[param(format = DateTime)]
     since: Option<String>,
-    /// The `next` of the page before.
+    /// The `next` of the page before. Absent for the first page.
     cursor: Option<String>,
-    /// At most this many.
+    /// Most runs of the page: 50 if absent.
     #[param(minimum = 1, maximum = 500)]
     limit: Option<usize>,
 }
 
 /// List runs
 ///
-/// The newest first, without results.
+/// The newest first, without results. A page for which too many runs would have to be read is cut short: it has `partial`,
+/// may be empty, and its `next` goes on.
 #[utoipa::path(
     get,
     path = "/workflow-runs",
@@ -81,55 +82,42 @@ async fn list(
     caller.may(Permission::Read)?;
     let limit = limit_of(asked.limit, PAGE, MAX_PAGE)?;
     let query = Query {
-        workspace: caller.workspace,
         status: asked.status,
         workflow: asked.workflow.as_deref().map(name).transpose()?,
         since: asked.since.as_deref().map(since_of).transpose()?,
-        before: None,
-        // One more than is shown tells whether there is a next page.
-        limit: limit + 1,
+        before: asked.cursor.as_deref().map(run_id).transpose()?,
+        ..Query::all(caller.workspace, limit)
     };
     let scope = scope_of(asked.scope.as_deref())?;
-    let cursor = asked.cursor.as_deref();
-    let mut runs = match asked.key {
+    let Page { runs, next, partial } = match asked.key {
         Some(key) => under_key(&app, &query, scope, key).await?,
-        None => app.store.list(Query { before: before(&app, &caller, cursor).await?, ..query }).await?,
+        None => page(&app, query).await?,
     };
-    let more = runs.len() > limit;
-    runs.truncate(limit);
-    let next = runs.last().filter(|_| more).map(|run| run.id().to_string());
     let mut runs: Vec<_> = runs.iter().map(|run| run_view(run, None)).collect();
     for run in &mut runs {
         app.services.mark(&app, caller.workspace, run).await;
     }
-    Ok(Answer::ok(RunList { runs, next }))
+    Ok(Answer::ok(RunList { runs, next: next.map(|run| run.to_string()), partial }))
+}
+
+/// A page of the store. A cursor is the id of a run: its number is shared by all workspaces, and would tell how many runs
+/// there are.
+async fn page(app: &App, query: Query) -> Result<Page, Problem> {
+    let before = query.before;
+    match app.store.list(query).await {
+        Err(semel::Error::RunNotFound(run)) if before == Some(run) => {
+            Err(Problem::validation("there is no page after this `cursor` any more; begin again without it"))
+        }
+        listed => Ok(listed?),
+    }
 }
 
 /// The run that holds a key, if it is one of those that are asked for.
-async fn under_key(app: &App, query: &Query, scope: Scope, key: String) -> Result<Vec<Run>, Problem> {
+async fn under_key(app: &App, query: &Query, scope: Scope, key: String) -> Result<Page, Problem> {
     let key = Key::new(key).map_err(semel::Error::from)?;
     let find = Find { workspace: query.workspace, by: FindBy::Key(scope, key) };
     let holder = app.store.find(find).await?.map(|(run, _)| run);
-    let asked_for = |run: &Run| {
-        query.status.is_none_or(|status| status == run.status())
-            && query.workflow.as_ref().is_none_or(|workflow| *workflow == run.new.workflow)
-            && query.since.is_none_or(|since| since <= run.new.created)
-    };
-    Ok(holder.into_iter().filter(asked_for).collect())
-}
-
-/// The store's number of the last run of the page before. A cursor is that run's id: numbers are shared by all
-/// workspaces and would tell how many runs there are.
-async fn before(app: &App, caller: &Caller, cursor: Option<&str>) -> Result<Option<i64>, Problem> {
-    let Some(cursor) = cursor else { return Ok(None) };
-    let run: RunId = cursor.parse().map_err(semel::Error::from)?;
-    let find = Find { workspace: caller.workspace, by: FindBy::Id(run) };
-    match app.store.find(find).await? {
-        Some((run, _)) => Ok(Some(run.num)),
-        None => {
-            Err(Problem::validation("there is no page after this `cursor` any more; begin again without it"))
-        }
-    }
+    Ok(Page { runs: holder.into_iter().filter(|run| query.wants(run)).collect(), ..Page::default() })
 }
 
 fn since_of(text: &str) -> Result<Time, Problem> {

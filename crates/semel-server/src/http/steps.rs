@@ -7,21 +7,31 @@ use semel::rules::entry::{Class, Entry, Failure, Outcome};
 use semel::rules::ledger::{HookState, Ledger, Record};
 use semel::rules::path::Visit;
 use semel::rules::run::Run;
+use semel::rules::status::Status;
 use semel::rules::step::Step;
-use semel::store::Numbered;
+use semel::store::{LedgerPart, Numbered, Part};
 
 use super::Problem;
 use super::view::{duplicates_view, failure_view, pause_words, run_view};
 use crate::api::{RunDetail, StepStatus, StepView, time, value};
 use crate::app::App;
 
+/// Most entries that are read for the steps of a run.
+const MAX_ENTRIES: usize = 10_000;
+/// Most bytes that are read for them, but for the last commit.
+const MAX_BYTES: usize = 8 * 1024 * 1024;
+/// Entries from the end of a longer ledger, for what the run is about now.
+const TAIL: u64 = 16;
+
 /// The run as it was at the version of its header.
 pub(super) async fn detail(app: &App, run: &Run, outcome: Option<&Outcome>) -> Result<RunDetail, Problem> {
     let (workspace, id) = (run.new.workspace, run.id());
-    let mut lines = app.store.ledger(workspace, id, 1).await?;
+    let part = Part { workspace, run: id, from: 1, limit: MAX_ENTRIES, bytes: MAX_BYTES };
+    let LedgerPart { entries: mut lines, next } = app.store.ledger_part(part).await?;
     // What was written since is another version's.
     lines.retain(|line| line.number <= run.state.version);
-    let unconsumed = app.store.inbox(workspace, id, 1).await?.len() as u64;
+    let next = next.filter(|next| *next <= run.state.version);
+    let unconsumed = app.store.unconsumed(workspace, id).await?;
     let duplicates = duplicates_view(app.store.receipts(workspace, id).await?);
     let mut detail = RunDetail {
         run: run_view(run, outcome),
@@ -31,18 +41,35 @@ pub(super) async fn detail(app: &App, run: &Run, outcome: Option<&Outcome>) -> R
         hooks: Vec::new(),
         unconsumed,
         duplicates,
+        next_entry: next,
     };
     // A forgotten history has no entries.
-    if lines.len() as u64 == run.state.version {
+    if !lines.is_empty() {
         let entries = lines.iter().map(|line| line.entry.clone());
         let ledger = Ledger::read(run.clone(), entries)
             .map_err(|source| semel::Error::Corrupt { at: id.to_string(), source: source.into() })?;
         detail.input = Some(value(&ledger.created().input));
-        detail.pause_reason = ledger.pause().map(pause_words);
         detail.steps = steps(&ledger, &lines);
-        detail.hooks = open_hooks(&ledger);
+        if next.is_none() {
+            detail.pause_reason = ledger.pause().map(pause_words);
+            detail.hooks = open_hooks(&ledger);
+        } else if run.status() == Status::Paused {
+            detail.pause_reason = last_pause(app, run).await?;
+        }
     }
     Ok(detail)
+}
+
+/// Why a run is paused whose ledger is not read as a whole: its last entries say so.
+async fn last_pause(app: &App, run: &Run) -> Result<Option<String>, Problem> {
+    let from = run.state.version.saturating_sub(TAIL - 1).max(1);
+    let (workspace, limit, bytes) = (run.new.workspace, TAIL as usize, MAX_BYTES);
+    let tail = app.store.ledger_part(Part { workspace, run: run.id(), from, limit, bytes }).await?;
+    let reason = |line: &Numbered| match &line.entry {
+        Entry::Paused { reason } => Some(pause_words(reason)),
+        _ => None,
+    };
+    Ok(tail.entries.iter().rev().find_map(reason))
 }
 
 /// The tokens that it owns. They go with its end.

@@ -19,7 +19,8 @@ use semel::rules::run::Run;
 use semel::rules::start::{Start, Verdict};
 use semel::rules::status::Status;
 use semel::store::{
-    Answer, Archive, Arrival, Claims, Find, Lease, Numbered, Query, Started, Store, Sweep, Swept, Wake, Watch,
+    Answer, Archive, Arrival, Claims, Find, Lease, LedgerPart, Numbered, Page, Part, Query, Started, Store,
+    Sweep, Swept, Wake, Watch,
 };
 use tokio::sync::broadcast;
 
@@ -251,12 +252,20 @@ impl Store for Metered {
         Box::pin(async move { self.meters.failed(self.store.find(find).await) })
     }
 
-    fn list(&self, query: Query) -> Answer<'_, Vec<Run>> {
+    fn list(&self, query: Query) -> Answer<'_, Page> {
         Box::pin(async move { self.meters.failed(self.store.list(query).await) })
     }
 
     fn ledger(&self, workspace: WorkspaceId, run: RunId, from: u64) -> Answer<'_, Vec<Numbered>> {
         Box::pin(async move { self.meters.failed(self.store.ledger(workspace, run, from).await) })
+    }
+
+    fn ledger_part(&self, part: Part) -> Answer<'_, LedgerPart> {
+        Box::pin(async move { self.meters.failed(self.store.ledger_part(part).await) })
+    }
+
+    fn unconsumed(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, u64> {
+        Box::pin(async move { self.meters.failed(self.store.unconsumed(workspace, run).await) })
     }
 
     fn inbox(&self, workspace: WorkspaceId, run: RunId, from: u64) -> Answer<'_, Vec<Arrival>> {

@@ -15,6 +15,8 @@ use crate::world::{World, cases};
 cases![
     runs_are_listed_the_newest_first_page_by_page,
     lists_are_filtered,
+    a_list_that_would_read_too_many_runs_is_partial,
+    a_run_with_a_long_ledger_is_shown_in_part,
     a_run_is_shown_with_its_steps,
     a_failing_step_shows_its_attempts,
     a_run_is_waited_for_beyond_a_version,
@@ -62,6 +64,51 @@ async fn lists_are_filtered(world: World) {
     assert_eq!(listed("since=2020-01-01T00:00:00Z").await.len(), 2);
     assert_eq!(listed("since=2999-01-01T00:00:00%2B02:00").await.len(), 0);
     assert_eq!(listed("key=a&since=2999-01-01T00:00:00Z").await.len(), 0);
+}
+
+async fn a_list_that_would_read_too_many_runs_is_partial(world: World) {
+    let order = |n: usize| json!({"workflow": "order", "idempotencyKey": format!("k{n}"), "input": 1});
+    let oldest = world.client.start("refund", "refund", "1").await;
+    world.client.post(&format!("/workflow-runs/{oldest}/cancel"), "").await.ok();
+    // As many as are read for one page, and one more.
+    for from in [0, 501] {
+        let starts: Vec<_> = (from..from + 501).map(order).collect();
+        world.client.post("/workflow-runs/batch", json!({ "runs": starts }).to_string()).await.ok();
+    }
+    let page = world.client.get("/workflow-runs?status=COMPLETED").await.ok();
+    assert_eq!((&page["runs"], &page["partial"]), (&json!([]), &json!(true)));
+    let next = page["next"].as_str().expect("a cursor");
+    let page = world.client.get(&format!("/workflow-runs?status=COMPLETED&cursor={next}")).await.ok();
+    assert_eq!(page, json!({"runs": []}), "the rest is read, and nothing is there");
+    for query in ["workflow=refund", "workflow=refund&status=CANCELLED", "status=CANCELLED"] {
+        let page = world.client.get(&format!("/workflow-runs?{query}")).await.ok();
+        assert_eq!((&page["runs"][0]["id"], page.get("partial")), (&json!(oldest), None), "{query}");
+    }
+}
+
+async fn a_run_with_a_long_ledger_is_shown_in_part(world: World) {
+    async fn large(ctx: semel::Ctx, (): ()) -> semel::Result<()> {
+        for n in 0..6 {
+            ctx.step(format!("step-{n}")).run(async |_| Ok("x".repeat(1_900_000))).await?;
+        }
+        Ok(())
+    }
+    let _engine = world.engine(|builder| builder.workflow("large", large)).await;
+    let run = world.client.start("large", "k", "null").await;
+    let detail = world.client.ended(&run).await;
+    let steps = detail["steps"].as_array().expect("a list");
+    assert_eq!(
+        (&detail["status"], steps.len()),
+        (&json!("COMPLETED"), 5),
+        "8 MiB, and the step that exceeds them"
+    );
+    let next = detail["nextEntry"].as_u64().expect("the first entry that is not shown");
+    let rest = world.client.get(&format!("/workflow-runs/{run}/ledger?from={next}")).await.ok();
+    let kinds: Vec<_> =
+        rest["entries"].as_array().expect("a list").iter().map(|line| &line["kind"]).collect();
+    assert_eq!(kinds, ["stepStarted", "stepCompleted", "completed"]);
+    let page = world.client.get(&format!("/workflow-runs/{run}/ledger")).await.ok();
+    assert_eq!(page["next"], next, "a page of the ledger has the same bound");
 }
 
 async fn a_run_is_shown_with_its_steps(world: World) {

@@ -26,7 +26,7 @@ use crate::rules::record::{Keep, Look, Record};
 use crate::rules::run::Run;
 use crate::rules::start::Start;
 use crate::store::{
-    Answer, Arrival, Claimed, Claims, Find, Lease, LeaseAct, Numbered, Query, Started, Store, Sweep, Swept,
+    Answer, Arrival, Claimed, Claims, Find, Lease, LeaseAct, Numbered, Page, Query, Started, Store, Sweep, Swept,
     Wake,
 };
 
@@ -227,13 +227,13 @@ impl Store for Remote {
         Box::pin(self.find_run(find))
     }
 
-    fn list(&self, query: Query) -> Answer<'_, Vec<Run>> {
+    fn list(&self, query: Query) -> Answer<'_, Page> {
         Box::pin(async move {
-            let mut runs: Vec<Run> = self.client.call(wire::LIST, &query, Does::Reads).await?;
-            for run in &mut runs {
+            let mut page: Page = self.client.call(wire::LIST, &query, Does::Reads).await?;
+            for run in &mut page.runs {
                 self.nodes.in_run(run);
             }
-            Ok(runs)
+            Ok(page)
         })
     }
 

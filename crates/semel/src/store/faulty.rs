@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Semaphore, broadcast};
 
-use super::{Answer, Arrival, Claims, Find, Lease, Numbered, Query, Started, Store, Sweep, Swept, Wake};
+use super::{
+    Answer, Arrival, Claims, Find, Lease, Numbered, Page, Query, Started, Store, Sweep, Swept, Wake,
+};
 use crate::clock::Time;
 use crate::error::{Error, Result};
 use crate::id::{RunId, WorkspaceId};
@@ -207,7 +209,7 @@ impl Store for Faulty {
         self.by_pool(move || self.store.find(find))
     }
 
-    fn list(&self, query: Query) -> Answer<'_, Vec<Run>> {
+    fn list(&self, query: Query) -> Answer<'_, Page> {
         self.by_pool(move || self.store.list(query))
     }
 

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::Query;
 use super::archive::OnceAt;
+use super::list::{Index, Scan, Scanned};
 use super::receipts::ReceiptBuffer;
 use super::serve::Backend;
 use super::tx::{CallAt, HeldOnce, InboxRow, LedgerRow, Tx, Verb, Watcher};
@@ -85,6 +86,8 @@ struct Tables {
     driven: BTreeSet<(NodeId, i64)>,
     purge: BTreeSet<(Time, i64)>,
     children: BTreeSet<(RunId, i64)>,
+    /// All runs by the time of their creation, as lists show them.
+    listed: BTreeSet<(WorkspaceId, Time, i64)>,
     ledger: HashMap<i64, Vec<LedgerRow>>,
     inbox: HashMap<i64, BTreeMap<u64, InboxRow>>,
     hooks: BTreeMap<(WorkspaceId, Token), i64>,
@@ -173,6 +176,7 @@ impl Tx for MemoryTx<'_> {
         let num = tables.last_num;
         tables.ids.insert(new.id, num);
         tables.children.extend(new.parent.map(|parent| (parent, num)));
+        tables.listed.insert((new.workspace, new.created, num));
         let bare = State { due: None, node: None, purge: None, holds_key: false, ..state.clone() };
         tables.runs.insert(num, Run { num, state: bare, ..run });
         tables.update(num, |run| run.state = state.clone());
@@ -243,15 +247,21 @@ impl Tx for MemoryTx<'_> {
         Ok(runs.filter(|run| !run.status().is_terminal()).cloned().collect())
     }
 
-    async fn list(&mut self, query: &Query) -> Result<Vec<Run>> {
-        let runs = self.tables.runs.range(..query.before.unwrap_or(i64::MAX)).rev().map(|(_, run)| run);
-        let wanted = |run: &&Run| {
-            run.new.workspace == query.workspace
-                && query.status.is_none_or(|status| run.status() == status)
-                && query.workflow.as_ref().is_none_or(|name| run.new.workflow == *name)
-                && query.since.is_none_or(|since| run.new.created >= since)
+    async fn list(&mut self, scan: &Scan<'_>) -> Result<Scanned> {
+        let Query { workspace, since, .. } = scan.query;
+        let oldest = (*workspace, since.unwrap_or(Time(i64::MIN)), i64::MIN);
+        let (created, num) = scan.before.unwrap_or((Time(i64::MAX), i64::MAX));
+        let newest = (*workspace, created, num);
+        if oldest >= newest {
+            return Ok(Scanned::default());
+        }
+        let runs = self.tables.listed.range(oldest..newest).rev().map(|(.., num)| &self.tables.runs[num]);
+        let stands_there = |run: &&Run| match scan.index {
+            Index::Workspace => true,
+            Index::Workflow(workflow) => run.new.workflow == *workflow,
+            Index::Status(status) => run.status() == status,
         };
-        Ok(runs.filter(wanted).take(query.limit).cloned().collect())
+        scan.read(runs.filter(stands_there).cloned().map(Ok))
     }
 
     async fn append(&mut self, num: i64, seq: u64, text: &str) -> Result<()> {
@@ -269,6 +279,23 @@ impl Tx for MemoryTx<'_> {
             rows.extend_from_slice(&all[first..]);
         }
         Ok(rows)
+    }
+
+    async fn ledger_part(
+        &mut self,
+        num: i64,
+        from: u64,
+        limit: usize,
+        bytes: usize,
+    ) -> Result<Option<Vec<LedgerRow>>> {
+        let all = self.ledgers(&[num], from).await?;
+        let mut read = 0;
+        let fits = |row: &LedgerRow| {
+            let before = read;
+            read += row.text.len();
+            before < bytes.max(1)
+        };
+        Ok(Some(all.into_iter().take(limit).take_while(fits).collect()))
     }
 
     async fn ledger_first(&mut self, num: i64) -> Result<Option<LedgerRow>> {
@@ -300,6 +327,10 @@ impl Tx for MemoryTx<'_> {
     async fn inboxes(&mut self, nums: &[i64], from: u64) -> Result<Vec<InboxRow>> {
         let boxes = nums.iter().filter_map(|num| self.tables.inbox.get(num));
         Ok(boxes.flat_map(|inbox| inbox.range(from..).map(|(_, row)| row)).cloned().collect())
+    }
+
+    async fn unconsumed(&mut self, num: i64) -> Result<u64> {
+        Ok(self.tables.inbox.get(&num).map_or(0, BTreeMap::len) as u64)
     }
 
     async fn arrived(&mut self, num: i64, arrivals: &[u64]) -> Result<Vec<u64>> {
@@ -560,6 +591,7 @@ impl Tx for MemoryTx<'_> {
         if let Some(run) = tables.runs.remove(&num) {
             tables.ids.remove(&run.id());
             tables.children.retain(|(_, child)| *child != num);
+            tables.listed.remove(&(run.new.workspace, run.new.created, num));
         }
         Ok(())
     }

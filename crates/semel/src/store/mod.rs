@@ -6,7 +6,9 @@
 //! being made durable the next one fills up.
 
 pub mod archive;
+pub(crate) mod list;
 pub mod memory;
+mod part;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod receipts;
@@ -29,6 +31,8 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast;
 
 pub use self::archive::Archive;
+pub use self::list::{Page, Query};
+pub use self::part::{LedgerPart, Part};
 pub use self::wakes::Wake;
 pub use self::watch::Watch;
 use crate::clock::Time;
@@ -41,12 +45,10 @@ use crate::rules::deliver::{Deliver, Delivered};
 use crate::rules::entry::{Entry, Message, Outcome};
 use crate::rules::key::{CallId, Key, Scope, Token};
 use crate::rules::once::{Once, OnceAnswer};
-use crate::rules::path::Name;
 use crate::rules::receipt::{ReceiptKind, Receipts};
 use crate::rules::record::{Keep, Look, Record};
 use crate::rules::run::Run;
 use crate::rules::start::{Start, Verdict};
-use crate::rules::status::Status;
 
 /// The metric (`metrics::histogram!`, label `store`) of how many calls one durable write of a store has served.
 pub const BATCH_CALLS: &str = "semel_store_batch_calls";
@@ -84,10 +86,21 @@ pub trait Store: Send + Sync + 'static {
 
     /// A run by its id, key or token, and how it ended.
     fn find(&self, find: Find) -> Answer<'_, Option<(Run, Option<Outcome>)>>;
-    /// Runs, the newest first.
-    fn list(&self, query: Query) -> Answer<'_, Vec<Run>>;
+    /// A page of runs, the newest first.
+    fn list(&self, query: Query) -> Answer<'_, Page>;
     /// The entries of a run from number `from` (the first is 1).
     fn ledger(&self, workspace: WorkspaceId, run: RunId, from: u64) -> Answer<'_, Vec<Numbered>>;
+    /// A part of a run's ledger, bounded in entries and bytes. A store that has no way to read less reads all of it.
+    fn ledger_part(&self, part: Part) -> Answer<'_, LedgerPart> {
+        Box::pin(async move {
+            let entries = self.ledger(part.workspace, part.run, part.from).await?;
+            Ok(part.cut(entries))
+        })
+    }
+    /// How many messages of a run are not consumed. A store that cannot count them reads them.
+    fn unconsumed(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, u64> {
+        Box::pin(async move { Ok(self.inbox(workspace, run, 1).await?.len() as u64) })
+    }
     /// The messages of a run that it has not consumed, from number `from` (the first is 1).
     fn inbox(&self, workspace: WorkspaceId, run: RunId, from: u64) -> Answer<'_, Vec<Arrival>>;
     /// What was absorbed on a run, by kind.
@@ -259,30 +272,4 @@ pub enum FindBy {
     Token(Token),
     /// The id of an operator action that was done about it.
     Call(CallId),
-}
-
-/// A listing of runs.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Query {
-    /// The tenant.
-    #[serde(skip, default = "WorkspaceId::unsaid")]
-    pub workspace: WorkspaceId,
-    /// Only in this state.
-    pub status: Option<Status>,
-    /// Only of this workflow.
-    pub workflow: Option<Name>,
-    /// Only created at this time or later.
-    pub since: Option<Time>,
-    /// Only with a smaller number than this: the last one of the page before.
-    pub before: Option<i64>,
-    /// At most this many.
-    pub limit: usize,
-}
-
-impl Query {
-    /// All runs of a workspace, at most this many, the newest first.
-    pub const fn all(workspace: WorkspaceId, limit: usize) -> Self {
-        Self { workspace, status: None, workflow: None, since: None, before: None, limit }
-    }
 }

@@ -8,12 +8,15 @@ use super::archive::{Archive, Each, export_pages};
 use super::receipts::{COLLECT, ReceiptBuffer};
 use super::tx::{LedgerRow, Verb};
 use super::verbs::{
-    ClaimRows, FlushReceipts, PeekStart, ReadDues, ReadInbox, ReadLedger, ReadReceipts, StartRun, entries_of,
-    message_of,
+    ClaimRows, CountInbox, FlushReceipts, PeekStart, ReadDues, ReadInbox, ReadLedger, ReadReceipts, StartRun,
+    entries_of, message_of,
 };
 use super::wakes::{Wake, Wakes};
 use super::watch::Watch;
-use super::{Answer, Arrival, Claimed, Claims, Find, Lease, Numbered, Query, Started, Store, Sweep, Swept};
+use super::{
+    Answer, Arrival, Claimed, Claims, Find, Lease, LedgerPart, Numbered, Page, Part, Query, Started, Store,
+    Sweep, Swept,
+};
 use crate::clock::{Clock, Time};
 use crate::error::{Error, Result};
 use crate::id::{RunId, WorkspaceId};
@@ -323,6 +326,19 @@ fn numbered(rows: &[LedgerRow], from: u64) -> Result<Vec<Numbered>> {
     Ok(numbered)
 }
 
+async fn ledger_part<B: Backend>(store: &B, part: Part) -> Result<LedgerPart> {
+    let (version, rows) = loop {
+        if let Some(found) = store.execute(part).await? {
+            break found;
+        }
+    };
+    let mut entries = numbered(&rows, part.from)?;
+    entries.truncate(part.limit);
+    // None at all: forgotten, or all of them are before this part.
+    let next = entries.last().map(|line| line.number + 1).filter(|next| *next <= version);
+    Ok(LedgerPart { entries, next })
+}
+
 impl<B: Backend> Store for B {
     fn start(&self, request: Start) -> Answer<'_, Started> {
         Box::pin(start(self, request))
@@ -368,12 +384,20 @@ impl<B: Backend> Store for B {
         Box::pin(self.execute(find))
     }
 
-    fn list(&self, query: Query) -> Answer<'_, Vec<Run>> {
+    fn list(&self, query: Query) -> Answer<'_, Page> {
         Box::pin(self.execute(query))
     }
 
     fn ledger(&self, workspace: WorkspaceId, run: RunId, from: u64) -> Answer<'_, Vec<Numbered>> {
         Box::pin(async move { numbered(&self.execute(ReadLedger { workspace, run, from }).await?, from) })
+    }
+
+    fn ledger_part(&self, part: Part) -> Answer<'_, LedgerPart> {
+        Box::pin(ledger_part(self, part))
+    }
+
+    fn unconsumed(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, u64> {
+        Box::pin(self.execute(CountInbox { workspace, run }))
     }
 
     fn inbox(&self, workspace: WorkspaceId, run: RunId, from: u64) -> Answer<'_, Vec<Arrival>> {

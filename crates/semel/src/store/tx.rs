@@ -21,8 +21,8 @@ use crate::rules::record::{Look, Record};
 use crate::rules::run::{NewRun, Run, State};
 use crate::rules::status::Status;
 
-use super::Query;
 use super::archive::{ArchiveRows, OnceAt};
+use super::list::{Scan, Scanned};
 
 /// The entries of one commit, as stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -203,13 +203,23 @@ pub(crate) trait Tx: ArchiveRows {
     }
     /// The open runs that a run has started, locked.
     fn open_children(&mut self, parent: RunId) -> impl Future<Output = Result<Vec<Run>>> + Send;
-    /// Runs by the newest number first.
-    fn list(&mut self, query: &Query) -> impl Future<Output = Result<Vec<Run>>> + Send;
+    /// One pass over an index of runs.
+    fn list(&mut self, scan: &Scan<'_>) -> impl Future<Output = Result<Scanned>> + Send;
 
     /// Appends the entries of one commit.
     fn append(&mut self, num: i64, seq: u64, text: &str) -> impl Future<Output = Result<()>> + Send;
     /// All of some runs' ledgers, in order, from the commit that contains entry number `from`.
     fn ledgers(&mut self, nums: &[i64], from: u64) -> impl Future<Output = Result<Vec<LedgerRow>>> + Send;
+    /// The commits of a run from the one that contains entry number `from`: at most `limit`, and none after the one that
+    /// exceeds `bytes`. None if there is still some way to go to that entry: then the verb is asked again, and others are
+    /// served in between.
+    fn ledger_part(
+        &mut self,
+        num: i64,
+        from: u64,
+        limit: usize,
+        bytes: usize,
+    ) -> impl Future<Output = Result<Option<Vec<LedgerRow>>>> + Send;
     /// The first commit of a run: what it was created with.
     fn ledger_first(&mut self, num: i64) -> impl Future<Output = Result<Option<LedgerRow>>> + Send;
     /// The last few commits of a run, the latest first.
@@ -220,6 +230,8 @@ pub(crate) trait Tx: ArchiveRows {
     fn arrive(&mut self, num: i64, message: &Message) -> impl Future<Output = Result<Option<u64>>> + Send;
     /// What is in some runs' inboxes from a number on, in order of arrival.
     fn inboxes(&mut self, nums: &[i64], from: u64) -> impl Future<Output = Result<Vec<InboxRow>>> + Send;
+    /// How many messages are in a run's inbox.
+    fn unconsumed(&mut self, num: i64) -> impl Future<Output = Result<u64>> + Send;
     /// Which of these messages are in a run's inbox.
     fn arrived(&mut self, num: i64, arrivals: &[u64]) -> impl Future<Output = Result<Vec<u64>>> + Send;
     /// Takes a message out; false if it is not there.

@@ -5,7 +5,7 @@
 //! that may hurt.
 //!
 //! Of stores: the [`suite`] that every store passes, and the [`differential`] test that plays the same calls on several
-//! of them.
+//! of them; their [statements] for tests that ask a database how it executes them.
 //!
 //! Of readers: random [damage] to valid texts. [`Dice`] draw what is random, from a seed.
 
@@ -16,6 +16,8 @@ mod dice;
 pub mod differential;
 mod effects;
 mod history;
+#[cfg(all(feature = "sqlite", feature = "postgres"))]
+pub mod statements;
 pub mod suite;
 
 pub use clock::ManualClock;

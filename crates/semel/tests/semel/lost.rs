@@ -275,7 +275,7 @@ async fn given_up() -> Test {
 /// A start whose input says this.
 async fn starts(place: &Place, fate: Fate, input: &'static str, key: Option<&str>) -> Test {
     let all = || place.store.list(Query::all(WorkspaceId::DEFAULT, 1_000));
-    let before = all().await?.len();
+    let before = all().await?.runs.len();
     let like = request("-")?;
     let (workflow, key) = (like.workflow, key.map(Key::new).transpose()?);
     let value = Payload::parse(&format!("{input:?}"))?;
@@ -285,6 +285,6 @@ async fn starts(place: &Place, fate: Fate, input: &'static str, key: Option<&str
     let started = place.store.start(start.clone()).await?;
     assert!(started.created() && started.run.id() == start.run, "{input}: {fate:?}: {started:?}");
     place.line.settled(fate).await?;
-    assert_eq!(all().await?.len(), before + 1, "{input}: {fate:?}");
+    assert_eq!(all().await?.runs.len(), before + 1, "{input}: {fate:?}");
     place.has(&Ledger::read(started.run, started.entries)?).await
 }

@@ -12,6 +12,8 @@ mod lost;
 #[cfg(all(feature = "sqlite", feature = "postgres"))]
 mod migrate;
 #[cfg(all(feature = "sqlite", feature = "postgres"))]
+mod plans;
+#[cfg(all(feature = "sqlite", feature = "postgres"))]
 mod postgres;
 #[cfg(all(feature = "sqlite", feature = "postgres"))]
 mod processes;
@@ -63,6 +65,7 @@ fn main() -> ExitCode {
         trials.extend(kill::trials());
         trials.extend(lost::trials());
         trials.extend(migrate::trials());
+        trials.extend(plans::trials());
         trials.extend(postgres::trials());
         trials.extend(processes::trials());
     }

@@ -77,7 +77,7 @@ pub(crate) fn record_step(run: &mut Ledger, name: &str) -> Result<(), Failed> {
 
 async fn count(store: &SqliteStore) -> semel::error::Result<usize> {
     let all = Query::all(WorkspaceId::DEFAULT, 1_000);
-    Ok(store.list(all).await?.len())
+    Ok(store.list(all).await?.runs.len())
 }
 
 /// Every kind of transaction meets the fault once, the ones that append to a ledger and the ones that do not.

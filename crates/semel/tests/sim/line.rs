@@ -19,7 +19,7 @@ use semel::rules::record::{Keep, Look, Record};
 use semel::rules::run::Run;
 use semel::rules::start::Start;
 use semel::store::{
-    Answer, Arrival, Claims, Find, Lease, LeaseAct, Numbered, Query, Started, Store, Sweep, Swept, Wake,
+    Answer, Arrival, Claims, Find, Lease, LeaseAct, Numbered, Page, Query, Started, Store, Sweep, Swept, Wake,
 };
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, oneshot};
@@ -435,7 +435,7 @@ impl Store for Line {
         self.call(call, Box::new(move |store| Box::pin(async move { store.find(find).await })))
     }
 
-    fn list(&self, query: Query) -> Answer<'_, Vec<Run>> {
+    fn list(&self, query: Query) -> Answer<'_, Page> {
         let call = reads("list".to_owned(), None);
         self.call(call, Box::new(move |store| Box::pin(async move { store.list(query).await })))
     }

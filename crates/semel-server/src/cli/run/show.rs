@@ -61,12 +61,14 @@ struct Rest {
     hooks: Vec<String>,
     unconsumed: u64,
     duplicates: Vec<DuplicatesView>,
+    #[serde(default)]
+    next_entry: Option<u64>,
 }
 
 pub(super) fn detail(answer: &Answer) -> Done<RunDetail> {
     let (run, rest): (RunView, Rest) = (answer.read()?, answer.read()?);
-    let Rest { input, pause_reason, steps, hooks, unconsumed, duplicates } = rest;
-    Ok(RunDetail { run, input, pause_reason, steps, hooks, unconsumed, duplicates })
+    let Rest { input, pause_reason, steps, hooks, unconsumed, duplicates, next_entry } = rest;
+    Ok(RunDetail { run, input, pause_reason, steps, hooks, unconsumed, duplicates, next_entry })
 }
 
 fn shown(detail: &RunDetail) -> String {
@@ -116,7 +118,13 @@ fn head(detail: &RunDetail) -> String {
         ("inbox", inbox),
         (
             "history",
-            if run.purged { "forgotten; only the key is remembered".to_owned() } else { String::new() },
+            match detail.next_entry {
+                _ if run.purged => "forgotten; only the key is remembered".to_owned(),
+                Some(next) => {
+                    format!("long: the steps below end before entry {next}; the ledger has all of it")
+                }
+                None => String::new(),
+            },
         ),
     ])
 }

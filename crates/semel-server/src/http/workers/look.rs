@@ -7,8 +7,7 @@ use axum::extract::State;
 use semel::remote::wire::{Found, RunCall};
 use semel::rules::key::Scope;
 use semel::rules::receipt::{ReceiptKind, Receipts};
-use semel::rules::run::Run;
-use semel::store::{Find, FindBy, Query};
+use semel::store::{Find, FindBy, Page, Query};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -65,16 +64,16 @@ pub(super) async fn find(
     post, path = "/workers/list",
     operation_id = "workerList", tag = "workers",
     request_body(content = Object, content_type = "application/json", example = json!({"status": null, "workflow": "order", "since": null, "before": null, "limit": 100})),
-    responses((status = 200, body = serde_json::Value, description = "Headers of runs"), Always, OfRun, Changes),
+    responses((status = 200, body = serde_json::Value, description = "A page: headers of runs, the run after which the next page begins, and whether this one is partial"), Always, OfRun, Changes),
 )]
 pub(super) async fn list(
     State(app): State<Arc<App>>,
     caller: Caller,
     Call(query): Call<Query>,
-) -> Result<Told<Vec<Run>>, Refusal> {
+) -> Result<Told<Page>, Refusal> {
     caller.may(Permission::Worker)?;
-    let limit = query.limit.min(MOST);
-    Ok(Told(app.store.list(Query { workspace: caller.workspace, limit, ..query }).await?))
+    let (limit, look_at) = (query.limit.min(MOST), query.look_at.min(Query::LOOK_AT));
+    Ok(Told(app.store.list(Query { workspace: caller.workspace, limit, look_at, ..query }).await?))
 }
 
 /// Read the entries of a run.

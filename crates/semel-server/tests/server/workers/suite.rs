@@ -20,7 +20,7 @@ use semel::rules::start::Start;
 use semel::store::memory::MemoryStore;
 use semel::store::sqlite::{SqliteOptions, SqliteStore};
 use semel::store::{
-    Answer, Arrival, Claims, Find, Lease, Numbered, Query, Started, Store, Sweep, Swept, Wake,
+    Answer, Arrival, Claims, Find, Lease, Numbered, Page, Query, Started, Store, Sweep, Swept, Wake,
 };
 use semel::testing::ManualClock;
 use semel::testing::suite::{Doing, Home, Stores, World, cases};
@@ -233,7 +233,7 @@ impl Store for Elsewhere {
         self.of(find.workspace).find(find)
     }
 
-    fn list(&self, query: Query) -> Answer<'_, Vec<Run>> {
+    fn list(&self, query: Query) -> Answer<'_, Page> {
         self.of(query.workspace).list(query)
     }
 

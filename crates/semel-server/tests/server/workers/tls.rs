@@ -31,7 +31,7 @@ async fn a_worker_speaks_tls_and_knows_its_server() -> Result<(), Failed> {
     let url = format!("https://localhost:{port}");
     let known = Options { ca: Some(made.cert.pem().into_bytes()), token: None, ..Options::new(url.clone()) };
     let remote = Remote::open(known).await?;
-    assert_eq!(remote.list(Query::all(semel::id::WorkspaceId::DEFAULT, 10)).await?, []);
+    assert_eq!(remote.list(Query::all(semel::id::WorkspaceId::DEFAULT, 10)).await?.runs, []);
     let stranger = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()])?.cert.pem();
     let other = Options { ca: Some(stranger.into_bytes()), token: None, ..Options::new(url.clone()) };
     assert!(Remote::open(other).await.is_err(), "another certificate");

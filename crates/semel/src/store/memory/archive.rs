@@ -77,6 +77,7 @@ impl ArchiveRows for MemoryTx<'_> {
         let num = tables.last_num;
         tables.ids.insert(run.id(), num);
         tables.children.extend(run.new.parent.map(|parent| (parent, num)));
+        tables.listed.insert((run.new.workspace, run.new.created, num));
         let bare = State { due: None, node: None, purge: None, holds_key: false, ..run.state.clone() };
         tables.runs.insert(num, Run { num, state: bare, ..run.clone() });
         tables.update(num, |restored| restored.state = run.state.clone());

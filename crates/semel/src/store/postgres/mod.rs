@@ -9,6 +9,7 @@ mod batch;
 mod children;
 mod commits;
 mod ends;
+mod list;
 mod lookups;
 mod migrate;
 mod notify;
@@ -45,6 +46,9 @@ use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, Result};
 use crate::id::WorkspaceId;
 use crate::rules::commit::{Commit, Saved};
+
+#[cfg(all(feature = "testing", feature = "sqlite"))]
+pub(crate) use list::statement as list_statement;
 
 /// The version of the schema that this Semel knows, and has in every database that it opens.
 pub const SCHEMA_VERSION: usize = migrate::MIGRATIONS.len();
@@ -196,7 +200,7 @@ impl Backend for PostgresStore {
 
 /// Settings of every connection. Each statement of this store is a look-up by an index; a planner that has no statistics
 /// yet, or old ones, must not think of anything else. A transaction whose client has vanished gives up its locks.
-const SETTINGS: &str = "-c default_transaction_isolation=read\\ committed -c plan_cache_mode=force_generic_plan \
+pub(crate) const SETTINGS: &str = "-c default_transaction_isolation=read\\ committed -c plan_cache_mode=force_generic_plan \
     -c enable_seqscan=off -c enable_bitmapscan=off -c enable_hashjoin=off -c enable_mergejoin=off -c jit=off \
     -c idle_in_transaction_session_timeout=10000";
 

@@ -27,8 +27,8 @@ use crate::rules::receipt::{ReceiptKind, Receipts};
 use crate::rules::record::{Look, Record};
 use crate::rules::run::{NewRun, Run, State};
 use crate::rules::status::Status;
-use crate::store::Query;
 use crate::store::archive::OnceAt;
+use crate::store::list::{Scan, Scanned};
 use crate::store::tx::{
     CallAt, HeldOnce, InboxRow, InsertedRun, LedgerRow, Taken, Tx, Watcher, message_text, millis, race,
 };
@@ -277,24 +277,8 @@ impl Tx for PgTx<'_> {
         self.rows(open, &[&parent.0]).await?.iter().map(rows::run_of).collect()
     }
 
-    async fn list(&mut self, query: &Query) -> Result<Vec<Run>> {
-        // The state is written out: only then can its partial index be used.
-        let status = query.status.map_or(String::new(), |status| format!("AND r.status = {}", status.code()));
-        let list = format!(
-            "{} {status} ORDER BY r.num DESC LIMIT $5",
-            select_run!(
-                "FROM runs r WHERE r.workspace = $1 AND r.num < $2 \
-                 AND ($3::text IS NULL OR r.workflow = $3) AND ($4::bigint IS NULL OR r.created >= $4)"
-            )
-        );
-        let params: Params<'_> = &[
-            &query.workspace.0,
-            &query.before.unwrap_or(i64::MAX),
-            &query.workflow.as_ref().map(Name::as_str),
-            &query.since.map(|since| since.0),
-            &bigint(query.limit),
-        ];
-        self.rows(&list, params).await?.iter().map(rows::run_of).collect()
+    async fn list(&mut self, scan: &Scan<'_>) -> Result<Scanned> {
+        self.scan(scan).await
     }
 
     async fn append(&mut self, num: i64, seq: u64, text: &str) -> Result<()> {
@@ -306,6 +290,20 @@ impl Tx for PgTx<'_> {
     async fn ledgers(&mut self, nums: &[i64], from: u64) -> Result<Vec<LedgerRow>> {
         let rows = self.rows(include_str!("ledgers.sql"), &[&nums, &(from as i64)]).await?;
         rows.iter().map(ledger_row).collect()
+    }
+
+    async fn ledger_part(
+        &mut self,
+        num: i64,
+        from: u64,
+        limit: usize,
+        bytes: usize,
+    ) -> Result<Option<Vec<LedgerRow>>> {
+        // Nothing has a number that PostgreSQL does not have.
+        let from = i64::try_from(from).unwrap_or(i64::MAX);
+        let params: Params<'_> = &[&num, &from, &bigint(limit), &bigint(bytes.max(1))];
+        let rows = self.rows(include_str!("ledger_part.sql"), params).await?;
+        rows.iter().map(ledger_row).collect::<Result<_>>().map(Some)
     }
 
     async fn ledger_first(&mut self, num: i64) -> Result<Option<LedgerRow>> {
@@ -342,6 +340,12 @@ impl Tx for PgTx<'_> {
             Ok(InboxRow { num: column(row, 0)?, arrival, at: Time(column(row, 2)?), text: column(row, 3)? })
         };
         self.rows(all, &[&nums, &from]).await?.iter().map(read).collect()
+    }
+
+    async fn unconsumed(&mut self, num: i64) -> Result<u64> {
+        let count = "SELECT count(*) FROM inbox WHERE run = $1";
+        let row = self.row(count, &[&num]).await?;
+        row.map_or(Ok(0), |row| Ok(column::<i64>(&row, 0)? as u64))
     }
 
     async fn arrived(&mut self, num: i64, arrivals: &[u64]) -> Result<Vec<u64>> {

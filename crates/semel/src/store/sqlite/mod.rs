@@ -10,7 +10,9 @@ mod calls;
 mod checkpoint;
 mod dues;
 mod job;
+mod list;
 mod open;
+mod part;
 mod private;
 mod reader;
 mod records;
@@ -35,6 +37,8 @@ use crate::error::Result;
 use crate::rules::commit::{Commit, Saved};
 use job::Queue;
 
+#[cfg(all(feature = "testing", feature = "postgres"))]
+pub(crate) use list::statement as list_statement;
 #[cfg(feature = "testing")]
 pub use writer::CommitFault;
 

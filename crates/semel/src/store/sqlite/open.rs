@@ -15,12 +15,13 @@ use crate::error::{Error, Result, Source};
 use crate::sabotage::{self, Bug};
 
 /// The schema, one script per version. A new version is appended; what has been released is never changed.
-pub(super) const MIGRATIONS: [&str; 5] = [
+pub(super) const MIGRATIONS: [&str; 6] = [
     include_str!("schema.sql"),
     include_str!("records.sql"),
     include_str!("driven.sql"),
     include_str!("waiters.sql"),
     include_str!("due_by_version.sql"),
+    include_str!("lists.sql"),
 ];
 
 /// Marks the file as ours (`Sml1`), so that a foreign database is not taken for one of an earlier version.

@@ -5,6 +5,7 @@ use std::cell::Cell;
 use rusqlite::types::FromSqlError;
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, Row, params};
 
+use super::part::Trails;
 use super::starts::{HEAD, HEADER, Head, Header, Running};
 use super::steps::{Entries, Heads, Steps};
 use super::values::{Id, Json, Text};
@@ -22,8 +23,8 @@ use crate::rules::receipt::{ReceiptKind, Receipts};
 use crate::rules::record::{Look, Record};
 use crate::rules::run::{NewRun, Retention, Run, State};
 use crate::rules::status::Status;
-use crate::store::Query;
 use crate::store::archive::OnceAt;
+use crate::store::list::{Scan, Scanned};
 use crate::store::tx::{CallAt, HeldOnce, InboxRow, LedgerRow, Tx, Watcher, duration, message_text};
 use crate::store::verbs::is_alive;
 
@@ -47,6 +48,8 @@ pub(super) struct SqliteTx {
     /// The latest number that was given to a run.
     pub(super) last_num: i64,
     pub(super) heads: Heads,
+    /// Places in long ledgers, for those who read them part by part.
+    pub(super) trails: Trails,
     /// What this transaction has found out about a node: many starts come from the same.
     pub(super) lease: Option<(NodeId, Option<Time>)>,
 }
@@ -76,6 +79,7 @@ impl SqliteTx {
             last_row,
             last_num,
             heads: Heads::default(),
+            trails: Trails::default(),
             lease: None,
         })
     }
@@ -146,23 +150,8 @@ impl SqliteTx {
             .map_err(failed)
     }
 
-    /// Walks a run's ledger from its end, for as long as it is wanted.
-    fn walk(&self, num: i64, mut wanted: impl FnMut(&LedgerRow) -> bool) -> Result<Vec<LedgerRow>> {
-        let last: Option<Option<i64>> =
-            self.first("SELECT last FROM heads WHERE num = ?", [num], |row| row.get(0))?;
-        let mut statement = self.statement("SELECT prev, run, seq, at, entries FROM ledger WHERE num = ?")?;
-        let (mut rows, mut next) = (Vec::new(), last.flatten());
-        while let Some(at) = next {
-            let (prev, row) =
-                statement.query_row([at], |row| Ok((row.get(0)?, read_ledger(row)?))).map_err(failed)?;
-            next = if wanted(&row) { prev } else { None };
-            rows.push(row);
-        }
-        Ok(rows)
-    }
-
     /// The latest row of a run's ledger.
-    fn last_row_of(&self, num: i64) -> Result<Option<i64>> {
+    pub(super) fn last_row_of(&self, num: i64) -> Result<Option<i64>> {
         let last = self.first("SELECT last FROM heads WHERE num = ?", [num], |row| row.get(0))?;
         Ok(last.flatten())
     }
@@ -347,34 +336,8 @@ impl Tx for SqliteTx {
         )
     }
 
-    async fn list(&mut self, query: &Query) -> Result<Vec<Run>> {
-        // Said, not left to the planner: it would walk the runs of all tenants. And the condition of the partial index has
-        // to stand there word for word.
-        let select = |index: &str, status: &str| {
-            format!(
-                "SELECT {RUN} FROM runs INDEXED BY {index} JOIN heads USING (num) WHERE workspace = ?1 AND num < ?2 {status} \
-                 AND (?3 IS NULL OR workflow = ?3) AND (?4 IS NULL OR created >= ?4)"
-            )
-        };
-        let undriven = |status: Status| {
-            select("runs_status", &format!("AND status <> 4 AND node IS NULL AND status = {}", status.code()))
-        };
-        let runs = match query.status {
-            None => select("runs_list", ""),
-            Some(Status::Completed) => {
-                select("runs_list", &format!("AND status = {}", Status::Completed.code()))
-            }
-            // Those that are driven, and those that wait for the next node to drive them.
-            Some(Status::Running) => {
-                let driven = select("runs_driven", "AND node IS NOT NULL");
-                format!("{driven} UNION ALL {}", undriven(Status::Running))
-            }
-            Some(other) => undriven(other),
-        };
-        let sql = format!("{runs} ORDER BY num DESC LIMIT ?5");
-        let (workflow, before) =
-            (query.workflow.as_ref().map(Name::as_str), query.before.unwrap_or(i64::MAX));
-        self.all(&sql, params![query.workspace, before, workflow, query.since, query.limit as i64], read_run)
+    async fn list(&mut self, scan: &Scan<'_>) -> Result<Scanned> {
+        self.scan(scan)
     }
 
     async fn append(&mut self, num: i64, seq: u64, text: &str) -> Result<()> {
@@ -388,6 +351,16 @@ impl Tx for SqliteTx {
             rows.extend(self.walk(*num, |row| row.seq >= from)?.into_iter().rev());
         }
         Ok(rows)
+    }
+
+    async fn ledger_part(
+        &mut self,
+        num: i64,
+        from: u64,
+        limit: usize,
+        bytes: usize,
+    ) -> Result<Option<Vec<LedgerRow>>> {
+        self.part(num, from, limit, bytes)
     }
 
     async fn ledger_first(&mut self, num: i64) -> Result<Option<LedgerRow>> {
@@ -434,6 +407,11 @@ impl Tx for SqliteTx {
             rows.extend(self.all(sql, [*num, from], read)?);
         }
         Ok(rows)
+    }
+
+    async fn unconsumed(&mut self, num: i64) -> Result<u64> {
+        let count = self.first("SELECT count(*) FROM inbox WHERE run = ?", [num], |row| row.get(0))?;
+        Ok(count.unwrap_or(0))
     }
 
     async fn arrived(&mut self, num: i64, arrivals: &[u64]) -> Result<Vec<u64>> {
@@ -644,7 +622,7 @@ impl Tx for SqliteTx {
     }
 }
 
-fn read_ledger(row: &Row<'_>) -> rusqlite::Result<LedgerRow> {
+pub(super) fn read_ledger(row: &Row<'_>) -> rusqlite::Result<LedgerRow> {
     Ok(LedgerRow { num: row.get(1)?, seq: row.get(2)?, at: Time(row.get(3)?), text: row.get(4)? })
 }
 

@@ -8,6 +8,7 @@ mod export;
 mod finish;
 mod import;
 mod lease;
+mod list;
 mod once;
 mod read;
 mod record;
@@ -19,7 +20,9 @@ pub(crate) use export::{ExportPage, Sound};
 pub(crate) use import::Import;
 #[cfg(feature = "sqlite")]
 pub(crate) use lease::is_alive;
-pub(crate) use read::{FlushReceipts, ReadDues, ReadInbox, ReadLedger, ReadReceipts, entries_of, message_of};
+pub(crate) use read::{
+    CountInbox, FlushReceipts, ReadDues, ReadInbox, ReadLedger, ReadReceipts, entries_of, message_of,
+};
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub(crate) use start::NewStart;
 pub(crate) use start::{PeekStart, StartRun};

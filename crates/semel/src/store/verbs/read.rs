@@ -11,7 +11,7 @@ use crate::rules::entry::{Entry, Message, Outcome, decode};
 use crate::rules::receipt::{ReceiptKind, Receipts};
 use crate::rules::run::Run;
 use crate::store::tx::{InboxRow, LedgerRow, Tx, Verb};
-use crate::store::{Find, FindBy, Query};
+use crate::store::{Find, FindBy, Part};
 
 /// How many commits from the end an outcome is looked for at first: after it come a release of the key or resolutions
 /// of doubts, if anything.
@@ -85,17 +85,7 @@ impl Verb for Find {
     }
 }
 
-impl Verb for Query {
-    type Answer = Vec<Run>;
-    const READS: bool = true;
-    const SCANS: bool = true;
-
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<Run>> {
-        tx.list(self).await
-    }
-}
-
-async fn known<T: Tx>(tx: &mut T, workspace: WorkspaceId, run: RunId) -> Result<Run> {
+pub(super) async fn known<T: Tx>(tx: &mut T, workspace: WorkspaceId, run: RunId) -> Result<Run> {
     let found = tx.run(run).await?.filter(|run| run.new.workspace == workspace);
     found.ok_or(Error::RunNotFound(run))
 }
@@ -116,6 +106,35 @@ impl Verb for ReadLedger {
         let run = known(tx, self.workspace, self.run).await?;
         // The sweep may not be through with it yet.
         if run.purged { Ok(Vec::new()) } else { tx.ledgers(&[run.num], self.from).await }
+    }
+}
+
+impl Verb for Part {
+    /// The version of the run, and the commits of the part; none if it has to be asked again.
+    type Answer = Option<(u64, Vec<LedgerRow>)>;
+    const READS: bool = true;
+    const SCANS: bool = true;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Answer> {
+        let run = known(tx, self.workspace, self.run).await?;
+        let rows = tx.ledger_part(run.num, self.from, self.limit, self.bytes).await?;
+        Ok(rows.map(|rows| (run.state.version, rows)))
+    }
+}
+
+/// How many messages a run has not consumed.
+pub(crate) struct CountInbox {
+    pub(crate) workspace: WorkspaceId,
+    pub(crate) run: RunId,
+}
+
+impl Verb for CountInbox {
+    type Answer = u64;
+    const READS: bool = true;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<u64> {
+        let run = known(tx, self.workspace, self.run).await?;
+        tx.unconsumed(run.num).await
     }
 }
 

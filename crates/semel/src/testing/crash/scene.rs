@@ -165,7 +165,7 @@ impl<W> Scene<W> {
     pub async fn runs(&self) -> Result<Vec<Run>> {
         let workspace = self.engine.workspace();
         let query = Query::all(workspace, 10_000);
-        let mut runs = self.store.list(query).await?;
+        let mut runs = self.store.list(query).await?.runs;
         runs.reverse();
         Ok(runs)
     }

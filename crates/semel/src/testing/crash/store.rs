@@ -18,7 +18,7 @@ use crate::rules::record::{Keep, Look, Record};
 use crate::rules::run::Run;
 use crate::rules::start::Start;
 use crate::store::{
-    Answer, Arrival, Claims, Find, Lease, LeaseAct, Numbered, Query, Started, Store, Sweep, Swept, Wake,
+    Answer, Arrival, Claims, Find, Lease, LeaseAct, Numbered, Page, Query, Started, Store, Sweep, Swept, Wake,
 };
 
 /// What an engine that will die sees of a store that lives on.
@@ -120,7 +120,7 @@ impl Store for Mortal {
         self.read(move || self.store.find(find))
     }
 
-    fn list(&self, query: Query) -> Answer<'_, Vec<Run>> {
+    fn list(&self, query: Query) -> Answer<'_, Page> {
         self.read(move || self.store.list(query))
     }
 

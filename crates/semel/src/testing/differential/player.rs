@@ -24,13 +24,15 @@ use crate::rules::record::{Keep, Look, LookBy};
 use crate::rules::run::{Retention, Run};
 use crate::rules::start::{Handover, Policy, Start};
 use crate::rules::status::Status;
-use crate::store::{Arrival, Claimed, Find, FindBy, Lease, LeaseAct, Query, Started, Store, Sweep};
+use crate::store::{Arrival, Claimed, Find, FindBy, Lease, LeaseAct, Part, Query, Started, Store, Sweep};
 use crate::testing::ManualClock;
 use crate::testing::suite::World;
 
 pub(super) const WORKSPACE: WorkspaceId = WorkspaceId::DEFAULT;
 pub(super) const TOKENS: usize = 3;
 const NODES: u128 = 3;
+/// Few, so that pages are partial.
+const LOOK_AT: usize = 3;
 /// Short, so that nodes die often.
 const LEASE: Duration = Duration::from_millis(100);
 
@@ -373,22 +375,26 @@ impl Player {
             }
             Call::List { status, workflow, before, limit } => {
                 let all = Query::all(WORKSPACE, 1000);
-                let listed = self.store.list(all.clone()).await.unwrap_or_default();
-                let before = before.and_then(|n| listed.get(usize::from(n))).map(|run| run.num);
+                let listed = self.store.list(all.clone()).await.unwrap_or_default().runs;
+                let before = before.and_then(|n| listed.get(usize::from(n))).map(Run::id);
                 let status = status.map(|n| Status::ALL[usize::from(n) % Status::ALL.len()]);
                 let query = Query {
                     status,
                     workflow: workflow.map(self::workflow),
                     before,
                     limit: usize::from(*limit),
+                    look_at: LOOK_AT,
                     ..all
                 };
-                let mut runs = self.store.list(query).await;
-                runs.iter_mut().flatten().for_each(plain);
-                told(&runs)
+                let mut page = self.store.list(query).await;
+                page.iter_mut().flat_map(|page| &mut page.runs).for_each(plain);
+                told(&page)
             }
             Call::Ledger { run, from } => {
-                told(&self.store.ledger(WORKSPACE, self.run(*run), u64::from(*from)).await)
+                let (run, from) = (self.run(*run), u64::from(*from));
+                let part = Part { workspace: WORKSPACE, run, from, limit: 3, bytes: 200 };
+                let part = told(&self.store.ledger_part(part).await);
+                part + &told(&self.store.ledger(WORKSPACE, run, from).await)
             }
             Call::Receipts { run } => told(&self.store.receipts(WORKSPACE, self.run(*run)).await),
             Call::Records { by, after, limit, newest_first } => {
@@ -408,6 +414,7 @@ impl Player {
             lines.push(told(&self.find(FindBy::Id(run)).await));
             lines.push(told(&self.store.ledger(WORKSPACE, run, 0).await));
             lines.push(told(&self.store.inbox(WORKSPACE, run, 1).await));
+            lines.push(told(&self.store.unconsumed(WORKSPACE, run).await));
             lines.push(told(&self.store.receipts(WORKSPACE, run).await));
         }
         for n in 0..TOKENS as u8 {

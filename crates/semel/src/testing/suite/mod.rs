@@ -28,6 +28,7 @@ mod finish;
 mod fork;
 mod handover;
 mod lease;
+mod list;
 mod once;
 mod policy;
 mod read;
@@ -104,6 +105,7 @@ pub fn cases() -> Vec<Case> {
         finish::cases(),
         wakes::cases(),
         read::cases(),
+        list::cases(),
         value::cases(),
         reopen::cases(),
         repeat::cases(),

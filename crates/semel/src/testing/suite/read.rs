@@ -1,23 +1,20 @@
-//! Reading: look-ups, lists, ledgers, inboxes, receipts; and who may not see them.
+//! Reading: look-ups, ledgers, inboxes, receipts; and who may not see them.
 
-use super::world::{ORDER, STRANGER, WORKSPACE, World, all, code, key, name, token};
+use super::world::{ORDER, STRANGER, WORKSPACE, World, code, key, name, token};
 use crate::id::RunId;
 use crate::rules::control::Action;
 use crate::rules::key::{KeyScope, Scope};
 use crate::rules::receipt::{RECENT, ReceiptKind};
 use crate::rules::start::Start;
-use crate::rules::status::Status;
-use crate::store::{Find, FindBy, LeaseAct, Query};
+use crate::store::{Find, FindBy, Part};
 
 promises![
     a_run_is_found_by_id_key_and_token,
     a_strangers_look_ups_find_nothing,
-    runs_are_listed_the_newest_first,
-    lists_are_filtered,
-    running_runs_are_listed_whether_their_nodes_live_or_not,
-    lists_come_in_pages_without_gap_or_repetition,
-    a_list_shows_its_own_workspace_only,
     a_ledger_is_read_from_any_entry,
+    a_ledger_is_read_in_parts,
+    a_part_of_a_ledger_is_bounded_in_bytes,
+    messages_are_counted_until_they_are_consumed,
     entries_say_when_they_were_committed,
     receipts_count_all_and_keep_the_latest,
     receipts_of_different_kinds_are_kept_apart,
@@ -58,85 +55,6 @@ async fn a_strangers_look_ups_find_nothing(world: World) {
     assert_eq!(code(store.receipts(WORKSPACE, unknown).await), "NOT_FOUND");
 }
 
-async fn ids(world: &World, query: Query) -> Vec<RunId> {
-    let listed = world.store().list(query).await.expect("a listing is always possible");
-    listed.iter().map(crate::rules::run::Run::id).collect()
-}
-
-async fn runs_are_listed_the_newest_first(world: World) {
-    let mut started = Vec::new();
-    for n in 0..5 {
-        started.push(world.start(&n.to_string()).await.run.id());
-    }
-    started.reverse();
-    assert_eq!(ids(&world, all(WORKSPACE)).await, started);
-    world.cancel(started[4]).await;
-    assert_eq!(ids(&world, all(WORKSPACE)).await, started, "by their beginning, whatever happens to them");
-}
-
-async fn lists_are_filtered(world: World) {
-    let mut by_status = Vec::new();
-    for status in Status::ALL {
-        by_status.push((status, world.run_that_is(status, &status.to_string()).await));
-    }
-    for (status, run) in by_status {
-        let query = Query { status: Some(status), ..all(WORKSPACE) };
-        assert_eq!(ids(&world, query).await, [run], "{status}");
-    }
-    world.pass(10);
-    let since = world.now();
-    let refund = world.begin(Start { workflow: name("refund"), ..world.request("r") }).await.run.id();
-    let query = Query { workflow: Some(name("refund")), ..all(WORKSPACE) };
-    assert_eq!(ids(&world, query).await, [refund]);
-    assert_eq!(ids(&world, Query { since: Some(since), ..all(WORKSPACE) }).await, [refund]);
-    let both = Query { since: Some(since), status: Some(Status::Completed), ..all(WORKSPACE) };
-    assert!(ids(&world, both).await.is_empty());
-    let pending = Query { status: Some(Status::Pending), workflow: Some(name(ORDER)), ..all(WORKSPACE) };
-    assert_eq!(ids(&world, pending).await.len(), 1);
-}
-
-async fn running_runs_are_listed_whether_their_nodes_live_or_not(world: World) {
-    let (dies, lives) = (world.node().await, world.node().await);
-    let mut runs = Vec::new();
-    for (n, node) in [dies, lives, dies, lives, dies, lives].into_iter().enumerate() {
-        let start = Start { claim: Some(node), ..world.request(&n.to_string()) };
-        runs.insert(0, world.begin(start).await.run.id());
-    }
-    world.lease(dies, LeaseAct::Leave).await.expect("a node may go");
-    assert_eq!(world.sweep(2).await.orphaned, 2, "a part of them at a time");
-    assert_eq!(world.sweep(10).await.orphaned, 1);
-    let running = Query { status: Some(Status::Running), ..all(WORKSPACE) };
-    assert_eq!(ids(&world, running.clone()).await, runs);
-    let page = Query { limit: 2, before: Some(world.run(runs[1]).await.num), ..running };
-    assert_eq!(ids(&world, page).await, runs[2..4]);
-}
-
-async fn lists_come_in_pages_without_gap_or_repetition(world: World) {
-    for n in 0..7 {
-        world.start(&n.to_string()).await;
-    }
-    let whole = ids(&world, all(WORKSPACE)).await;
-    let (mut paged, mut before) = (Vec::new(), None);
-    loop {
-        let query = Query { before, limit: 3, ..all(WORKSPACE) };
-        let page = world.store().list(query).await.expect("a listing");
-        let Some(last) = page.last() else { break };
-        before = Some(last.num);
-        paged.extend(page.iter().map(crate::rules::run::Run::id));
-        // What is started meanwhile belongs to no later page.
-        world.start(&format!("meanwhile {}", paged.len())).await;
-    }
-    assert_eq!(paged, whole);
-    assert!(ids(&world, Query { limit: 0, ..all(WORKSPACE) }).await.is_empty());
-}
-
-async fn a_list_shows_its_own_workspace_only(world: World) {
-    let ours = world.start("k").await.run.id();
-    let theirs = world.begin(Start { workspace: STRANGER, ..world.request("k") }).await.run.id();
-    assert_eq!(ids(&world, all(WORKSPACE)).await, [ours]);
-    assert_eq!(ids(&world, all(STRANGER)).await, [theirs]);
-}
-
 async fn a_ledger_is_read_from_any_entry(world: World) {
     let mut driver = world.driven("k").await;
     for n in 0..4 {
@@ -148,6 +66,59 @@ async fn a_ledger_is_read_from_any_entry(world: World) {
         let part = world.store().ledger(WORKSPACE, driver.id(), from).await.expect("known");
         assert_eq!(part, whole[from.saturating_sub(1).min(10) as usize..], "from {from}");
     }
+}
+
+async fn a_ledger_is_read_in_parts(world: World) {
+    let mut driver = world.driven("k").await;
+    for n in 0..4 {
+        driver.step(&format!("step-{n}")).await.expect("ours");
+    }
+    let run = driver.id();
+    let whole = world.store().ledger(WORKSPACE, run, 1).await.expect("known");
+    for (from, limit) in (1..=12u64).flat_map(|from| (1..=12).map(move |limit| (from, limit))) {
+        let part = Part { workspace: WORKSPACE, run, from, limit, bytes: usize::MAX };
+        let part = world.store().ledger_part(part).await.expect("known");
+        let begin = (from as usize - 1).min(whole.len());
+        let end = (begin + limit).min(whole.len());
+        assert_eq!(part.entries, whole[begin..end], "{limit} from {from}");
+        let next = (begin < end && end < whole.len()).then_some(end as u64 + 1);
+        assert_eq!(part.next, next, "{limit} from {from}");
+    }
+    let strange = Part { workspace: STRANGER, run, from: 1, limit: 1, bytes: 1 };
+    assert_eq!(code(world.store().ledger_part(strange).await), "NOT_FOUND");
+}
+
+async fn a_part_of_a_ledger_is_bounded_in_bytes(world: World) {
+    let mut driver = world.driven("k").await;
+    for n in 0..6 {
+        driver.step(&format!("step-{n}")).await.expect("ours");
+    }
+    let run = driver.id();
+    let whole = world.store().ledger(WORKSPACE, run, 1).await.expect("known");
+    for bytes in [0, 1, 300, 1_000] {
+        let (mut entries, mut parts, mut from) = (Vec::new(), 0, Some(1));
+        while let Some(first) = from {
+            let part = Part { workspace: WORKSPACE, run, from: first, limit: 1_000, bytes };
+            let part = world.store().ledger_part(part).await.expect("known");
+            assert!(!part.entries.is_empty(), "however long an entry is, it can be read");
+            entries.extend(part.entries);
+            (parts, from) = (parts + 1, part.next);
+        }
+        assert_eq!(entries, whole);
+        assert!(bytes > 1 || parts >= 7, "{parts} parts of {bytes} bytes");
+    }
+}
+
+async fn messages_are_counted_until_they_are_consumed(world: World) {
+    let mut driver = world.driven("k").await;
+    driver.open("t").await;
+    let run = driver.id();
+    for n in 0..3 {
+        assert_eq!(world.store().unconsumed(WORKSPACE, run).await.expect("known"), n);
+        world.deliver("t", "1").await;
+    }
+    assert_eq!(world.store().unconsumed(WORKSPACE, run).await.expect("known"), 3);
+    assert_eq!(code(world.store().unconsumed(STRANGER, run).await), "NOT_FOUND");
 }
 
 async fn entries_say_when_they_were_committed(world: World) {

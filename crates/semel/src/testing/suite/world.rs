@@ -287,7 +287,7 @@ impl World {
     }
 
     pub(super) async fn list(&self) -> Vec<Run> {
-        self.store().list(all(WORKSPACE)).await.expect("a listing is always possible")
+        self.store().list(all(WORKSPACE)).await.expect("a listing is always possible").runs
     }
 }
 

@@ -179,7 +179,7 @@ async fn replay() -> Result<(), Failed> {
         assert!(said.contains("version 2 of the workflow edition is not registered"), "{said}");
         assert!(said.contains(r#"add `.workflow_version("edition", "2", function)`"#), "{said}");
     }
-    let runs = lab.store.list(Query::all(other.workspace(), 10)).await?;
+    let runs = lab.store.list(Query::all(other.workspace(), 10)).await?.runs;
     assert_eq!(runs.len(), 1, "nothing was forked that nobody here could drive");
     Ok(())
 }
