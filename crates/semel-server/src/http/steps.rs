@@ -21,7 +21,7 @@ pub(super) async fn detail(app: &App, run: &Run, outcome: Option<&Outcome>) -> R
     let mut lines = app.store.ledger(workspace, id, 1).await?;
     // What was written since is another version's.
     lines.retain(|line| line.number <= run.state.version);
-    let unconsumed = app.store.inbox(workspace, id, 1).await?.len() as u64;
+    let unconsumed = app.store.unconsumed(workspace, id).await?;
     let duplicates = duplicates_view(app.store.receipts(workspace, id).await?);
     let mut detail = RunDetail {
         run: run_view(run, outcome),

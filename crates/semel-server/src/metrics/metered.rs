@@ -259,6 +259,10 @@ impl Store for Metered {
         Box::pin(async move { self.meters.failed(self.store.inbox(workspace, run, from).await) })
     }
 
+    fn unconsumed(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, u64> {
+        Box::pin(async move { self.meters.failed(self.store.unconsumed(workspace, run).await) })
+    }
+
     fn receipts(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, Vec<(ReceiptKind, Receipts)>> {
         Box::pin(async move { self.meters.failed(self.store.receipts(workspace, run).await) })
     }

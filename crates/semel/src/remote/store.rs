@@ -7,7 +7,8 @@ use tokio::sync::broadcast;
 use super::Remote;
 use super::client::Does;
 use super::wire::{
-    self, ClaimCall, CommitItem, ControlCall, Found, Heartbeat, Join, Joined, Leased, Release, RunCall, Served,
+    self, ClaimCall, CommitItem, ControlCall, Found, Heartbeat, Join, Joined, Leased, Release, RunCall,
+    Served,
 };
 use crate::clock::Time;
 use crate::error::{Error, Result};

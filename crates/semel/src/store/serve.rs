@@ -8,8 +8,8 @@ use super::archive::{Archive, Each, export_pages};
 use super::receipts::{COLLECT, ReceiptBuffer};
 use super::tx::{LedgerRow, Verb};
 use super::verbs::{
-    ClaimRows, FlushReceipts, PeekStart, ReadInbox, ReadLedger, ReadReceipts, StartRun, entries_of,
-    message_of,
+    ClaimRows, CountInbox, FlushReceipts, PeekStart, ReadInbox, ReadLedger, ReadReceipts, StartRun,
+    entries_of, message_of,
 };
 use super::wakes::{Wake, Wakes};
 use super::watch::Watch;
@@ -347,6 +347,10 @@ impl<B: Backend> Store for B {
 
     fn inbox(&self, workspace: WorkspaceId, run: RunId, from: u64) -> Answer<'_, Vec<Arrival>> {
         Box::pin(async move { arrivals(&self.execute(ReadInbox { workspace, run, from }).await?) })
+    }
+
+    fn unconsumed(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, u64> {
+        Box::pin(self.execute(CountInbox { workspace, run }))
     }
 
     fn receipts(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, Vec<(ReceiptKind, Receipts)>> {

@@ -15,7 +15,7 @@ use crate::clock::Time;
 use crate::error::Result;
 use crate::id::{NodeId, RunId, WorkspaceId};
 use crate::rules::claim::Drives;
-use crate::rules::deliver::PastCall;
+use crate::rules::deliver::{PastCall, Unconsumed};
 use crate::rules::entry::Message;
 use crate::rules::key::{CallId, Key, Label, RecordId, Scope, Token};
 use crate::rules::once::OnceRow;
@@ -318,6 +318,16 @@ impl Tx for PgTx<'_> {
             Ok(InboxRow { num: column(row, 0)?, arrival, at: Time(column(row, 2)?), text: column(row, 3)? })
         };
         self.rows(all, &[&nums, &from]).await?.iter().map(read).collect()
+    }
+
+    async fn unconsumed(&mut self, num: i64) -> Result<Unconsumed> {
+        let sum =
+            "SELECT count(*), coalesce(sum(octet_length(message)), 0)::bigint FROM inbox WHERE run = $1";
+        let rows = self.rows(sum, &[&num]).await?;
+        let read = |row: &Row| {
+            Ok(Unconsumed { count: column::<i64>(row, 0)? as u64, bytes: column::<i64>(row, 1)? as u64 })
+        };
+        rows.first().map_or(Ok(Unconsumed::default()), read)
     }
 
     async fn arrived(&mut self, num: i64, arrivals: &[u64]) -> Result<Vec<u64>> {

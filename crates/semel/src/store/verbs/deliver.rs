@@ -1,7 +1,7 @@
 //! Deliver a payload to the owner of a token.
 
 use crate::error::{Error, Result};
-use crate::rules::deliver::{Deliver, Delivered, PastCall};
+use crate::rules::deliver::{Deliver, Delivered, PastCall, Unconsumed};
 use crate::rules::entry::Message;
 use crate::rules::run::Run;
 use crate::sabotage::{self, Bug};
@@ -16,7 +16,10 @@ impl Verb for Deliver {
             return Ok(absorbed(&past));
         }
         match tx.hook(self.workspace, &self.token).await? {
-            Some(owner) => accept(tx, self, owner).await,
+            Some(owner) => {
+                check_room(tx, &owner).await?;
+                accept(tx, self, owner).await
+            }
             None => Err(Error::HookNotFound(self.token.clone())),
         }
     }
@@ -34,6 +37,14 @@ pub(super) async fn past_call<T: Tx>(tx: &mut T, deliver: &Deliver) -> Result<Op
 /// The answer to a delivery that was accepted before.
 pub(super) fn absorbed(past: &PastCall) -> Delivered {
     Delivered { run: past.run, arrival: past.result, node: None, absorbed: true }
+}
+
+/// Refuses a delivery to a run whose inbox is full. Asked before anything is written.
+pub(super) async fn check_room<T: Tx>(tx: &mut T, owner: &Run) -> Result<()> {
+    match Unconsumed::is_little(owner.arrivals) {
+        true => Ok(()),
+        false => tx.unconsumed(owner.num).await?.check(owner.id()),
+    }
 }
 
 /// Delivers to the owner of the token.

@@ -19,7 +19,9 @@ pub(crate) use export::{ExportPage, Sound};
 pub(crate) use import::Import;
 #[cfg(feature = "sqlite")]
 pub(crate) use lease::is_alive;
-pub(crate) use read::{FlushReceipts, ReadInbox, ReadLedger, ReadReceipts, entries_of, message_of};
+pub(crate) use read::{
+    CountInbox, FlushReceipts, ReadInbox, ReadLedger, ReadReceipts, entries_of, message_of,
+};
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub(crate) use start::NewStart;
 pub(crate) use start::{PeekStart, StartRun};

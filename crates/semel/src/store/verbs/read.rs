@@ -121,6 +121,22 @@ impl Verb for ReadInbox {
     }
 }
 
+/// How many messages a run has not consumed.
+pub(crate) struct CountInbox {
+    pub(crate) workspace: WorkspaceId,
+    pub(crate) run: RunId,
+}
+
+impl Verb for CountInbox {
+    type Answer = u64;
+    const READS: bool = true;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<u64> {
+        let run = known(tx, self.workspace, self.run).await?;
+        Ok(tx.unconsumed(run.num).await?.count)
+    }
+}
+
 /// What was absorbed on a run.
 pub(crate) struct ReadReceipts {
     pub(crate) workspace: WorkspaceId,
