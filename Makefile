@@ -6,7 +6,7 @@ CASES ?= 100000
 SEEDS ?= 0..10000
 
 .DEFAULT_GOAL := help
-.PHONY: help check fix bench kill sim proof fuzz fuzz-http deny hello
+.PHONY: help check fix bench kill hostile sim proof fuzz fuzz-http deny hello
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ bench: ## measure stores, engine and server; the results are in target/bench
 kill: ## kill servers and engines 100 times on SQLite, and 100 times two of them on one PostgreSQL; prints its figures
 	SEMEL_KILLS=100 scripts/with-postgres cargo test -p semel-server $(LOCKED) --test server -- kill:: --test-threads 1
 	SEMEL_KILLS=100 scripts/with-postgres cargo test -p semel $(LOCKED) --all-features --test semel -- kill:: --test-threads 1
+
+hostile: ## let one tenant hold all that it may, and measure the server's memory and what its neighbour notices
+	SEMEL_TEST_HOSTILE=2000 scripts/with-postgres cargo test --release -p semel-server --all-features $(LOCKED) --test server -- hostile:: --test-threads 1 --nocapture
 
 fuzz: ## play CASES damaged texts (100,000 if not said) to every reader
 	PROPTEST_CASES=$(CASES) scripts/with-postgres cargo test $(EVERYTHING) $(LOCKED) --test semel --test server -- fuzz::

@@ -28,6 +28,13 @@ pub struct App {
 impl App {
     /// A server for everybody on this machine, which nobody orders to stop.
     pub fn open(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Self {
-        Self { store, clock, access: Access::Open, stop: Stop::default(), bounds: Bounds::default(), services: Services::default() }
+        Self {
+            store,
+            clock,
+            access: Access::Open,
+            stop: Stop::default(),
+            bounds: Bounds::default(),
+            services: Services::default(),
+        }
     }
 }

@@ -40,6 +40,20 @@ pub enum Error {
     #[error("no open hook has the token {0}; deliver when the run has opened it, or start with `deliver`")]
     HookNotFound(Token),
 
+    /// The run has too many messages that it has not consumed; nothing was changed.
+    #[error(
+        "the inbox of {run} is full: it has {count} messages with {bytes} bytes that it has not consumed; deliver again when \
+         it has, and look whether a worker drives it"
+    )]
+    InboxFull {
+        /// The owner of the token.
+        run: RunId,
+        /// How many messages it has not consumed.
+        count: u64,
+        /// How long they are together, in bytes.
+        bytes: u64,
+    },
+
     /// The key stands for another request.
     #[error("the key is in use for another request: {owner} differs at {}; use another key, or send the same input", pointers.join(", "))]
     KeyReused {
@@ -195,6 +209,7 @@ impl Error {
             }
             Self::RunNotFound(_) => "NOT_FOUND",
             Self::HookNotFound(_) => "HOOK_NOT_FOUND",
+            Self::InboxFull { .. } => "INBOX_FULL",
             Self::KeyReused { .. } | Self::CallReused { .. } => "KEY_REUSED",
             Self::DuplicateRun { .. } => "DUPLICATE_RUN",
             Self::Concurrency { .. }
@@ -219,6 +234,7 @@ impl Error {
             "NOT_FOUND" | "HOOK_NOT_FOUND" => 404,
             "PAYLOAD_TOO_LARGE" => 413,
             "KEY_REUSED" => 422,
+            "INBOX_FULL" => 429,
             "UNAVAILABLE" => 503,
             _ => 409,
         }
@@ -226,7 +242,10 @@ impl Error {
 
     /// Whether the very same call may succeed later.
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Self::Unavailable(_) | Self::HookNotFound(_) | Self::TooEarly { .. })
+        matches!(
+            self,
+            Self::Unavailable(_) | Self::HookNotFound(_) | Self::InboxFull { .. } | Self::TooEarly { .. }
+        )
     }
 }
 

@@ -68,7 +68,9 @@ impl Bounds {
     /// A place for a call that waits.
     pub(crate) fn wait(&self, workspace: WorkspaceId) -> Result<Part, Problem> {
         self.waits.take(workspace, 1).ok_or_else(|| {
-            Problem::rate_limited("too many calls wait at this server; wait with fewer, or repeat the call without")
+            Problem::rate_limited(
+                "too many calls wait at this server; wait with fewer, or repeat the call without",
+            )
         })
     }
 

@@ -177,8 +177,7 @@ impl ApiKey {
     }
 
     fn asks_the_same(&self, other: &Self) -> bool {
-        let asked =
-            |key: &Self| (key.name.clone(), key.workspace, key.permissions.clone(), key.expires_at);
+        let asked = |key: &Self| (key.name.clone(), key.workspace, key.permissions.clone(), key.expires_at);
         asked(self) == asked(other)
     }
 

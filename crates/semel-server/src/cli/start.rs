@@ -157,7 +157,8 @@ pub(super) fn word<T: serde::Serialize>(value: &T) -> String {
 pub(super) async fn await_end(client: &Client, id: &str, limit: Option<Duration>, output: Format) -> Done {
     let end = limit.map(|limit| client.now().after(limit.saturating_add(GRACE)));
     loop {
-        let left = end.map(|end| Duration::from_millis(end.0.saturating_sub(client.now().0).max(0).unsigned_abs()));
+        let left =
+            end.map(|end| Duration::from_millis(end.0.saturating_sub(client.now().0).max(0).unsigned_abs()));
         let wait = left.map_or(POLL, |left| left.as_secs().min(POLL));
         let call = Call::get(["workflow-runs", id]).query("wait", Some(wait));
         let answer = client.call(&call).await?;

@@ -84,7 +84,11 @@ fn a_shown_configuration_hides_its_secrets_and_can_be_read() {
          [metrics]\ntoken = 'canary-canary-canary'";
     let shown = load(file, &[], &[]).unwrap().shown();
     assert!(!shown.contains("canary"), "{shown}");
-    assert!(load(&shown, &[], &[("root-token", "0123456789abcdef"), ("metrics.token", "0123456789abcdef")]).is_ok(), "{shown}");
+    assert!(
+        load(&shown, &[], &[("root-token", "0123456789abcdef"), ("metrics.token", "0123456789abcdef")])
+            .is_ok(),
+        "{shown}"
+    );
 }
 
 #[test]

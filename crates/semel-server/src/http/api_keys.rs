@@ -166,7 +166,9 @@ fn check(asked: &CreateApiKey) -> Result<(), Problem> {
 fn expiry(text: &str, now: Time) -> Result<Time, Problem> {
     let at = text.parse::<Timestamp>().map(|at| Time(at.as_millisecond()));
     at.ok().filter(|at| *at > now).ok_or_else(|| {
-        Problem::validation(format!("`expiresAt` is a future time like 2030-01-31T12:00:00Z, and not {text:?}"))
+        Problem::validation(format!(
+            "`expiresAt` is a future time like 2030-01-31T12:00:00Z, and not {text:?}"
+        ))
     })
 }
 

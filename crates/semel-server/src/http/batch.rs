@@ -59,8 +59,7 @@ async fn start_batch(
         return Err(Problem::validation(format!("{count} starts in one batch; send at most {MAX_BATCH}")));
     }
     // The call itself has counted for the first.
-    let admitted =
-        1 + app.access.admit_more(&caller, batch.runs.len().saturating_sub(1), app.clock.now());
+    let admitted = 1 + app.access.admit_more(&caller, batch.runs.len().saturating_sub(1), app.clock.now());
     let starts = batch.runs.into_iter().enumerate();
     let each = |(place, asked)| one(&app, &caller, &key, (place, place < admitted), asked);
     let results = join_all(starts.map(each)).await;
@@ -79,7 +78,9 @@ async fn one(
 ) -> (BatchResult, bool) {
     let answer = match admitted {
         true => try_one(app, caller, header, place, asked).await,
-        false => Err(Problem::rate_limited("this workspace starts too many runs a second; start this one later")),
+        false => {
+            Err(Problem::rate_limited("this workspace starts too many runs a second; start this one later"))
+        }
     };
     match answer {
         Ok(answer) => answer,

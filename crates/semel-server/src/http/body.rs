@@ -80,7 +80,8 @@ async fn gather<E>(
 ) -> Result<Bytes, Problem> {
     let (mut first, mut all) = (Bytes::new(), Vec::new());
     while let Some(chunk) = chunks.next().await {
-        let chunk = chunk.map_err(|_| Problem::too_large("the body was cut off, or is too long; send it again"))?;
+        let chunk =
+            chunk.map_err(|_| Problem::too_large("the body was cut off, or is too long; send it again"))?;
         if first.len() + all.len() + chunk.len() > most {
             return Err(too_long(most));
         }

@@ -34,6 +34,7 @@ pages![
     "RUN_FINISHED",
     "PAYLOAD_TOO_LARGE",
     "KEY_REUSED",
+    "INBOX_FULL",
     "RATE_LIMIT_ERROR",
     "UNAVAILABLE",
 ];

@@ -7,7 +7,7 @@ use semel::Error;
 use crate::api::ProblemView;
 
 /// The codes, each with its status and its name. Every one has a page in docs/errors.
-pub const CODES: [(&str, u16, &str); 15] = [
+pub const CODES: [(&str, u16, &str); 16] = [
     ("VALIDATION_ERROR", 400, "The request is not acceptable"),
     ("AUTH_ERROR", 401, "No valid credential"),
     ("FORBIDDEN", 403, "Not allowed"),
@@ -21,6 +21,7 @@ pub const CODES: [(&str, u16, &str); 15] = [
     ("RUN_FINISHED", 409, "The run has ended"),
     ("PAYLOAD_TOO_LARGE", 413, "Too large"),
     ("KEY_REUSED", 422, "The key stands for another request"),
+    ("INBOX_FULL", 429, "The run has too many messages"),
     ("RATE_LIMIT_ERROR", 429, "Too many calls"),
     ("UNAVAILABLE", 503, "Not available now"),
 ];
@@ -154,7 +155,7 @@ impl IntoResponse for Problem {
         let mut response = (status, body).into_response();
         let kind = HeaderValue::from_static("application/problem+json");
         response.headers_mut().insert(header::CONTENT_TYPE, kind);
-        if self.code == "RATE_LIMIT_ERROR" {
+        if status == StatusCode::TOO_MANY_REQUESTS {
             response.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER);
         }
         response

@@ -162,6 +162,9 @@ mod tests {
 
     #[test]
     fn a_queue_has_one_version() {
-        assert_eq!((title("order", "2"), title("queue:pay", "1")), ("order@2".to_owned(), "queue:pay".to_owned()));
+        assert_eq!(
+            (title("order", "2"), title("queue:pay", "1")),
+            ("order@2".to_owned(), "queue:pay".to_owned())
+        );
     }
 }

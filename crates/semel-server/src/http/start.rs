@@ -74,9 +74,8 @@ async fn start(
     }
     let mut view = start_view(&started);
     app.services.mark(&app, caller.workspace, &mut view.run).await;
-    let answer = Answer::ok(view)
-        .made(started.created(), &started.run.id().to_string())
-        .replayed(absorbed(&started));
+    let answer =
+        Answer::ok(view).made(started.created(), &started.run.id().to_string()).replayed(absorbed(&started));
     Ok(match wait {
         Some(wait) => answer.with(APPLIED, &format!("wait={}", wait.as_secs())),
         None => answer,

@@ -264,12 +264,12 @@ impl Store for Metered {
         Box::pin(async move { self.meters.failed(self.store.ledger_part(part).await) })
     }
 
-    fn unconsumed(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, u64> {
-        Box::pin(async move { self.meters.failed(self.store.unconsumed(workspace, run).await) })
-    }
-
     fn inbox(&self, workspace: WorkspaceId, run: RunId, from: u64) -> Answer<'_, Vec<Arrival>> {
         Box::pin(async move { self.meters.failed(self.store.inbox(workspace, run, from).await) })
+    }
+
+    fn unconsumed(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, u64> {
+        Box::pin(async move { self.meters.failed(self.store.unconsumed(workspace, run).await) })
     }
 
     fn receipts(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, Vec<(ReceiptKind, Receipts)>> {

@@ -44,7 +44,9 @@ pub(super) fn metrics(token: Option<Secret>) -> Router {
 /// `/metrics` where it is not served: the figures are those of all workspaces.
 pub(super) fn no_metrics() -> Router {
     let told = || async {
-        Problem::not_found("metrics are not served here; set `metrics.listen` or `metrics.token` of the server")
+        Problem::not_found(
+            "metrics are not served here; set `metrics.listen` or `metrics.token` of the server",
+        )
     };
     Router::new().route("/metrics", get(told))
 }

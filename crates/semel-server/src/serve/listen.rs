@@ -61,7 +61,11 @@ impl Listener {
     }
 
     /// The port of operations: connections of its own, and no TLS on loopback, where certificates name no one.
-    pub(super) async fn bind_operations(address: SocketAddr, config: &Config, stop: Stop) -> Result<Self, Error> {
+    pub(super) async fn bind_operations(
+        address: SocketAddr,
+        config: &Config,
+        stop: Stop,
+    ) -> Result<Self, Error> {
         let tls = config.tls.as_ref().filter(|_| !address.ip().is_loopback());
         Self::bind_to(address, config, tls, OPERATIONS, stop).await
     }

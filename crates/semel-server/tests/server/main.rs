@@ -12,6 +12,7 @@ mod documented;
 mod events;
 mod fuzz;
 mod hooks;
+mod hostile;
 mod keys;
 mod kill;
 mod operate;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
     trials.extend(process::trials());
     trials.extend(secure::trials());
     trials.extend(tenants::trials());
+    trials.extend(hostile::trials());
     trials.extend(demo::trials());
     trials.extend(documented::trials());
     trials.extend(workers::trials());

@@ -68,6 +68,14 @@ impl Process {
         process
     }
 
+    /// Its most memory so far, in bytes, as the kernel counts it.
+    pub(crate) fn most_memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("Linux says so");
+        let kib: u64 = line.trim().trim_end_matches(" kB").trim().parse().expect("a number");
+        kib * 1024
+    }
+
     /// Where it listens.
     pub(crate) fn base(&self) -> String {
         format!("http://{}", self.address)

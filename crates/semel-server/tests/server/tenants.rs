@@ -240,7 +240,8 @@ async fn a_run_that_nothing_serves_says_so() {
     assert!(caller.get(&path).await.ok()["unserved"].is_null());
     assert!(caller.get("/workflow-runs").await.ok()["runs"][0]["unserved"].is_null());
     assert_eq!(start("other").await["unserved"], true);
-    let claim = json!({"node": NODE, "workflows": [{"workflow": "other", "workflowVersion": "2"}], "limit": 0});
+    let claim =
+        json!({"node": NODE, "workflows": [{"workflow": "other", "workflowVersion": "2"}], "limit": 0});
     caller.post("/workers/claim", &claim).await.ok();
     assert!(start("other").await["unserved"].is_null(), "what a worker asks for it serves");
     caller.post("/workers/release", &json!({"node": NODE})).await.ok();
@@ -337,7 +338,9 @@ async fn metrics_may_have_a_port_of_their_own() {
     let listen = Some("127.0.0.1:0".parse().unwrap());
     let served = Served::open(&Config { metrics: Metrics { listen, token: None }, ..keyed() }).await;
     let own = served.metrics.unwrap();
-    for (path, status) in [("/metrics", 200), ("/healthz", 200), ("/readyz", 200), ("/api/v1/workflow-runs", 404)] {
+    for (path, status) in
+        [("/metrics", 200), ("/healthz", 200), ("/readyz", 200), ("/api/v1/workflow-runs", 404)]
+    {
         let answer = client().get(format!("http://{own}{path}")).send().await.unwrap();
         assert_eq!(answer.status().as_u16(), status, "{path}");
     }

@@ -2,12 +2,44 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::json::Payload;
+use super::json::{MAX_BYTES, Payload};
 use super::key::{CallId, Fingerprint, Token};
 use super::start::{Action, Handover, Start};
 use super::status::Status;
 use crate::error::Error;
 use crate::id::{NodeId, RunId, WorkspaceId};
+
+/// Messages that a run may have unconsumed before deliveries to it are refused. Each of them is read when the run is
+/// claimed.
+pub const MOST_UNCONSUMED: u64 = 2_000;
+/// Bytes of messages that a run may have unconsumed before deliveries to it are refused: sixteen of the largest payloads.
+pub const UNCONSUMED_BYTES: u64 = 16 * MAX_BYTES as u64;
+
+/// What a run has not consumed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Unconsumed {
+    /// How many messages.
+    pub(crate) count: u64,
+    /// How long they are together, in bytes.
+    pub(crate) bytes: u64,
+}
+
+impl Unconsumed {
+    /// Whether a run with so few arrivals has room whatever they were, so that the inbox need not be looked at.
+    pub(crate) fn is_little(arrivals: u64) -> bool {
+        arrivals < UNCONSUMED_BYTES / MAX_BYTES as u64
+    }
+
+    /// Refuses a delivery to an inbox that is full. Results of children and of remote steps are never refused: the run
+    /// has asked for them.
+    pub(crate) fn check(self, run: RunId) -> Result<(), Error> {
+        let Self { count, bytes } = self;
+        match count < MOST_UNCONSUMED && bytes < UNCONSUMED_BYTES {
+            true => Ok(()),
+            false => Err(Error::InboxFull { run, count, bytes }),
+        }
+    }
+}
 
 /// A payload for the owner of a token.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -211,5 +243,22 @@ mod tests {
         for ((has_ended, owner), kept) in table {
             assert_eq!(past.is_kept(has_ended, owner), kept, "{has_ended} {owner:?}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn an_inbox_is_full_by_number_or_by_bytes() {
+        let full = |count, bytes| Unconsumed { count, bytes }.check(RunId(Uuid::nil())).is_err();
+        assert!(!full(0, 0) && !full(MOST_UNCONSUMED - 1, UNCONSUMED_BYTES - 1));
+        assert!(full(MOST_UNCONSUMED, 0) && full(1, UNCONSUMED_BYTES));
+        // What is not looked at has room for certain.
+        assert!(Unconsumed::is_little(15) && !Unconsumed::is_little(16));
+        assert!(!full(15, 15 * MAX_BYTES as u64));
     }
 }

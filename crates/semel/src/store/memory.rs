@@ -17,7 +17,7 @@ use crate::clock::{Clock, Time};
 use crate::error::Result;
 use crate::id::{NodeId, RunId, WorkspaceId};
 use crate::rules::claim::Drives;
-use crate::rules::deliver::PastCall;
+use crate::rules::deliver::{PastCall, Unconsumed};
 use crate::rules::entry::Message;
 use crate::rules::key::{CallId, Key, Label, RecordId, Scope, Token};
 use crate::rules::once::OnceRow;
@@ -329,8 +329,12 @@ impl Tx for MemoryTx<'_> {
         Ok(boxes.flat_map(|inbox| inbox.range(from..).map(|(_, row)| row)).cloned().collect())
     }
 
-    async fn unconsumed(&mut self, num: i64) -> Result<u64> {
-        Ok(self.tables.inbox.get(&num).map_or(0, BTreeMap::len) as u64)
+    async fn unconsumed(&mut self, num: i64) -> Result<Unconsumed> {
+        let rows = self.tables.inbox.get(&num).into_iter().flat_map(BTreeMap::values);
+        Ok(rows.fold(Unconsumed::default(), |all, row| Unconsumed {
+            count: all.count + 1,
+            bytes: all.bytes + row.text.len() as u64,
+        }))
     }
 
     async fn arrived(&mut self, num: i64, arrivals: &[u64]) -> Result<Vec<u64>> {

@@ -97,12 +97,12 @@ pub trait Store: Send + Sync + 'static {
             Ok(part.cut(entries))
         })
     }
-    /// How many messages of a run are not consumed. A store that cannot count them reads them.
+    /// The messages of a run that it has not consumed, from number `from` (the first is 1).
+    fn inbox(&self, workspace: WorkspaceId, run: RunId, from: u64) -> Answer<'_, Vec<Arrival>>;
+    /// How many messages a run has not consumed. A store that can count them without reading them does.
     fn unconsumed(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, u64> {
         Box::pin(async move { Ok(self.inbox(workspace, run, 1).await?.len() as u64) })
     }
-    /// The messages of a run that it has not consumed, from number `from` (the first is 1).
-    fn inbox(&self, workspace: WorkspaceId, run: RunId, from: u64) -> Answer<'_, Vec<Arrival>>;
     /// What was absorbed on a run, by kind.
     fn receipts(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, Vec<(ReceiptKind, Receipts)>>;
     /// Records of one kind that have not expired.

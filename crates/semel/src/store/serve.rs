@@ -396,12 +396,12 @@ impl<B: Backend> Store for B {
         Box::pin(ledger_part(self, part))
     }
 
-    fn unconsumed(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, u64> {
-        Box::pin(self.execute(CountInbox { workspace, run }))
-    }
-
     fn inbox(&self, workspace: WorkspaceId, run: RunId, from: u64) -> Answer<'_, Vec<Arrival>> {
         Box::pin(async move { arrivals(&self.execute(ReadInbox { workspace, run, from }).await?) })
+    }
+
+    fn unconsumed(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, u64> {
+        Box::pin(self.execute(CountInbox { workspace, run }))
     }
 
     fn receipts(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, Vec<(ReceiptKind, Receipts)>> {

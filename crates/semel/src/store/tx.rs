@@ -10,7 +10,7 @@ use crate::clock::Time;
 use crate::error::{Error, Result};
 use crate::id::{NodeId, RunId, WorkspaceId};
 use crate::rules::claim::Drives;
-use crate::rules::deliver::PastCall;
+use crate::rules::deliver::{PastCall, Unconsumed};
 use crate::rules::entry::Message;
 use crate::rules::finish::Purge;
 use crate::rules::key::{CallId, Key, Label, RecordId, Scope, Token};
@@ -230,8 +230,8 @@ pub(crate) trait Tx: ArchiveRows {
     fn arrive(&mut self, num: i64, message: &Message) -> impl Future<Output = Result<Option<u64>>> + Send;
     /// What is in some runs' inboxes from a number on, in order of arrival.
     fn inboxes(&mut self, nums: &[i64], from: u64) -> impl Future<Output = Result<Vec<InboxRow>>> + Send;
-    /// How many messages are in a run's inbox.
-    fn unconsumed(&mut self, num: i64) -> impl Future<Output = Result<u64>> + Send;
+    /// How much is in a run's inbox. Its values are not read.
+    fn unconsumed(&mut self, num: i64) -> impl Future<Output = Result<Unconsumed>> + Send;
     /// Which of these messages are in a run's inbox.
     fn arrived(&mut self, num: i64, arrivals: &[u64]) -> impl Future<Output = Result<Vec<u64>>> + Send;
     /// Takes a message out; false if it is not there.

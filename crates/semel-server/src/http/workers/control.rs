@@ -39,7 +39,9 @@ pub(super) async fn control(
 ) -> Result<Told<Controlled>, Refusal> {
     let control = match (&call.action, call.nodes.as_slice()) {
         // A driver may pause its run by a commit as well: an engine does it this way if its commit is refused.
-        (Action::Pause, [_, ..]) if caller.may(Permission::Admin).is_err() => own(&app, &caller, call).await?,
+        (Action::Pause, [_, ..]) if caller.may(Permission::Admin).is_err() => {
+            own(&app, &caller, call).await?
+        }
         _ => {
             caller.may(Permission::Admin)?;
             call.control(caller.workspace)
@@ -60,9 +62,10 @@ async fn own(app: &App, caller: &Caller, call: ControlCall) -> Result<Control, R
     let (run, expected) = (call.run, call.expected);
     let (found, _) = found(app, caller.workspace, run).await?;
     let version = found.state.version;
-    let held = found.state.node.is_some_and(|holder| {
-        call.nodes.iter().any(|drawn| node::of(caller.workspace, *drawn) == holder)
-    });
+    let held = found
+        .state
+        .node
+        .is_some_and(|holder| call.nodes.iter().any(|drawn| node::of(caller.workspace, *drawn) == holder));
     if !held {
         return Err(semel::Error::Concurrency { run, expected: expected.unwrap_or(version) }.into());
     }

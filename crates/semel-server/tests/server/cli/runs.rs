@@ -16,6 +16,7 @@ tests![
     controls_are_done_once_under_their_id,
     a_fork_and_a_history,
     a_wait_ends_with_the_run,
+    a_wait_for_what_nothing_serves_ends_at_its_limit,
     a_watch_goes_on_after_a_crash_and_ends_with_the_run,
     hooks_and_keys,
     what_is_not_there_is_not_found,
@@ -42,6 +43,23 @@ fn a_second_start_is_absorbed_and_shown() {
     let detail = server.say(&["run", "show", id, "-o", "json"]).ends(0);
     assert!(detail.out.contains("9007199254740993"), "every digit: {detail:?}");
     assert_eq!(detail.json()["duplicates"][0]["count"], 1);
+}
+
+fn a_wait_for_what_nothing_serves_ends_at_its_limit() {
+    let server = Server::start();
+    let waited = server.say(&["start", "nope", "--wait", "--timeout", "1s"]).ends(7);
+    waited.tells("nothing serves this workflow");
+    let started = server.say(&["start", "nope", "--key", "k"]).ends(0);
+    assert!(started.out.contains("nothing serves this workflow"), "{started:?}");
+    let listed = server.say(&["run", "ls"]).ends(0);
+    assert!(listed.out.contains("PENDING (unserved)"), "{listed:?}");
+    let id = server.say(&["start", "nope", "--key", "k", "-o", "json"]).ends(0).json()["run"]["id"].clone();
+    let shown = server.say(&["run", "show", id.as_str().unwrap()]).ends(0);
+    assert!(shown.out.contains("nothing serves this workflow"), "{shown:?}");
+    let demo =
+        ["start", "demo-order", "--key", "d", "--delay", "1h", "--input", r#"{"order": "1", "amount": 1}"#];
+    let served = server.say(&demo).ends(0);
+    assert!(!served.out.contains("nothing serves"), "{served:?}");
 }
 
 fn a_key_for_another_input_is_refused() {

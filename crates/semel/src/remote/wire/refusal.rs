@@ -21,6 +21,7 @@ pub enum ErrorView {
     Json(InvalidJson),
     RunNotFound(RunId),
     HookNotFound(Token),
+    InboxFull { run: RunId, count: u64, bytes: u64 },
     KeyReused { owner: RunId, pointers: Vec<String> },
     CallReused { id: CallId, owner: RunId },
     DuplicateRun { owner: RunId, status: Status },
@@ -45,6 +46,9 @@ impl ErrorView {
             Error::Key(_) | Error::Path(_) | Error::Id(_) => Self::Validation(error.to_string()),
             Error::RunNotFound(run) => Self::RunNotFound(*run),
             Error::HookNotFound(token) => Self::HookNotFound(token.clone()),
+            Error::InboxFull { run, count, bytes } => {
+                Self::InboxFull { run: *run, count: *count, bytes: *bytes }
+            }
             Error::KeyReused { owner, pointers } => {
                 Self::KeyReused { owner: *owner, pointers: pointers.clone() }
             }
@@ -75,6 +79,7 @@ impl From<ErrorView> for Error {
             ErrorView::Json(wrong) => Self::Json(wrong),
             ErrorView::RunNotFound(run) => Self::RunNotFound(run),
             ErrorView::HookNotFound(token) => Self::HookNotFound(token),
+            ErrorView::InboxFull { run, count, bytes } => Self::InboxFull { run, count, bytes },
             ErrorView::KeyReused { owner, pointers } => Self::KeyReused { owner, pointers },
             ErrorView::CallReused { id, owner } => Self::CallReused { id, owner },
             ErrorView::DuplicateRun { owner, status } => Self::DuplicateRun { owner, status },

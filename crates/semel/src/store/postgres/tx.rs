@@ -17,7 +17,7 @@ use crate::clock::Time;
 use crate::error::Result;
 use crate::id::{NodeId, RunId, WorkspaceId};
 use crate::rules::claim::Drives;
-use crate::rules::deliver::PastCall;
+use crate::rules::deliver::{PastCall, Unconsumed};
 use crate::rules::entry::Message;
 use crate::rules::finish::Purge;
 use crate::rules::key::{CallId, Key, Label, RecordId, Scope, Token};
@@ -342,10 +342,14 @@ impl Tx for PgTx<'_> {
         self.rows(all, &[&nums, &from]).await?.iter().map(read).collect()
     }
 
-    async fn unconsumed(&mut self, num: i64) -> Result<u64> {
-        let count = "SELECT count(*) FROM inbox WHERE run = $1";
-        let row = self.row(count, &[&num]).await?;
-        row.map_or(Ok(0), |row| Ok(column::<i64>(&row, 0)? as u64))
+    async fn unconsumed(&mut self, num: i64) -> Result<Unconsumed> {
+        let sum =
+            "SELECT count(*), coalesce(sum(octet_length(message)), 0)::bigint FROM inbox WHERE run = $1";
+        let rows = self.rows(sum, &[&num]).await?;
+        let read = |row: &Row| {
+            Ok(Unconsumed { count: column::<i64>(row, 0)? as u64, bytes: column::<i64>(row, 1)? as u64 })
+        };
+        rows.first().map_or(Ok(Unconsumed::default()), read)
     }
 
     async fn arrived(&mut self, num: i64, arrivals: &[u64]) -> Result<Vec<u64>> {

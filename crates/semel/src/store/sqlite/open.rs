@@ -40,7 +40,8 @@ impl File {
         let path = options.path.clone();
         let lock = lock(&path)?;
         // SQLite gives its log and its index the permissions of the file.
-        private::create(&path).map_err(|e| Error::Open { what: path.display().to_string(), source: e.into() })?;
+        private::create(&path)
+            .map_err(|e| Error::Open { what: path.display().to_string(), source: e.into() })?;
         let file = Self { path, cache_bytes: options.cache_bytes, _lock: lock };
         if fs::metadata(&file.path).is_ok_and(|found| found.len() > 0) {
             // Before the first connection that is set up to write, which would turn a foreign database to WAL.

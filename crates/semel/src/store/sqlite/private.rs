@@ -25,7 +25,7 @@ pub(super) fn create(path: &Path) -> io::Result<fs::File> {
     }
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 

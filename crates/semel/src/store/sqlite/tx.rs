@@ -8,12 +8,12 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, Row, para
 use super::part::Trails;
 use super::starts::{HEAD, HEADER, Head, Header, Running};
 use super::steps::{Entries, Heads, Steps};
-use super::values::{Id, Json, Text};
+use super::values::{self, Id, Json, Text};
 use crate::clock::Time;
 use crate::error::{Error, Result};
 use crate::id::{NodeId, RunId, WorkspaceId};
 use crate::rules::claim::Drives;
-use crate::rules::deliver::PastCall;
+use crate::rules::deliver::{PastCall, Unconsumed};
 use crate::rules::entry::Message;
 use crate::rules::json::Payload;
 use crate::rules::key::{CallId, Fingerprint, Key, Label, RecordId, Scope, Token};
@@ -409,9 +409,8 @@ impl Tx for SqliteTx {
         Ok(rows)
     }
 
-    async fn unconsumed(&mut self, num: i64) -> Result<u64> {
-        let count = self.first("SELECT count(*) FROM inbox WHERE run = ?", [num], |row| row.get(0))?;
-        Ok(count.unwrap_or(0))
+    async fn unconsumed(&mut self, num: i64) -> Result<Unconsumed> {
+        Ok(self.first(values::UNCONSUMED, [num], values::unconsumed)?.unwrap_or_default())
     }
 
     async fn arrived(&mut self, num: i64, arrivals: &[u64]) -> Result<Vec<u64>> {

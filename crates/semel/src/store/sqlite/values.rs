@@ -1,15 +1,25 @@
 //! How values stand in columns.
 
+use rusqlite::Row;
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 use uuid::Uuid;
 
 use crate::clock::Time;
 use crate::error::{Error, Result};
 use crate::id::{NodeId, RunId, WorkspaceId};
+use crate::rules::deliver::Unconsumed;
 use crate::rules::json::Payload;
 use crate::rules::key::{CallId, Key, Label, RecordId, Token};
 use crate::rules::path::{Name, Visit};
 use crate::rules::status::Status;
+
+/// How much a run has not consumed; SQLite knows the length of a text without reading it.
+pub(super) const UNCONSUMED: &str =
+    "SELECT count(*), coalesce(sum(octet_length(message)), 0) FROM inbox WHERE run = ?";
+
+pub(super) fn unconsumed(row: &Row<'_>) -> rusqlite::Result<Unconsumed> {
+    Ok(Unconsumed { count: row.get(0)?, bytes: row.get(1)? })
+}
 
 /// An id as 16 bytes.
 pub(super) struct Id(pub(super) Uuid);

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::id::RunId;
-use crate::rules::deliver::{Deliver, Delivered, PastCall};
+use crate::rules::deliver::{Deliver, Delivered, PastCall, Unconsumed};
 use crate::rules::entry::Message;
 use crate::rules::key::CallId;
 use crate::rules::run::Run;
@@ -23,7 +23,10 @@ impl Verb for Deliver {
         match (past, owner) {
             (Some(past), owner) if past.is_kept(owner.as_ref().map(Run::id)) => past.absorbed(self),
             (_, None) => Err(Error::HookNotFound(self.token.clone())),
-            (past, Some(owner)) => accept(tx, self, owner, &Remembered::of(self, past.as_ref())).await,
+            (past, Some(owner)) => {
+                check_room(tx, &owner).await?;
+                accept(tx, self, owner, &Remembered::of(self, past.as_ref())).await
+            }
         }
     }
 }
@@ -73,6 +76,14 @@ pub(super) async fn accepted<T: Tx>(
 /// The answer to a delivery that was accepted before.
 pub(super) fn absorbed(past: &PastCall) -> Delivered {
     Delivered { run: past.run, arrival: past.result, node: None, absorbed: true }
+}
+
+/// Refuses a delivery to a run whose inbox is full. Asked before anything is written.
+pub(super) async fn check_room<T: Tx>(tx: &mut T, owner: &Run) -> Result<()> {
+    match Unconsumed::is_little(owner.arrivals) {
+        true => Ok(()),
+        false => tx.unconsumed(owner.num).await?.check(owner.id()),
+    }
 }
 
 /// An id under which a delivery is remembered.

@@ -122,22 +122,6 @@ impl Verb for Part {
     }
 }
 
-/// How many messages a run has not consumed.
-pub(crate) struct CountInbox {
-    pub(crate) workspace: WorkspaceId,
-    pub(crate) run: RunId,
-}
-
-impl Verb for CountInbox {
-    type Answer = u64;
-    const READS: bool = true;
-
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<u64> {
-        let run = known(tx, self.workspace, self.run).await?;
-        tx.unconsumed(run.num).await
-    }
-}
-
 /// The unconsumed messages of a run, from a number on.
 pub(crate) struct ReadInbox {
     pub(crate) workspace: WorkspaceId,
@@ -153,6 +137,22 @@ impl Verb for ReadInbox {
     async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<InboxRow>> {
         let run = known(tx, self.workspace, self.run).await?;
         if run.purged { Ok(Vec::new()) } else { tx.inboxes(&[run.num], self.from).await }
+    }
+}
+
+/// How many messages a run has not consumed.
+pub(crate) struct CountInbox {
+    pub(crate) workspace: WorkspaceId,
+    pub(crate) run: RunId,
+}
+
+impl Verb for CountInbox {
+    type Answer = u64;
+    const READS: bool = true;
+
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<u64> {
+        let run = known(tx, self.workspace, self.run).await?;
+        Ok(tx.unconsumed(run.num).await?.count)
     }
 }
 

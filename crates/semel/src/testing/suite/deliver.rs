@@ -3,8 +3,9 @@
 use super::world::{STRANGER, WORKSPACE, World, code, payload, refused, token};
 use crate::error::Error;
 use crate::rules::control::Action;
-use crate::rules::deliver::Deliver;
+use crate::rules::deliver::{Deliver, UNCONSUMED_BYTES};
 use crate::rules::entry::Message;
+use crate::rules::json::MAX_BYTES;
 use crate::rules::receipt::ReceiptKind;
 use crate::rules::status::Status;
 
@@ -25,6 +26,7 @@ promises![
     a_delivery_id_belongs_to_its_token,
     a_refused_delivery_burns_no_id,
     what_is_not_consumed_is_shown,
+    a_full_inbox_takes_nothing_more,
 ];
 
 async fn deliveries_arrive_in_order_and_are_numbered(world: World) {
@@ -218,4 +220,25 @@ async fn what_is_not_consumed_is_shown(world: World) {
     let left = world.inbox(driver.id()).await;
     let message = Message::Delivery { token: token("t"), payload: payload("1") };
     assert_eq!(left.into_iter().map(|a| a.message).collect::<Vec<_>>(), [message]);
+}
+
+async fn a_full_inbox_takes_nothing_more(world: World) {
+    let mut driver = world.driven("k").await;
+    driver.open("t").await;
+    // As long as a payload may be.
+    let large = format!("\"{}\"", "x".repeat(MAX_BYTES - 2));
+    let most = UNCONSUMED_BYTES / MAX_BYTES as u64;
+    for _ in 0..most {
+        world.deliver("t", &large).await;
+    }
+    let again = Deliver { workspace: WORKSPACE, token: token("t"), payload: payload("1"), id: None };
+    let refused = world.store().deliver(again).await;
+    assert!(
+        matches!(&refused, Err(Error::InboxFull { run, count, .. }) if (*run, *count) == (driver.id(), most))
+    );
+    assert_eq!(refused.map_err(|error| (error.code(), error.status())), Err(("INBOX_FULL", 429)));
+    assert_eq!(world.store().unconsumed(WORKSPACE, driver.id()).await.expect("the run exists"), most);
+    let mut other = world.driven("other").await;
+    other.open("u").await;
+    assert_eq!(world.deliver("u", "1").await.arrival, 1, "another run has an inbox of its own");
 }

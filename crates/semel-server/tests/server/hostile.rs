@@ -1,0 +1,127 @@
+//! A tenant that holds all that it may: streams that it does not read, bodies that it does not finish, registrations, waiting
+//! claims. The server's memory stays small, and the neighbour hardly notices. `make hostile` measures longer.
+
+#![expect(clippy::unwrap_used, reason = "a test that fails by unwrap says where")]
+#![expect(clippy::disallowed_methods, reason = "it measures how long calls take")]
+
+use std::time::{Duration, Instant};
+
+use libtest_mimic::Trial;
+use serde_json::json;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+
+use crate::process::Process;
+use crate::served::Token;
+use crate::world::runtime;
+
+const ROOT: &str = "root-token-of-the-tests";
+/// The server's most memory.
+const MEMORY: u64 = 512 * 1024 * 1024;
+/// Starts that the neighbour makes, if nothing is said.
+const STARTS: usize = 100;
+/// What a start may take in a short run on a machine that has other things to do; a long run has no such allowance.
+const ALLOWANCE: Duration = Duration::from_millis(250);
+
+pub(crate) fn trials() -> Vec<Trial> {
+    crate::served_trials![a_hostile_tenant_takes_neither_memory_nor_time]
+}
+
+async fn a_hostile_tenant_takes_neither_memory_nor_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = format!("sqlite:{}", folder.path().join("semel.db").display());
+    let server = Process::serve(&["--store", &store], &[("SEMEL_ROOT_TOKEN", ROOT), ("SEMEL_LOG", "error")]);
+    let root = server.caller(ROOT);
+    for name in ["hostile", "neighbour"] {
+        root.post("/workspaces", &json!({"name": name})).await.ok();
+    }
+    let (_, hostile) = root.key(Some("hostile"), &["start", "read", "worker"]).await;
+    let (_, neighbour) = root.key(Some("neighbour"), &["start"]).await;
+    let long = std::env::var("SEMEL_TEST_HOSTILE").ok().and_then(|starts| starts.parse().ok());
+    let starts = long.unwrap_or(STARTS);
+    let quiet = p99(&neighbour, starts).await;
+    let _held = Held::take(&server.base(), &hostile).await;
+    let disturbed = p99(&neighbour, starts).await;
+    let memory = server.most_memory();
+    println!("memory {} MiB, p99 {quiet:?} alone, {disturbed:?} beside", memory / 1024 / 1024);
+    assert!(memory <= MEMORY, "{memory} bytes");
+    let allowed = if long.is_some() { quiet * 2 } else { (quiet * 2).max(ALLOWANCE) };
+    assert!(disturbed <= allowed, "a start takes {disturbed:?} beside a hostile tenant, {quiet:?} alone");
+}
+
+/// How long 99 of 100 starts take at most.
+async fn p99(key: &Token, starts: usize) -> Duration {
+    let mut took = Vec::new();
+    for _ in 0..starts {
+        let begun = Instant::now();
+        assert_eq!(key.post("/workflow-runs", &json!({"workflow": "w"})).await.status, 201);
+        took.push(begun.elapsed());
+    }
+    took.sort();
+    took[starts * 99 / 100 - 1]
+}
+
+/// All that the hostile tenant holds.
+struct Held {
+    _connections: Vec<TcpStream>,
+    _claims: JoinSet<()>,
+}
+
+impl Held {
+    async fn take(base: &str, key: &Token) -> Self {
+        let mut connections = Vec::new();
+        let large = "x".repeat(1_900_000);
+        let mut runs = Vec::new();
+        for _ in 0..5 {
+            let body = json!({"workflow": "w", "input": large});
+            runs.push(key.post("/workflow-runs", &body).await.run_id());
+        }
+        // Streams that are never read: of large events, and of wakes.
+        for number in 0..300 {
+            let path = match number % 3 {
+                0 => "/workers/wakes".to_owned(),
+                _ => format!("/workflow-runs/{}/events", runs[number % runs.len()]),
+            };
+            connections.push(begun(base, key, &format!("GET /api/v1{path}"), "").await);
+        }
+        // Bodies that never end.
+        for _ in 0..30 {
+            let call = "POST /api/v1/workers/commit";
+            let mut connection = begun(base, key, call, "content-length: 15728641\r\n").await;
+            let chunk = vec![b' '; 1024 * 1024];
+            for _ in 0..15 {
+                // One that is refused may be closed.
+                if connection.write_all(&chunk).await.is_err() {
+                    break;
+                }
+            }
+            connections.push(connection);
+        }
+        let node = |number: usize| format!("node_01j0000000e008000000000{number:03}");
+        for number in 0..200 {
+            let serves: Vec<_> = (0..150).map(|n| format!("{n:0>368}")).collect();
+            let worker = json!({"node": node(number), "name": "w", "serves": serves, "leaseMs": 600_000});
+            key.post("/workers", &worker).await;
+        }
+        let mut claims = JoinSet::new();
+        for number in 0..100 {
+            let workflow = |n| json!({"workflow": format!("w{number}-{n}"), "workflowVersion": "1"});
+            let workflows: Vec<_> = (0..256).map(workflow).collect();
+            let claim = json!({"node": node(number), "workflows": workflows, "limit": 1, "waitMs": 60_000});
+            let key = key.clone();
+            claims.spawn(async move { drop(key.post("/workers/claim", &claim).await) });
+        }
+        Self { _connections: connections, _claims: claims }
+    }
+}
+
+/// A call whose head was sent, and whose answer is not read.
+async fn begun(base: &str, key: &Token, call: &str, headers: &str) -> TcpStream {
+    let mut connection = TcpStream::connect(base.trim_start_matches("http://")).await.unwrap();
+    let token = key.text();
+    let head =
+        format!("{call} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\n{headers}\r\n");
+    connection.write_all(head.as_bytes()).await.unwrap();
+    connection
+}
