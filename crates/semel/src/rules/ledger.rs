@@ -333,7 +333,10 @@ impl Ledger {
             let NewRun { parent, retention, .. } = *self.run.new;
             self.pending.beyond().ending = Some(Ending { outcome: outcome.clone(), parent, retention });
         }
-        let Pending { mut drafts, lines, count, tally, beyond } = std::mem::take(&mut self.pending);
+        let Pending { mut drafts, lines, count, tally, mut beyond } = std::mem::take(&mut self.pending);
+        if beyond.is_some() || !drafts.is_empty() {
+            beyond.get_or_insert_default().workspace = Some(self.run.new.workspace);
+        }
         let content = if drafts.is_empty() {
             Content::Ready(lines.finish())
         } else {

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::extract::State;
 use semel::rules::control::{Action, Control, Controlled};
 use semel::rules::entry::Resolution;
 use semel::rules::once::{Ask, Once, OnceAnswer, OnceScope};
 
+use super::Shared;
 use super::answer::{Call, Refusal, Told};
 use super::look::check_scope;
 use crate::access::Caller;
@@ -23,6 +25,7 @@ use crate::http::describe::{Always, Changes, OfRun};
 )]
 pub(super) async fn control(
     State(app): State<Arc<App>>,
+    Extension(workers): Shared,
     caller: Caller,
     Call(control): Call<Control>,
 ) -> Result<Told<Controlled>, Refusal> {
@@ -34,7 +37,10 @@ pub(super) async fn control(
     if let Action::Resolve { resolution: Resolution::Happened(value), .. } = &control.action {
         value.check().map_err(semel::Error::from)?;
     }
-    Ok(Told(app.store.control(Control { workspace: caller.workspace, ..control }).await?))
+    let numbers = workers.numbers.of(&app, caller.workspace).await?;
+    let mut controlled = app.store.control(Control { workspace: caller.workspace, ..control }).await?;
+    numbers.in_run(&mut controlled.run);
+    Ok(Told(controlled))
 }
 
 /// Claim, settle or release a once beyond one run.

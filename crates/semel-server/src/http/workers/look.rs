@@ -52,10 +52,12 @@ pub(super) async fn find(
     if let FindBy::Key(scope, _) = &find.by {
         check_scope(scope)?;
     }
+    let numbers = workers.numbers.of(&app, caller.workspace).await?;
     let found = app.store.find(Find { workspace: caller.workspace, ..find }).await?;
-    Ok(Told(found.map(|(run, outcome)| {
+    Ok(Told(found.map(|(mut run, outcome)| {
         // Whoever looks may wait for it.
         workers.known.learn(run.id(), caller.workspace);
+        numbers.in_run(&mut run);
         Found { run, outcome }
     })))
 }
@@ -69,12 +71,17 @@ pub(super) async fn find(
 )]
 pub(super) async fn list(
     State(app): State<Arc<App>>,
+    Extension(workers): Shared,
     caller: Caller,
     Call(query): Call<Query>,
 ) -> Result<Told<Vec<Run>>, Refusal> {
     caller.may(Permission::Worker)?;
-    let limit = query.limit.min(MOST);
-    Ok(Told(app.store.list(Query { workspace: caller.workspace, limit, ..query }).await?))
+    let numbers = workers.numbers.of(&app, caller.workspace).await?;
+    let (limit, before) = (query.limit.min(MOST), query.before.map(|before| numbers.show(before)));
+    let query = Query { workspace: caller.workspace, limit, before, ..query };
+    let mut runs = app.store.list(query).await?;
+    runs.iter_mut().for_each(|run| numbers.in_run(run));
+    Ok(Told(runs))
 }
 
 /// Read the entries of a run.

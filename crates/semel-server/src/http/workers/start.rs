@@ -41,12 +41,14 @@ pub(super) async fn start(
     if starts.len() > wire::MOST {
         return Err(Problem::validation(format!("at most {} starts in one call", wire::MOST)).into());
     }
+    let numbers = workers.numbers.of(&app, caller.workspace).await?;
     // Apart from the connection: what was asked is done, whether or not somebody is left to hear it.
     let done = tokio::spawn(async move {
         let (app, workers) = (&*app, &*workers);
         join_all(starts.into_iter().map(|start| begin(app, workers, caller.workspace, start))).await
     });
-    let answers = done.await.map_err(|_| Problem::unavailable("the server is stopping; try again"))?;
+    let mut answers = done.await.map_err(|_| Problem::unavailable("the server is stopping; try again"))?;
+    answers.iter_mut().flatten().for_each(|started| numbers.in_run(&mut started.run));
     Ok(Told(Answers { answers: answers.into_iter().map(Into::into).collect() }))
 }
 
