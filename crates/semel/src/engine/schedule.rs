@@ -206,6 +206,11 @@ impl Core {
     fn heed(self: &Arc<Self>, wake: Wake) {
         match wake {
             Wake::Due => self.due.notify_one(),
+            Wake::DueIn(workspace) => {
+                if workspace == self.workspace {
+                    self.due.notify_one();
+                }
+            }
             Wake::All => self.heed_everything(),
             // It is of no more use here, and its driver knows.
             Wake::Paused(_) => {}

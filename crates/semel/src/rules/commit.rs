@@ -16,7 +16,7 @@ use super::path::{Name, Visit};
 use super::run::{Parent, Retention};
 use super::status::Status;
 use crate::clock::Time;
-use crate::id::{NodeId, RunId};
+use crate::id::{NodeId, RunId, WorkspaceId};
 
 /// Entries, or the wish for one whose final form depends on rows of other runs and is decided by the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,6 +105,8 @@ pub struct Write {
 /// What a commit has beyond entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Beyond {
+    /// The tenant: who listens is told whose children are due.
+    pub(crate) workspace: Option<WorkspaceId>,
     /// With a state in which no node drives the run: the node that did until then.
     pub(crate) driver: Option<NodeId>,
     /// With `Waiting`: from when on the run may be claimed.
@@ -175,6 +177,7 @@ impl Write {
 
     pub(crate) fn beyond(&self) -> &Beyond {
         static NOTHING: Beyond = Beyond {
+            workspace: None,
             driver: None,
             due: None,
             not_before: None,

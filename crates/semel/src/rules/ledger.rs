@@ -355,7 +355,10 @@ impl Ledger {
     }
 
     fn commit_of(&self, pending: Pending, expected: u64, status: Status) -> Commit {
-        let Pending { mut drafts, lines, count, tally, beyond, .. } = pending;
+        let Pending { mut drafts, lines, count, tally, mut beyond, .. } = pending;
+        if beyond.is_some() || !drafts.is_empty() {
+            beyond.get_or_insert_default().workspace = Some(self.run.new.workspace);
+        }
         let content = if drafts.is_empty() {
             Content::Ready(lines.finish())
         } else {

@@ -156,7 +156,7 @@ fn tell_of_start(wakes: &Wakes, started: &Started) {
         wakes.moved(started.run.id());
     }
     if (started.created() || started.verdict == Verdict::Restarted) && started.run.state.due.is_some() {
-        wakes.tell(Wake::Due);
+        wakes.tell(Wake::DueIn(started.run.new.workspace));
     }
 }
 
@@ -164,6 +164,7 @@ fn commit<B: Backend>(store: &B, commit: Commit) -> impl Future<Output = Result<
     // What there is to tell of it, taken out now: by the time it is answered the commit has been with another core.
     let Write { num, run, expected, status: becomes, .. } = *commit;
     let ending = commit.beyond().ending.as_ref().map(|ending| ending.parent.as_ref().map(|parent| parent.run));
+    let workspace = commit.beyond().workspace;
     let saving = store.commit_run(commit);
     async move {
         let saved = saving.await;
@@ -185,7 +186,7 @@ fn commit<B: Backend>(store: &B, commit: Commit) -> impl Future<Output = Result<
                 // New, or of an earlier life and restarted; or those of a cancelled run, which hear of it.
                 let child = |entry: &Entry| matches!(entry, Entry::ChildStarted { .. });
                 if becomes == Status::Cancelled || saved.settled.iter().any(child) {
-                    wakes.tell(Wake::Due);
+                    wakes.tell(workspace.map_or(Wake::Due, Wake::DueIn));
                 }
             }
             Err(Error::Concurrency { .. }) => {
@@ -266,7 +267,7 @@ async fn control<B: Backend>(store: &B, control: Control) -> Result<Controlled> 
             Backend::wakes(store).tell(Wake::Settled);
         }
         // It, or its children, which hear of a cancel.
-        Backend::wakes(store).tell(Wake::Due);
+        Backend::wakes(store).tell(Wake::DueIn(run.new.workspace));
     }
     Ok(controlled)
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast;
 
 use super::watch::{Watch, Watched};
-use crate::id::RunId;
+use crate::id::{RunId, WorkspaceId};
 
 /// So many may be on their way to a listener; one that has missed some looks at everything.
 const ON_THEIR_WAY: usize = 4096;
@@ -17,8 +17,10 @@ const ON_THEIR_WAY: usize = 4096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Wake {
-    /// A run is due, or will be sooner than was known.
+    /// A run is due, or will be sooner than was known. It may be that of any workspace.
     Due,
+    /// The same, of a run of this workspace.
+    DueIn(WorkspaceId),
     /// A message has arrived in the inbox of a run.
     Arrived(RunId),
     /// An operator has written to a run: whoever drove it has lost it.

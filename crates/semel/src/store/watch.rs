@@ -81,7 +81,7 @@ impl Watched {
             Wake::All if self.count.load(Ordering::SeqCst) > 0 => {
                 self.runs().values().for_each(|watchers| watchers.send_replace(()));
             }
-            Wake::All | Wake::Due | Wake::Arrived(_) | Wake::Settled => {}
+            Wake::All | Wake::Due | Wake::DueIn(_) | Wake::Arrived(_) | Wake::Settled => {}
         }
     }
 

@@ -76,8 +76,11 @@ pub(super) async fn claim(
         }
         .boxed()
     };
+    let numbers = workers.numbers.of(&app, workspace).await?;
     let claims = Waiting::claim(&app, &workers, &ask, take).await;
-    Ok(Told(keep(&workers, claims.map_err(|error| roster::own(error, node, call.node))?)))
+    let mut view = keep(&workers, claims.map_err(|error| roster::own(error, node, call.node))?);
+    view.runs.iter_mut().for_each(|claimed| numbers.in_run(&mut claimed.run));
+    Ok(Told(view))
 }
 
 /// What the worker asks for, in the workspace of its credential.

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::extract::State;
 use semel::remote::wire::ControlCall;
 use semel::rules::control::{Action, Control, Controlled};
 use semel::rules::entry::Resolution;
 use semel::rules::once::{Ask, Once, OnceAnswer, OnceScope};
 
+use super::Shared;
 use super::answer::{Call, Refusal, Told};
 use super::look::check_scope;
 use super::node;
@@ -34,6 +36,7 @@ const LONGEST_BY: usize = 2_000;
 )]
 pub(super) async fn control(
     State(app): State<Arc<App>>,
+    Extension(workers): Shared,
     caller: Caller,
     Call(call): Call<ControlCall>,
 ) -> Result<Told<Controlled>, Refusal> {
@@ -50,7 +53,10 @@ pub(super) async fn control(
     if let Action::Resolve { resolution: Resolution::Happened(value), .. } = &control.action {
         value.check().map_err(semel::Error::from)?;
     }
-    Ok(Told(app.store.control(control).await?))
+    let numbers = workers.numbers.of(&app, caller.workspace).await?;
+    let mut controlled = app.store.control(control).await?;
+    numbers.in_run(&mut controlled.run);
+    Ok(Told(controlled))
 }
 
 /// The pause of a run by the worker that holds it. It is bound to the version at which the worker holds the run.

@@ -51,10 +51,12 @@ pub(super) async fn find(
     if let FindBy::Key(scope, _) = &find.by {
         check_scope(scope)?;
     }
+    let numbers = workers.numbers.of(&app, caller.workspace).await?;
     let found = app.store.find(Find { workspace: caller.workspace, ..find }).await?;
-    Ok(Told(found.map(|(run, outcome)| {
+    Ok(Told(found.map(|(mut run, outcome)| {
         // Whoever looks may wait for it.
         workers.known.learn(run.id(), caller.workspace);
+        numbers.in_run(&mut run);
         Found { run, outcome }
     })))
 }
@@ -68,12 +70,17 @@ pub(super) async fn find(
 )]
 pub(super) async fn list(
     State(app): State<Arc<App>>,
+    Extension(workers): Shared,
     caller: Caller,
     Call(query): Call<Query>,
 ) -> Result<Told<Page>, Refusal> {
     caller.may(Permission::Worker)?;
+    let numbers = workers.numbers.of(&app, caller.workspace).await?;
     let (limit, look_at) = (query.limit.min(MOST), query.look_at.min(Query::LOOK_AT));
-    Ok(Told(app.store.list(Query { workspace: caller.workspace, limit, look_at, ..query }).await?))
+    let query = Query { workspace: caller.workspace, limit, look_at, ..query };
+    let mut page = app.store.list(query).await?;
+    page.runs.iter_mut().for_each(|run| numbers.in_run(run));
+    Ok(Told(page))
 }
 
 /// Read the entries of a run.

@@ -12,6 +12,7 @@ mod folds;
 mod known;
 mod look;
 mod node;
+mod numbers;
 mod roster;
 mod start;
 mod steps;
@@ -27,6 +28,7 @@ use utoipa_axum::routes;
 
 use self::folds::Folds;
 use self::known::Known;
+use self::numbers::Numbers;
 use self::roster::Roster;
 pub(super) use self::roster::{kind, served};
 use self::turns::Turns;
@@ -38,6 +40,7 @@ use crate::app::App;
 struct Workers {
     folds: Folds,
     known: Known,
+    numbers: Numbers,
     roster: Roster,
     turns: Turns,
     waiting: Waiting,

@@ -43,6 +43,7 @@ pub(super) async fn start(
     }
     // The call itself has counted for the first.
     let admitted = 1 + app.access.admit_more(&caller, starts.len().saturating_sub(1), app.clock.now());
+    let numbers = workers.numbers.of(&app, caller.workspace).await?;
     // Apart from the connection: what was asked is done, whether or not somebody is left to hear it.
     let done = tokio::spawn(async move {
         let (app, workers) = (&*app, &*workers);
@@ -54,7 +55,8 @@ pub(super) async fn start(
         };
         join_all(starts.into_iter().enumerate().map(each)).await
     });
-    let answers = done.await.map_err(|_| Problem::unavailable("the server is stopping; try again"))?;
+    let mut answers = done.await.map_err(|_| Problem::unavailable("the server is stopping; try again"))?;
+    answers.iter_mut().flatten().for_each(|started| numbers.in_run(&mut started.run));
     Ok(Told(Answers { answers: answers.into_iter().map(Into::into).collect() }))
 }
 

@@ -4,7 +4,7 @@
 //!
 //! A claim that waits is a sign of life: the lease of its worker is renewed meanwhile.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use semel::rules::claim::Drives;
 use semel::store::Wake;
 use tokio::sync::Notify;
 use tokio::sync::broadcast::Receiver;
-use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::time::{Instant, sleep};
 
 use super::Workers;
@@ -42,7 +42,7 @@ pub(super) struct Ask {
 pub(super) struct Tried<T> {
     pub(super) found: T,
     pub(super) is_empty: bool,
-    /// Whether there may be more that is due now.
+    /// Whether there was something that could not be given: it is tried again at once.
     pub(super) more: bool,
     /// When the next run becomes due for this worker.
     pub(super) next_due: Option<Time>,
@@ -95,7 +95,7 @@ impl Drop for Place<'_> {
             }
         }
         drop(tables);
-        // It may have been called, and gone without a try: the next one is called.
+        // There may be more, or it was called and has gone without a try: the next one is called.
         self.waiting.look.notify_one();
     }
 }
@@ -119,9 +119,9 @@ impl Waiting {
         (Place { waiting: self, id, call, workflows }, first)
     }
 
-    /// What is waited for; those tenants first that wait for the least, so that none is held up by another's many. None,
-    /// and the task ends, if there is nothing.
-    fn wanted(&self) -> Option<Vec<Drives>> {
+    /// What is waited for by the tenants that something was heard of; those first that wait for the least, so that none is
+    /// held up by another's many. None, and the task ends, if no claim waits at all.
+    fn wanted(&self, by: &Heard) -> Option<Vec<Drives>> {
         let mut tables = self.lock();
         if tables.claims.is_empty() {
             tables.looked_for = false;
@@ -131,7 +131,8 @@ impl Waiting {
         for drives in tables.queues.keys() {
             *many.entry(drives.workspace).or_default() += 1;
         }
-        let mut wanted: Vec<Drives> = tables.queues.keys().cloned().collect();
+        let about = |drives: &&Drives| by.includes(drives.workspace);
+        let mut wanted: Vec<Drives> = tables.queues.keys().filter(about).cloned().collect();
         wanted.sort_by_key(|drives| many[&drives.workspace]);
         Some(wanted)
     }
@@ -213,26 +214,52 @@ async fn some(future: Option<impl Future<Output = ()>>) {
     }
 }
 
+/// Of which tenants something was heard.
+enum Heard {
+    All,
+    Of(HashSet<WorkspaceId>),
+}
+
+impl Heard {
+    fn includes(&self, workspace: WorkspaceId) -> bool {
+        match self {
+            Self::All => true,
+            Self::Of(some) => some.contains(&workspace),
+        }
+    }
+
+    fn add(&mut self, workspace: Option<WorkspaceId>) {
+        match (&mut *self, workspace) {
+            (Self::Of(some), Some(workspace)) => drop(some.insert(workspace)),
+            _ => *self = Self::All,
+        }
+    }
+}
+
 /// Looks for all claims that wait, for as long as there is one.
 async fn look_for_all(app: Arc<App>, workers: Arc<Workers>) {
     let waiting = &workers.waiting;
     let mut wakes = app.store.wakes();
-    while let Some(wanted) = waiting.wanted() {
+    let mut heard = Heard::All;
+    while let Some(wanted) = waiting.wanted(&heard) {
         let began = Instant::now();
-        let next_due = look(&app, waiting, &wanted).await;
+        let mut next_due = look(&app, waiting, &wanted).await;
         // Not all the time, however much happens: a look of many workflows takes its time at the store.
         sleep(began.elapsed()).await;
-        let now = app.clock.now();
-        let floor = now.after(FLOOR);
+        let floor = app.clock.now().after(FLOOR);
+        if let Heard::Of(_) = heard {
+            // What the others wait for is as it was.
+            next_due = next_due.into_iter().chain(waiting.lock().next_look).min();
+        }
         let next = next_due.map_or(floor, |due| due.min(floor));
         waiting.lock().next_look = Some(next);
-        tokio::select! {
-            () = something_due(&mut wakes) => {}
-            () = waiting.look.notified() => {}
-            () = app.clock.until(next) => {}
+        heard = tokio::select! {
+            heard = something_due(&mut wakes) => heard,
+            () = waiting.look.notified() => Heard::All,
+            () = app.clock.until(next) => Heard::All,
             // Those who wait hear of it themselves.
             () = app.stop.ordered() => break,
-        }
+        };
     }
     waiting.lock().looked_for = false;
 }
@@ -260,17 +287,28 @@ async fn look(app: &App, waiting: &Waiting, wanted: &[Drives]) -> Option<Time> {
     next_due
 }
 
-async fn something_due(wakes: &mut Receiver<Wake>) {
+/// Waits until something may be due; gives of whom, with all that was told by now.
+async fn something_due(wakes: &mut Receiver<Wake>) -> Heard {
+    let mut heard = Heard::Of(HashSet::new());
+    let mut next = wakes.recv().await;
     loop {
-        match wakes.recv().await {
+        match next {
+            Ok(Wake::DueIn(workspace)) => heard.add(Some(workspace)),
             Ok(Wake::Due | Wake::Arrived(_) | Wake::Settled | Wake::All) | Err(RecvError::Lagged(_)) => {
-                // One look is enough for all that was told by now.
-                while wakes.try_recv().is_ok() {}
-                return;
+                heard.add(None);
             }
             Ok(Wake::Taken(_) | Wake::Paused(_) | Wake::Ended(_)) => {}
             Err(RecvError::Closed) => std::future::pending().await,
         }
+        next = match wakes.try_recv() {
+            Ok(wake) => Ok(wake),
+            Err(TryRecvError::Lagged(missed)) => Err(RecvError::Lagged(missed)),
+            Err(TryRecvError::Closed) => Err(RecvError::Closed),
+            Err(TryRecvError::Empty) => match &heard {
+                Heard::Of(some) if some.is_empty() => wakes.recv().await,
+                _ => return heard,
+            },
+        };
     }
 }
 
@@ -303,9 +341,9 @@ mod tests {
         waiting.call(&a);
         waiting.call(&b);
         assert!(is_called(&second));
-        assert_eq!(waiting.wanted(), Some(vec![a]), "each workflow once, and what is still waited for");
+        assert_eq!(waiting.wanted(&Heard::All), Some(vec![a]), "each workflow once, and what is still waited for");
         drop(second);
-        assert_eq!(waiting.wanted(), None);
+        assert_eq!(waiting.wanted(&Heard::All), None);
         assert!(waiting.enter(&mine).1, "the task has ended: the next claim begins another");
     }
 
@@ -314,6 +352,11 @@ mod tests {
         let waiting = Waiting::default();
         let (many, few) = ([drives(1, "a"), drives(1, "b"), drives(1, "c")], [drives(2, "z")]);
         let _places = (waiting.enter(&many), waiting.enter(&few));
-        assert_eq!(waiting.wanted().unwrap()[0], few[0]);
+        assert_eq!(waiting.wanted(&Heard::All).unwrap()[0], few[0]);
+        let mut heard = Heard::Of(HashSet::new());
+        heard.add(Some(few[0].workspace));
+        assert_eq!(waiting.wanted(&heard).unwrap(), few, "and those that nothing was heard of are not looked for");
+        heard.add(None);
+        assert_eq!(waiting.wanted(&heard).unwrap().len(), 4);
     }
 }

@@ -48,7 +48,7 @@ pub(super) async fn wakes(
         life: app.access.life(&app, &caller),
         _place: place,
         wakes: app.store.wakes(),
-        turn: Turn::of(&workers),
+        turn: Turn::of(&workers, caller.workspace),
         app,
         workers,
         workspace: caller.workspace,
@@ -71,8 +71,8 @@ enum Turn {
 
 impl Turn {
     /// At the end of the line.
-    fn of(workers: &Workers) -> Self {
-        Self::Waits(Box::pin(workers.turns.listeners.clone().lock_owned()))
+    fn of(workers: &Workers, workspace: WorkspaceId) -> Self {
+        Self::Waits(Box::pin(workers.turns.of(workspace).lock_owned()))
     }
 
     /// Is over when the turn has come; never if it has.
@@ -141,6 +141,8 @@ impl Ear {
                 Err(RecvError::Closed) => break,
                 Err(RecvError::Lagged(_)) => told.push(Wake::All),
                 Ok(Wake::Due) => due = true,
+                // What another tenant has started is none of this one's business.
+                Ok(Wake::DueIn(workspace)) => due |= workspace == self.workspace,
                 Ok(wake @ (Wake::All | Wake::Settled)) => told.push(wake),
                 Ok(wake @ (Wake::Arrived(run) | Wake::Taken(run) | Wake::Paused(run) | Wake::Ended(run))) => {
                     if self.workers.known.is_of(&self.app, run, self.workspace).await {
@@ -168,7 +170,7 @@ impl Ear {
             Turn::Mine { .. } => {
                 told.push(Wake::Due);
                 self.late = None;
-                self.turn = Turn::of(&self.workers);
+                self.turn = Turn::of(&self.workers, self.workspace);
             }
             Turn::Waits(_) => {
                 self.late.get_or_insert_with(|| Box::pin(sleep(LATER)));

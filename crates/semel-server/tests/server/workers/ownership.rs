@@ -16,6 +16,7 @@ cases![
     a_run_that_nothing_has_claimed_is_written_to_by_no_worker,
     a_step_is_reported_by_the_worker_that_took_it,
     a_repeated_commit_is_answered_whoever_repeats_it,
+    the_numbers_of_runs_tell_nothing_of_other_tenants,
 ];
 
 /// A server with several workers, each with a key of its own.
@@ -138,4 +139,31 @@ async fn a_step_is_reported_by_the_worker_that_took_it(world: World) {
     assert_eq!(shop.report(&bob.key, None, task).await, 200, "it changes nothing");
     assert_eq!(shop.world.client.ended(&run).await["result"], json!("paid"));
     drop(engine);
+}
+
+async fn the_numbers_of_runs_tell_nothing_of_other_tenants(world: World) {
+    let shop = Shop::on(world).await;
+    let key = token(WorkspaceId::DEFAULT, "admin");
+    for n in 0..5 {
+        shop.world.client.start("order", &n.to_string(), "7").await;
+    }
+    let list = async |before: &Value| {
+        let query = json!({"status": null, "workflow": null, "since": null, "before": before, "limit": 2});
+        shop.call(&key, "/workers/list", &query).await.as_array().expect("a list").clone()
+    };
+    let (mut numbers, mut runs, mut last) = (Vec::new(), Vec::new(), Value::Null);
+    loop {
+        let page = list(&last).await;
+        numbers.extend(page.iter().map(|run| run["num"].as_i64().expect("a number")));
+        runs.extend(page.iter().map(|run| run["new"]["key"].clone()));
+        match page.last() {
+            Some(run) => last = run["num"].clone(),
+            None => break,
+        }
+    }
+    assert_eq!(runs, [4, 3, 2, 1, 0].map(|n: u8| json!(n.to_string())), "pages follow each other");
+    assert!(numbers.iter().all(|num| num.unsigned_abs() > 1_000_000), "no count of runs: {numbers:?}");
+    let find = json!({"by": {"key": ["*", "4"]}});
+    let found = shop.call(&key, "/workers/find", &find).await;
+    assert_eq!(found["run"]["num"], numbers[0], "the same everywhere: {found}");
 }

@@ -355,6 +355,7 @@ async fn what_happens_is_heard_in_its_workspace_only() -> Done {
     let end = format!(r#"{{"run":"{run}","expected":2,"entries":[{{"completed":{{"value":1}}}}]}}"#);
     here.call("/commit", commits(&[end])).await;
     assert!(until(&mut near, |wake| wake == Wake::Ended(run)).await.contains(&Wake::Ended(run)));
+    ours.start(here.request("due")).await?;
     // What they hear next is of their own.
     let stranger = here.node(&theirs).await;
     let start = Start { claim: Some(stranger), workspace: THEIRS, ..here.request("theirs") };
@@ -362,7 +363,8 @@ async fn what_happens_is_heard_in_its_workspace_only() -> Done {
     let end = format!(r#"{{"run":"{run}","expected":2,"entries":[{{"completed":{{"value":1}}}}]}}"#);
     let here = Here { token: token(THEIRS, "worker"), ..here };
     here.call("/commit", commits(&[end])).await;
-    assert_eq!(until(&mut far, |wake| matches!(wake, Wake::Ended(_))).await.last(), Some(&Wake::Ended(run)));
+    let heard = until(&mut far, |wake| matches!(wake, Wake::Ended(_))).await;
+    assert_eq!(heard, [Wake::Ended(run)], "not even that others have started something");
     Ok(())
 }
 

@@ -18,7 +18,7 @@ use super::server::{Line, PAUSE, Server};
 use super::tasks::{Stop, Tasks};
 use crate::clock::Clock;
 use crate::error::Source;
-use crate::id::RunId;
+use crate::id::{RunId, WorkspaceId};
 use crate::store::wakes::{Wake, Wakes};
 
 /// Between two messages of one process: each costs the server a transaction, and every listener a look.
@@ -98,6 +98,7 @@ impl News {
 fn word(wake: Wake) -> String {
     match wake {
         Wake::Due => "d".to_owned(),
+        Wake::DueIn(workspace) => format!("d{}", workspace.0.simple()),
         Wake::Settled => "s".to_owned(),
         Wake::All => "*".to_owned(),
         Wake::Arrived(run) => format!("a{}", run.0.simple()),
@@ -112,6 +113,7 @@ fn wake_of(word: &str) -> Wake {
     let run = |of: fn(RunId) -> Wake, id: &str| Uuid::try_parse(id).ok().map(|id| of(RunId(id)));
     let known = match word.split_at_checked(1) {
         Some(("d", "")) => Some(Wake::Due),
+        Some(("d", id)) => Uuid::try_parse(id).ok().map(|id| Wake::DueIn(WorkspaceId(id))),
         Some(("s", "")) => Some(Wake::Settled),
         Some(("a", id)) => run(Wake::Arrived, id),
         Some(("t", id)) => run(Wake::Taken, id),
@@ -296,6 +298,7 @@ mod tests {
         let wakes = [
             Wake::Due,
             Wake::Settled,
+            Wake::DueIn(WorkspaceId(Uuid::from_u128(3))),
             Wake::Arrived(run(1)),
             Wake::Taken(run(1)),
             Wake::Ended(run(2)),
@@ -306,7 +309,7 @@ mod tests {
             news.add(wake);
         }
         let text = news.take_text(Uuid::from_u128(7));
-        assert!(text.starts_with("00000000000000000000000000000007 d s a"), "{text}");
+        assert!(text.starts_with("00000000000000000000000000000007 d s d"), "{text}");
         assert_eq!(understood(&text), wakes);
         assert!(news.wakes.is_empty() && news.known.is_empty(), "told");
     }

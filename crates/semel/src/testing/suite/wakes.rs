@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::sync::broadcast::Receiver;
 
-use super::world::{World, payload, token};
+use super::world::{WORKSPACE, World, payload, token};
 use crate::rules::control::Action;
 use crate::rules::entry::Entry;
 use crate::rules::once::Ask;
@@ -32,7 +32,8 @@ async fn until(ear: &mut Receiver<Wake>, wanted: Wake) -> Vec<Wake> {
     let mut heard = Vec::new();
     let listening = async {
         while heard.last() != Some(&wanted) {
-            heard.push(ear.recv().await.expect("the store is open, and few wakes are on their way"));
+            let wake = ear.recv().await.expect("the store is open, and few wakes are on their way");
+            heard.push(plain(wake));
         }
     };
     let in_time = tokio::time::timeout(Duration::from_secs(30), listening).await;
@@ -40,9 +41,20 @@ async fn until(ear: &mut Receiver<Wake>, wanted: Wake) -> Vec<Wake> {
     heard
 }
 
+/// A wake as a listener of one workspace takes it: a store tells whose run is due, where it knows.
+fn plain(wake: Wake) -> Wake {
+    match wake {
+        Wake::DueIn(workspace) => {
+            assert_eq!(workspace, WORKSPACE);
+            Wake::Due
+        }
+        wake => wake,
+    }
+}
+
 /// All that was told since the last look, which is there by now: this process tells it before it answers.
 fn told(ear: &mut Receiver<Wake>) -> Vec<Wake> {
-    std::iter::from_fn(|| ear.try_recv().ok()).collect()
+    std::iter::from_fn(|| ear.try_recv().ok().map(plain)).collect()
 }
 
 async fn a_run_that_becomes_due_is_told(world: World) {
