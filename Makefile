@@ -6,10 +6,10 @@ CASES ?= 100000
 SEEDS ?= 0..10000
 
 .DEFAULT_GOAL := help
-.PHONY: help check fix bench kill hostile sim proof fuzz fuzz-http deny hello
+.PHONY: help check fix bench bench-reads kill hostile sim proof fuzz fuzz-http deny hello
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 check: ## all that CI checks; writes nothing in the tree
 	@echo "== format"
@@ -34,6 +34,9 @@ bench: ## measure stores, engine and server; the results are in target/bench
 	cargo bench -p semel-server --bench http
 	cargo build --release -p semel-server
 	scripts/measure-idle target/release/semel
+
+bench-reads: ## measure every list and /readyz of a server with a million ended runs, on SQLite and PostgreSQL; the results are in target/bench
+	SEMEL_BENCH_PHASES=reads scripts/with-postgres cargo bench -p semel-server --bench http
 
 kill: ## kill servers and engines 100 times on SQLite, and 100 times two of them on one PostgreSQL; prints its figures
 	SEMEL_KILLS=100 scripts/with-postgres cargo test -p semel-server $(LOCKED) --test server -- kill:: --test-threads 1

@@ -1,14 +1,16 @@
 //! The benchmark of the server over loopback: `make bench`. Server and client are two processes on the same processors.
 //! Writes `target/bench/http.json`; a phase that is not measured keeps the figures that are there.
 //!
-//! `SEMEL_BENCH_PHASES` names the phases (`starts,open,worker`), `SEMEL_BENCH_SECONDS` the time for each figure (6),
-//! `SEMEL_BENCH_CALLERS` those who start runs at the same time (1024).
+//! `SEMEL_BENCH_PHASES` names the phases (`starts,open,worker`; `make bench-reads` measures `reads`), `SEMEL_BENCH_SECONDS` the time for each figure (6),
+//! `SEMEL_BENCH_CALLERS` those who start runs at the same time (1024), `SEMEL_BENCH_ENDED` the ended runs of `reads` (1,000,000).
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 #![allow(missing_docs, reason = "a program, not a library")]
 #![allow(clippy::cast_precision_loss, reason = "figures for people")]
 
 mod figures;
+mod fill;
 mod open;
+mod reads;
 mod server;
 mod starts;
 mod wire;
@@ -29,9 +31,9 @@ struct Extent {
 
 fn main() -> Anything<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    match server::folder_given() {
+    match server::store_given() {
         // A process of its own, started by this benchmark.
-        Some(folder) => runtime.block_on(server::serve(&folder)),
+        Some(store) => runtime.block_on(server::serve(store)),
         None => runtime.block_on(bench()),
     }
 }
@@ -48,6 +50,10 @@ async fn bench() -> Anything<()> {
     let phases: String = setting("SEMEL_BENCH_PHASES", "starts,open,worker".to_owned());
     let mut figures = Figures::read();
     for phase in phases.split(',') {
+        if phase == "reads" {
+            reads::measure(&mut figures).await?;
+            continue;
+        }
         let mut server = server::Process::spawn()?;
         match phase {
             "starts" => starts::measure(&server.url, &extent, &mut figures).await?,

@@ -1,7 +1,7 @@
 //! The server, in a process of its own: this program again.
 
 use std::io::{BufRead as _, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use semel_server::config::{Auth, Config, StoreAddress};
@@ -10,18 +10,19 @@ use tempfile::TempDir;
 
 use crate::Anything;
 
-const FOLDER: &str = "SEMEL_BENCH_SERVER";
+const FILE: &str = "semel.db";
+const STORE: &str = "SEMEL_BENCH_SERVER";
 
-/// The folder of the server that this process shall be, if it shall be one.
-pub(crate) fn folder_given() -> Option<PathBuf> {
-    std::env::var_os(FOLDER).map(PathBuf::from)
+/// The store of the server that this process shall be, if it shall be one.
+pub(crate) fn store_given() -> Option<String> {
+    std::env::var(STORE).ok()
 }
 
 /// Serves until it is killed.
-pub(crate) async fn serve(folder: &Path) -> Anything<()> {
+pub(crate) async fn serve(store: String) -> Anything<()> {
     let config = Config {
         listen: "127.0.0.1:0".parse()?,
-        store: StoreAddress::new(format!("sqlite:{}", folder.join("semel.db").display())),
+        store: StoreAddress::new(store),
         auth: Auth::None,
         ..Config::default()
     };
@@ -35,22 +36,37 @@ pub(crate) async fn serve(folder: &Path) -> Anything<()> {
 pub(crate) struct Process {
     pub(crate) url: String,
     child: Child,
+    store: String,
     folder: TempDir,
 }
 
-fn spawn(folder: &Path) -> Anything<(String, Child)> {
+fn spawn(store: &str) -> Anything<(String, Child)> {
     let this = std::env::current_exe()?;
-    let mut child = Command::new(this).env(FOLDER, folder).stdout(Stdio::piped()).spawn()?;
+    let mut child = Command::new(this).env(STORE, store).stdout(Stdio::piped()).spawn()?;
     let mut url = String::new();
     BufReader::new(child.stdout.take().ok_or("a pipe")?).read_line(&mut url)?;
     Ok((url.trim().to_owned(), child))
 }
 
 impl Process {
+    /// A server on a file of its own.
     pub(crate) fn spawn() -> Anything<Self> {
         let folder = TempDir::new()?;
-        let (url, child) = spawn(folder.path())?;
-        Ok(Self { url, child, folder })
+        let store = format!("sqlite:{}", folder.path().join(FILE).display());
+        let (url, child) = spawn(&store)?;
+        Ok(Self { url, child, store, folder })
+    }
+
+    /// A server on a PostgreSQL database.
+    pub(crate) fn spawn_on(url: &str) -> Anything<Self> {
+        let (store, folder) = (url.to_owned(), TempDir::new()?);
+        let (url, child) = spawn(&store)?;
+        Ok(Self { url, child, store, folder })
+    }
+
+    /// The file of a server that has one.
+    pub(crate) fn file(&self) -> PathBuf {
+        self.folder.path().join(FILE)
     }
 
     /// Ends it as a crash does.
@@ -62,7 +78,7 @@ impl Process {
 
     /// Starts another on the same data.
     pub(crate) fn start(&mut self) -> Anything<()> {
-        (self.url, self.child) = spawn(self.folder.path())?;
+        (self.url, self.child) = spawn(&self.store)?;
         Ok(())
     }
 }

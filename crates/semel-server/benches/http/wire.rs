@@ -22,6 +22,15 @@ impl Wire {
              content-length: {}\r\n\r\n{body}",
             body.len()
         );
+        self.ask(&request).await
+    }
+
+    /// Asks for a path of the server; the status and the body of the answer.
+    pub(crate) async fn get(&mut self, path: &str) -> Anything<(u16, String)> {
+        self.ask(&format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n")).await
+    }
+
+    async fn ask(&mut self, request: &str) -> Anything<(u16, String)> {
         self.0.get_mut().write_all(request.as_bytes()).await?;
         let (mut line, mut status, mut length) = (String::new(), 0, 0);
         loop {

@@ -1,6 +1,7 @@
-//! Many callers who each start a run and await its result; one caller alone; many callers who all ask for the same.
+//! Many callers who each start a run and await its result, under keys of their own and without; one caller alone; many callers who all ask for the same.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use semel::Engine;
@@ -44,8 +45,10 @@ pub(crate) async fn measure(
     }
     if extent.has("profile") {
         for &callers in &extent.callers {
-            let rate = whole_runs(&engine, callers, extent.time).await?;
-            report.rate(&format!("{name}.steps.{callers}"), rate);
+            for keys in [Keys::Given, Keys::Absent] {
+                let rate = whole_runs(&engine, keys, callers, extent.time).await?;
+                report.rate(&format!("{name}.steps.{callers}{}", keys.label()), rate);
+            }
         }
     }
     if extent.has("load") {
@@ -57,21 +60,45 @@ pub(crate) async fn measure(
     Ok(Place::close(&engine, Duration::from_secs(5)).await?)
 }
 
-async fn run_ten(engine: &Engine) -> semel::Result<(), semel::Error> {
-    engine.start(ten, 7u64).await?.result().await.map(drop)
+/// Whether runs are started under keys of their caller, as users do, or without. A key has to be looked for before the run
+/// is made, and has its place in an index.
+#[derive(Clone, Copy, PartialEq)]
+enum Keys {
+    Given,
+    Absent,
+}
+
+impl Keys {
+    /// What is added to the name of a figure.
+    fn label(self) -> &'static str {
+        match self {
+            Self::Given => "",
+            Self::Absent => ".without keys",
+        }
+    }
+}
+
+async fn run_ten(engine: &Engine, keys: Keys) -> semel::Result<(), semel::Error> {
+    static STARTED: AtomicU64 = AtomicU64::new(0);
+    let start = engine.start(ten, 7u64);
+    let started = match keys {
+        Keys::Given => start.key(format!("order-{}", STARTED.fetch_add(1, Ordering::Relaxed))).await?,
+        Keys::Absent => start.await?,
+    };
+    started.result().await.map(drop)
 }
 
 /// Whole runs of ten steps, one after the other per caller: their latencies, and steps per second.
 ///
 /// Steps are counted, not runs: callers that began together end together, and an end of thousands falls into the
 /// time or not. The first part, in which they spread out, does not count.
-async fn whole_runs(engine: &Engine, callers: usize, time: Duration) -> Anything<Rate> {
+async fn whole_runs(engine: &Engine, keys: Keys, callers: usize, time: Duration) -> Anything<Rate> {
     let (spread, counted) = (time / 4, time / 4 * 3);
     let load = under_load(callers, time, |_, mut turns| {
         let engine = engine.clone();
         async move {
             while turns.begin() {
-                run_ten(&engine).await?;
+                run_ten(&engine, keys).await?;
                 turns.end();
             }
             Ok::<_, semel::Error>(turns)
@@ -96,10 +123,11 @@ async fn throughput(
 ) -> Anything<()> {
     let mut best = (0, 0.0, 0.0);
     for &callers in &extent.callers {
-        let (mut commits, mut steps, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut commits, mut steps, mut keyless, mut ratios) = (vec![], vec![], vec![], vec![]);
         for _ in 0..ROUNDS {
             let of_store = load.commits(callers, extent.time / SHARES).await?;
-            let of_engine = whole_runs(engine, callers, extent.time / SHARES).await?;
+            let of_engine = whole_runs(engine, Keys::Given, callers, extent.time / SHARES).await?;
+            keyless.push(whole_runs(engine, Keys::Absent, callers, extent.time / SHARES).await?);
             ratios.push(of_engine.per_second / of_store.per_second);
             commits.push(of_store);
             steps.push(of_engine);
@@ -107,6 +135,7 @@ async fn throughput(
         let (commits, steps, ratio) = (Rate::middle(commits), Rate::middle(steps), middle(ratios));
         report.rate(&format!("{name}.commits.{callers}"), commits);
         report.rate(&format!("{name}.steps.{callers}"), steps);
+        report.rate(&format!("{name}.steps.{callers}{}", Keys::Absent.label()), Rate::middle(keyless));
         report.number(&format!("{name}.steps.{callers} / commits"), ratio);
         if steps.per_second > best.1 {
             best = (callers, steps.per_second, ratio);
@@ -132,7 +161,7 @@ async fn half_load(engine: &Engine, per_second: f64, time: Duration) -> Anything
             let engine = engine.clone();
             // Late is late, even if it was the caller who came late.
             let due = begun + Duration::from_secs_f64(f64::from(n) / per_second);
-            runs.spawn(async move { run_ten(&engine).await.map(|()| due.elapsed()) });
+            runs.spawn(async move { run_ten(&engine, Keys::Given).await.map(|()| due.elapsed()) });
         }
         asked = due;
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -169,7 +198,7 @@ async fn alone(
             let engine = engine.clone();
             async move {
                 while turns.begin() {
-                    run_ten(&engine).await?;
+                    run_ten(&engine, Keys::Given).await?;
                     turns.end();
                 }
                 Ok::<_, semel::Error>(turns)
