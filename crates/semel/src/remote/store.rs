@@ -16,7 +16,7 @@ use crate::rules::claim::{Claim, Drives};
 use crate::rules::commit::{Commit, Saved};
 use crate::rules::control::{Control, Controlled};
 use crate::rules::deliver::{Deliver, Delivered};
-use crate::rules::entry::Outcome;
+use crate::rules::entry::{Entry, Outcome};
 use crate::rules::once::{Once, OnceAnswer};
 use crate::rules::receipt::{ReceiptKind, Receipts};
 use crate::rules::record::{Keep, Look, Record};
@@ -47,27 +47,35 @@ impl Remote {
             keeps: held.is_some(),
         };
         let mut claims: Claims = self.client.call(wire::CLAIM, &call, Does::Writes).await?;
-        for claimed in &mut claims.runs {
-            let (run, num, before) = (claimed.run.id(), claimed.run.num, claimed.run.state.version - 1);
+        for mut claimed in std::mem::take(&mut claims.runs) {
+            let (num, before) = (claimed.run.num, claimed.run.state.version - 1);
             let held = held.as_ref().is_some_and(|held| held.holds(num, before));
             if claimed.entries.is_none() && !held {
-                claimed.entries = Some(self.read(run).await?);
+                let Some(entries) = self.read(&claimed.run).await? else { continue };
+                claimed.entries = Some(entries);
             }
             self.nodes.in_run(&mut claimed.run);
             if let Some(entries) = &mut claimed.entries {
                 self.nodes.in_entries(entries);
             }
+            claims.runs.push(claimed);
         }
         Ok(claims)
     }
 
-    /// A ledger that the server took for one that is still in memory here.
-    async fn read(&self, run: RunId) -> Result<Vec<crate::rules::entry::Entry>> {
-        let call = RunCall { run, from: 1 };
+    /// The ledger of a claimed run, which the server took for one that is still in memory here. None if the claim is over:
+    /// others have written since, or the run has ended and is forgotten.
+    async fn read(&self, run: &Run) -> Result<Option<Vec<Entry>>> {
+        let call = RunCall { run: run.id(), from: 1 };
         let lines: Result<Vec<Numbered>> = self.client.call(wire::LEDGER, &call, Does::Reads).await;
-        // The run is claimed; without its ledger nobody would drive it.
-        let lines = lines.map_err(|error| crate::Error::Unknown(Box::new(error)))?;
-        Ok(lines.into_iter().map(|line| line.entry).collect())
+        match lines {
+            Ok(lines) if lines.len() as u64 == run.state.version => {
+                Ok(Some(lines.into_iter().map(|line| line.entry).collect()))
+            }
+            Ok(_) | Err(Error::RunNotFound(_)) => Ok(None),
+            // The run is claimed; without its ledger nothing would drive it.
+            Err(error) => Err(Error::Unknown(Box::new(error))),
+        }
     }
 
     async fn start_run(&self, start: Start) -> Result<Started> {
