@@ -41,20 +41,46 @@ pub trait Clock: Send + Sync + 'static {
 /// A wait for a time, to be awaited.
 pub type Until = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The machine's clock, read once at start and then advanced by the monotonic clock: a wall clock that
-/// is set forward or back under a running process fires no timer early and none twice. The monotonic clock
-/// does not count the time that a machine sleeps, so after that timers are late until the process is restarted.
+/// Longest time between two looks at the clock while something waits for a time. The runtime's timers stand still while the
+/// machine sleeps, so after that a wait is late by this much at the most.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The machine's clock, read once at start and then advanced by a clock that cannot be set: a wall clock that is set
+/// forward or back under a running process fires no timer early and none twice. On Linux and macOS that clock goes on while
+/// the machine is suspended. Elsewhere it does not, and timers are late by that time until the process is restarted.
 #[derive(Clone, Copy, Debug)]
 pub struct SystemClock {
     start: SystemTime,
+    /// What `since_boot` said then.
+    booted: Duration,
     ticks: Instant,
+}
+
+/// The time since some moment before this process began, with the time that the machine was suspended.
+#[cfg(any(target_os = "linux", target_os = "macos"))]
+fn since_boot() -> Duration {
+    #[cfg(target_os = "linux")]
+    let clock = rustix::time::ClockId::Boottime;
+    // Here the monotonic clock goes on during sleep; that of `Instant` is another one.
+    #[cfg(target_os = "macos")]
+    let clock = rustix::time::ClockId::Monotonic;
+    let time = rustix::time::clock_gettime(clock);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
+}
+
+/// The time since the first call, without the time that the machine was suspended: nothing else is at hand here.
+#[cfg(not(any(target_os = "linux", target_os = "macos")))]
+#[expect(clippy::disallowed_methods, reason = "this is the file that reads the clock")]
+fn since_boot() -> Duration {
+    static FIRST: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+    FIRST.get_or_init(Instant::now).elapsed()
 }
 
 impl SystemClock {
     /// A clock that starts at the machine's present time.
     #[expect(clippy::disallowed_methods, reason = "this is the file that reads the clock")]
     pub fn new() -> Self {
-        Self { start: SystemTime::now(), ticks: Instant::now() }
+        Self { start: SystemTime::now(), booted: since_boot(), ticks: Instant::now() }
     }
 
     /// How long ago this clock was started, finer than its time: to measure how long something takes.
@@ -72,7 +98,7 @@ impl Default for SystemClock {
 impl Clock for SystemClock {
     fn now(&self) -> Time {
         let since_epoch = self.start.duration_since(UNIX_EPOCH).unwrap_or_default();
-        Time(0).after(since_epoch + self.ticks.elapsed())
+        Time(0).after(since_epoch + since_boot().saturating_sub(self.booted))
     }
 
     #[expect(clippy::disallowed_methods, reason = "this is the file that makes random ids")]
@@ -82,11 +108,52 @@ impl Clock for SystemClock {
 
     fn until(&self, at: Time) -> Until {
         let clock = *self;
-        Box::pin(async move {
-            // The timer counts in whole milliseconds too, but from another beginning: what is left is looked at again.
-            while let Some(left) = at.0.checked_sub(clock.now().0).filter(|left| *left > 0) {
-                tokio::time::sleep(Duration::from_millis(left.unsigned_abs())).await;
-            }
-        })
+        Box::pin(wait_until(at, move || clock.now()))
+    }
+}
+
+async fn wait_until(at: Time, now: impl Fn() -> Time) {
+    // The timer counts in whole milliseconds too, but from another beginning: what is left is looked at again.
+    while let Some(left) = at.0.checked_sub(now().0).filter(|left| *left > 0) {
+        tokio::time::sleep(Duration::from_millis(left.unsigned_abs()).min(LOOK)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicI64, Ordering};
+
+    use super::*;
+
+    /// The runtime's time stands still unless everything waits for it, as timers do while a machine is suspended.
+    #[tokio::test(start_paused = true)]
+    #[expect(clippy::disallowed_methods, reason = "this is the file that reads the clock")]
+    async fn a_wait_is_over_a_second_after_the_machine_wakes_up() {
+        let (began, suspended) = (tokio::time::Instant::now(), Arc::new(AtomicI64::new(0)));
+        let slept = suspended.clone();
+        let millis = move || i64::try_from(began.elapsed().as_millis()).unwrap();
+        let now = move || Time(millis() + slept.load(Ordering::SeqCst));
+        let hour = 3_600_000;
+        let wait = tokio::spawn(wait_until(Time(hour), now));
+        tokio::time::advance(Duration::from_secs(10)).await;
+        assert!(!wait.is_finished(), "never early");
+        suspended.store(hour, Ordering::SeqCst);
+        wait.await.unwrap();
+        assert!(
+            began.elapsed() <= Duration::from_secs(11) + Duration::from_millis(5),
+            "{:?}",
+            began.elapsed()
+        );
+    }
+
+    #[test]
+    fn the_clock_agrees_with_the_wall_clock_at_first_and_never_goes_back() {
+        let clock = SystemClock::new();
+        let since_epoch = clock.start.duration_since(UNIX_EPOCH).unwrap();
+        let (first, second) = (clock.now(), clock.now());
+        let apart = first.0 - i64::try_from(since_epoch.as_millis()).unwrap();
+        assert!((0..60_000).contains(&apart), "{apart} ms");
+        assert!(first <= second);
     }
 }

@@ -43,6 +43,8 @@ bugs! {
     RestartForgetsIntents = "restart-forgets-intents",
     /// A step that was given up in doubt is simply tried again after a restart.
     GiveUpIsForgotten = "give-up-is-forgotten",
+    /// A race that a failure decided stays decided when what failed is tried again.
+    RaceOutlivesFailure = "race-outlives-failure",
     /// A fork takes over what is settled, and nothing of steps that must not simply be tried again.
     ForkForgetsIntents = "fork-forgets-intents",
     /// A child has a key of its own each time it is asked for.

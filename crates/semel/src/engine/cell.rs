@@ -28,7 +28,7 @@ use crate::rules::path::{Path, Visit};
 use crate::rules::status::Status;
 use crate::sabotage::{self, Bug};
 use crate::sdk::fail::{Result, fatal};
-use crate::store::Arrival;
+use crate::store::{Arrival, Claimed};
 
 /// One run in memory.
 pub(crate) struct Cell {
@@ -93,6 +93,33 @@ impl Cell {
     /// That claim counts no more. The answer that says so may have come late: a later claim is another one.
     pub(super) fn lose(&self, claim: u64) {
         self.change(|state| state.orders.lost |= state.claim() == claim);
+    }
+
+    /// The run was taken away at this version: claims from before count no more. Gives whether this engine's is one of
+    /// them.
+    pub(super) fn lose_before(&self, version: u64) -> bool {
+        let mut lost = false;
+        self.change(|state| {
+            lost = state.claim() < version;
+            state.orders.lost |= lost;
+        });
+        lost
+    }
+
+    /// Hands the next claim of a resting run to its driver. What was said about earlier claims does not concern it.
+    pub(super) fn hand_over(&self, claimed: Box<Claimed>) {
+        let mut state = self.lock();
+        state.orders.claimed = Some(claimed);
+        state.orders.lost = false;
+        self.lost.store(false, Ordering::Relaxed);
+        drop(state);
+        self.signal.nudge();
+    }
+
+    /// Whether the run rests here as it is in the store at this version: there is no claim to lose.
+    pub(super) fn rests_at(&self, version: u64) -> bool {
+        let state = self.lock();
+        state.resting && state.orders.claimed.is_none() && state.ledger.run().state.version == version
     }
 
     fn change(&self, change: impl FnOnce(&mut State)) {

@@ -215,7 +215,7 @@ impl Driver {
                 Ok(arrivals) => self.cell.lock().take_in(arrivals),
                 Err(error) => {
                     tracing::warn!(%error, run = %self.cell.id, "the inbox cannot be read; trying again");
-                    self.cell.lock().orders.look = true;
+                    self.cell.lock().unread();
                     self.alarm = Some(self.alarm_in(PAUSE));
                 }
             }
@@ -398,10 +398,10 @@ impl Driver {
             let Poll::Ready(answer) = flight.answer.as_mut().poll(cx) else { return None };
             let Flight { commit, .. } = asked.flight.take().expect("just polled");
             match answer {
-                Ok(saved) => return self.saved(&saved),
+                Ok(saved) => return self.saved(&saved, commit.seen),
                 Err(Error::Concurrency { .. }) if sabotage::commits(Bug::LostGoesOn) => {
                     let version = commit.expected() + commit.count();
-                    return self.saved(&Saved { version, ..Saved::default() });
+                    return self.saved(&Saved { version, ..Saved::default() }, commit.seen);
                 }
                 Err(Error::Concurrency { .. }) => return Some(Turn::Over(Over::Gone)),
                 Err(error) => asked.flight = Some(self.again(commit, error)),
@@ -410,9 +410,9 @@ impl Driver {
         None
     }
 
-    fn saved(&mut self, saved: &Saved) -> Option<Turn> {
+    fn saved(&mut self, saved: &Saved, seen: u64) -> Option<Turn> {
         let mut state = self.cell.lock();
-        state.saved(saved.version, &saved.settled);
+        state.saved(saved.version, &saved.settled, seen);
         if state.ledger.run().state.version != saved.version {
             // More was recorded meanwhile, perhaps the end: that is still to be sent.
             return None;

@@ -398,12 +398,21 @@ impl<Out> RunHandle<Out> {
         let by = self.by.clone().unwrap_or_else(|| "engine".to_owned());
         // Whoever drives it now has lost it as soon as the store says so, and begins nothing more.
         let takes = !matches!(action, Action::RequestCancel { .. } | Action::Fork(_));
-        let cell = self.core().residents.get(run).filter(|_| takes);
+        let residents = &self.core().residents;
+        let before = residents.get(run).filter(|_| takes);
         let controlled =
             self.core().store.control(Control { workspace, run, action, by, id, expected: None }).await?;
-        let told = controlled.changed && !sabotage::commits(Bug::CancelLeavesDriver);
-        if let Some(cell) = cell.filter(|_| told) {
-            cell.order(|orders| orders.lost = true);
+        let told = takes && controlled.changed && !sabotage::commits(Bug::CancelLeavesDriver);
+        if !told {
+            return Ok(controlled);
+        }
+        // It may be being started here: then it is not driven when the answer comes. Or that answer has come meanwhile.
+        residents.touch(run);
+        let since = residents.get(run);
+        for cell in before.into_iter().chain(since) {
+            if !cell.lose_before(controlled.run.state.version) {
+                continue;
+            }
             // Its execution is dropped before the answer is given, so that nothing of it begins afterwards; unless it
             // does not let go of its thread.
             let soon = self.core().clock.now().after(LOOK);

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use crate::id::RunId;
 use crate::rules::entry::{Message, Outcome};
 use crate::rules::json::Payload;
 use crate::rules::key::{Label, Token};
@@ -37,10 +38,23 @@ pub(crate) struct Inbox {
     kept: Option<Box<Kept>>,
 }
 
+/// Which messages about children count.
+#[derive(Debug, Default)]
+struct Children {
+    ended: HashMap<Visit, (u64, RunId, Outcome)>,
+    /// Children that an earlier life of the run had asked for, and that the store has just attached anew: what was read
+    /// about them before may be gone. They are read again.
+    stale: Vec<Visit>,
+    /// Up to which number everything was read before the store attached them: what it says anew comes after that.
+    before: u64,
+    /// Those of them that the reading under way is for.
+    reading: Vec<Visit>,
+}
+
 #[derive(Debug, Default)]
 struct Kept {
     deliveries: HashMap<Token, VecDeque<(u64, Payload)>>,
-    children: HashMap<Visit, (u64, Outcome)>,
+    children: Children,
     settled: HashMap<(String, Label), VecDeque<u64>>,
     cancels: VecDeque<CancelWish>,
 }
@@ -48,7 +62,7 @@ struct Kept {
 impl Inbox {
     /// Takes in what has not been taken in before, and gives what it is for.
     pub(crate) fn take_in(&mut self, arrivals: Vec<Arrival>) -> Vec<On> {
-        let mut on = Vec::new();
+        let mut on = self.take_in_again(&arrivals);
         for Arrival { number, message, .. } in arrivals {
             // Messages that an unfinished commit consumes are still in the store.
             if number <= self.seen {
@@ -61,8 +75,8 @@ impl Inbox {
                     kept.deliveries.entry(token.clone()).or_default().push_back((number, payload));
                     on.push(On::Token(token));
                 }
-                Message::ChildEnded { child, outcome, .. } => {
-                    kept.children.insert(child.clone(), (number, outcome));
+                Message::ChildEnded { child, run, outcome } => {
+                    kept.children.ended.insert(child.clone(), (number, run, outcome));
                     on.push(On::Child(child));
                 }
                 Message::OnceSettled { scope, label } => {
@@ -77,6 +91,25 @@ impl Inbox {
             }
         }
         on
+    }
+
+    /// What the store says now about children that were attached anew, whatever was read before.
+    fn take_in_again(&mut self, arrivals: &[Arrival]) -> Vec<On> {
+        let Some(children) = self.kept.as_mut().map(|kept| &mut kept.children) else { return Vec::new() };
+        let again = std::mem::take(&mut children.reading);
+        for child in &again {
+            let last = arrivals.iter().rev().find_map(|arrival| match &arrival.message {
+                Message::ChildEnded { child: of, run, outcome } if of == child => {
+                    Some((arrival.number, *run, outcome.clone()))
+                }
+                _ => None,
+            });
+            match last {
+                Some(ended) => drop(children.ended.insert(child.clone(), ended)),
+                None => drop(children.ended.remove(child)),
+            }
+        }
+        again.into_iter().map(On::Child).collect()
     }
 
     pub(crate) fn seen(&self) -> u64 {
@@ -96,8 +129,49 @@ impl Inbox {
         first
     }
 
-    pub(crate) fn child_end(&mut self, child: &Visit) -> Option<(u64, Outcome)> {
-        self.kept.as_mut()?.children.remove(child)
+    /// The end of a child. What an earlier life of the run had to say about another run at this place does not count.
+    pub(crate) fn child_end(&mut self, child: &Visit, run: RunId) -> Option<(u64, Outcome)> {
+        let children = &mut self.kept.as_mut()?.children;
+        if children.stale.contains(child) || children.reading.contains(child) {
+            return None;
+        }
+        let (arrival, _, outcome) = children.ended.remove(child).filter(|(_, ended, _)| *ended == run)?;
+        Some((arrival, outcome))
+    }
+
+    /// The store has attached a child that an earlier life had asked for, by a commit that was made when `seen` messages
+    /// had been read. It has taken back what it had said about the child's end, and says it anew if it is still so.
+    pub(crate) fn attached(&mut self, child: &Visit, seen: u64) {
+        let children = &mut self.kept.get_or_insert_default().children;
+        children.before = if children.stale.is_empty() { seen } else { children.before.min(seen) };
+        children.stale.push(child.clone());
+    }
+
+    /// A reading begins. Gives from which number on.
+    pub(crate) fn read_from(&mut self) -> u64 {
+        if let Some(kept) = &mut self.kept
+            && !kept.children.stale.is_empty()
+        {
+            let stale = std::mem::take(&mut kept.children.stale);
+            kept.children.reading.extend(stale);
+            // The store may have said it anew under a number that was read already.
+            return self.seen.min(kept.children.before) + 1;
+        }
+        self.seen + 1
+    }
+
+    /// The reading has failed.
+    pub(crate) fn unread(&mut self) {
+        if let Some(kept) = &mut self.kept {
+            let reading = std::mem::take(&mut kept.children.reading);
+            kept.children.stale.extend(reading);
+        }
+    }
+
+    /// A claim has brought the whole inbox along.
+    pub(crate) fn take_in_all(&mut self, arrivals: Vec<Arrival>) -> Vec<On> {
+        self.read_from();
+        self.take_in(arrivals)
     }
 
     pub(crate) fn settled(&mut self, scope: &str, label: &Label) -> Option<u64> {

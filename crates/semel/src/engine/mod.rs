@@ -41,6 +41,7 @@ pub use self::start::Begin;
 use self::cell::Cell;
 use self::drive::Driver;
 use self::residents::Residents;
+use self::settle::PAUSE;
 use self::state::Over;
 use self::store_time::StoreTime;
 use crate::clock::{Clock, Time};
@@ -52,6 +53,7 @@ use crate::rules::json::Payload;
 use crate::rules::key::Token;
 use crate::rules::ledger::Ledger;
 use crate::rules::path::Name;
+use crate::rules::run::Run;
 use crate::sabotage::{self, Bug};
 use crate::sdk::ctx::Ctx;
 use crate::sdk::workflow::{Registered, Registry, Startable};
@@ -277,7 +279,7 @@ impl Core {
 
     /// Drives a run that was just claimed.
     fn take(self: &Arc<Self>, claimed: Claimed) {
-        let run = claimed.run.id();
+        let (run, version) = (claimed.run.id(), claimed.run.state.version);
         match claimed.entries {
             None => {
                 if let Err(claimed) = self.residents.wake(Box::new(claimed)) {
@@ -293,7 +295,7 @@ impl Core {
                     tracing::error!(%refused, %run, "a ledger cannot be read; its run is paused");
                     self.free_place();
                     let (core, by) = (self.clone(), format!("engine: {refused}"));
-                    self.spawn(async move { core.set_aside(run, by).await });
+                    self.spawn(async move { core.set_aside(run, version, by).await });
                 }
             },
         }
@@ -305,42 +307,68 @@ impl Core {
         self.spawn(async move { core.read_and_drive(claimed.run, claimed.inbox).await });
     }
 
-    async fn read_and_drive(self: Arc<Self>, run: crate::rules::run::Run, inbox: Vec<Arrival>) {
+    async fn read_and_drive(self: Arc<Self>, run: Run, inbox: Vec<Arrival>) {
+        let (id, version) = (run.id(), run.state.version);
         loop {
-            match self.store.ledger(self.workspace, run.id(), 1).await {
-                Ok(numbered) => {
+            match self.store.ledger(self.workspace, id, 1).await {
+                Ok(numbered) if numbered.len() as u64 == version => {
                     let entries = numbered.into_iter().map(|numbered| numbered.entry).collect();
                     return self.take(Claimed { run, entries: Some(entries), inbox });
                 }
+                // Others have written since the claim, so the claim is over: the run was cancelled, paused or taken over. Or
+                // it has ended and is forgotten.
+                Ok(_) | Err(Error::RunNotFound(_)) => return self.free_place(),
+                Err(error @ (Error::Unavailable(_) | Error::Unknown(_))) => {
+                    tracing::warn!(%error, run = %id, "a ledger cannot be read; trying again");
+                    self.clock.until(self.clock.now().after(PAUSE)).await;
+                }
                 Err(error) => {
-                    tracing::warn!(%error, run = %run.id(), "a ledger cannot be read; trying again");
-                    self.clock.until(self.clock.now().after(Duration::from_millis(100))).await;
+                    tracing::error!(%error, run = %id, "a ledger cannot be read; its run is paused");
+                    self.free_place();
+                    return self.set_aside(id, version, format!("engine: {error}")).await;
                 }
             }
         }
     }
 
-    /// Pauses a run that this engine holds and cannot drive, so that somebody looks at it.
-    async fn set_aside(&self, run: RunId, by: String) {
+    /// Pauses a run that this engine has claimed at a version and cannot drive, so that an operator looks at it. Once the
+    /// claim is over there is nothing left to do.
+    async fn set_aside(&self, run: RunId, version: u64, by: String) {
         let (workspace, action) = (self.workspace, Action::Pause);
-        let pause = Control { workspace, run, action, by, id: None, expected: None };
-        while let Err(error) = self.store.control(pause.clone()).await {
-            tracing::error!(%error, %run, "a run that cannot be driven cannot be paused; trying again");
-            self.clock.until(self.clock.now().after(Duration::from_secs(1))).await;
+        let pause = Control { workspace, run, action, by, id: None, expected: Some(version) };
+        loop {
+            match self.store.control(pause.clone()).await {
+                Ok(_) => return,
+                Err(error @ (Error::Unavailable(_) | Error::Unknown(_))) => {
+                    tracing::warn!(%error, %run, "a run that cannot be driven cannot be paused yet; trying again");
+                    self.clock.until(self.clock.now().after(Duration::from_secs(1))).await;
+                }
+                Err(error) => {
+                    tracing::error!(%error, %run, "a run that cannot be driven is not this engine's any more");
+                    return;
+                }
+            }
         }
     }
 
     /// Puts a claimed run into memory, to be driven.
     fn enter(self: &Arc<Self>, ledger: Ledger, inbox: Vec<Arrival>) -> Driver {
-        let created = ledger.created();
-        let workflow = self.registry.find(&created.workflow, &created.workflow_version);
-        let input = created.input.clone();
         let cell = Cell::new(self.clone(), ledger, inbox, false);
+        self.residents.enter(&cell);
+        self.driver(cell)
+    }
+
+    /// The driver of a run that has come into memory.
+    fn driver(self: &Arc<Self>, cell: Arc<Cell>) -> Driver {
+        let (workflow, input) = {
+            let state = cell.lock();
+            let created = state.ledger.created();
+            (self.registry.find(&created.workflow, &created.workflow_version), created.input.clone())
+        };
         let Some(workflow) = workflow else {
             // Claims and starts ask for registered versions of workflows only.
             unreachable!("only what is registered is claimed")
         };
-        self.residents.enter(&cell);
         if self.is_stopping() {
             // The order to stop went out before this one was here.
             cell.order(|orders| orders.stop = true);
@@ -386,12 +414,34 @@ impl Core {
     }
 
     /// The run is somebody else's by now, if it is not driven under this claim any more.
-    async fn check_taken(&self, cell: Arc<Cell>) {
+    async fn check_taken(&self, cell: &Cell) -> Result<()> {
         let (claim, find) = (cell.claim(), Find { workspace: self.workspace, by: FindBy::Id(cell.id) });
-        match self.store.find(find).await {
-            Ok(Some((run, _))) if run.state.node == Some(self.node()) => {}
-            Ok(_) => cell.lose(claim),
-            Err(error) => tracing::warn!(%error, run = %cell.id, "it is unknown who drives a run"),
+        match self.store.find(find).await? {
+            Some((run, _)) if run.state.node == Some(self.node()) => {}
+            // Nobody drives it, and nothing has happened to it.
+            Some((run, _)) if cell.rests_at(run.state.version) => {}
+            _ => cell.lose(claim),
+        }
+        Ok(())
+    }
+
+    /// A run was just started, and something else was heard of it before the answer came: it is driven only if it is still
+    /// as it was started.
+    async fn check_started(&self, cell: &Cell) {
+        let find = Find { workspace: self.workspace, by: FindBy::Id(cell.id) };
+        loop {
+            match self.store.find(find.clone()).await {
+                Ok(Some((run, _)))
+                    if run.state.node == Some(self.node()) && run.state.version == cell.claim() =>
+                {
+                    return;
+                }
+                Ok(_) => return cell.lose(cell.claim()),
+                Err(error) => {
+                    tracing::warn!(%error, run = %cell.id, "it is unknown who drives a run; asking again");
+                    self.clock.until(self.clock.now().after(PAUSE)).await;
+                }
+            }
         }
     }
 }

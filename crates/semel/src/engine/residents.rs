@@ -27,6 +27,8 @@ struct Tables {
     order: VecDeque<(i64, u64)>,
     weight: usize,
     kin: HashMap<Kin, Vec<RunId>>,
+    /// Runs that are being started with this engine's claim, and whether something else was heard of them meanwhile.
+    starting: Map<RunId, bool>,
     /// Who waits for the end of a run that is not here.
     ends: HashMap<RunId, Arc<Notify>>,
 }
@@ -111,10 +113,35 @@ impl Residents {
     /// A run comes into memory. If an earlier claim of it is still here, that one is lost.
     pub(super) fn enter(&self, cell: &Arc<Cell>) {
         let mut tables = self.lock();
+        tables.touch(cell.id);
         tables.drop_resting(cell.num);
         if let Some(before) = tables.all.insert(cell.id, cell.clone()) {
             before.order(|orders| orders.lost = true);
         }
+    }
+
+    /// A run is being started here, with this engine's claim.
+    pub(super) fn starts(self: &Arc<Self>, run: RunId) -> Starting {
+        self.lock().starting.insert(run, false);
+        Starting { residents: self.clone(), run }
+    }
+
+    /// The run was taken from whoever held it, or has been claimed again. If it is being started here, the answer to the
+    /// start may be older than that.
+    pub(super) fn touch(&self, run: RunId) {
+        self.lock().touch(run);
+    }
+
+    /// A run that was just started comes into memory. In the same moment it is no longer being started: what takes it
+    /// away from now on finds it here.
+    pub(super) fn enter_started(&self, cell: &Arc<Cell>) -> Entered {
+        let mut tables = self.lock();
+        let touched = tables.starting.remove(&cell.id).unwrap_or(true);
+        if tables.all.contains_key(&cell.id) {
+            return Entered::IsHere;
+        }
+        tables.all.insert(cell.id, cell.clone());
+        if touched { Entered::Touched } else { Entered::Fresh }
     }
 
     /// A run rests. The longest resting ones make room if there is too much.
@@ -142,7 +169,7 @@ impl Residents {
         let mut tables = self.lock();
         match tables.drop_resting(claimed.run.num) {
             Some(cell) => {
-                cell.order(|orders| orders.claimed = Some(claimed));
+                cell.hand_over(claimed);
                 Ok(())
             }
             None => Err(claimed),
@@ -184,6 +211,7 @@ impl Residents {
     /// Lets go of a run that rests. From here on no claim counts on it: its driver may be gone before it hears of one.
     pub(super) fn evict(&self, run: RunId) {
         let mut tables = self.lock();
+        tables.touch(run);
         let Some(num) = tables.all.get(&run).map(|cell| cell.num) else { return };
         if let Some(cell) = tables.drop_resting(num) {
             cell.order(|orders| orders.evicted = true);
@@ -238,6 +266,12 @@ impl Residents {
 }
 
 impl Tables {
+    fn touch(&mut self, run: RunId) {
+        if let Some(touched) = self.starting.get_mut(&run) {
+            *touched = true;
+        }
+    }
+
     fn drop_resting(&mut self, num: i64) -> Option<Arc<Cell>> {
         let resting = self.resting.remove(&num)?;
         self.weight -= resting.weight;
@@ -250,6 +284,30 @@ impl Tables {
             let resting = &self.resting;
             self.order.retain(|(num, version)| resting.get(num).is_some_and(|r| r.version == *version));
         }
+    }
+}
+
+/// How a run that was just started came into memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Entered {
+    /// Nothing was heard of it but the answer to its start.
+    Fresh,
+    /// Something else was heard of it meanwhile: the claim that it was started with may be over.
+    Touched,
+    /// It did not: a later claim of it is here.
+    IsHere,
+}
+
+/// A run is being started until this is dropped, or until the run [has come](Residents::enter_started).
+#[derive(Debug)]
+pub(super) struct Starting {
+    residents: Arc<Residents>,
+    run: RunId,
+}
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        self.residents.lock().starting.remove(&self.run);
     }
 }
 

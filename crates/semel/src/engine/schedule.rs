@@ -213,16 +213,21 @@ impl Core {
             }
             Wake::All => self.heed_everything(),
             // It is of no more use here, and its driver knows.
-            Wake::Paused(_) => {}
+            Wake::Paused(run) => self.residents.touch(run),
             Wake::Arrived(run) => {
                 if !self.look(run) {
                     self.due.notify_one();
                 }
             }
             Wake::Taken(run) => {
+                self.residents.touch(run);
                 if let Some(cell) = self.residents.get(run) {
                     let core = self.clone();
-                    self.spawn(async move { core.check_taken(cell).await });
+                    self.spawn(async move {
+                        if let Err(error) = core.check_taken(&cell).await {
+                            tracing::warn!(%error, run = %cell.id, "it is unknown who drives a run");
+                        }
+                    });
                 }
             }
             Wake::Ended(run) => {

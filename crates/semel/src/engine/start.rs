@@ -7,7 +7,9 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio::sync::oneshot;
 
+use super::cell::Cell;
 use super::drive::Driver;
+use super::residents::Entered;
 use super::settle::PAUSE;
 use super::{Core, Engine, RunHandle};
 use crate::error::{Error, Result};
@@ -225,7 +227,7 @@ impl Core {
             && start.delay.is_zero()
             && self.registry.find(&start.workflow, &start.workflow_version).is_some()
             && self.residents.reserve(1) == 1;
-        let place = here.then(|| Place(self));
+        let place = here.then(|| (Place(self), self.residents.starts(start.run)));
         start.claim = here.then(|| self.node());
         let claim = start.claim;
         let (started, asked_again) = self.start_for_certain(&start).await;
@@ -243,7 +245,7 @@ impl Core {
         // A repeated request may find the run it made long ago: then its entries are not those of a fresh run.
         let fresh =
             started.entries.len() as u64 == started.run.state.version && started.run.state.version == 2;
-        if !mine || !fresh || self.residents.get(started.run.id()).is_some() {
+        if !mine || !fresh || started.run.id() != start.run {
             return Ok((started, None));
         }
         let inbox = match (&started.delivered, start.deliver) {
@@ -255,9 +257,19 @@ impl Core {
         };
         let read = Ledger::read(started.run.clone(), std::mem::take(&mut started.entries));
         let ledger = read.map_err(|source| Error::Refused { run: started.run.id(), source })?;
-        let driver = self.enter(ledger, inbox);
+        let cell = Cell::new(self.clone(), ledger, inbox, false);
+        let entered = self.residents.enter_started(&cell);
+        if entered == Entered::IsHere {
+            return Ok((started, None));
+        }
+        let driver = self.driver(cell);
         // It is the driver's to give back now.
-        std::mem::forget(place);
+        if let Some((place, _)) = place {
+            std::mem::forget(place);
+        }
+        if entered == Entered::Touched {
+            self.check_started(&driver.cell()).await;
+        }
         Ok((started, Some(driver)))
     }
 

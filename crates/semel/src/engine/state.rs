@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 
 use smallvec::SmallVec;
 
-use super::inbox::Inbox;
+use super::inbox::{Inbox, On};
 use super::waits::Waits;
 use crate::clock::Time;
 use crate::rules::entry::{Entry, Outcome};
@@ -333,8 +333,8 @@ impl State {
         }
     }
 
-    /// Everything up to this version is durable.
-    pub(super) fn saved(&mut self, version: u64, settled: &[Entry]) {
+    /// Everything up to this version is durable, by a commit that was made when so much of the inbox had been `seen`.
+    pub(super) fn saved(&mut self, version: u64, settled: &[Entry], seen: u64) {
         if let Err(refused) = self.ledger.settle(settled) {
             self.diverge(refused.to_string());
         }
@@ -346,9 +346,12 @@ impl State {
             }
             waits
         });
-        if settled.iter().any(|entry| matches!(entry, Entry::ChildStarted { attached: true, .. })) {
-            // It may have ended long ago.
-            self.orders.look = true;
+        for entry in settled {
+            if let Entry::ChildStarted { child, attached: true, .. } = entry {
+                // It may have ended long ago.
+                self.inbox.attached(child, seen);
+                self.orders.look = true;
+            }
         }
         if !settled.is_empty() && self.ledger.run().status() == Status::Running {
             // Hooks and children that were asked for are there now.
@@ -359,10 +362,21 @@ impl State {
 
     /// Takes in what has arrived, and lets those go on who wait for it.
     pub(super) fn take_in(&mut self, arrivals: Vec<Arrival>) {
-        for on in self.inbox.take_in(arrivals) {
+        let on = self.inbox.take_in(arrivals);
+        self.tell_of(on);
+    }
+
+    fn tell_of(&mut self, arrived: Vec<On>) {
+        for on in arrived {
             self.waits.wake_on(&on);
         }
         self.ledger.saw_arrivals(self.inbox.seen());
+    }
+
+    /// The inbox could not be read.
+    pub(super) fn unread(&mut self) {
+        self.inbox.unread();
+        self.orders.look = true;
     }
 
     /// From which number on the inbox is to be read, if that is to be done now. Not while the run is put to rest: its next
@@ -370,7 +384,7 @@ impl State {
     /// connections.
     pub(super) fn wants_inbox(&mut self) -> Option<u64> {
         let wanted = self.ledger.run().status() == Status::Running && take(&mut self.orders.look);
-        wanted.then(|| self.inbox.seen() + 1)
+        wanted.then(|| self.inbox.read_from())
     }
 
     /// The run's version at its latest claim, also if its driver has not heard of that one yet.
@@ -389,7 +403,8 @@ impl State {
         if let Some(seldom) = &mut self.seldom {
             seldom.early.drain(..).for_each(Waker::wake);
         }
-        self.take_in(claimed.inbox);
+        let on = self.inbox.take_in_all(claimed.inbox);
+        self.tell_of(on);
     }
 
     /// The workflow has gone as far as it can. If it has come by everything that is recorded, it may do new things now;

@@ -32,6 +32,9 @@ pub(super) struct Client {
 /// A problem as far as it is understood here; any proxy may have written it.
 #[derive(serde::Deserialize)]
 struct ProblemBody {
+    /// What the server calls it. A proxy's problem has none that is known here.
+    #[serde(default)]
+    code: Option<String>,
     #[serde(default)]
     detail: Option<String>,
     #[serde(default)]
@@ -147,19 +150,22 @@ fn untold(source: Source, does: Does) -> Error {
 
 fn refused(status: StatusCode, body: &[u8], does: Does) -> Error {
     let problem = serde_json::from_slice::<ProblemBody>(body).ok();
-    let (detail, view) = problem.map_or((None, None), |problem| (problem.detail, problem.error));
-    if let Some(view) = view {
-        return view.into();
-    }
-    match (status, detail) {
-        (StatusCode::TOO_MANY_REQUESTS, detail) => {
-            Error::Unavailable(detail.unwrap_or_else(|| "too many calls".to_owned()).into())
+    let (code, said) = match problem {
+        Some(ProblemBody { error: Some(view), .. }) => return view.into(),
+        Some(ProblemBody { code, detail, .. }) => (code, detail),
+        None => (None, None),
+    };
+    let said = said.unwrap_or_else(|| format!("the server answered with {status}"));
+    match (status, code.as_deref()) {
+        // The call was not looked at. A credential may be replaced and a limit may pass: the same call may succeed then.
+        (StatusCode::TOO_MANY_REQUESTS | StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _) => {
+            Error::Unavailable(said.into())
         }
-        (_, Some(said)) if status.is_client_error() => Error::Validation(said),
-        // Without a word about it not the server has answered, but something before it, which knows nothing of runs.
-        (_, said) => {
-            untold(said.unwrap_or_else(|| format!("the server answered with {status}")).into(), does)
-        }
+        // The server itself refuses the call.
+        (_, Some("VALIDATION_ERROR" | "PAYLOAD_TOO_LARGE")) => Error::Validation(said),
+        // Not the server has answered, but something before it, which knows nothing of runs; or the server is of another
+        // version and has no such route.
+        _ => untold(said.into(), does),
     }
 }
 
@@ -182,10 +188,31 @@ mod tests {
             "UNAVAILABLE"
         );
         assert_eq!(code(StatusCode::TOO_MANY_REQUESTS, "{}", Does::Writes), "UNAVAILABLE");
-        assert_eq!(
-            code(StatusCode::UNAUTHORIZED, r#"{"detail":"no key"}"#, Does::Writes),
-            "VALIDATION_ERROR"
-        );
+    }
+
+    #[test]
+    fn only_a_refusal_by_the_server_itself_is_final() {
+        let table: [(StatusCode, &str, &str); 8] = [
+            (StatusCode::BAD_REQUEST, r#"{"detail":"no","code":"VALIDATION_ERROR"}"#, "VALIDATION_ERROR"),
+            (
+                StatusCode::PAYLOAD_TOO_LARGE,
+                r#"{"detail":"no","code":"PAYLOAD_TOO_LARGE"}"#,
+                "VALIDATION_ERROR",
+            ),
+            (StatusCode::BAD_REQUEST, r#"{"detail":"no"}"#, "UNKNOWN"),
+            (StatusCode::PAYLOAD_TOO_LARGE, r#"{"detail":"no"}"#, "UNKNOWN"),
+            (StatusCode::NOT_FOUND, r#"{"detail":"no","code":"NOT_FOUND"}"#, "UNKNOWN"),
+            (StatusCode::UNAUTHORIZED, r#"{"detail":"no key","code":"AUTH_ERROR"}"#, "UNAVAILABLE"),
+            (StatusCode::FORBIDDEN, r#"{"detail":"no","code":"FORBIDDEN"}"#, "UNAVAILABLE"),
+            (StatusCode::FORBIDDEN, "<html>", "UNAVAILABLE"),
+        ];
+        for (status, body, expected) in table {
+            let told = match refused(status, body.as_bytes(), Does::Writes) {
+                Error::Unknown(_) => "UNKNOWN",
+                error => error.code(),
+            };
+            assert_eq!(told, expected, "{status} {body}");
+        }
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::rules::claim::{Claim, Drives, Held};
 use crate::rules::commit::{Commit, Saved};
 use crate::rules::control::{Control, Controlled};
 use crate::rules::deliver::{Deliver, Delivered};
-use crate::rules::entry::Outcome;
+use crate::rules::entry::{Entry, Outcome};
 use crate::rules::once::{Once, OnceAnswer};
 use crate::rules::receipt::{ReceiptKind, Receipts};
 use crate::rules::record::{Keep, Look, Record};
@@ -60,21 +60,27 @@ impl Remote {
         let ClaimsView { runs, next_due } = self.client.call(wire::CLAIM, &call, Does::Writes).await?;
         let mut claims = Claims { runs: Vec::with_capacity(runs.len()), next_due };
         for claimed in runs {
-            let whole = self.complete(claimed, held.as_deref()).await;
-            // The run is claimed; without its ledger and inbox nothing would drive it.
-            claims.runs.push(whole.map_err(|error| Error::Unknown(Box::new(error)))?);
+            match self.complete(claimed, held.as_deref()).await {
+                Ok(whole) => claims.runs.extend(whole),
+                Err(Error::RunNotFound(_)) => {}
+                // The run is claimed; without its ledger and inbox nothing would drive it.
+                Err(error) => return Err(Error::Unknown(Box::new(error))),
+            }
         }
         Ok(claims)
     }
 
     /// A claimed run with what did not travel along: a large ledger, or one that the server took for one that is still in
-    /// memory here, and the rest of a large inbox.
-    async fn complete(&self, claimed: ClaimedView, held: Option<&dyn Held>) -> Result<Claimed> {
+    /// memory here, and the rest of a large inbox. None if the claim is over: others have written since.
+    async fn complete(&self, claimed: ClaimedView, held: Option<&dyn Held>) -> Result<Option<Claimed>> {
         let ClaimedView { mut run, mut entries, mut inbox, inbox_from } = claimed;
         let (id, before) = (run.id(), run.state.version - 1);
         let held = held.is_some_and(|held| held.holds(run.num, before));
         if entries.is_none() && !held {
             let lines = self.pages(wire::LEDGER, id, 1, |line: &Numbered| line.number).await?;
+            if lines.len() as u64 != run.state.version {
+                return Ok(None);
+            }
             entries = Some(lines.into_iter().map(|line| line.entry).collect());
         }
         if let Some(from) = inbox_from {
@@ -84,7 +90,7 @@ impl Remote {
         if let Some(entries) = &mut entries {
             self.nodes.in_entries(entries);
         }
-        Ok(Claimed { run, entries, inbox })
+        Ok(Some(Claimed { run, entries, inbox }))
     }
 
     /// What a run has from this number on, page by page.

@@ -81,8 +81,10 @@ struct Seldom {
     carried: HashSet<Visit>,
     /// Why and by whom the run was asked to end.
     cancelling: Option<(String, String)>,
-    /// Races that were decided after that: perhaps only because somebody in them heard of it first.
-    hasty: Vec<Visit>,
+    /// Where the last outcome stands that a restart or a fork may not have. None once another outcome has followed.
+    fleeting: Option<Visit>,
+    /// Races that a restart or a fork may have to decide anew, and what decided them.
+    races: HashMap<Visit, Decider>,
     pause: Option<PauseReason>,
     visits: Visits,
     /// In a ledger that keeps no values: see [`Ledger::slim`].
@@ -91,7 +93,24 @@ struct Seldom {
     parts: VecDeque<(u64, Pending)>,
 }
 
+/// What decided a race, as far as another life of the run may not have it.
+#[derive(Clone, Debug)]
+enum Decider {
+    /// The run had been asked to end: perhaps the winner only heard of it first.
+    Cancelling,
+    /// The outcome at this visit: a failure, a conflict, or the end of a child.
+    Outcome(Visit),
+}
+
 impl Seldom {
+    /// What decides a race now, if that may be undone.
+    fn decider(&self) -> Option<Decider> {
+        match self.cancelling {
+            Some(_) => Some(Decider::Cancelling),
+            None => self.fleeting.clone().map(Decider::Outcome),
+        }
+    }
+
     fn hold(&mut self, token: &Token) {
         *self.tokens.entry(token.clone()).or_insert(0) += 1;
     }
@@ -184,6 +203,13 @@ impl Ledger {
     /// Whether what stands at this visit is from an earlier life of the run, or from the run it was forked from.
     pub fn is_carried(&self, visit: &Visit) -> bool {
         self.seldom.as_ref().is_some_and(|seldom| seldom.carried.contains(visit))
+    }
+
+    /// Whether a hook was closed in an earlier life of the run, or in the run it was forked from: then it may be opened
+    /// again, because a branch that lost there may go on here.
+    pub(crate) fn may_reopen(&self, hook: &Visit) -> bool {
+        matches!(self.record_at(hook), Some(Record::Hook { state: HookState::Closed(_), .. }))
+            && self.is_carried(hook)
     }
 
     /// The result kept under a label: of this run (with an empty scope), or shared with others.
@@ -287,8 +313,10 @@ impl Ledger {
         self.running("hookOpened")?;
         self.part();
         // A hook of an earlier life keeps what it had received.
+        let carried = self.is_carried(&hook);
         let received = match self.records.get_mut(&hook) {
             Some(Some(Record::Hook { state: HookState::Released(all), .. })) => std::mem::take(all),
+            Some(Some(Record::Hook { state: HookState::Closed(all), .. })) if carried => std::mem::take(all),
             _ => {
                 self.vacant(&hook, "hookOpened")?;
                 Vec::new()

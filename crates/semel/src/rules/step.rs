@@ -86,10 +86,12 @@ impl Step {
         }
     }
 
-    /// The attempt that may begin now, if any may.
+    /// The attempt that may begin now, if any may. After an at-most-once attempt without a recorded end there is none: a
+    /// node that takes the run over records the doubt instead.
     pub fn next_attempt(step: Option<&Self>) -> Option<u32> {
         match step {
             None => Some(1),
+            Some(Self::Started { class: Class::AtMostOnce, .. }) => None,
             Some(
                 Self::Started { attempt, .. } | Self::Retrying { attempt, .. } | Self::Cleared { attempt },
             ) => Some(attempt + 1),
@@ -137,9 +139,13 @@ mod tests {
             Step::Skipped,
             Step::InDoubt { attempt: 1, class: Class::Keyed },
             Step::GivenUp { attempt: 1, class: Class::AtMostOnce, error: failure },
+            Step::Started { attempt: 1, class: Class::AtMostOnce },
         ] {
             assert_eq!(Step::next_attempt(Some(&step)), None, "{step:?}");
         }
         assert_eq!(Step::next_attempt(Some(&Step::Cleared { attempt: 1 })), Some(2));
+        for class in [Class::Keyed, Class::Reconcile, Class::Tx] {
+            assert_eq!(Step::next_attempt(Some(&Step::Started { attempt: 1, class })), Some(2), "{class:?}");
+        }
     }
 }

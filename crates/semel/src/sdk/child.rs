@@ -164,7 +164,7 @@ impl<Out> Child<Out> {
         self.ctx
             .cell
             .wait(&self.visit, self.ctx.shielded, on, |state, _| {
-                let (arrival, outcome) = state.inbox.child_end(&self.visit)?;
+                let (arrival, outcome) = state.inbox.child_end(&self.visit, self.run)?;
                 let (child, recorded) = (self.visit.clone(), outcome.clone());
                 state.record(Entry::ChildFinished { child, arrival, outcome: recorded });
                 Some(outcome)

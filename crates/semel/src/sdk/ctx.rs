@@ -367,6 +367,9 @@ impl Ctx {
 
     /// Whichever of two comes first. Which one it was is recorded; the other is dropped.
     ///
+    /// A retry of the run keeps the winner, unless a failure decided the race: if the last outcome before it was a failed
+    /// step or child, or a token that another run owns, that is tried again, and the race with it.
+    ///
     /// ```
     /// # use semel::{Ctx, Result, sdk::Either};
     /// # use std::time::Duration;

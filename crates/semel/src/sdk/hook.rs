@@ -96,12 +96,33 @@ impl<T: DeserializeOwned> Hook<T> {
     async fn owned(&self) -> Result<(Visit, Token)> {
         let (visit, token) = self.place()?;
         self.ctx.cell.refuse_inside(&visit)?;
-        match self.owner(&visit).await {
-            None => Ok((visit, token)),
+        self.check_owner(&visit, &token).await?;
+        Ok((visit, token))
+    }
+
+    async fn check_owner(&self, visit: &Visit, token: &Token) -> Result<()> {
+        match self.owner(visit).await {
+            None => Ok(()),
             Some(owner) => Err(fatal(format_args!(
                 "the token {token} is owned by {owner}: ask `conflict()` before you wait"
             ))),
         }
+    }
+
+    /// Opens a hook again that was closed in an earlier life of the run, now that the code waits for more than it had
+    /// received by then.
+    async fn reopen(&self, visit: &Visit, token: &Token) -> Result<()> {
+        if !self.ctx.cell.lock().ledger.may_reopen(visit) {
+            return Ok(());
+        }
+        self.ctx.cell.check_cancelled(self.ctx.shielded)?;
+        let open = |state: &mut State| {
+            if let Err(refused) = state.ledger.open_hook(visit.clone(), token.clone()) {
+                state.diverge(refused.to_string());
+            }
+        };
+        self.ctx.cell.live_then(visit, open).await;
+        self.check_owner(visit, token).await
     }
 
     /// A payload that was received in an earlier execution.
@@ -124,6 +145,7 @@ impl<T: DeserializeOwned> Hook<T> {
             if let Some(payload) = self.recorded(&visit) {
                 return read(&visit, &payload);
             }
+            self.reopen(&visit, &token).await?;
             let on = (Some(On::Token(token.clone())), None);
             let take = |state: &mut State, _| receive(state, &visit, &token);
             let payload = self.ctx.cell.wait(&visit, self.ctx.shielded, on, take).await?;
@@ -158,6 +180,7 @@ impl<T: DeserializeOwned> Hook<T> {
             if let Some(payload) = self.recorded(&visit) {
                 return read(&visit, &payload).map(Some);
             }
+            self.reopen(&visit, &token).await?;
             let at = self.ctx.set_timer(&timer, |core| core.after(time)).await?;
             let on = (Some(On::Token(token.clone())), Some(at));
             let take = |state: &mut State, now| match receive(state, &visit, &token) {

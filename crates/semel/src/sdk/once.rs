@@ -336,7 +336,10 @@ impl<'a> Turn<'a> {
             match state.onces().get_mut(place) {
                 Some(waiting) => {
                     waited = true;
-                    waiting.push(cx.waker().clone());
+                    // However often it is polled meanwhile, it is woken once.
+                    if !waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
+                        waiting.push(cx.waker().clone());
+                    }
                     Poll::Pending
                 }
                 None if waited => Poll::Ready(None),

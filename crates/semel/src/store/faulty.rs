@@ -32,6 +32,8 @@ pub enum Fault {
     After,
     /// The same, but a commit takes place only when the next one does that nothing happens to, and right before it.
     Late,
+    /// It takes place, and its answer comes when [`Faulty::let_go`] is called.
+    Held,
 }
 
 /// Decides about every call that changes something, by its method's name.
@@ -48,6 +50,8 @@ pub struct Faulty {
     spared: usize,
     /// Commits that are still on their way.
     late: Mutex<Vec<Commit>>,
+    /// Lets the answers go that are held.
+    held: Semaphore,
 }
 
 impl Faulty {
@@ -57,7 +61,8 @@ impl Faulty {
         plan: impl FnMut(&'static str) -> Option<Fault> + Send + 'static,
     ) -> Self {
         let (plan, late) = (Mutex::new(Box::new(plan) as Plan), Mutex::default());
-        Self { store, plan, silence: None, pool: None, spared: usize::MAX, late }
+        let held = Semaphore::new(0);
+        Self { store, plan, silence: None, pool: None, spared: usize::MAX, late, held }
     }
 
     /// No wake-up comes through: whoever uses this store does not hear that a run was taken away.
@@ -72,6 +77,11 @@ impl Faulty {
             // Nobody may be listening.
             drop(listeners.send(wake));
         }
+    }
+
+    /// Lets the answer of one [held](Fault::Held) call go.
+    pub fn let_go(&self) {
+        self.held.add_permits(1);
     }
 
     /// Like a database with so many connections: a call takes one, needs some turns of the runtime, and gives it back when
@@ -140,6 +150,10 @@ impl Faulty {
             }
             let answer = self.by_pool(call).await;
             match fault {
+                Some(Fault::Held) => {
+                    self.held.acquire().await.expect("it is not closed").forget();
+                    answer
+                }
                 Some(_) => Err(Error::Unknown(format!("the answer to {name} is lost, on purpose").into())),
                 None => answer,
             }

@@ -26,7 +26,7 @@ pub(crate) struct Pace {
 
 /// Draws a program that is executed at a place.
 pub(crate) fn draw(seed: u64, at: &str, pace: Pace) -> Program {
-    let mut drawer = Drawer { dice: Dice::new(seed), last: 0, left: pace.acts, pace, limited: false };
+    let mut drawer = Drawer { dice: Dice::new(seed), last: 0, left: pace.acts, pace };
     let acts = drawer.acts(pace.depth);
     (at.to_owned(), acts)
 }
@@ -37,8 +37,6 @@ struct Drawer {
     /// So many more things may be drawn.
     left: u32,
     pace: Pace,
-    /// What is drawn is inside of a race whose limit it may reach.
-    limited: bool,
 }
 
 impl Drawer {
@@ -87,15 +85,9 @@ impl Drawer {
             11 => {
                 let late = self.dice.flip();
                 let (far, limit) = (self.pace.limit)(depth, late);
-                let outer = self.limited;
-                self.limited |= !far;
-                let acts = self.acts(depth - 1);
-                self.limited = outer;
-                Act::Race { n, late, far, limit, acts }
+                Act::Race { n, late, far, limit, acts: self.acts(depth - 1) }
             }
             12 => Act::Child { n, acts: self.acts(depth - 1) },
-            // What fails in a race has won it, and goes on without a limit when it is tried again.
-            13 if self.limited => Act::Step { n, fails: 0 },
             13 => Act::Fails { n, times: self.dice.some(1, 2) },
             14 | 15 => Act::Close { n, millis: 400 },
             16 => Act::Once { n, shared: true },

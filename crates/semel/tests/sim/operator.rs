@@ -139,10 +139,7 @@ fn resolve(scene: &Scene, seen: &Seen) -> Option<Task> {
     let may_give_up = !seen.entries.iter().any(|numbered| before(&numbered.entry));
     let resolution = match scene.provider.done.contains_key(&key) {
         true => Resolution::Happened(Payload::of(&name).ok()?),
-        // Not in a race: what fails there has won it, and goes on without a limit when it is tried again.
-        false
-            if may_give_up && run.state.version.is_multiple_of(5) && !step.path.as_str().contains("race") =>
-        {
+        false if may_give_up && run.state.version.is_multiple_of(5) => {
             let message = GIVEN_UP.to_owned();
             Resolution::GiveUp(Failure { kind: FailureKind::Fatal, message })
         }

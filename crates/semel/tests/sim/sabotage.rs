@@ -19,6 +19,7 @@ const HUNTED: &[Bug] = &[
     Bug::DuplicateSaysCreated,
     Bug::RestartForgetsIntents,
     Bug::GiveUpIsForgotten,
+    Bug::RaceOutlivesFailure,
     Bug::ForkForgetsIntents,
     Bug::ChildKeyIsNew,
     Bug::OnceGivenTwice,

@@ -34,6 +34,7 @@ pub(super) fn trials() -> Vec<Trial> {
         test("values_in_entries_are_checked_like_payloads", values_in_entries_are_checked_like_payloads),
         test("a_commit_that_is_repeated_answers_as_saved", a_commit_that_is_repeated_answers_as_saved),
         test("a_ledger_in_memory_is_not_sent_again", a_ledger_in_memory_is_not_sent_again),
+        test("a_run_that_is_cancelled_before_its_ledger_is_read_is_not_claimed", cancelled_before_it_is_read),
         test("a_timer_does_not_fire_before_its_time", a_timer_does_not_fire_before_its_time),
         test("a_foreign_node_is_an_unknown_one", a_foreign_node_is_an_unknown_one),
         test("a_foreign_run_is_an_unknown_one", a_foreign_run_is_an_unknown_one),
@@ -59,7 +60,11 @@ struct Here {
 impl Here {
     async fn new() -> Self {
         let clock = Arc::new(SystemClock::new());
-        let site = Site::open(Arc::new(MemoryStore::new(clock.clone())), clock.clone()).await;
+        Self::on(Arc::new(MemoryStore::new(clock.clone())), clock).await
+    }
+
+    async fn on(store: Arc<dyn Store>, clock: Arc<SystemClock>) -> Self {
+        let site = Site::open(store, clock.clone()).await;
         // Any TLS will do: none is spoken here.
         let _ = rustls_provider();
         let http = reqwest::Client::builder().build().expect("a client can be built");
@@ -225,6 +230,38 @@ async fn a_ledger_in_memory_is_not_sent_again() -> Done {
     here.call("/commit", commits(&[rest(8)])).await;
     let other = here.node(&remote).await;
     assert!(remote.claim(claim(other, Some(true))).await?.runs[0].entries.is_some());
+    Ok(())
+}
+
+/// Holds nothing, and cancels the run in the moment in which it is asked: between a claim and the look at the ledger.
+struct Cancels(Arc<dyn Store>, RunId);
+
+impl Held for Cancels {
+    fn holds(&self, _: i64, _: u64) -> bool {
+        let action = Action::Cancel { reason: "enough".to_owned() };
+        let (run, by) = (self.1, "a test".to_owned());
+        let cancel = Control { workspace: OURS, run, action, by, id: None, expected: None };
+        let cancelled = || {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+            runtime.block_on(self.0.control(cancel)).expect("it is open").changed
+        };
+        assert!(std::thread::scope(|scope| scope.spawn(cancelled).join()).expect("it works"));
+        false
+    }
+}
+
+async fn cancelled_before_it_is_read() -> Done {
+    let clock = Arc::new(SystemClock::new());
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new(clock.clone()));
+    let here = Here::on(store.clone(), clock).await;
+    let remote = here.site.remote(OURS).await?;
+    let node = here.node(&remote).await;
+    let run = remote.start(Start { claim: Some(node), ..here.request("k") }).await?.run.id();
+    let rest = format!(r#"{{"run":"{run}","expected":2,"entries":[{{"waiting":{{"due":1}}}}]}}"#);
+    here.call("/commit", commits(&[rest])).await;
+    let held: Arc<dyn Held> = Arc::new(Cancels(store, run));
+    let claim = Claim { held: Some(held), ..Claim::new(node, vec![orders(OURS)], 1) };
+    assert_eq!(remote.claim(claim).await?.runs.len(), 0, "the claim is over");
     Ok(())
 }
 

@@ -104,3 +104,74 @@ async fn a_claim_that_meets_a_leaving_driver_is_not_lost() {
         assert_eq!(taken(&core), 0);
     }
 }
+
+#[tokio::test]
+async fn a_claim_is_not_lost_with_the_one_before_it() {
+    let (engine, run, cell, claimed) = claimed(&Arc::default()).await;
+    let core = engine.core();
+    // It is heard late that the claim before is over: the run rests here, and its driver has had no turn since.
+    cell.lose(cell.claim());
+    core.take(claimed);
+    ends(&run).await;
+    assert_eq!(taken(core), 0);
+}
+
+#[tokio::test]
+async fn a_run_that_rests_as_it_is_in_the_store_is_nobody_elses() {
+    let meanwhile = Arc::default();
+    let (engine, run, cell, claimed) = claimed(&meanwhile).await;
+    let core = engine.core();
+    core.check_taken(&cell).await.expect("it works");
+    assert!(!cell.is_lost(), "this engine has claimed it again");
+    core.take(claimed);
+    ends(&run).await;
+}
+
+async fn all_free(core: &Core) {
+    let free = async {
+        while taken(core) > 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), free).await.expect("its place is free");
+}
+
+#[tokio::test]
+async fn a_run_that_was_cancelled_since_its_claim_is_not_rebuilt() {
+    let (engine, run, cell, claimed) = claimed(&Arc::default()).await;
+    let core = engine.core();
+    core.residents.evict(run.id());
+    assert!(run.cancel("enough").await.expect("it works").changed);
+    core.take(claimed);
+    all_free(core).await;
+    assert!(!cell.lock().resting || core.residents.get(run.id()).is_none(), "nothing drives it");
+}
+
+#[tokio::test]
+async fn a_run_that_is_forgotten_since_its_claim_is_not_rebuilt() {
+    let (engine, run, _, mut claimed) = claimed(&Arc::default()).await;
+    let core = engine.core();
+    core.residents.evict(run.id());
+    let mut gone = (*claimed.run.new).clone();
+    gone.id = RunId(core.clock.uuid());
+    claimed.run.new = Arc::new(gone);
+    core.take(claimed);
+    all_free(core).await;
+}
+
+#[tokio::test]
+async fn a_run_is_set_aside_only_under_its_claim() {
+    let (engine, run, _, claimed) = claimed(&Arc::default()).await;
+    let (core, version) = (engine.core(), claimed.run.state.version);
+    let in_time = async |version: u64| {
+        let set_aside = core.set_aside(run.id(), version, "engine: a test".to_owned());
+        tokio::time::timeout(Duration::from_secs(30), set_aside).await.expect("it comes to an end");
+    };
+    in_time(version - 1).await;
+    assert_eq!(run.status().await.expect("it works"), Status::Running, "under another claim");
+    in_time(version).await;
+    assert_eq!(run.status().await.expect("it works"), Status::Paused);
+    assert!(run.cancel("enough").await.expect("it works").changed);
+    in_time(version + 2).await;
+    assert_eq!(run.status().await.expect("it works"), Status::Cancelled, "it has ended");
+}

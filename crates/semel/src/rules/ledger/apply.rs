@@ -1,7 +1,7 @@
 //! The fold itself: what an entry changes, and which one may come next.
 
-use super::{HookState, Ledger, Record, Refused};
-use crate::rules::entry::{Class, Entry};
+use super::{HookState, Ledger, Record, Refused, Seldom};
+use crate::rules::entry::{Class, Entry, Resolution};
 use crate::rules::json::Payload;
 use crate::rules::path::Visit;
 use crate::rules::status::Status;
@@ -79,6 +79,7 @@ impl Ledger {
                 }
                 let value = if seldom.settled.is_some() { Payload::null() } else { value.clone() };
                 seldom.once.insert(place, value);
+                seldom.fleeting = None;
             }
             Entry::Noted { arrival } => {
                 self.running(kind)?;
@@ -164,17 +165,30 @@ impl Ledger {
         if !asked && !matches!(entry, Entry::StepResolved { .. }) {
             running?;
         }
-        let Some(next) = Record::next(found, entry) else {
+        // Only the store opens hooks, and only one that an earlier life has closed may be opened again.
+        let reopened = match (entry, found) {
+            (
+                Entry::HookOpened { .. } | Entry::HookConflicted { .. },
+                Some(Record::Hook { token, state: HookState::Closed(all) }),
+            ) if self.seldom.as_ref().is_some_and(|seldom| seldom.carried.contains(visit)) => {
+                Some(Record::Hook { token: token.clone(), state: HookState::Released(all.clone()) })
+            }
+            _ => None,
+        };
+        let Some(next) = Record::next(reopened.as_ref().or(found), entry) else {
             let (entry, found) = (kind.into(), Record::describe(found).into());
             return Err(Refused::Visit { visit: visit.clone(), entry, found });
         };
+        note_outcome(&mut self.seldom, visit, entry);
         match entry {
             Entry::StepStarted { class, .. } if *class != Class::Keyed => {
                 self.seldom.get_or_insert_default().intents.insert(visit.clone());
             }
             Entry::Recorded { .. } if visit.path.is_users() => {
-                if let Some(seldom) = self.seldom.as_mut().filter(|seldom| seldom.cancelling.is_some()) {
-                    seldom.hasty.push(visit.clone());
+                if let Some(seldom) = &mut self.seldom
+                    && let Some(decider) = seldom.decider()
+                {
+                    seldom.races.insert(visit.clone(), decider);
                 }
             }
             Entry::StepInDoubt { .. } => self.doubts += 1,
@@ -225,5 +239,26 @@ impl Ledger {
         }
         self.slim_down(visit);
         Ok(())
+    }
+}
+
+/// Notes an outcome that a restart or a fork may not have, until the next outcome: what a workflow does next follows from
+/// the latest one.
+fn note_outcome(seldom: &mut Option<Box<Seldom>>, visit: &Visit, entry: &Entry) {
+    match entry {
+        Entry::StepFailed { retry_at: None, .. }
+        | Entry::StepResolved { resolution: Resolution::GiveUp(_), .. }
+        | Entry::HookConflicted { .. }
+        | Entry::ChildFinished { .. } => seldom.get_or_insert_default().fleeting = Some(visit.clone()),
+        Entry::StepCompleted { .. }
+        | Entry::StepSkipped { .. }
+        | Entry::StepInDoubt { .. }
+        | Entry::TimerFired { .. }
+        | Entry::HookReceived { .. } => {
+            if let Some(seldom) = seldom {
+                seldom.fleeting = None;
+            }
+        }
+        _ => {}
     }
 }

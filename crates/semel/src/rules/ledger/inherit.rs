@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{HookState, Ledger, Lineage, Record, Refused};
+use super::{Decider, HookState, Ledger, Lineage, Record, Refused};
 use crate::rules::entry::{Entry, Outcome, Resolution, RestartFrom};
 use crate::rules::key::Label;
 use crate::rules::path::Visit;
@@ -40,6 +40,28 @@ impl Lives<'_> {
     fn includes(&self, i: usize, place: &Place<'_>) -> bool {
         self.began.get(place).is_some_and(|began| i >= *began) && !self.taken_back.contains(&i)
     }
+
+    /// Whether a visit is a race that a fork has to decide anew, because the fork does not have what decided it.
+    fn is_undone(&self, race: &Visit, lineage: Lineage, whole: &Self) -> bool {
+        let decider = self.ledger.seldom.as_ref().and_then(|seldom| seldom.races.get(race));
+        let at = match decider {
+            None => return false,
+            Some(Decider::Cancelling) => return true,
+            Some(Decider::Outcome(at)) => at,
+        };
+        let then = self.ledger.record_at(at);
+        match then {
+            // A fork finds a completed child again by its key, if it has the same keys. Another end is tried again.
+            Some(Record::Child { outcome, .. }) => {
+                lineage == Lineage::Fresh || !matches!(outcome, Some(Outcome::Completed(_)))
+            }
+            // Inherited from all of the ledger, where it may be tried again by now.
+            Some(_) if lineage == Lineage::Inherited && whole.ledger.is_intent(at) => {
+                whole.ledger.record_at(at) != then
+            }
+            record => !record.is_some_and(Record::is_settled),
+        }
+    }
 }
 
 impl Ledger {
@@ -51,10 +73,7 @@ impl Ledger {
         if from == RestartFrom::Beginning {
             seldom.once.clear();
         }
-        // The new life is not asked to end: whoever won a race by that may not win it now.
-        for race in std::mem::take(&mut seldom.hasty) {
-            self.records.remove(&race);
-        }
+        seldom.fleeting = None;
         let intents = &seldom.intents;
         self.records.retain(|visit, record| {
             let Some(record) = record else { return false };
@@ -81,6 +100,22 @@ impl Ledger {
             };
             let kept = from == RestartFrom::Failure && record.is_settled() && !failed;
             kept || (intents.contains(visit) && !failed && !sabotage::commits(Bug::RestartForgetsIntents))
+        });
+        // A race is as good as what decided it. The new life is not asked to end, and what failed is tried again: its
+        // winner has to win anew.
+        let records = &mut self.records;
+        seldom.races.retain(|race, decider| {
+            let stays = match decider {
+                Decider::Cancelling => false,
+                Decider::Outcome(at) => {
+                    records.get(at).and_then(Option::as_ref).is_some_and(Record::is_settled)
+                }
+            };
+            let stays = stays || sabotage::commits(Bug::RaceOutlivesFailure);
+            if !stays {
+                records.remove(race);
+            }
+            stays
         });
         seldom.carried = self.records.keys().cloned().collect();
         seldom.tokens.clear();
@@ -118,7 +153,7 @@ impl Ledger {
             let settled = match place {
                 Place::Visit(visit) => {
                     let record = then.ledger.record_at(visit);
-                    record.is_some_and(Record::is_settled) && !then.ledger.is_hasty(visit)
+                    record.is_some_and(Record::is_settled) && !then.is_undone(visit, lineage, &whole)
                 }
                 Place::Label(scope, label) => then.ledger.once(scope, label).is_some(),
             };
@@ -156,11 +191,6 @@ impl Ledger {
             }
         }
         Ok(Lives { ledger, began, taken_back })
-    }
-
-    /// Whether a visit is a race that was decided when the run had been asked to end.
-    fn is_hasty(&self, visit: &Visit) -> bool {
-        self.seldom.as_ref().is_some_and(|seldom| seldom.hasty.contains(visit))
     }
 
     /// Whether a visit is a step, known now, that must not simply be tried again.

@@ -41,6 +41,10 @@ const CANCELLED: &str = r#"{"cancelled":{"reason":"why","by":"ann"}}"#;
 const TIMED_OUT: &str = r#"{"timedOut":{"limit":900}}"#;
 const RESTARTED: &str = r#"{"restarted":{"from":"failure","by":"ann"}}"#;
 const ANEW: &str = r#"{"restarted":{"from":"beginning","by":"ann"}}"#;
+/// A race that its first branch has won.
+const RACE: &str = r#"{"recorded":{"at":"r","value":0}}"#;
+/// The node that drives it dies, and another one takes it over.
+const CLAIMED_AGAIN: [&str; 2] = [WAITING, CLAIMED];
 const RELEASED: &str = r#"{"keyReleased":{"by":"ann"}}"#;
 
 /// One of each kind, and of each spelling that is left out where it is the common one.
@@ -334,6 +338,91 @@ fn a_restart_keeps_what_must_not_be_done_again() {
             assert_eq!((ledger.outcome(), ledger.pause()), (None, None));
         }
     }
+}
+
+/// A race at `r`, by what came before it: whether a retry from failure keeps it, and whether a fork does, with the same
+/// effect keys and with fresh ones.
+#[test]
+fn a_race_is_kept_as_long_as_what_decided_it() {
+    const GIVEN_UP: &str =
+        r#"{"stepResolved":{"step":"a","resolution":{"giveUp":{"kind":"fatal","message":"m"}},"by":"ann"}}"#;
+    const BEFORE: &str = r#"{"stepStarted":{"step":"b","attempt":1}}"#;
+    const CAUGHT: &str = r#"{"stepFailed":{"step":"b","attempt":1,"error":{"kind":"fatal","message":"no"}}}"#;
+    const OTHER: &str = r#"{"hookOpened":{"hook":"h","token":"u"}}"#;
+    const DROPPED: &str = r#"{"hookClosed":{"hook":"h"}}"#;
+    let failed_child = CHILD_ENDED.replace(r#"{"completed":7}"#, r#"{"cancelled":"why"}"#);
+    let table: [(&[&str], [bool; 3]); 11] = [
+        (&[STARTED, COMPLETED], [true, true, true]),
+        (&[STARTED, FAILED], [false, true, true]),
+        (&[OTHER, STARTED, FAILED, DROPPED], [false, true, true]),
+        (&[CHARGING, FAILED], [false, true, true]),
+        (&[CHARGING, DOUBT, GIVEN_UP], [false, true, true]),
+        // What failed in it was no reason to fail: the last outcome decided.
+        (&[BEFORE, CAUGHT, STARTED, COMPLETED], [true, true, true]),
+        (&[BEFORE, CAUGHT, TIMER, FIRED], [true, true, true]),
+        (&[BEFORE, CAUGHT, OPENED, RECEIVED], [true, true, true]),
+        (&[CONFLICTED], [false, false, false]),
+        (&[CHILD, CHILD_ENDED], [true, true, false]),
+        (&[CHILD, &failed_child], [false, false, false]),
+    ];
+    for (before, kept) in table {
+        let decided = [before, &[RACE, BROKE]].concat();
+        let retried = driven(&[&decided[..], &[RESTARTED, CLAIMED]].concat()).unwrap();
+        let forked = |lineage| inherited(&decided, 100, lineage).contains(&format!("[{RACE}]"));
+        let found =
+            [retried.record_at(&visit("r")).is_some(), forked(Lineage::Inherited), forked(Lineage::Fresh)];
+        assert_eq!(found, kept, "{before:?}");
+        assert!(
+            driven(&[&decided[..], &[ANEW, CLAIMED, RACE]].concat()).is_ok(),
+            "{before:?}: it is decided anew"
+        );
+    }
+}
+
+#[test]
+fn a_race_within_a_race_is_undone_with_it() {
+    let inner = r#"{"recorded":{"at":"inner","value":0}}"#;
+    let retried = driven(&[STARTED, FAILED, inner, RACE, BROKE, RESTARTED, CLAIMED]).unwrap();
+    assert_eq!((retried.record_at(&visit("inner")), retried.record_at(&visit("r"))), (None, None));
+}
+
+/// A fork inherits an intent from all of the ledger, also what came of it after the version of the fork.
+#[test]
+fn a_fork_decides_a_race_anew_if_its_reason_was_taken_back() {
+    let retried = &[CHARGING, FAILED, RACE, BROKE, RESTARTED, CLAIMED, CHARGING];
+    let charging = listed(&[CHARGING]);
+    assert_eq!(inherited(retried, 5, Lineage::Inherited), charging, "it has begun again");
+    assert_eq!(inherited(retried, 5, Lineage::Fresh), listed(&[CHARGING, FAILED, RACE]));
+}
+
+#[test]
+fn a_hook_of_an_earlier_life_may_be_opened_again() {
+    let life = &[OPENED, RECEIVED, CLOSED, BROKE, RESTARTED, CLAIMED];
+    assert!(driven(&[OPENED, RECEIVED, CLOSED, OPENED]).is_err(), "not in the same one");
+    let mut ledger = driven(life).unwrap();
+    assert!(ledger.may_reopen(&visit("a")));
+    ledger.open_hook(visit("a"), Token::new("t").unwrap()).unwrap();
+    let reopened = |again: &str| driven(&[&life[..], &[again]].concat()).unwrap();
+    let Some(Record::Hook { state, .. }) = reopened(OPENED).record_at(&visit("a")).cloned() else {
+        panic!("it is a hook")
+    };
+    assert_eq!(state, HookState::Open(vec![Payload::of(&5).unwrap()]), "with what it had received");
+    assert!(matches!(
+        reopened(CONFLICTED).record_at(&visit("a")),
+        Some(Record::Hook { state: HookState::Conflicted(_), .. })
+    ));
+}
+
+#[test]
+fn an_attempt_at_most_once_is_not_followed_by_another_without_a_word_about_it() {
+    let next = |class: &str| format!(r#"{{"stepStarted":{{"step":"a","attempt":2,"class":"{class}"}}}}"#);
+    for (again, fits) in [(&*next("at-most-once"), false), (STARTED_2, false)] {
+        assert_eq!(driven(&[CHARGING, CLAIMED_AGAIN[0], CLAIMED_AGAIN[1], again]).is_ok(), fits, "{again}");
+        assert!(driven(&[CHARGING, DOUBT, RESOLVED, again]).is_ok(), "it did not happen: {again}");
+        assert!(driven(&[CHARGING, RETRYING, again]).is_ok(), "it has failed: {again}");
+    }
+    let reconcile = CHARGING.replace("at-most-once", "reconcile");
+    assert!(driven(&[&reconcile, &next("reconcile")]).is_ok(), "the provider was asked");
 }
 
 fn inherited(entries: &[&str], at: u64, lineage: Lineage) -> Vec<String> {

@@ -29,7 +29,7 @@ impl Driver {
             Act::Done { path } => Entry::StepCompleted { step: visit(*path), value: value(*path) },
             Act::FailStep { path, retry } => Entry::StepFailed {
                 step: visit(*path),
-                attempt: self.next_attempt(*path) - 1,
+                attempt: self.open_attempt(*path),
                 error: failure(),
                 retry_at: retry.then_some(now),
             },
@@ -80,6 +80,13 @@ impl Driver {
         match self.ledger.record_at(&visit(path)) {
             Some(Record::Step(step)) => Step::next_attempt(Some(step)).unwrap_or(1),
             _ => 1,
+        }
+    }
+
+    fn open_attempt(&self, path: u8) -> u32 {
+        match self.ledger.record_at(&visit(path)) {
+            Some(Record::Step(step)) => step.open_attempt().unwrap_or(0),
+            _ => 0,
         }
     }
 

@@ -15,6 +15,7 @@ mod history;
 mod once;
 mod ownership;
 mod queue;
+mod races;
 #[cfg(feature = "sqlite")]
 mod random;
 mod replay;
@@ -52,6 +53,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         once::trials(),
         ownership::trials(),
         queue::trials(),
+        races::trials(),
         #[cfg(feature = "sqlite")]
         random::trials(),
         #[cfg(any(feature = "sqlite", feature = "postgres"))]

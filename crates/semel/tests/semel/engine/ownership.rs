@@ -18,13 +18,13 @@ use semel::rules::run::Retention;
 use semel::rules::start::Start;
 use semel::rules::status::Status;
 use semel::store::faulty::{Fault, Faulty};
-use semel::store::{Lease, LeaseAct, Store, Sweep};
+use semel::store::{Lease, LeaseAct, Store, Sweep, Wake};
 use semel::testing::history;
-use semel::{Ctx, Limits, Result};
+use semel::{Ctx, Engine, Limits, Result};
 use tokio::sync::Semaphore;
 
 use super::basics::Count;
-use super::{Lab, limits, trial};
+use super::{Lab, by_turns, limits, trial};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
@@ -40,7 +40,49 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("an_engine_with_room_looks_for_no_runs_when_one_ends", room_enough),
         trial("what_others_had_locked_is_looked_for_when_a_run_ends", locked_by_others),
         trial("two_engines_share_the_work", two_engines),
+        trial("a_run_that_was_cancelled_before_its_start_was_answered_begins_nothing", late_start),
+        by_turns("a_start_that_is_answered_late_drives_a_run_that_is_still_its_own", late_start_of_its_own),
     ]
+}
+
+/// An engine whose first start is answered late, and the run that it has started by then.
+async fn answered_late(lab: &Lab, gate: &Gate) -> Result<(Arc<Faulty>, Engine, RunId), Failed> {
+    let mut faults = VecDeque::from([Fault::Held]);
+    let plan = move |call: &'static str| if call == "start" { faults.pop_front() } else { None };
+    let store = Arc::new(Faulty::new(lab.store.clone(), plan).deaf());
+    let shared: Arc<dyn Store> = store.clone();
+    let engine = lab.engine().store(shared).state(gate.clone()).workflow("gated", gated).open().await?;
+    let starter = engine.clone();
+    tokio::spawn(async move { starter.start(gated, ()).key("k").await });
+    lab.until(async || engine.run_by_key("k").await.is_ok_and(|run| run.is_some())).await;
+    let run = engine.run_by_key("k").await?.expect("it is there");
+    Ok((store, engine, run.id()))
+}
+
+async fn late_start() -> Result<(), Failed> {
+    let (lab, gate) = (Lab::new(), Gate::new());
+    let (store, engine, run) = answered_late(&lab, &gate).await?;
+    assert!(engine.run(run).cancel("enough").await?.changed);
+    store.let_go();
+    // It stops when everything that was begun has come to its end.
+    engine.shutdown(Duration::from_secs(1)).await?;
+    assert_eq!(gate.calls.get(), 0, "no step begins after a won cancel");
+    Ok(())
+}
+
+/// Something was heard of the run, but nothing has happened to it.
+async fn late_start_of_its_own() -> Result<(), Failed> {
+    let (lab, gate) = (Lab::new(), Gate::new());
+    let (store, engine, run) = answered_late(&lab, &gate).await?;
+    gate.open();
+    store.tell(Wake::Taken(run));
+    // The engine hears it now: there is one thread, and everybody else has a turn.
+    tokio::task::yield_now().await;
+    store.let_go();
+    lab.until(async || engine.run(run).status().await.is_ok_and(Status::is_terminal)).await;
+    assert_eq!(engine.run(run).typed::<u32>().result().await?, 1);
+    assert_eq!(gate.calls.get(), 1);
+    Ok(())
 }
 
 /// A gate in front of a body: the first call waits there, the others go through.
