@@ -46,7 +46,12 @@ impl Ledger {
         let seldom = self.seldom.get_or_insert_default();
         seldom.settled.get_or_insert_default();
         seldom.once.values_mut().for_each(|value| *value = Payload::null());
-        seldom.carried = std::collections::HashSet::default();
+        // Of what an earlier life has left, only a closed hook may change again: it may be opened.
+        let records = &self.records;
+        let closed = |visit: &Visit| {
+            matches!(records.get(visit), Some(Some(Record::Hook { state: HookState::Closed(_), .. })))
+        };
+        seldom.carried.retain(closed);
         for visit in self.records.keys().cloned().collect::<Vec<_>>() {
             self.slim_down(&visit);
         }
@@ -58,7 +63,10 @@ impl Ledger {
     pub(super) fn slim_down(&mut self, visit: &Visit) {
         let Some(seldom) = self.seldom.as_mut().filter(|seldom| seldom.settled.is_some()) else { return };
         match self.records.get_mut(visit) {
-            Some(Some(Record::Hook { state: HookState::Closed(_), .. })) => {}
+            Some(Some(Record::Hook { state: HookState::Closed(all), .. })) if seldom.carried.contains(visit) => {
+                *all = Vec::new();
+                return;
+            }
             Some(Some(Record::Hook {
                 state: HookState::Open(all) | HookState::Opening(all) | HookState::Released(all),
                 ..

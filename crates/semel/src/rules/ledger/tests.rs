@@ -401,7 +401,10 @@ fn a_hook_of_an_earlier_life_may_be_opened_again() {
     assert!(driven(&[OPENED, RECEIVED, CLOSED, OPENED]).is_err(), "not in the same one");
     let mut ledger = driven(life).unwrap();
     assert!(ledger.may_reopen(&visit("a")));
-    ledger.open_hook(visit("a"), Token::new("t").unwrap()).unwrap();
+    let mut slim = ledger.clone().slim();
+    for ledger in [&mut ledger, &mut slim] {
+        ledger.open_hook(visit("a"), Token::new("t").unwrap()).unwrap();
+    }
     let reopened = |again: &str| driven(&[&life[..], &[again]].concat()).unwrap();
     let Some(Record::Hook { state, .. }) = reopened(OPENED).record_at(&visit("a")).cloned() else {
         panic!("it is a hook")
