@@ -180,11 +180,13 @@ impl Driver {
         self.cell.signal.take_eased();
         while asked.flight.is_none() && !self.cell.signal.is_woken() {
             self.move_on(asked);
+            let sent = asked.flight.is_some();
             // What was just sent is polled right away: only so its answer wakes this task.
             if let Some(turn) = self.poll_flight(asked, cx) {
                 return Some(turn);
             }
-            if !self.cell.lock().ledger.has_parts() {
+            // Another part goes as soon as this one is answered. If none was sent, it is not time yet.
+            if !sent || !self.cell.lock().ledger.has_parts() {
                 break;
             }
         }

@@ -11,6 +11,7 @@ use crate::rules::commit::{Commit, Ending};
 use crate::rules::entry::Message;
 use crate::rules::run::Parent;
 use crate::rules::status::Status;
+use crate::sabotage::{self, Bug};
 use crate::store::tx::message_text;
 
 /// The places of the statements.
@@ -36,6 +37,8 @@ impl Ends {
             && commit.is_plain()
             && commit.beyond().not_before.is_none()
             && commit.status != Status::Cancelled
+            // The verb has this bug, the statement has not.
+            && !sabotage::commits(Bug::EndIsNotTold)
     }
 }
 
