@@ -14,8 +14,8 @@ use crate::rules::entry::{Entry, Failure, Message};
 use crate::rules::json::Payload;
 use crate::rules::ledger::Ledger;
 use crate::rules::path::Name;
-use crate::rules::queue::{self, Moment, Report, Task};
-use crate::store::{Arrival, Claimed, Find, FindBy, Store};
+use crate::rules::queue::{self, Moment, Overdue, Report, Task};
+use crate::store::{Arrival, Claimed, Find, FindBy, Numbered, Store};
 
 /// Tasks with more input than this, together, are not given in one answer. A first one always is.
 const MOST_BYTES: usize = 16 * 1024 * 1024;
@@ -106,10 +106,17 @@ impl Queues {
 
     /// A claimed run as a task; none if it was settled, or given back because the answer is full.
     async fn hand(&self, claimed: Claimed, bytes: usize) -> Result<Option<Task>> {
+        match self.hand_at(claimed.clone(), bytes, self.clock.now()).await {
+            // Its time is up by this machine's clock, and not by the store's.
+            Err(Error::TooEarly { now, .. }) => self.hand_at(claimed, bytes, now).await,
+            handed => handed,
+        }
+    }
+
+    async fn hand_at(&self, claimed: Claimed, bytes: usize, now: Time) -> Result<Option<Task>> {
         let (run, inbox) = (claimed.run.id(), messages(claimed.inbox));
         let refused = |source| Error::Refused { run, source };
         let mut ledger = Ledger::read(claimed.run, claimed.entries.unwrap_or_default()).map_err(refused)?;
-        let now = self.clock.now();
         let task = queue::hand(&mut ledger, &inbox, now).map_err(refused)?;
         if task.as_ref().is_some_and(|task| bytes == 0 || bytes + task.input.text().len() <= MOST_BYTES) {
             return Ok(task);
@@ -122,6 +129,7 @@ impl Queues {
             match self.store.commit(commit.clone()).await {
                 // Somebody else has it: it is theirs.
                 Ok(_) | Err(Error::Concurrency { .. }) => break,
+                Err(error @ Error::TooEarly { .. }) => return Err(error),
                 Err(error) if left == 0 => return Err(error),
                 Err(_) => {}
             }
@@ -148,9 +156,17 @@ impl Queues {
         self.report(task, Report::Failed { error, retry_after: None }).await
     }
 
-    /// What came of a task. Reported again, it is answered as the first time; reported by somebody who has lost the
-    /// task, it is refused and counted.
+    /// What came of a task. Reported again, it is answered as the first time; reported by a worker that has lost the
+    /// task, it is refused and counted. So is a report that comes when the time of the task is up.
     pub async fn report(&self, task: TaskRef, report: Report) -> Result<()> {
+        match self.report_at(task, &report, self.clock.now()).await {
+            // Its time is up by this machine's clock, and not by the store's.
+            Err(Error::TooEarly { now, .. }) => self.report_at(task, &report, now).await,
+            reported => reported,
+        }
+    }
+
+    async fn report_at(&self, task: TaskRef, report: &Report, now: Time) -> Result<()> {
         let TaskRef { workspace, run, fence } = task;
         let found = self.store.find(Find { workspace, by: FindBy::Id(run) }).await?;
         let (header, _) = found.ok_or(Error::RunNotFound(run))?;
@@ -158,29 +174,41 @@ impl Queues {
             return Err(Error::RunNotFound(run));
         }
         let lost = || Error::Concurrency { run, expected: fence };
-        let mut entries = self.entries(workspace, run).await?;
+        let mut lines = self.store.ledger(workspace, run, 1).await?;
         // The ledger as the worker has seen it: a report that comes late is made at that place, and the store refuses it
         // and counts it.
-        entries.truncate(usize::try_from(fence).unwrap_or(usize::MAX));
-        if !matches!(entries.last(), Some(Entry::Claimed { .. })) || entries.len() as u64 != fence {
-            return Err(lost());
-        }
+        lines.truncate(usize::try_from(fence).unwrap_or(usize::MAX));
+        let claimed = match lines.last() {
+            Some(Numbered { number, at, entry: Entry::Claimed { .. } }) if *number == fence => *at,
+            _ => return Err(lost()),
+        };
+        let entries = lines.into_iter().map(|line| line.entry);
         let refused = |source| Error::Refused { run, source };
         let mut ledger = Ledger::read(header, entries).map_err(refused)?;
-        let inbox = match &report {
+        let overdue = queue::overdue(&ledger, claimed, now);
+        let counts = match overdue {
+            None => report.clone(),
+            Some(_) => queue::took_too_long(&ledger),
+        };
+        let inbox = match &counts {
             Report::Completed(_) => Vec::new(),
             Report::Failed { .. } => messages(self.store.inbox(workspace, run, 1).await?),
         };
-        let moment = Moment { now: self.clock.now(), random: chance(&*self.clock) };
-        queue::report(&mut ledger, &report, &inbox, moment).map_err(refused)?;
+        let moment = Moment { now, random: chance(&*self.clock) };
+        match overdue {
+            Some(Overdue::Run(limit)) => ledger.record(Entry::TimedOut { limit }),
+            _ => queue::report(&mut ledger, &counts, &inbox, moment),
+        }
+        .map_err(refused)?;
         let commit = ledger.commit().ok_or_else(lost)?;
         match self.store.commit(commit).await {
+            Ok(_) if overdue.is_some() => Err(lost()),
             Ok(_) => Ok(()),
             Err(error @ (Error::Concurrency { .. } | Error::Unknown(_))) => {
                 // Without a look it stays what it was: lost, or unknown.
                 let Ok(written) = self.entries(workspace, run).await else { return Err(error) };
                 let after = written.get(usize::try_from(fence).unwrap_or(usize::MAX)..).unwrap_or_default();
-                if queue::is_reported(after, &report) { Ok(()) } else { Err(error) }
+                if queue::is_reported(after, report) { Ok(()) } else { Err(error) }
             }
             Err(error) => Err(error),
         }

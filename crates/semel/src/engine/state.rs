@@ -333,6 +333,11 @@ impl State {
         }
     }
 
+    /// Up to which version everything is durable.
+    pub(super) fn durable(&self) -> u64 {
+        self.durable
+    }
+
     /// Everything up to this version is durable.
     pub(super) fn saved(&mut self, version: u64, settled: &[Entry]) {
         if let Err(refused) = self.ledger.settle(settled) {

@@ -136,7 +136,7 @@ pub(super) async fn register(
     }
     let (workspace, node) = (caller.workspace, node::of(caller.workspace, join.node));
     let ttl = lease_of(join.lease_ms)?;
-    let until = app.store.lease(Lease { node, act: LeaseAct::Join(ttl) }).await?;
+    let until = app.store.lease(Lease { node, act: LeaseAct::Enroll(ttl) }).await?;
     let worker = Worker { name: join.name, serves: join.serves.into_iter().collect() };
     note(&app, (workspace, node), &worker, ttl).await?;
     workers.roster.enter((workspace, node), worker, app.clock.now(), until);
@@ -159,7 +159,8 @@ pub(super) async fn heartbeat(
     caller.may(Permission::Worker)?;
     let node = node::of(caller.workspace, beat.node);
     let ttl = lease_of(beat.lease_ms)?;
-    let act = if sabotage::commits(Bug::BelieveZombies) { LeaseAct::Join(ttl) } else { LeaseAct::Renew(ttl) };
+    let act =
+        if sabotage::commits(Bug::BelieveZombies) { LeaseAct::Enroll(ttl) } else { LeaseAct::Renew(ttl) };
     let renewed = app.store.lease(Lease { node, act }).await;
     let until = renewed.map_err(|error| own(error, node, beat.node))?;
     let place = (caller.workspace, node);

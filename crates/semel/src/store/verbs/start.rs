@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::clock::Time;
 use crate::error::{Error, Result};
 use crate::rules::control;
+use crate::rules::deadline;
 use crate::rules::deliver::{Deliver, Delivered};
 use crate::rules::entry::{Entry, Outcome, encode};
 use crate::rules::key::{self, Fingerprint};
@@ -74,6 +75,9 @@ impl Verb for PeekStart {
             return Ok(None);
         }
         let holder = tx.holder(start.workspace, &start.key_scope(), &start.key).await?;
+        if holder.as_ref().is_some_and(|holder| deadline::decide(holder, tx.now()).is_some()) {
+            return Ok(None);
+        }
         match (start::decide(start, *fingerprint, holder.as_ref(), tx.now()), holder) {
             (Decision::Attach(verdict), Some(holder)) => answer(tx, holder, verdict).await.map(Some),
             (Decision::Reject, Some(holder)) => Err(duplicate(&holder)),
@@ -100,11 +104,18 @@ impl Verb for StartRun {
             return Ok(started);
         }
         let holder = tx.holder(start.workspace, &start.key_scope(), &start.key).await?;
+        let (holder, overdue) = super::deadline::seen(holder, tx.now());
         let owner = match &start.deliver {
             Some(handover) => tx.hook(start.workspace, &handover.token).await?,
             None => None,
         };
         let decision = start::decide(start, self.fingerprint, holder.as_ref(), tx.now());
+        // A start that is refused writes nothing: then the sweep ends the run.
+        if let Some((run, end)) = overdue
+            && !matches!(decision, Decision::Reject | Decision::Refuse)
+        {
+            super::deadline::end_run(tx, run, end).await?;
+        }
         match (decision, holder) {
             (Decision::Reject, Some(holder)) => Err(duplicate(&holder)),
             (Decision::Refuse, Some(holder)) => Err(reused(tx, start, &holder).await?),
