@@ -53,7 +53,7 @@ pub(super) fn pause_words(reason: &PauseReason) -> String {
         PauseReason::Operator { by } => format!("paused by {by}; resume it"),
         PauseReason::InDoubt => "a step is in doubt; say what became of it".to_owned(),
         PauseReason::Poisoned => {
-            "its claims ended in crashes without progress; find out why, then resume it".to_owned()
+            "its nodes died before it made progress, again and again; find out why, then resume it".to_owned()
         }
         PauseReason::Diverged(why) => format!("the code no longer fits its ledger: {why}"),
     }

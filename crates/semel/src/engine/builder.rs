@@ -270,6 +270,7 @@ impl Builder {
             states: self.states,
             limits: self.limits,
             store_time: StoreTime::new(),
+            alone: super::alone::Alone::default(),
             residents: Arc::new(Residents::new(self.limits.driven.max(1))),
             due: Notify::new(),
             renew: Notify::new(),

@@ -4,6 +4,7 @@
 //! `state` what is under its lock, `residents` are the runs in memory. What users hold in their hands is [`Engine`],
 //! [`Begin`] and [`RunHandle`].
 
+mod alone;
 mod builder;
 pub(crate) mod cell;
 mod deliver;
@@ -38,6 +39,7 @@ pub use self::handle::{Doubt, RunHandle};
 pub use self::replay::{History, Replay, Replays};
 pub use self::start::Begin;
 
+use self::alone::Alone;
 use self::cell::Cell;
 use self::drive::Driver;
 use self::residents::Residents;
@@ -91,6 +93,7 @@ pub(crate) struct Core {
     limits: Limits,
     node: Mutex<NodeId>,
     store_time: StoreTime,
+    alone: Alone,
     pub(crate) residents: Arc<Residents>,
     /// Something may be due, or there is room again for what was.
     due: Notify,

@@ -14,8 +14,8 @@ use crate::rules::entry::{Entry, Failure, Message};
 use crate::rules::json::Payload;
 use crate::rules::ledger::Ledger;
 use crate::rules::path::Name;
-use crate::rules::queue::{self, Moment, Report, Task};
-use crate::store::{Arrival, Claimed, Find, FindBy, Store};
+use crate::rules::queue::{self, Moment, Overdue, Report, Task};
+use crate::store::{Arrival, Claimed, Find, FindBy, Numbered, Store};
 
 /// Tasks with more input than this, together, are not given in one answer. A first one always is.
 const MOST_BYTES: usize = 16 * 1024 * 1024;
@@ -62,6 +62,8 @@ pub struct TaskRef {
 pub struct HandedOut {
     task: TaskRef,
     node: NodeId,
+    /// When it was claimed.
+    claimed: Time,
     /// The ledger up to the claim.
     ledger: Ledger,
     /// What was written after the claim.
@@ -134,10 +136,17 @@ impl Queues {
 
     /// A claimed run as a task; none if it was settled, or given back because the answer is full.
     async fn hand(&self, claimed: Claimed, bytes: usize) -> Result<Option<Task>> {
+        match self.hand_at(claimed.clone(), bytes, self.clock.now()).await {
+            // Its time is up by this machine's clock, and not by the store's.
+            Err(Error::TooEarly { now, .. }) => self.hand_at(claimed, bytes, now).await,
+            handed => handed,
+        }
+    }
+
+    async fn hand_at(&self, claimed: Claimed, bytes: usize, now: Time) -> Result<Option<Task>> {
         let (run, inbox) = (claimed.run.id(), messages(claimed.inbox));
         let refused = |source| Error::Refused { run, source };
         let mut ledger = Ledger::read(claimed.run, claimed.entries.unwrap_or_default()).map_err(refused)?;
-        let now = self.clock.now();
         let task = queue::hand(&mut ledger, &inbox, now).map_err(refused)?;
         if task.as_ref().is_some_and(|task| bytes == 0 || bytes + task.input.text().len() <= MOST_BYTES) {
             return Ok(task);
@@ -150,6 +159,7 @@ impl Queues {
             match self.store.commit(commit.clone()).await {
                 // Somebody else has it: it is theirs.
                 Ok(_) | Err(Error::Concurrency { .. }) => break,
+                Err(error @ Error::TooEarly { .. }) => return Err(error),
                 Err(error) if left == 0 => return Err(error),
                 Err(_) => {}
             }
@@ -176,11 +186,11 @@ impl Queues {
         self.report(task, Report::Failed { error, retry_after: None }).await
     }
 
-    /// What came of a task. Reported again, it is answered as the first time; reported by somebody who has lost the
-    /// task, it is refused and counted.
+    /// What came of a task. Reported again, it is answered as the first time; reported by a worker that has lost the
+    /// task, it is refused and counted. So is a report that comes when the time of the task is up.
     pub async fn report(&self, task: TaskRef, report: Report) -> Result<()> {
         let task = self.handed_out(task).await?;
-        self.report_on(task, report).await.map(drop)
+        self.report_on(&task, &report).await.map(drop)
     }
 
     /// A task as the worker was given it. An error if it was never handed out with this fence.
@@ -192,36 +202,59 @@ impl Queues {
             return Err(Error::RunNotFound(run));
         }
         let lost = || Error::Concurrency { run, expected: fence };
-        let mut entries = self.entries(workspace, run).await?;
+        let mut lines = self.store.ledger(workspace, run, 1).await?;
         // The ledger as the worker has seen it: a report that comes late is made at that place, and the store refuses it
         // and counts it.
-        let after = entries.split_off(entries.len().min(usize::try_from(fence).unwrap_or(usize::MAX)));
-        let Some(&Entry::Claimed { node }) = entries.last().filter(|_| entries.len() as u64 == fence) else {
-            return Err(lost());
+        let after = lines.split_off(lines.len().min(usize::try_from(fence).unwrap_or(usize::MAX)));
+        let (node, claimed) = match lines.last() {
+            Some(Numbered { number, at, entry: Entry::Claimed { node } }) if *number == fence => (*node, *at),
+            _ => return Err(lost()),
         };
-        let ledger = Ledger::read(header, entries).map_err(|source| Error::Refused { run, source })?;
-        Ok(HandedOut { task, node, ledger, after })
+        let entry = |line: Numbered| line.entry;
+        let read = Ledger::read(header, lines.into_iter().map(entry));
+        let ledger = read.map_err(|source| Error::Refused { run, source })?;
+        Ok(HandedOut { task, node, claimed, ledger, after: after.into_iter().map(entry).collect() })
     }
 
-    /// What came of a task that was handed out. Gives when it is tried again, if it is and this report said so.
-    pub async fn report_on(&self, handed_out: HandedOut, report: Report) -> Result<Option<Time>> {
-        let HandedOut { task: TaskRef { workspace, run, fence }, mut ledger, .. } = handed_out;
+    /// What came of a task that was handed out. Gives when it is tried again, if it is and this report said so. A report that
+    /// comes when the time of the task is up is refused.
+    pub async fn report_on(&self, task: &HandedOut, report: &Report) -> Result<Option<Time>> {
+        match self.report_at(task, report, self.clock.now()).await {
+            // Its time is up by this machine's clock, and not by the store's.
+            Err(Error::TooEarly { now, .. }) => self.report_at(task, report, now).await,
+            reported => reported,
+        }
+    }
+
+    async fn report_at(&self, handed_out: &HandedOut, report: &Report, now: Time) -> Result<Option<Time>> {
+        let TaskRef { workspace, run, fence } = handed_out.task;
+        let mut ledger = handed_out.ledger.clone();
         let lost = || Error::Concurrency { run, expected: fence };
         let refused = |source| Error::Refused { run, source };
-        let inbox = match &report {
+        let overdue = queue::overdue(&ledger, handed_out.claimed, now);
+        let counts = match overdue {
+            None => report.clone(),
+            Some(_) => queue::took_too_long(&ledger),
+        };
+        let inbox = match &counts {
             Report::Completed(_) => Vec::new(),
             Report::Failed { .. } => messages(self.store.inbox(workspace, run, 1).await?),
         };
-        let moment = Moment { now: self.clock.now(), random: chance(&*self.clock) };
-        queue::report(&mut ledger, &report, &inbox, moment).map_err(refused)?;
+        let moment = Moment { now, random: chance(&*self.clock) };
+        match overdue {
+            Some(Overdue::Run(limit)) => ledger.record(Entry::TimedOut { limit }),
+            _ => queue::report(&mut ledger, &counts, &inbox, moment),
+        }
+        .map_err(refused)?;
         let commit = ledger.commit().ok_or_else(lost)?;
         match self.store.commit(commit).await {
+            Ok(_) if overdue.is_some() => Err(lost()),
             Ok(_) => Ok(ledger.run().state.due),
             Err(error @ (Error::Concurrency { .. } | Error::Unknown(_))) => {
                 // Without a look it stays what it was: lost, or unknown.
                 let Ok(written) = self.entries(workspace, run).await else { return Err(error) };
                 let after = written.get(usize::try_from(fence).unwrap_or(usize::MAX)..).unwrap_or_default();
-                if queue::is_reported(after, &report) { Ok(None) } else { Err(error) }
+                if queue::is_reported(after, report) { Ok(None) } else { Err(error) }
             }
             Err(error) => Err(error),
         }

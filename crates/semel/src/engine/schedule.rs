@@ -97,6 +97,11 @@ impl Core {
         if self.is_stopping() {
             return Ok(Some(None));
         }
+        if self.drives_suspect() {
+            // A place that it leaves is worth a look.
+            self.residents.want();
+            return Ok(Some(None));
+        }
         let places = self.residents.reserve_or_wait(AT_ONCE);
         if places == 0 {
             // Whoever leaves says so.
@@ -119,6 +124,7 @@ impl Core {
             // Where something was due there may be more, which others had locked when this engine asked.
             self.residents.want();
         }
+        self.note_suspect(&claims.runs);
         for claimed in claims.runs {
             self.take(claimed);
         }

@@ -224,6 +224,7 @@ impl Core {
     /// Starts a run. If there is room here it comes with its claim and its driver, without another trip to the store.
     async fn start(self: &Arc<Self>, mut start: Box<Start>) -> Result<(Box<Started>, Option<Driver>)> {
         let here = !self.is_stopping()
+            && !self.drives_suspect()
             && start.delay.is_zero()
             && self.registry.find(&start.workflow, &start.workflow_version).is_some()
             && self.residents.reserve(1) == 1;

@@ -333,6 +333,11 @@ impl State {
         }
     }
 
+    /// Up to which version everything is durable.
+    pub(super) fn durable(&self) -> u64 {
+        self.durable
+    }
+
     /// Everything up to this version is durable, by a commit that was made when so much of the inbox had been `seen`.
     pub(super) fn saved(&mut self, version: u64, settled: &[Entry], seen: u64) {
         if let Err(refused) = self.ledger.settle(settled) {

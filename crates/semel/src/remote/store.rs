@@ -141,7 +141,7 @@ impl Remote {
     async fn lease_node(&self, lease: Lease) -> Result<Time> {
         let Lease { node, act } = lease;
         match act {
-            LeaseAct::Join(ttl) => {
+            LeaseAct::Join(ttl) | LeaseAct::Enroll(ttl) => {
                 let join = Join { node, name: self.name.clone(), serves: Vec::new(), lease_ms: millis(ttl) };
                 let joined: Joined = self.client.call(wire::WORKERS, &join, Does::Writes).await?;
                 self.nodes.learn(joined.node, node);

@@ -300,6 +300,9 @@ impl Ledger {
         if entry.is_the_stores() {
             return Err(Refused::Stores(entry.kind().into()));
         }
+        if matches!(entry, Entry::TimedOut { limit } if self.deadline != Some(limit)) {
+            return Err(Refused::Limit { limit: self.deadline });
+        }
         self.part();
         self.apply(&entry)?;
         self.pending.lines.push(&entry);

@@ -2,13 +2,14 @@
 //!
 //! Here stand the identities ([`key`], [`path`], [`json`]), the vocabulary ([`entry`], [`run`], [`status`]) and one file
 //! for each decision: [`start`], [`claim`], [`commit`], [`step`], [`fence`], [`deliver`], [`control`], [`once`], [`retry`],
-//! [`queue`], [`finish`], [`receipt`], [`record`]. What a run's entries say together is [`ledger`],
+//! [`queue`], [`finish`], [`deadline`], [`receipt`], [`record`]. What a run's entries say together is [`ledger`],
 //! and what a store holds, apart from any store, [`archive`]. How decisions are kept is the store's business.
 
 pub mod archive;
 pub mod claim;
 pub mod commit;
 pub mod control;
+pub mod deadline;
 pub mod deliver;
 pub mod entry;
 pub mod fence;

@@ -10,13 +10,14 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::claim::Drives;
-use super::entry::{Class, Entry, Failure, FailureKind, Message, PauseReason};
+use super::entry::{Class, Created, Entry, Failure, FailureKind, Message, PauseReason};
 use super::json::Payload;
 use super::key::{Key, Scope};
 use super::ledger::{Ledger, Record, Refused};
 use super::path::{InvalidPath, Name, Visit};
 use super::retry::{Next, Retry};
 use super::start::default_version;
+use super::status::Status;
 use super::step::Step;
 use crate::clock::Time;
 use crate::id::{RunId, WorkspaceId};
@@ -55,7 +56,8 @@ pub struct RemoteStep {
     /// How it is tried again.
     #[serde(default)]
     pub retry: Retry,
-    /// How long one try may take: whoever takes it is told.
+    /// How long one try may take, in milliseconds, from the claim to the report. A try without a report by then has failed
+    /// with `timeout`, and its worker has lost it. None: for as long as its worker lives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
 }
@@ -78,7 +80,7 @@ pub struct Task {
     pub attempt: u32,
     /// The version of the claim: who reports says it, and is refused if somebody else has the task by then.
     pub fence: u64,
-    /// How long this try may take.
+    /// How long this try may take, in milliseconds from its claim: a later report is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
 }
@@ -186,6 +188,54 @@ pub fn report(
             ledger.record(Entry::Failed { error })
         }
     }
+}
+
+/// What of a task is over its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Overdue {
+    /// The run that stands for it: it ends at this limit, whatever comes of the task.
+    Run(Time),
+    /// The try that began with the latest claim: it has failed, whatever is reported of it.
+    Try,
+}
+
+/// Whether the time of a task that was claimed at this time is up.
+pub fn overdue(ledger: &Ledger, claimed: Time, now: Time) -> Option<Overdue> {
+    if let Some(limit) = ledger.deadline().filter(|limit| *limit <= now) {
+        return Some(Overdue::Run(limit));
+    }
+    let limit = try_ends(ledger, claimed)?;
+    (limit <= now).then_some(Overdue::Try)
+}
+
+/// When the store has to look again at a task that was claimed at this time.
+pub fn next_deadline(ledger: &Ledger, claimed: Time) -> Option<Time> {
+    ledger.deadline().into_iter().chain(try_ends(ledger, claimed)).min()
+}
+
+fn try_ends(ledger: &Ledger, claimed: Time) -> Option<Time> {
+    let running = ledger.run().status() == Status::Running;
+    Some(claimed.after(try_limit(ledger.created()).filter(|_| running)?))
+}
+
+/// How long one try of a remote step may take.
+pub fn try_limit(created: &Created) -> Option<Duration> {
+    // Without a look at the rest of the input, which may be long.
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Limited {
+        timeout_ms: Option<u64>,
+    }
+    queue(&created.workflow)?;
+    let limited: Limited = created.input.read().ok()?;
+    limited.timeout_ms.map(Duration::from_millis)
+}
+
+/// What a try that took too long is taken for.
+pub fn took_too_long(ledger: &Ledger) -> Report {
+    let limit = try_limit(ledger.created()).unwrap_or_default();
+    let message = format!("no report came within {} ms", limit.as_millis());
+    Report::Failed { error: Failure { kind: FailureKind::Timeout, message }, retry_after: None }
 }
 
 /// Whether this very report is what stands after a claim: its answer was lost, and it is made again.

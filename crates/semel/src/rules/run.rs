@@ -84,12 +84,17 @@ pub struct State {
     pub due: Option<Time>,
     /// Who drives it.
     pub node: Option<NodeId>,
-    /// Claims since the last progress.
+    /// How much suspicion there is that it kills its nodes: it grows with each of them that dies before the run has made
+    /// progress. See [`claim`](super::claim).
     pub stalls: u32,
     /// When it ended.
     pub ended: Option<Time>,
     /// When the sweep has something to forget of it.
     pub purge: Option<Time>,
+    /// When the store looks whether its time is up, while it is open and not paused: at its time limit, or at that of the
+    /// try of a remote step. None if there is no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Time>,
     /// Whether its key still points at it.
     pub holds_key: bool,
     /// Whether rows elsewhere (tokens, watchers, children) change when it ends.
@@ -184,6 +189,7 @@ pub(crate) mod tests {
                 stalls: 0,
                 ended,
                 purge: None,
+                deadline: None,
                 holds_key: true,
                 ties: false,
             },

@@ -370,6 +370,7 @@ pub(crate) fn created_run(
         retention: frame.retention,
         created: now,
     };
+    let deadline = created.deadline;
     let mut entries = vec![Entry::Created(Box::new(created))];
     entries.extend(claim.map(|node| Entry::Claimed { node }));
     let state = State {
@@ -377,9 +378,10 @@ pub(crate) fn created_run(
         version: entries.len() as u64,
         due: claim.is_none().then_some(due),
         node: claim,
-        stalls: u32::from(claim.is_some()),
+        stalls: 0,
         ended: None,
         purge: None,
+        deadline,
         holds_key: true,
         ties: false,
     };

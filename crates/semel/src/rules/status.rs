@@ -53,7 +53,9 @@ impl Status {
             // A claim; a takeover of a running run is one too.
             Running => matches!(self, Pending | Waiting | Running),
             // Only the driver of a claimed run waits or ends it.
-            Waiting | Completed | Failed | TimedOut => self == Running,
+            Waiting | Completed | Failed => self == Running,
+            // The store ends what is overdue, also if it has no driver. A paused run waits for an operator.
+            TimedOut => matches!(self, Pending | Running | Waiting),
             // Anybody may pause or cancel what has not ended.
             Paused => matches!(self, Pending | Running | Waiting),
             Cancelled => !self.is_terminal(),
@@ -121,9 +123,9 @@ mod tests {
         assert_eq!(
             allowed,
             [
-                "RUNNING PAUSED CANCELLED",
+                "RUNNING PAUSED CANCELLED TIMED_OUT",
                 "RUNNING WAITING PAUSED COMPLETED FAILED CANCELLED TIMED_OUT",
-                "RUNNING PAUSED CANCELLED",
+                "RUNNING PAUSED CANCELLED TIMED_OUT",
                 "PENDING CANCELLED",
             ]
         );

@@ -11,12 +11,13 @@ use super::archive::OnceAt;
 use super::list::{Index, Scan, Scanned};
 use super::receipts::ReceiptBuffer;
 use super::serve::Backend;
-use super::tx::{CallAt, HeldOnce, InboxRow, LedgerRow, Tx, Verb, Watcher};
+use super::tx::{CallAt, DeadNode, Driven, HeldOnce, InboxRow, LedgerRow, SetFree, Tx, Verb, Watcher};
 use super::wakes::Wakes;
 use crate::clock::{Clock, Time};
 use crate::error::Result;
 use crate::id::{NodeId, RunId, WorkspaceId};
 use crate::rules::claim::Drives;
+use crate::rules::deadline::is_limited;
 use crate::rules::deliver::{PastCall, Unconsumed};
 use crate::rules::entry::Message;
 use crate::rules::key::{CallId, Key, Label, RecordId, Scope, Token};
@@ -85,6 +86,8 @@ struct Tables {
     due: BTreeSet<(Drives, Time, i64)>,
     driven: BTreeSet<(NodeId, i64)>,
     purge: BTreeSet<(Time, i64)>,
+    /// Of runs that are open and not paused.
+    deadlines: BTreeSet<(Time, i64)>,
     children: BTreeSet<(RunId, i64)>,
     /// All runs by the time of their creation, as lists show them.
     listed: BTreeSet<(WorkspaceId, Time, i64)>,
@@ -97,7 +100,16 @@ struct Tables {
     once_waiters: HashMap<OnceAt, BTreeSet<RunId>>,
     records: BTreeMap<Name, BTreeMap<RecordId, Record>>,
     receipts: BTreeMap<(i64, ReceiptKind), Receipts>,
-    nodes: BTreeMap<NodeId, Option<Time>>,
+    nodes: BTreeMap<NodeId, Node>,
+}
+
+/// A node.
+#[derive(Clone, Copy, Default)]
+struct Node {
+    /// Until when it is believed to live; none if it is given up for dead.
+    lease: Option<Time>,
+    /// Whether it has left in good order.
+    departed: bool,
 }
 
 impl Tables {
@@ -127,6 +139,9 @@ impl Tables {
         if let Some(purge) = run.state.purge {
             self.purge.remove(&(purge, num));
         }
+        if let Some(deadline) = run.state.deadline {
+            self.deadlines.remove(&(deadline, num));
+        }
         if run.state.holds_key {
             self.keys.remove(&Self::key(run));
         }
@@ -140,6 +155,8 @@ impl Tables {
         self.due.extend(run.state.due.map(|due| (Self::drives(run), due, num)));
         self.driven.extend(run.state.node.map(|node| (node, num)));
         self.purge.extend(run.state.purge.map(|purge| (purge, num)));
+        let deadline = run.state.deadline.filter(|_| is_limited(run.status()));
+        self.deadlines.extend(deadline.map(|deadline| (deadline, num)));
         if run.state.holds_key {
             let held = self.keys.insert(Self::key(run), num);
             assert!(held.is_none() || sabotage::commits(Bug::ReadThenInsert), "two runs hold one key");
@@ -522,37 +539,63 @@ impl Tx for MemoryTx<'_> {
     }
 
     async fn lease(&mut self, node: NodeId) -> Result<Option<Time>> {
-        Ok(self.tables.nodes.get(&node).copied().flatten())
+        Ok(self.tables.nodes.get(&node).and_then(|node| node.lease))
     }
 
     async fn put_lease(&mut self, node: NodeId, until: Option<Time>) -> Result<()> {
-        self.write().nodes.insert(node, until);
+        let node = self.write().nodes.entry(node).or_default();
+        *node = Node { lease: until, departed: node.departed && until.is_none() };
         Ok(())
     }
 
-    async fn dead_nodes(&mut self) -> Result<Vec<NodeId>> {
-        let dead = self.tables.nodes.iter().filter(|(_, until)| until.is_none_or(|until| until <= self.now));
-        Ok(dead.map(|(node, _)| *node).collect())
+    async fn depart(&mut self, node: NodeId) -> Result<()> {
+        self.write().nodes.insert(node, Node { lease: None, departed: true });
+        Ok(())
     }
 
-    async fn orphan(&mut self, dead: &[NodeId], limit: usize) -> Result<usize> {
+    async fn dead_nodes(&mut self) -> Result<Vec<DeadNode>> {
+        let dead = |node: &Node| node.lease.is_none_or(|until| until <= self.now);
+        let dead = self.tables.nodes.iter().filter(|(_, node)| dead(node));
+        let shown = |(id, node): (&NodeId, &Node)| DeadNode {
+            id: *id,
+            is_new: node.lease.is_some(),
+            departed: node.departed,
+        };
+        Ok(dead.map(shown).collect())
+    }
+
+    async fn driven(&mut self, dead: &[NodeId], limit: usize) -> Result<Vec<Driven>> {
         let driven = |node: &NodeId| self.tables.driven.range((*node, 0)..=(*node, i64::MAX));
-        let mut nums: Vec<_> = dead.iter().flat_map(driven).map(|(_, num)| *num).collect();
-        nums.sort_unstable();
-        nums.truncate(limit);
-        let now = self.now;
-        for num in &nums {
-            self.write().update(*num, |run| {
+        let mut found: Vec<_> = dead.iter().flat_map(driven).copied().collect();
+        found.sort_unstable_by_key(|(_, num)| *num);
+        let shown = |(node, num)| Driven { num, node, stalls: self.tables.runs[&num].state.stalls };
+        Ok(found.into_iter().take(limit).map(shown).collect())
+    }
+
+    async fn held_by(&mut self, node: NodeId) -> Result<Vec<u32>> {
+        let held = self.tables.driven.range((node, 0)..=(node, i64::MAX));
+        Ok(held.map(|(_, num)| self.tables.runs[num].state.stalls).collect())
+    }
+
+    async fn set_free(&mut self, runs: &[SetFree]) -> Result<()> {
+        for free in runs {
+            self.write().update(free.num, |run| {
                 run.state.node = None;
-                run.state.due = Some(now);
+                run.state.due = Some(free.due);
+                run.state.stalls = free.stalls;
             });
         }
-        Ok(nums.len())
+        Ok(())
     }
 
     async fn delete_node(&mut self, node: NodeId) -> Result<()> {
         self.write().nodes.remove(&node);
         Ok(())
+    }
+
+    async fn overdue(&mut self, limit: usize) -> Result<Vec<Run>> {
+        let nums = self.tables.deadlines.range(..=(self.now, i64::MAX)).take(limit);
+        Ok(nums.map(|(_, num)| self.tables.runs[num].clone()).collect())
     }
 
     async fn purgeable(&mut self, limit: usize) -> Result<Vec<Run>> {

@@ -81,7 +81,8 @@ pub trait Store: Send + Sync + 'static {
     fn lease(&self, lease: Lease) -> Answer<'_, Time>;
     /// Writes a record if its version is the expected one; answers with what is there now.
     fn keep(&self, keep: Keep) -> Answer<'_, Record>;
-    /// Makes runs of dead nodes due and forgets what is past its retention, a bounded amount at a time.
+    /// Makes runs of dead nodes due, ends runs whose time is up and forgets what is past its retention, a bounded amount at a
+    /// time.
     fn sweep(&self, sweep: Sweep) -> Answer<'_, Swept>;
 
     /// A run by its id, key or token, and how it ended.
@@ -216,19 +217,23 @@ pub struct Lease {
 /// What to do about a lease.
 #[derive(Clone, Copy, Debug)]
 pub enum LeaseAct {
-    /// A new node takes its first lease.
+    /// A new node of this process takes its first lease. A store that belongs to one process (SQLite) ends it when the store
+    /// is opened again: the process that held it is gone.
     Join(Duration),
+    /// A new node elsewhere, which reaches the store through this process, takes its first lease. It lasts over a restart of
+    /// this process.
+    Enroll(Duration),
     /// It goes on; refused once the lease has ended.
     Renew(Duration),
-    /// It goes; its runs are free at the next sweep.
+    /// It goes in good order; its runs are free at the next sweep, and none is blamed for it.
     Leave,
 }
 
 /// A pass of the sweep.
 #[derive(Clone, Copy, Debug)]
 pub struct Sweep {
-    /// At most this many runs made due, and as many forgotten. Four times as many rows of their histories are deleted at
-    /// most: a longer history is forgotten in several passes, and cannot be read from the first on.
+    /// At most this many runs made due, as many ended, and as many forgotten. Four times as many rows of their histories are
+    /// deleted at most: a longer history is forgotten in several passes, and cannot be read from the first on.
     pub limit: usize,
 }
 
@@ -237,6 +242,8 @@ pub struct Sweep {
 pub struct Swept {
     /// Runs of dead nodes that are due now.
     pub orphaned: usize,
+    /// Runs that were ended because their time was up, and tries of remote steps that were given up for the same reason.
+    pub timed_out: usize,
     /// Runs whose history was forgotten; their keys are still remembered.
     pub histories: usize,
     /// Runs forgotten altogether.

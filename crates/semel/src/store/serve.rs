@@ -8,7 +8,7 @@ use super::archive::{Archive, Each, export_pages};
 use super::receipts::{COLLECT, ReceiptBuffer};
 use super::tx::{LedgerRow, Verb};
 use super::verbs::{
-    ClaimRows, CountInbox, FlushReceipts, PeekStart, ReadDues, ReadInbox, ReadLedger, ReadReceipts, StartRun,
+    ClaimRows, CountInbox, Ended, FlushReceipts, PeekStart, ReadDues, ReadInbox, ReadLedger, ReadReceipts, StartRun,
     entries_of, message_of,
 };
 use super::wakes::{Wake, Wakes};
@@ -282,9 +282,14 @@ async fn once<B: Backend>(store: &B, once: Once) -> Result<OnceAnswer> {
 }
 
 async fn sweep<B: Backend>(store: &B, sweep: Sweep) -> Result<Swept> {
-    let swept = store.execute(sweep).await?;
-    if swept.orphaned > 0 {
-        Backend::wakes(store).tell(Wake::Due);
+    let (swept, ended) = store.execute(sweep).await?;
+    let wakes = Backend::wakes(store);
+    for Ended { run, parent } in &ended {
+        wakes.tell(Wake::Taken(*run));
+        tell_of_end(wakes, *run, *parent, FREED_PERHAPS);
+    }
+    if swept.orphaned > 0 || !ended.is_empty() {
+        wakes.tell(Wake::Due);
     }
     Ok(swept)
 }

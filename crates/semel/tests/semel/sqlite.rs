@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
 use semel::Error;
-use semel::clock::{Clock, SystemClock};
+use semel::clock::{Clock, SystemClock, Time};
 use semel::id::{NodeId, RunId, WorkspaceId};
 use semel::rules::entry::Entry;
 use semel::rules::json::Payload;
@@ -17,6 +17,7 @@ use semel::rules::run::Retention;
 use semel::rules::start::Start;
 use semel::store::sqlite::{CommitFault, SqliteOptions, SqliteStore};
 use semel::store::{Lease, LeaseAct, Query, Started, Store};
+use semel::testing::ManualClock;
 
 type Test = Result<(), Failed>;
 
@@ -37,6 +38,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("a_second_store_on_the_same_file_is_refused", second),
         trial("the_write_ahead_log_stays_short_under_load", log_stays_short),
         trial("nodes_of_an_earlier_process_are_dead", dead_nodes),
+        trial("remote_workers_have_a_grace_period_after_reopening", remote_nodes),
     ]
 }
 
@@ -235,8 +237,10 @@ fn newer_schema() -> Test {
         file.pragma_update(None, "user_version", 99)?;
         drop(file);
         let error = store(&folder, vec![]).await.err().ok_or("a newer file was opened")?;
-        let newest = i64::try_from(semel::store::sqlite::SCHEMA_VERSION)?;
-        assert!(matches!(error, Error::NewerSchema { found: 99, known } if known == newest), "{error:?}");
+        assert!(
+            matches!(error, Error::NewerSchema { found: 99, known } if known == known_version()),
+            "{error:?}"
+        );
         assert!(error.to_string().contains("use a newer Semel"));
         Ok(())
     })
@@ -319,6 +323,40 @@ fn dead_nodes() -> Test {
         assert!(matches!(renewed, Err(Error::NodeLost(lost)) if lost == node));
         let swept = again.sweep(semel::store::Sweep { limit: 10 }).await?;
         assert_eq!(swept.orphaned, 1, "{} is due at once", run.id());
+        Ok(())
+    })
+}
+
+fn known_version() -> i64 {
+    i64::try_from(semel::store::sqlite::SCHEMA_VERSION).expect("few")
+}
+
+/// While the file is closed, its workers cannot renew their leases.
+fn remote_nodes() -> Test {
+    const LEASE: Duration = Duration::from_secs(10);
+    run(async {
+        let folder = tempfile::tempdir()?;
+        let clock = Arc::new(ManualClock::new(Time(1_700_000_000_000), 0));
+        let open = async || {
+            let path = folder.path().join("semel.db");
+            SqliteStore::open(SqliteOptions { clock: clock.clone(), ..SqliteOptions::new(path) }).await
+        };
+        let node = NodeId(clock.uuid());
+        let store = open().await?;
+        store.lease(Lease { node, act: LeaseAct::Enroll(LEASE) }).await?;
+        store.close().await?;
+        clock.advance(Duration::from_secs(12));
+        let store = open().await?;
+        assert_eq!(store.sweep(semel::store::Sweep { limit: 10 }).await?.orphaned, 0);
+        let renew = || Lease { node, act: LeaseAct::Renew(LEASE) };
+        store.lease(renew()).await.expect("two seconds late");
+        store.close().await?;
+        clock.advance(Duration::from_secs(20));
+        let store = open().await?;
+        assert!(
+            matches!(store.lease(renew()).await, Err(Error::NodeLost(lost)) if lost == node),
+            "ten seconds late"
+        );
         Ok(())
     })
 }

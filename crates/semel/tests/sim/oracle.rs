@@ -394,7 +394,7 @@ impl Scene {
     pub(crate) fn was_leased(&mut self, lease: Lease, until: Time) {
         match lease.act {
             LeaseAct::Leave => drop(self.oracle.leases.remove(&lease.node)),
-            LeaseAct::Join(_) | LeaseAct::Renew(_) => drop(self.oracle.leases.insert(lease.node, until)),
+            _ => drop(self.oracle.leases.insert(lease.node, until)),
         }
     }
 

@@ -340,7 +340,7 @@ pub(super) async fn register(
     // One that registers again needs no second place.
     drop(workers.roster.remove(place));
     let room = app.bounds.registration(workspace, worker.bytes())?;
-    let until = app.store.lease(Lease { node, act: LeaseAct::Join(ttl) }).await?;
+    let until = app.store.lease(Lease { node, act: LeaseAct::Enroll(ttl) }).await?;
     app.services.worker(workspace, &worker.serves, until);
     note(&app, place, &worker, ttl).await?;
     let present = Present { worker, until, at_work: HashMap::new(), room };
@@ -367,7 +367,8 @@ pub(super) async fn heartbeat(
     }
     let (drawn, node) = (beat.node, node::of(caller.workspace, beat.node));
     let ttl = lease_of(beat.lease_ms)?;
-    let act = if sabotage::commits(Bug::BelieveZombies) { LeaseAct::Join(ttl) } else { LeaseAct::Renew(ttl) };
+    let act =
+        if sabotage::commits(Bug::BelieveZombies) { LeaseAct::Enroll(ttl) } else { LeaseAct::Renew(ttl) };
     let place = (caller.workspace, node);
     let until = workers.roster.beat(&app, place, ttl, act).await.map_err(|error| own(error, node, drawn))?;
     let tasks = beat.tasks.unwrap_or_else(|| workers.roster.at_work(place));

@@ -182,7 +182,7 @@ async fn report_one(
     let handed_out = queues.handed_out(task).await?;
     let place = (task.workspace, handed_out.node());
     if by.speaks_for(app, &workers.roster, task.workspace, handed_out.node()).await? {
-        let due = queues.report_on(handed_out, report).await;
+        let due = queues.report_on(&handed_out, &report).await;
         workers.roster.reported(place, task.run);
         // One that is tried again rests until then.
         due?.into_iter().for_each(|due| workers.waiting.rests_until(due));

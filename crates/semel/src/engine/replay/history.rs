@@ -160,6 +160,7 @@ impl History {
                 stalls: 0,
                 ended: None,
                 purge: None,
+                deadline: None,
                 holds_key: false,
                 ties: false,
             },

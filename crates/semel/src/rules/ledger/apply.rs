@@ -112,7 +112,11 @@ impl Ledger {
             Entry::Completed { .. } => self.end(Status::Completed, entry)?,
             Entry::Failed { .. } => self.end(Status::Failed, entry)?,
             Entry::Cancelled { .. } => self.end(Status::Cancelled, entry)?,
-            Entry::TimedOut { .. } => self.end(Status::TimedOut, entry)?,
+            Entry::TimedOut { limit } => {
+                self.end(Status::TimedOut, entry)?;
+                let not_before = &mut self.pending.beyond().not_before;
+                *not_before = (*not_before).max(Some(*limit));
+            }
             Entry::Restarted { from, deadline, .. } => {
                 self.become_(Status::Pending, kind)?;
                 self.restart(*from);

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
+use crate::clock::Time;
 use crate::rules::key::Label;
 use crate::rules::path::Visit;
 use crate::rules::status::Status;
@@ -43,9 +44,22 @@ pub enum Refused {
     /// A run does not complete while a step is in doubt, or should be.
     #[error("it is not known whether {0} took place: say what became of it first")]
     InDoubt(Visit),
+    /// A run times out at its limit only.
+    #[error("{}", untimely(*.limit))]
+    Limit {
+        /// The run's limit; none if it has none.
+        limit: Option<Time>,
+    },
     /// The entry is written by the store, together with what it stands for.
     #[error("{0} is written by the store only")]
     Stores(Cow<'static, str>),
+}
+
+fn untimely(limit: Option<Time>) -> String {
+    match limit {
+        Some(limit) => format!("the run's time is up at {limit}: `timedOut` must name that limit"),
+        None => "a run without a time limit does not time out".to_owned(),
+    }
 }
 
 /// What a state does not allow, for whoever reads the error. Of what operators do, only a restart gets here: all else is

@@ -214,9 +214,9 @@ fn every_entry_about_the_run_fits_its_state_or_is_refused() {
     let running: &[&str] =
         &[CLAIMED, STARTED, ONCE, NOTED, WAITING, PAUSED, ENDED, BROKE, CANCELLED, TIMED_OUT];
     let table: [(Status, &[&str], &[&str]); 8] = [
-        (Status::Pending, &[], &[CLAIMED, PAUSED, CANCELLED]),
+        (Status::Pending, &[], &[CLAIMED, PAUSED, CANCELLED, TIMED_OUT]),
         (Status::Running, &[CLAIMED], running),
-        (Status::Waiting, &[CLAIMED, WAITING], &[CLAIMED, PAUSED, CANCELLED]),
+        (Status::Waiting, &[CLAIMED, WAITING], &[CLAIMED, PAUSED, CANCELLED, TIMED_OUT]),
         (Status::Paused, &[CLAIMED, PAUSED], &[RESUMED, CANCELLED]),
         (Status::Completed, &[CLAIMED, ENDED], &[]),
         (Status::Failed, &[CLAIMED, BROKE], &[RESTARTED]),

@@ -63,7 +63,7 @@ impl ArchiveRows for MemoryTx<'_> {
 
     async fn live_node(&mut self) -> Result<Option<NodeId>> {
         let now = self.now;
-        let live = self.tables.nodes.iter().find(|(_, until)| until.is_some_and(|until| until > now));
+        let live = self.tables.nodes.iter().find(|(_, node)| node.lease.is_some_and(|until| until > now));
         Ok(live.map(|(node, _)| *node))
     }
 

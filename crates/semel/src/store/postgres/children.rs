@@ -48,6 +48,7 @@ impl PgTx<'_> {
             &each(runs, |run| run.state.stalls as i32),
             &each(runs, |run| run.state.holds_key),
             &each(runs, |run| run.state.ties),
+            &each(runs, |run| run.state.deadline.map(|deadline| deadline.0)),
         ];
         let rows = self.rows(include_str!("children.sql"), params).await?;
         self.count_writes(rows.len());

@@ -5,12 +5,14 @@ use tokio_postgres::{Client, Error as PgError};
 use crate::error::{Error, Result};
 
 /// One script per version, in order: script n leads to version n. What is here is never changed, only added to.
-pub(super) const MIGRATIONS: [&str; 5] = [
+pub(super) const MIGRATIONS: [&str; 7] = [
     include_str!("schema.sql"),
     include_str!("records.sql"),
     include_str!("waiters.sql"),
     include_str!("due_by_version.sql"),
     include_str!("lists.sql"),
+    include_str!("nodes.sql"),
+    include_str!("deadlines.sql"),
 ];
 
 /// A number of our own among the database's advisory locks ("semel").

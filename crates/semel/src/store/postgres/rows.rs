@@ -27,7 +27,7 @@ macro_rules! run_columns {
     () => {
         "r.num, r.id, r.workspace, r.workflow, r.workflow_version, r.scope, r.key, r.fingerprint, r.lineage, r.parent, \
          r.keep_history, r.keep_key, r.created, r.status, r.version, r.due, r.node, r.stalls, r.ended, r.purge, \
-         r.holds_key, r.ties, r.arrivals, r.purged"
+         r.holds_key, r.ties, r.arrivals, r.purged, r.deadline"
     };
 }
 
@@ -105,7 +105,7 @@ pub(super) const LOOK_UP_KEYS: &str = concat!(
     tail_of!("r", "CASE WHEN octet_length(l.entries) <= 8192 THEN l.entries END")
 );
 /// The column of a [`LOOK_UP_KEYS`] row that says which.
-pub(super) const PLACE: usize = 28;
+pub(super) const PLACE: usize = 29;
 
 /// Reads the columns of a run.
 pub(super) fn run_of(row: &Row) -> Result<Run> {
@@ -133,6 +133,7 @@ pub(super) fn run_of(row: &Row) -> Result<Run> {
             stalls: column::<i32>(row, 17)? as u32,
             ended: time(row, 18)?,
             purge: time(row, 19)?,
+            deadline: time(row, 24)?,
             holds_key: column(row, 20)?,
             ties: column(row, 21)?,
         },
@@ -143,14 +144,14 @@ pub(super) fn run_of(row: &Row) -> Result<Run> {
 
 /// The time that a [`Lookup::read`] brings along.
 pub(super) fn time_beside(row: &Row) -> Result<Time> {
-    Ok(Time(column(row, 24)?))
+    Ok(Time(column(row, 25)?))
 }
 
 /// The end of the ledger that a [`Lookup::read`] brings along, the latest first; none if some of it was too long to come along.
 pub(super) fn tail_beside(row: &Row, num: i64) -> Result<Option<Vec<LedgerRow>>> {
-    let seqs: Option<Vec<i64>> = column(row, 25)?;
-    let ats: Option<Vec<i64>> = column(row, 26)?;
-    let texts: Option<Vec<Option<String>>> = column(row, 27)?;
+    let seqs: Option<Vec<i64>> = column(row, 26)?;
+    let ats: Option<Vec<i64>> = column(row, 27)?;
+    let texts: Option<Vec<Option<String>>> = column(row, 28)?;
     let commits = seqs.into_iter().flatten().zip(ats.into_iter().flatten()).zip(texts.into_iter().flatten());
     let of = |((seq, at), text): ((i64, i64), Option<String>)| {
         Some(LedgerRow { num, seq: seq as u64, at: Time(at), text: text? })

@@ -19,16 +19,17 @@ alive AS MATERIALIZED (
 asked AS MATERIALIZED (
     SELECT id, workspace, workflow, workflow_version, scope, key, fingerprint, lineage, keep_history, keep_key,
         coalesce(created, now) AS created, status, version,
-        CASE WHEN created IS NULL AND due IS NOT NULL THEN now ELSE due END AS due, node, stalls, entries, place
+        CASE WHEN created IS NULL AND due IS NOT NULL THEN now ELSE due END AS due, node, stalls, deadline,
+        entries, place
     FROM clock, {runs}
         AS a (id, workspace, workflow, workflow_version, scope, key, fingerprint, lineage, keep_history, keep_key, created,
-            status, version, due, node, stalls, entries, place)
+            status, version, due, node, stalls, deadline, entries, place)
 ),
 made AS (
     INSERT INTO runs (id, workspace, workflow, workflow_version, scope, key, fingerprint, lineage, keep_history, keep_key,
-        created, status, version, due, node, stalls, holds_key, ties)
+        created, status, version, due, node, stalls, deadline, holds_key, ties)
     SELECT id, workspace, workflow, workflow_version, scope, key, fingerprint, lineage, keep_history, keep_key,
-        created, status, version, due, node, stalls, true, false
+        created, status, version, due, node, stalls, deadline, true, false
     FROM asked
     WHERE node IS NULL OR node IN (SELECT id FROM alive)
     ON CONFLICT DO NOTHING

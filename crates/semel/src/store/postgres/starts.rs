@@ -112,7 +112,7 @@ const MANY: usize = 1;
 /// The columns of a run.
 const RUN: &[&str] = &[
     "uuid", "uuid", "text", "text", "text", "text", "bytea", "uuid", "bigint", "bigint", "bigint",
-    "smallint", "bigint", "bigint", "uuid", "integer", "text",
+    "smallint", "bigint", "bigint", "uuid", "integer", "bigint", "text",
 ];
 
 /// Plain starts under keys that are free.
@@ -166,6 +166,7 @@ pub(super) struct StartBatch<'a> {
     dues: Vec<Option<i64>>,
     nodes: Vec<Option<Uuid>>,
     stalls: Vec<i32>,
+    deadlines: Vec<Option<i64>>,
     entries: Vec<&'a str>,
 }
 
@@ -220,6 +221,7 @@ impl<'a> Batch<'a> for StartBatch<'a> {
             rows.column(&self.dues),
             rows.column(&self.nodes),
             rows.column(&self.stalls),
+            rows.column(&self.deadlines),
             rows.column(&self.entries),
         ];
         [&[&stamp.now as &(dyn ToSql + Sync), &stamp.mark, &self.claimers], &runs[..]].concat()
@@ -254,6 +256,7 @@ impl<'a> StartBatch<'a> {
         self.dues.push(state.due.map(|due| due.0));
         self.nodes.push(state.node.map(|node| node.0));
         self.stalls.push(state.stalls as i32);
+        self.deadlines.push(state.deadline.map(|deadline| deadline.0));
         self.entries.push(text);
     }
 

@@ -30,7 +30,8 @@ use crate::rules::status::Status;
 use crate::store::archive::OnceAt;
 use crate::store::list::{Scan, Scanned};
 use crate::store::tx::{
-    CallAt, HeldOnce, InboxRow, InsertedRun, LedgerRow, Taken, Tx, Watcher, message_text, millis, race,
+    CallAt, DeadNode, Driven, HeldOnce, InboxRow, InsertedRun, LedgerRow, SetFree, Taken, Tx, Watcher, message_text,
+    millis, race,
 };
 
 pub(super) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
@@ -126,8 +127,9 @@ impl<'a> PgTx<'a> {
     pub(super) async fn insert_header(&mut self, new: &NewRun, state: &State) -> Result<Option<i64>> {
         // Any conflict: of the key, and of an id that is there already.
         let insert = "INSERT INTO runs (id, workspace, workflow, workflow_version, scope, key, fingerprint, lineage, \
-             parent, keep_history, keep_key, created, status, version, due, node, stalls, ended, purge, holds_key, ties) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21) \
+             parent, keep_history, keep_key, created, status, version, due, node, stalls, ended, purge, holds_key, ties, \
+             deadline) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22) \
              ON CONFLICT DO NOTHING RETURNING num";
         let row = self
             .write_row(
@@ -154,6 +156,7 @@ impl<'a> PgTx<'a> {
                     &state.purge.map(|purge| purge.0),
                     &state.holds_key,
                     &state.ties,
+                    &state.deadline.map(|deadline| deadline.0),
                 ],
             )
             .await?;
@@ -196,7 +199,7 @@ impl Tx for PgTx<'_> {
 
     async fn save(&mut self, num: i64, expected: u64, state: &State) -> Result<bool> {
         let update = "UPDATE runs SET status = $3, version = $4, due = $5, node = $6, stalls = $7, ended = $8, \
-             purge = $9, holds_key = $10, ties = $11 WHERE num = $1 AND version = $2";
+             purge = $9, holds_key = $10, ties = $11, deadline = $12 WHERE num = $1 AND version = $2";
         let saved = self
             .write(
                 update,
@@ -212,6 +215,7 @@ impl Tx for PgTx<'_> {
                     &state.purge.map(|purge| purge.0),
                     &state.holds_key,
                     &state.ties,
+                    &state.deadline.map(|deadline| deadline.0),
                 ],
             )
             .await?;
@@ -545,17 +549,33 @@ impl Tx for PgTx<'_> {
         self.write_lease(node, until).await
     }
 
-    async fn dead_nodes(&mut self) -> Result<Vec<NodeId>> {
+    async fn depart(&mut self, node: NodeId) -> Result<()> {
+        self.end_lease(node).await
+    }
+
+    async fn dead_nodes(&mut self) -> Result<Vec<DeadNode>> {
         self.lock_dead_nodes().await
     }
 
-    async fn orphan(&mut self, dead: &[NodeId], limit: usize) -> Result<usize> {
-        self.orphan_runs(dead, limit).await
+    async fn driven(&mut self, dead: &[NodeId], limit: usize) -> Result<Vec<Driven>> {
+        self.lock_driven(dead, limit).await
+    }
+
+    async fn held_by(&mut self, node: NodeId) -> Result<Vec<u32>> {
+        self.stalls_held_by(node).await
+    }
+
+    async fn set_free(&mut self, runs: &[SetFree]) -> Result<()> {
+        self.write_free(runs).await
     }
 
     async fn delete_node(&mut self, node: NodeId) -> Result<()> {
         self.write("DELETE FROM nodes WHERE id = $1", &[&node.0]).await?;
         Ok(())
+    }
+
+    async fn overdue(&mut self, limit: usize) -> Result<Vec<Run>> {
+        self.lock_overdue(limit).await
     }
 
     async fn purgeable(&mut self, limit: usize) -> Result<Vec<Run>> {

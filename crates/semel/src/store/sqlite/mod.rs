@@ -11,6 +11,7 @@ mod checkpoint;
 mod dues;
 mod job;
 mod list;
+mod nodes;
 mod open;
 mod part;
 mod private;
@@ -91,7 +92,8 @@ impl SqliteStore {
     /// Opens the file, or creates it.
     ///
     /// A file that another process has open is refused, and so is one that a newer Semel has written. Nodes of an
-    /// earlier process are dead by definition: their runs are due at the first sweep.
+    /// earlier process ([`Join`](super::LeaseAct::Join)) are dead by definition: their runs are due at the first sweep.
+    /// Nodes elsewhere ([`Enroll`](super::LeaseAct::Enroll)) keep their leases, for at least ten seconds from now on.
     pub async fn open(options: SqliteOptions) -> Result<Self> {
         tokio::task::spawn_blocking(move || Self::open_blocking(options))
             .await

@@ -10,18 +10,20 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::SqliteOptions;
 use super::checkpoint::LOG_PAGES;
-use super::private;
+use super::{nodes, private};
 use crate::error::{Error, Result, Source};
 use crate::sabotage::{self, Bug};
 
 /// The schema, one script per version. A new version is appended; what has been released is never changed.
-pub(super) const MIGRATIONS: [&str; 6] = [
+pub(super) const MIGRATIONS: [&str; 8] = [
     include_str!("schema.sql"),
     include_str!("records.sql"),
     include_str!("driven.sql"),
     include_str!("waiters.sql"),
     include_str!("due_by_version.sql"),
     include_str!("lists.sql"),
+    include_str!("nodes.sql"),
+    include_str!("deadlines.sql"),
 ];
 
 /// Marks the file as ours (`Sml1`), so that a foreign database is not taken for one of an earlier version.
@@ -49,8 +51,7 @@ impl File {
         }
         let mut conn = file.connect()?;
         migrate(&mut conn).map_err(|e| file.cannot_open(e))?;
-        // Whoever had the file before is gone, and their leases with them.
-        conn.execute("UPDATE nodes SET lease = NULL", []).map_err(|e| file.cannot_open(e.into()))?;
+        nodes::reopen(&conn, options.clock.now()).map_err(|e| file.cannot_open(e.into()))?;
         // Closed, SQLite has carried its log over and removed it.
         conn.close().map_err(|(_, e)| file.cannot_open(e.into()))?;
         lengthen_log(&file.path).map_err(|e| file.cannot_open(e.into()))?;

@@ -41,10 +41,10 @@ static SQL: LazyLock<[Sql; ROWS.len()]> = LazyLock::new(|| {
 });
 
 fn headers(rows: usize) -> String {
-    let values = vec!["(?,?,0,?,?,?,?,?,?,0,?,?,?,?,?,?,?,?,?,?,?,?)"; rows].join(", ");
+    let values = vec!["(?,?,0,?,?,?,?,?,?,0,?,?,?,?,?,?,?,?,?,?,?,?,?)"; rows].join(", ");
     format!(
         "runs (num, status, arrivals, due, node, ended, purge, holds_key, ties, purged, id, workspace, workflow, \
-         workflow_version, scope, key, fingerprint, lineage, parent, keep_history, keep_key, created) VALUES {values}"
+         workflow_version, scope, key, fingerprint, lineage, parent, keep_history, keep_key, created, deadline) VALUES {values}"
     )
 }
 
@@ -64,7 +64,7 @@ impl Header<'_> {
     /// Binds it as the `n`th row of a statement.
     pub(super) fn bind(&self, statement: &mut CachedStatement<'_>, n: usize) -> rusqlite::Result<()> {
         let Self { num, new, state } = self;
-        let mut next = Next { statement, place: n * 20 };
+        let mut next = Next { statement, place: n * 21 };
         next.bind(num)?;
         next.bind(state.status)?;
         next.bind(state.due)?;
@@ -84,7 +84,8 @@ impl Header<'_> {
         next.bind(new.parent)?;
         next.bind(millis(new.retention.history))?;
         next.bind(millis(new.retention.key))?;
-        next.bind(new.created)
+        next.bind(new.created)?;
+        next.bind(state.deadline)
     }
 }
 

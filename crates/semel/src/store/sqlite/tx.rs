@@ -25,7 +25,9 @@ use crate::rules::run::{NewRun, Retention, Run, State};
 use crate::rules::status::Status;
 use crate::store::archive::OnceAt;
 use crate::store::list::{Scan, Scanned};
-use crate::store::tx::{CallAt, HeldOnce, InboxRow, LedgerRow, Tx, Watcher, duration, message_text};
+use crate::store::tx::{
+    CallAt, DeadNode, Driven, HeldOnce, InboxRow, LedgerRow, SetFree, Tx, Watcher, duration, message_text,
+};
 use crate::store::verbs::is_alive;
 
 /// A run with the head of its ledger.
@@ -33,7 +35,7 @@ pub(super) const RUNS: &str = "runs JOIN heads USING (num)";
 
 /// Its columns, in the order in which [`read_run`] reads them.
 pub(super) const RUN: &str = "num, version, status, stalls, arrivals, due, node, ended, purge, holds_key, ties, purged, id, workspace, \
-     workflow, workflow_version, scope, key, fingerprint, lineage, parent, keep_history, keep_key, created";
+     workflow, workflow_version, scope, key, fingerprint, lineage, parent, keep_history, keep_key, created, deadline";
 
 /// A transaction: the writer's, or a reader's.
 pub(super) struct SqliteTx {
@@ -94,27 +96,6 @@ impl SqliteTx {
 
     pub(super) fn count_writes(&self, changed: usize) {
         self.writes.set(self.writes.get() + changed);
-    }
-
-    /// Until when a node is believed to live.
-    pub(super) fn lease_of(&mut self, node: NodeId) -> Result<Option<Time>> {
-        if let Some((_, lease)) = self.lease.filter(|(known, _)| *known == node) {
-            return Ok(lease);
-        }
-        let lease =
-            self.first("SELECT lease FROM nodes WHERE id = ?", [node], |row| row.get::<_, Option<i64>>(0))?;
-        let lease = lease.flatten().map(Time);
-        self.lease = Some((node, lease));
-        Ok(lease)
-    }
-
-    /// Whether nothing is in the way of a run that is to be this node's, if it is to be anybody's: a dead node's runs are
-    /// given away once, and one that it took now would stay its for ever.
-    pub(super) fn is_free_to(&mut self, node: Option<NodeId>) -> Result<bool> {
-        match node {
-            Some(node) => Ok(is_alive(self.lease_of(node)?, self.now)),
-            None => Ok(true),
-        }
     }
 
     pub(super) fn statement(&self, sql: &str) -> Result<CachedStatement<'_>> {
@@ -200,10 +181,10 @@ impl SqliteTx {
 
     /// The part of a run's state that stands apart from the head of its ledger.
     fn save_header(&self, num: i64, state: &State) -> Result<()> {
-        let State { status, due, node, ended, purge, holds_key, ties, .. } = state;
-        let sql = "UPDATE runs SET status = ?2, due = ?3, node = ?4, ended = ?5, purge = ?6, holds_key = ?7, ties = ?8 \
-             WHERE num = ?1";
-        self.write(sql, params![num, status, due, node, ended, purge, holds_key, ties]).map(drop)
+        let State { status, due, node, ended, purge, deadline, holds_key, ties, .. } = state;
+        let sql = "UPDATE runs SET status = ?2, due = ?3, node = ?4, ended = ?5, purge = ?6, holds_key = ?7, ties = ?8, \
+             deadline = ?9 WHERE num = ?1";
+        self.write(sql, params![num, status, due, node, ended, purge, holds_key, ties, deadline]).map(drop)
     }
 
     fn run_where(&self, condition: &'static str, params: impl Params) -> Result<Option<Run>> {
@@ -220,6 +201,7 @@ pub(super) fn read_run(row: &Row<'_>) -> rusqlite::Result<Run> {
         node: row.get::<_, Option<Id>>(6)?.map(|id| NodeId(id.0)),
         ended: row.get::<_, Option<i64>>(7)?.map(Time),
         purge: row.get::<_, Option<i64>>(8)?.map(Time),
+        deadline: row.get::<_, Option<i64>>(24)?.map(Time),
         holds_key: row.get(9)?,
         ties: row.get(10)?,
     };
@@ -576,30 +558,39 @@ impl Tx for SqliteTx {
     }
 
     async fn put_lease(&mut self, node: NodeId, until: Option<Time>) -> Result<()> {
-        self.lease = None;
-        self.write("INSERT OR REPLACE INTO nodes (id, lease) VALUES (?, ?)", params![node, until]).map(drop)
+        self.write_lease(node, until)
     }
 
-    async fn dead_nodes(&mut self) -> Result<Vec<NodeId>> {
-        let sql = "SELECT id FROM nodes WHERE lease IS NULL OR lease <= ? ORDER BY id";
-        self.all(sql, [self.now], |row| Ok(NodeId(row.get::<_, Id>(0)?.0)))
+    async fn enroll(&mut self, node: NodeId, until: Time) -> Result<()> {
+        self.write_remote_lease(node, until)
     }
 
-    /// One pass through the driven runs, however many nodes have died: there is no index by node. Which these are is in their
-    /// table, and nobody else writes.
-    async fn orphan(&mut self, dead: &[NodeId], limit: usize) -> Result<usize> {
-        if dead.is_empty() {
-            return Ok(0);
-        }
-        let sql = "UPDATE runs SET due = ?1, node = NULL WHERE num IN \
-             (SELECT num FROM runs INDEXED BY runs_driven WHERE node IS NOT NULL \
-              AND node IN (SELECT id FROM nodes WHERE lease IS NULL) ORDER BY num LIMIT ?2)";
-        self.write(sql, params![self.now, limit as i64])
+    async fn depart(&mut self, node: NodeId) -> Result<()> {
+        self.end_lease(node)
+    }
+
+    async fn dead_nodes(&mut self) -> Result<Vec<DeadNode>> {
+        self.read_dead_nodes()
+    }
+
+    async fn driven(&mut self, dead: &[NodeId], limit: usize) -> Result<Vec<Driven>> {
+        self.driven_by_dead(dead, limit)
+    }
+
+    async fn held_by(&mut self, node: NodeId) -> Result<Vec<u32>> {
+        self.stalls_held_by(node)
+    }
+
+    async fn set_free(&mut self, runs: &[SetFree]) -> Result<()> {
+        self.write_free(runs)
     }
 
     async fn delete_node(&mut self, node: NodeId) -> Result<()> {
-        self.lease = None;
-        self.write("DELETE FROM nodes WHERE id = ?", [node]).map(drop)
+        self.forget_node(node)
+    }
+
+    async fn overdue(&mut self, limit: usize) -> Result<Vec<Run>> {
+        self.read_overdue(limit)
     }
 
     async fn purgeable(&mut self, limit: usize) -> Result<Vec<Run>> {

@@ -11,7 +11,7 @@ use crate::rules::run::{Run, State};
 use crate::rules::status::Status;
 use crate::sabotage::{self, Bug};
 use crate::store::CLAIM_LATENESS;
-use crate::store::tx::{InboxRow, LedgerRow, Taken, Tx, Verb};
+use crate::store::tx::{InboxRow, LedgerRow, SetFree, Taken, Tx, Verb};
 
 /// A claimed run as its rows; decoded by the caller, not in the transaction.
 #[derive(Debug)]
@@ -41,6 +41,10 @@ impl Verb for Claim {
         }
         let lateness = metrics::histogram!(CLAIM_LATENESS);
         let due = tx.due(&self.workflows, self.limit).await?;
+        let due = match claim::has_suspects(&due) {
+            true => self.choose(tx, due).await?,
+            false => due,
+        };
         let (mut taken, mut claimed) = (Vec::with_capacity(due.len()), HashMap::new());
         let (mut order, mut unread, mut parked) = (Vec::new(), Vec::new(), Vec::new());
         for mut run in due {
@@ -86,7 +90,14 @@ impl Verb for Claim {
             freed |= super::finish::leave_onces(tx, run).await?;
         }
         for row in tx.ledgers(&unread, 0).await? {
-            let run = claimed.get_mut(&row.num).expect("asked for claimed runs only");
+            let run: &mut ClaimedRows = claimed.get_mut(&row.num).expect("asked for claimed runs only");
+            if row.seq == 0
+                && let Some(end) = super::deadline::try_ends(&run.run, &row, tx.now())?
+            {
+                let state = &mut run.run.state;
+                state.deadline = Some(state.deadline.map_or(end, |deadline| deadline.min(end)));
+                tx.save(row.num, state.version, state).await?;
+            }
             run.ledger.get_or_insert_default().push(row);
         }
         for row in tx.inboxes(&order, 1).await? {
@@ -99,5 +110,18 @@ impl Verb for Claim {
         let runs = order.iter().filter_map(|num| claimed.remove(num)).collect();
         let next_due = tx.dues(&self.workflows, tx.now()).await?.into_iter().flatten().min();
         Ok(ClaimRows { runs, next_due, freed })
+    }
+}
+
+impl Claim {
+    /// Which of the due runs the node takes, if there are suspects among them. Those that it may not take are due later, so
+    /// that they do not hide what others, or this node, may take.
+    async fn choose<T: Tx>(&self, tx: &mut T, due: Vec<Run>) -> Result<Vec<Run>> {
+        let held = tx.held_by(self.node).await?;
+        let claim::Choice { taken, set_back } = claim::choose(due, &held);
+        let later = tx.now().after(claim::SET_BACK);
+        let later = |run: &Run| SetFree { num: run.num, due: later, stalls: run.state.stalls };
+        tx.set_free(&set_back.iter().map(later).collect::<Vec<_>>()).await?;
+        Ok(taken)
     }
 }

@@ -72,6 +72,7 @@ impl Control {
         };
         if let Entry::Restarted { deadline, .. } = &mut entry {
             *deadline = deadline_from_now(tx, &run).await?;
+            state.deadline = *deadline;
         }
         if matches!(entry, Entry::Resumed { .. }) {
             // One that was to begin later still does.
@@ -177,9 +178,10 @@ impl Control {
 /// Restarts a failed run from its failure.
 pub(super) async fn restart<T: Tx>(tx: &mut T, run: &mut Run, by: &str) -> Result<()> {
     let moved = control::decide(run, &Action::Restart(RestartFrom::Failure), by, tx.now())?;
-    let (mut entry, state) = moved.expect("a failed run can be restarted");
+    let (mut entry, mut state) = moved.expect("a failed run can be restarted");
     if let Entry::Restarted { deadline, .. } = &mut entry {
         *deadline = deadline_from_now(tx, run).await?;
+        state.deadline = *deadline;
     }
     let expected = run.state.version;
     run.state = state;

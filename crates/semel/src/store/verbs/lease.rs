@@ -18,11 +18,16 @@ impl Verb for Lease {
         let alive = is_alive(tx.lease(self.node).await?, now);
         let until = match self.act {
             LeaseAct::Join(ttl) => now.after(ttl),
+            LeaseAct::Enroll(ttl) => {
+                let until = now.after(ttl);
+                tx.enroll(self.node, until).await?;
+                return Ok(until);
+            }
             // A lease that has ended stays ended: its runs may have been taken over already.
             LeaseAct::Renew(ttl) if alive => now.after(ttl),
             LeaseAct::Renew(_) => return Err(Error::NodeLost(self.node)),
             LeaseAct::Leave => {
-                tx.put_lease(self.node, None).await?;
+                tx.depart(self.node).await?;
                 return Ok(now);
             }
         };

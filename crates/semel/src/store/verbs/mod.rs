@@ -3,6 +3,7 @@
 mod claim;
 mod commit;
 mod control;
+mod deadline;
 mod deliver;
 mod export;
 mod finish;
@@ -16,6 +17,7 @@ mod start;
 mod sweep;
 
 pub(crate) use claim::ClaimRows;
+pub(crate) use deadline::Ended;
 pub(crate) use export::{ExportPage, Sound};
 pub(crate) use import::Import;
 #[cfg(feature = "sqlite")]

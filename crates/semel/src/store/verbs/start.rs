@@ -7,6 +7,7 @@ use crate::clock::Time;
 use crate::error::{Error, Result};
 use crate::id::RunId;
 use crate::rules::control;
+use crate::rules::deadline;
 use crate::rules::deliver::{CameTo, Deliver, Delivered, PastCall};
 use crate::rules::entry::{Entry, Outcome, encode};
 use crate::rules::key::{self, Fingerprint, Token};
@@ -76,6 +77,9 @@ impl Verb for PeekStart {
             return Ok(None);
         }
         let holder = tx.holder(start.workspace, &start.key_scope(), &start.key).await?;
+        if holder.as_ref().is_some_and(|holder| deadline::decide(holder, tx.now()).is_some()) {
+            return Ok(None);
+        }
         match (start::decide(start, *fingerprint, holder.as_ref(), tx.now()), holder) {
             (Decision::Attach(verdict), Some(holder)) => answer(tx, holder, verdict).await.map(Some),
             (Decision::Reject, Some(holder)) => Err(duplicate(&holder)),
@@ -104,12 +108,23 @@ impl Verb for StartRun {
             return Ok(started);
         }
         let holder = tx.holder(start.workspace, &start.key_scope(), &start.key).await?;
+        // With a payload the start may still be refused after the key is decided, and a start that is refused writes nothing:
+        // then the sweep ends the run.
+        let (holder, overdue) = match start.deliver.is_none() {
+            true => super::deadline::seen(holder, tx.now()),
+            false => (holder, None),
+        };
         let owner = match &start.deliver {
             Some(handover) => tx.hook(start.workspace, &handover.token).await?,
             None => None,
         };
         // Key and policy first: only then it is known what a repetition of this start would be answered.
         let decision = start::decide(start, self.fingerprint, holder.as_ref(), tx.now());
+        if let Some((run, end)) = overdue
+            && !matches!(decision, Decision::Reject | Decision::Refuse)
+        {
+            super::deadline::end_run(tx, run, end).await?;
+        }
         match (decision, holder) {
             (Decision::Reject, Some(holder)) => Err(duplicate(&holder)),
             (Decision::Refuse, Some(holder)) => Err(reused(tx, start, &holder).await?),

@@ -1,9 +1,14 @@
-//! The periodic pass: runs of dead nodes become due, what is past its retention is forgotten.
+//! The periodic pass: runs of dead nodes become due, what is overdue ends, what is past its retention is forgotten.
 
+use std::collections::HashMap;
+
+use super::deadline::Ended;
 use crate::error::Result;
+use crate::id::NodeId;
+use crate::rules::claim::{self, Hands};
 use crate::rules::finish::{Purge, purge};
 use crate::sabotage::{self, Bug};
-use crate::store::tx::{Tx, Verb};
+use crate::store::tx::{DeadNode, Driven, SetFree, Tx, Verb};
 use crate::store::{Sweep, Swept};
 
 /// How many rows of histories one pass deletes, for each run that it may handle. Other writes wait as long as a pass takes: it
@@ -11,29 +16,74 @@ use crate::store::{Sweep, Swept};
 const ROWS_EACH: usize = 4;
 
 impl Verb for Sweep {
-    type Answer = Swept;
+    /// Also the runs that were ended because their time was up.
+    type Answer = (Swept, Vec<Ended>);
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Swept> {
+    async fn run<T: Tx>(&self, tx: &mut T) -> Result<(Swept, Vec<Ended>)> {
         // With none at all it would never come to an end.
         let limit = self.limit.max(1);
         let mut swept = Swept::default();
-        let dead = tx.dead_nodes().await?;
-        for node in &dead {
-            // Dead from here on, also for itself: it must not renew a lease whose runs are being given away.
-            tx.put_lease(*node, None).await?;
-        }
-        if !sabotage::commits(Bug::SweepForgetsOrphans) {
-            swept.orphaned = tx.orphan(&dead, limit).await?;
-        }
+        swept.orphaned = free_orphans(tx, limit).await?;
         swept.more = swept.orphaned == limit;
-        for node in dead.iter().filter(|_| !swept.more) {
-            tx.delete_node(*node).await?;
-        }
+        let ended = super::deadline::end_overdue(tx, limit).await?;
+        swept.timed_out = ended.len();
+        swept.more |= ended.len() == limit;
         forget(tx, limit, &mut swept).await?;
         swept.once = tx.delete_expired_once(limit).await?;
         swept.records = tx.delete_expired_records(limit).await?;
         swept.more |= swept.once == limit || swept.records == limit;
-        Ok(swept)
+        Ok((swept, ended))
+    }
+}
+
+/// Makes up to `limit` runs of dead nodes due, and forgets the nodes that have none left. How many runs there were.
+async fn free_orphans<T: Tx>(tx: &mut T, limit: usize) -> Result<usize> {
+    let dead = tx.dead_nodes().await?;
+    for node in dead.iter().filter(|node| node.is_new) {
+        // Dead from here on, also for itself: it must not renew a lease whose runs are being given away.
+        tx.put_lease(node.id, None).await?;
+    }
+    let ids: Vec<NodeId> = dead.iter().map(|node| node.id).collect();
+    let orphans = match sabotage::commits(Bug::SweepForgetsOrphans) {
+        true => Vec::new(),
+        false => tx.driven(&ids, limit).await?,
+    };
+    let more = orphans.len() == limit;
+    let due = tx.now();
+    let free = |run: &Driven, stalls: u32| SetFree { num: run.num, due, stalls };
+    let blame = Blame::of(&dead, &orphans, more);
+    let freed: Vec<SetFree> = orphans.iter().map(|run| free(run, blame.stalls(run))).collect();
+    tx.set_free(&freed).await?;
+    for node in ids.into_iter().filter(|_| !more) {
+        tx.delete_node(node).await?;
+    }
+    Ok(freed.len())
+}
+
+/// What the dead nodes had in their hands; none for those that have left in good order.
+struct Blame(HashMap<NodeId, Option<Hands>>);
+
+impl Blame {
+    fn of(dead: &[DeadNode], orphans: &[Driven], more: bool) -> Self {
+        // Of a node whose runs come in several portions, at least one is not seen here.
+        let unseen = |node: &DeadNode| usize::from(more || !node.is_new);
+        let empty = |node: &DeadNode| Hands { runs: unseen(node), suspects: 0 };
+        let mut hands: HashMap<_, _> =
+            dead.iter().map(|node| (node.id, (!node.departed).then(|| empty(node)))).collect();
+        for run in orphans {
+            if let Some(Some(hands)) = hands.get_mut(&run.node) {
+                hands.runs += 1;
+                hands.suspects += usize::from(run.stalls >= claim::SUSPECT);
+            }
+        }
+        Self(hands)
+    }
+
+    fn stalls(&self, run: &Driven) -> u32 {
+        match self.0.get(&run.node).copied().flatten() {
+            Some(hands) => claim::blamed(run.stalls, hands),
+            None => run.stalls,
+        }
     }
 }
 

@@ -205,7 +205,9 @@ where
         let end = runtime.block_on(async {
             for node in dead {
                 // Nobody waits for the lease of a process that is known to be dead.
-                store.lease(Lease { node: *node, act: LeaseAct::Leave }).await.expect("the store works");
+                // Not in good order: its lease ends.
+                let ends = LeaseAct::Join(Duration::ZERO);
+                store.lease(Lease { node: *node, act: ends }).await.expect("the store works");
             }
             let engine = self.open(world, clock, store, &fate).await;
             let (world, clock, store, fate) = (world.clone(), clock.clone(), store.clone(), fate.clone());

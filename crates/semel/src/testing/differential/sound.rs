@@ -70,7 +70,7 @@ impl Driver {
             }
             Act::Complete => Entry::Completed { value: value(1) },
             Act::Fail => Entry::Failed { error: failure() },
-            Act::TimeOut => Entry::TimedOut { limit: now },
+            Act::TimeOut => Entry::TimedOut { limit: self.ledger.deadline().unwrap_or(now) },
             Act::Cancel => Entry::Cancelled { reason: "its parent was".to_owned(), by: "parent".to_owned() },
         };
         self.ledger.record(entry)

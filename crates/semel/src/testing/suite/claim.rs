@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use super::driver::Driver;
 use super::world::{LEASE, ORDER, STRANGER, WORKSPACE, World, code, drives, name, orders, payload};
-use crate::id::NodeId;
-use crate::rules::claim::{Claim, Drives, Held, MAX_STALLS};
+use crate::id::{NodeId, RunId};
+use crate::rules::claim::{Claim, Drives, Held, MAX_DEATHS, SUSPECT};
 use crate::rules::control::Action;
 use crate::rules::entry::{Entry, PauseReason};
 use crate::rules::receipt::ReceiptKind;
 use crate::rules::start::Start;
 use crate::rules::status::Status;
+use crate::store::LeaseAct;
 
 promises![
     a_claim_brings_all_that_the_driver_needs,
@@ -28,6 +29,10 @@ promises![
     a_run_that_keeps_crashing_is_parked_and_others_go_on,
     progress_ends_the_count_of_crashes,
     a_resumed_run_has_all_its_tries_again,
+    leaving_in_good_order_is_no_crash,
+    bystanders_of_a_poisonous_run_are_not_parked,
+    a_suspect_is_taken_alone_by_a_node_that_holds_nothing,
+    suspects_that_are_left_hide_nothing,
     a_node_without_a_lease_claims_nothing,
     a_ledger_that_the_node_holds_is_not_read_again,
     a_claim_tells_when_the_next_run_is_due,
@@ -206,9 +211,8 @@ async fn an_ended_run_is_not_claimed(world: World) {
 
 async fn a_run_that_keeps_crashing_is_parked_and_others_go_on(world: World) {
     let poison = world.start("poison").await.run.id();
-    for n in 1..=MAX_STALLS {
+    for _ in 0..MAX_DEATHS {
         assert_eq!(world.claim_one().await.id(), poison);
-        assert_eq!(world.run(poison).await.state.stalls, n);
         world.crash().await;
     }
     let good = world.start("good").await.run.id();
@@ -221,7 +225,7 @@ async fn a_run_that_keeps_crashing_is_parked_and_others_go_on(world: World) {
 
 async fn progress_ends_the_count_of_crashes(world: World) {
     world.start("k").await;
-    for n in 0..3 * MAX_STALLS {
+    for n in 0..3 * MAX_DEATHS {
         let mut driver: Driver = world.claim_one().await;
         if n % 4 == 3 {
             driver.step(&format!("step-{n}")).await.expect("ours");
@@ -234,18 +238,106 @@ async fn progress_ends_the_count_of_crashes(world: World) {
 
 async fn a_resumed_run_has_all_its_tries_again(world: World) {
     let run = world.start("k").await.run.id();
-    for _ in 0..MAX_STALLS {
+    for _ in 0..MAX_DEATHS {
         world.claim_one().await;
         world.crash().await;
     }
     assert!(world.claim_all().await.is_empty());
     assert!(world.control(run, Action::Resume).await.expect("a paused run may").changed);
-    for _ in 0..MAX_STALLS {
+    for _ in 0..MAX_DEATHS {
         assert_eq!(world.claim_one().await.id(), run);
         world.crash().await;
     }
     assert!(world.claim_all().await.is_empty());
     assert_eq!(world.run(run).await.status(), Status::Paused);
+}
+
+async fn leaving_in_good_order_is_no_crash(world: World) {
+    let runs: Vec<_> = started(&world, 30).await;
+    for _ in 0..2 * MAX_DEATHS {
+        let node = world.node().await;
+        assert_eq!(world.try_claim(node, 100).await.expect("alive").len(), 30);
+        world.lease(node, LeaseAct::Leave).await.expect("a node may go");
+        // In portions: also what comes later is not blamed.
+        while world.sweep(7).await.more {}
+    }
+    for run in &runs {
+        let left = world.run(*run).await;
+        assert_eq!((left.status(), left.state.stalls), (Status::Running, 0));
+    }
+    assert_eq!(world.claim_all().await.len(), 30);
+}
+
+async fn started(world: &World, many: usize) -> Vec<RunId> {
+    let mut runs = Vec::new();
+    for n in 0..many {
+        runs.push(world.start(&n.to_string()).await.run.id());
+    }
+    runs
+}
+
+/// One node at a time, as a worker that is started again. It claims until it has nothing to claim or is dead, and drives
+/// what it has: the bystanders make progress if the node lives.
+async fn bystanders_of_a_poisonous_run_are_not_parked(world: World) {
+    let runs = started(&world, 31).await;
+    let (poison, mut deaths) = (runs[17], 0);
+    while world.run(poison).await.status() != Status::Paused {
+        let (node, mut held) = (world.node().await, Vec::new());
+        let killed = loop {
+            let claimed = world.try_claim(node, 100).await.expect("alive");
+            if claimed.is_empty() {
+                break false;
+            }
+            held.extend(claimed.into_iter().map(|claimed| Driver::new(world.store().clone(), claimed)));
+            if held.iter().any(|driver| driver.id() == poison) {
+                break true;
+            }
+            for (n, driver) in held.iter_mut().enumerate() {
+                driver.step(&format!("step {deaths} {n} {}", driver.version())).await.expect("ours");
+            }
+        };
+        deaths += u32::from(killed);
+        assert!(deaths <= 2 * MAX_DEATHS, "it is still not parked");
+        // It lets its suspects make progress, dies, and others may take what was left to them.
+        world.crash().await;
+        world.pass(1_000);
+    }
+    for run in runs {
+        let paused = world.run(run).await.status() == Status::Paused;
+        assert_eq!(paused, run == poison, "{run} after {deaths} deaths");
+    }
+}
+
+/// Runs that have been in the hands of two nodes that died.
+async fn suspects(world: &World, many: usize) -> Vec<RunId> {
+    let runs = started(world, many).await;
+    for _ in 0..SUSPECT {
+        assert_eq!(world.claim_all().await.len(), many);
+        world.crash().await;
+    }
+    runs
+}
+
+async fn a_suspect_is_taken_alone_by_a_node_that_holds_nothing(world: World) {
+    let suspects = suspects(&world, 3).await;
+    let other = world.start("other").await.run.id();
+    let node = world.node().await;
+    let ids = async || -> Vec<RunId> {
+        world.try_claim(node, 10).await.expect("alive").iter().map(|claimed| claimed.run.id()).collect()
+    };
+    assert_eq!(ids().await, suspects[..1]);
+    assert_eq!(ids().await, [other], "beside a suspect, what is under no suspicion");
+    world.pass(1_000);
+    assert_eq!(ids().await, suspects[1..], "and others as often suspected, but few");
+}
+
+async fn suspects_that_are_left_hide_nothing(world: World) {
+    suspects(&world, 5).await;
+    let other = world.start("other").await.run.id();
+    let (one, two) = (world.node().await, world.node().await);
+    assert_eq!(world.try_claim(one, 5).await.expect("alive").len(), 1);
+    let claimed = world.try_claim(two, 5).await.expect("alive");
+    assert_eq!(claimed.iter().map(|claimed| claimed.run.id()).collect::<Vec<_>>(), [other]);
 }
 
 async fn a_node_without_a_lease_claims_nothing(world: World) {

@@ -138,7 +138,7 @@ async fn a_repeated_commit_is_refused_and_recorded_once(world: World) {
 
 async fn an_ended_run_takes_no_commit(world: World) {
     for status in [Status::Completed, Status::Failed, Status::Cancelled, Status::TimedOut] {
-        let mut driver = world.driven(&status.to_string()).await;
+        let mut driver = world.drive(world.request_for(status, &status.to_string())).await;
         let late = driver.clone();
         match status {
             Status::Completed => drop(driver.complete("1").await),
@@ -299,9 +299,7 @@ async fn a_child_starts_with_its_parents_commit(world: World) {
 
 async fn a_childs_end_reaches_its_parent_once(world: World) {
     let mut parent = world.driven("k").await;
-    for (n, status) in
-        [Status::Completed, Status::Failed, Status::Cancelled, Status::TimedOut].into_iter().enumerate()
-    {
+    for (n, status) in [Status::Completed, Status::Failed, Status::Cancelled].into_iter().enumerate() {
         let path = format!("child-{n}");
         let (id, _) = parent.child(&path, world.run_id()).await;
         let mut child = world.claim_one().await;
@@ -309,7 +307,6 @@ async fn a_childs_end_reaches_its_parent_once(world: World) {
         match status {
             Status::Completed => drop(child.complete("7").await),
             Status::Failed => drop(child.fail().await),
-            Status::TimedOut => drop(child.time_out().await),
             _ => assert!(world.cancel(id).await),
         }
         assert_eq!(parent.look().await.inbox.len(), 1, "{status}");

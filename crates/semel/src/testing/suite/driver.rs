@@ -162,7 +162,7 @@ impl Driver {
     }
 
     pub(super) async fn time_out(&mut self) -> Saved {
-        let limit = self.ledger.run().new.created;
+        let limit = self.ledger.deadline().expect("a run with a limit");
         self.record(Entry::TimedOut { limit }).save().await
     }
 }

@@ -39,7 +39,7 @@ async fn end(world: &World, driver: &mut Driver, status: Status) {
 
 async fn an_ended_run_is_nobodys_and_never_due(world: World) {
     for status in ENDS {
-        let mut driver = world.driven(&status.to_string()).await;
+        let mut driver = world.drive(world.request_for(status, &status.to_string())).await;
         driver.open(&status.to_string()).await;
         world.pass(1);
         end(&world, &mut driver, status).await;
@@ -63,7 +63,8 @@ async fn an_end_is_the_same_with_ties_and_without(world: World) {
         for history in [Duration::ZERO, Duration::from_hours(1), Duration::MAX] {
             let start = |ties: &str| {
                 let key = format!("{n} {history:?} {ties}");
-                Start { retention: Retention { history, key: Duration::MAX }, ..world.request(&key) }
+                let retention = Retention { history, key: Duration::MAX };
+                Start { timeout: Some(Duration::ZERO), retention, ..world.request(&key) }
             };
             let (mut free, mut tied) = (world.drive(start("free")).await, world.drive(start("tied")).await);
             free.step("a").await.expect("the run is ours");
@@ -74,7 +75,11 @@ async fn an_end_is_the_same_with_ties_and_without(world: World) {
             for driver in [&mut free, &mut tied] {
                 let wish = Action::RequestCancel { reason: "not seen in time".to_owned() };
                 world.control(driver.id(), wish).await.expect("it is open");
-                driver.record(entry.clone()).save().await;
+                let mut entry = entry.clone();
+                if let Entry::TimedOut { limit } = &mut entry {
+                    *limit = driver.ledger.deadline().expect("just set");
+                }
+                driver.record(entry).save().await;
                 let run = world.run(driver.id()).await;
                 let kinds = world.kinds(driver.id()).await;
                 let inbox = world.inbox(driver.id()).await.len();
@@ -114,7 +119,7 @@ async fn an_end_that_comes_before_the_next_claim_counts(world: World) {
 
 async fn the_way_it_ended_can_be_looked_up(world: World) {
     for status in ENDS {
-        let mut driver = world.driven(&status.to_string()).await;
+        let mut driver = world.drive(world.request_for(status, &status.to_string())).await;
         assert_eq!(world.outcome(driver.id()).await, None);
         end(&world, &mut driver, status).await;
         let expected = match status {
@@ -129,13 +134,14 @@ async fn the_way_it_ended_can_be_looked_up(world: World) {
 }
 
 async fn a_token_is_free_when_its_owner_ends(world: World) {
-    let mut owner = world.driven("first").await;
+    let mut owner = world.drive(world.request_for(ENDS[0], "first")).await;
     owner.open("t").await;
-    for status in ENDS {
+    for (n, status) in ENDS.into_iter().enumerate() {
         end(&world, &mut owner, status).await;
         assert_eq!(world.owner_of("t").await, None, "{status}");
         assert_eq!(code(world.try_deliver(World::delivery("t", "1")).await), "HOOK_NOT_FOUND", "{status}");
-        owner = world.driven(&format!("after {status}")).await;
+        let next = ENDS.get(n + 1).copied().unwrap_or(status);
+        owner = world.drive(world.request_for(next, &format!("after {status}"))).await;
         assert_eq!(owner.open("t").await, None, "{status}: the next may have it at once");
     }
 }
@@ -162,8 +168,8 @@ async fn a_child_started_by_the_last_commit_goes_on(world: World) {
 }
 
 /// A parent with an open and an ended child.
-async fn family(world: &World, key: &str) -> (Driver, RunId, RunId) {
-    let mut parent = world.driven(key).await;
+async fn family(world: &World, start: Start) -> (Driver, RunId, RunId) {
+    let mut parent = world.drive(start).await;
     let (ended, _) = parent.child("ended", world.run_id()).await;
     world.claim_one().await.complete("1").await;
     let (open, _) = parent.child("open", world.run_id()).await;
@@ -172,7 +178,7 @@ async fn family(world: &World, key: &str) -> (Driver, RunId, RunId) {
 }
 
 async fn children_of_a_cancelled_run_are_told(world: World) {
-    let (parent, open, ended) = family(&world, "k").await;
+    let (parent, open, ended) = family(&world, world.request("k")).await;
     assert!(world.cancel(parent.id()).await);
     let told = world.inbox(open).await;
     let message = Message::ParentCancelled { parent: parent.id() };
@@ -187,7 +193,7 @@ async fn children_of_a_cancelled_run_are_told(world: World) {
 
 async fn a_run_that_ends_otherwise_leaves_its_children_alone(world: World) {
     for status in [Status::Completed, Status::Failed, Status::TimedOut] {
-        let (mut parent, open, _) = family(&world, &status.to_string()).await;
+        let (mut parent, open, _) = family(&world, world.request_for(status, &status.to_string())).await;
         end(&world, &mut parent, status).await;
         assert_eq!(world.inbox(open).await, [], "{status}");
     }
@@ -195,7 +201,7 @@ async fn a_run_that_ends_otherwise_leaves_its_children_alone(world: World) {
 
 async fn a_parent_that_has_ended_needs_no_answer(world: World) {
     for status in ENDS {
-        let mut parent = world.driven(&status.to_string()).await;
+        let mut parent = world.drive(world.request_for(status, &status.to_string())).await;
         parent.child("c", world.run_id()).await;
         let mut child = world.claim_one().await;
         end(&world, &mut parent, status).await;
@@ -207,7 +213,7 @@ async fn a_parent_that_has_ended_needs_no_answer(world: World) {
 }
 
 async fn a_child_of_an_earlier_life_can_be_cancelled_with_its_parent(world: World) {
-    let (mut parent, open, _) = family(&world, "k").await;
+    let (mut parent, open, _) = family(&world, world.request("k")).await;
     parent.fail().await;
     let restart = crate::rules::control::Action::Restart(crate::rules::entry::RestartFrom::Failure);
     world.control(parent.id(), restart).await.expect("a failed run may");

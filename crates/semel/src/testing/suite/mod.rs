@@ -22,6 +22,7 @@ mod claim;
 mod commit;
 mod concurrency;
 mod control;
+mod deadline;
 mod deliver;
 mod driver;
 mod finish;
@@ -102,6 +103,7 @@ pub fn cases() -> Vec<Case> {
         lease::cases(),
         record::cases(),
         sweep::cases(),
+        deadline::cases(),
         finish::cases(),
         wakes::cases(),
         read::cases(),

@@ -6,7 +6,7 @@ use super::driver::Driver;
 use super::world::{LEASE, ORDER, STRANGER, WORKSPACE, World, code, key, label, name, payload};
 use crate::error::Result;
 use crate::id::RunId;
-use crate::rules::claim::MAX_STALLS;
+use crate::rules::claim::MAX_DEATHS;
 use crate::rules::control::Action;
 use crate::rules::entry::{Entry, Message};
 use crate::rules::key::{KeyScope, Scope};
@@ -217,7 +217,7 @@ async fn goes_to_the_waiter(world: &World, owner: RunId, waiter: RunId) {
 
 async fn an_owner_that_is_parked_gives_its_right_to_others(world: World) {
     let owner = world.start("owner").await.run.id();
-    for _ in 1..MAX_STALLS {
+    for _ in 1..MAX_DEATHS {
         // Each time its node dies without a word.
         assert_eq!(world.claim_one().await.id(), owner);
         world.clock().advance(LEASE);

@@ -1,8 +1,11 @@
 //! Durability: what was answered is there after the store was closed and opened again, after every verb.
 //!
-//! A store of one process takes all nodes for dead when it is opened, others do not; so these cases let the leases end.
+//! A store of one process takes its own nodes for dead when it is opened, others do not; so these cases let the leases end.
 
+use super::driver::Driver;
 use super::world::{LEASE, World, call, code, payload, visit};
+use crate::id::NodeId;
+use crate::rules::claim::MAX_DEATHS;
 use crate::rules::control::{Action, Fork};
 use crate::rules::entry::{Class, Entry, Outcome, Resolution, RestartFrom};
 use crate::rules::ledger::Lineage;
@@ -25,6 +28,7 @@ promises![
     receipts_are_there_after_reopening,
     what_was_forgotten_stays_forgotten_after_reopening,
     a_node_that_has_left_stays_away_after_reopening,
+    the_lease_of_a_remote_worker_lasts_over_reopening,
     numbers_are_not_given_twice_after_reopening,
     all_of_a_life_with_a_reopening_between_any_two_calls,
 ];
@@ -189,6 +193,27 @@ async fn a_node_that_has_left_stays_away_after_reopening(mut world: World) {
     assert_eq!(code(world.lease(node, LeaseAct::Renew(LEASE)).await), "CONCURRENCY_ERROR");
     world.sweep(10).await;
     assert_eq!(world.claim_one().await.id(), driver.id());
+}
+
+async fn the_lease_of_a_remote_worker_lasts_over_reopening(mut world: World) {
+    let node = NodeId(world.run_id().0);
+    world.lease(node, LeaseAct::Enroll(LEASE)).await.expect("a new node can join");
+    let run = world.start("k").await.run.id();
+    let claimed = world.try_claim(node, 1).await.expect("alive").remove(0);
+    for _ in 0..2 * MAX_DEATHS {
+        world.pass(1_000);
+        world.reopen().await;
+        assert_eq!(world.sweep(10).await.orphaned, 0, "its work is not given to others");
+        assert!(world.claim_all().await.is_empty());
+        world.lease(node, LeaseAct::Renew(LEASE)).await.expect("its heartbeats go on");
+    }
+    let mut driver = Driver::new(world.store().clone(), claimed);
+    driver.step("a").await.expect("what it reports is accepted");
+    world.reopen().await;
+    world.pass(10_000);
+    assert_eq!(world.sweep(10).await.orphaned, 1, "it ends like any other");
+    assert_eq!(code(world.lease(node, LeaseAct::Renew(LEASE)).await), "CONCURRENCY_ERROR");
+    assert_eq!(world.claim_one().await.id(), run);
 }
 
 /// A zombie's commit carries its run's short number: no later run may ever be found under it.

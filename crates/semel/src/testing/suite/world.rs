@@ -100,6 +100,12 @@ impl World {
         Start::new(WORKSPACE, self.run_id(), name(ORDER), payload(r#"{"n":1}"#), Some(self::key(key)))
     }
 
+    /// The same, of a run that is to end like this: if by its time limit, that is now.
+    pub(super) fn request_for(&self, status: Status, key: &str) -> Start {
+        let timeout = (status == Status::TimedOut).then_some(Duration::ZERO);
+        Start { timeout, ..self.request(key) }
+    }
+
     pub(super) async fn try_start(&self, start: Start) -> Result<Started> {
         self.store().start(start).await
     }
@@ -132,7 +138,7 @@ impl World {
         if status == Status::Pending {
             return self.start(key).await.run.id();
         }
-        let mut driver = self.driven(key).await;
+        let mut driver = self.drive(self.request_for(status, key)).await;
         match status {
             Status::Waiting => drop(driver.wait(None).await),
             Status::Paused => drop(self.control(driver.id(), Action::Pause).await),

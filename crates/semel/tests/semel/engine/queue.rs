@@ -13,6 +13,7 @@ use semel::rules::json::Payload;
 use semel::rules::path::Name;
 use semel::rules::queue::Task;
 use semel::rules::receipt::ReceiptKind;
+use semel::rules::start::Start;
 use semel::rules::status::Status;
 use semel::store::{Find, FindBy, Lease, LeaseAct, Store, Sweep};
 use semel::testing::{Crasher, Effects, Ended, Scene, history};
@@ -32,6 +33,9 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("a_step_of_a_dead_worker_goes_to_another_and_the_late_report_is_refused", taken_over),
         trial("a_report_that_is_made_again_is_answered_as_the_first_time", reported_again),
         trial("a_step_that_kills_its_workers_is_parked_and_others_go_on", poisoned),
+        trial("a_try_that_takes_too_long_is_given_up_and_tried_again", too_slow),
+        trial("a_report_after_the_limit_is_refused", after_the_limit),
+        trial("a_task_reported_after_the_limit_of_its_run_does_not_complete", after_the_limit_of_the_run),
         trial("steps_of_a_cancelled_run_are_not_handed_out", cancelled_before),
         trial("a_step_in_a_workers_hands_ends_as_the_worker_says_or_with_its_run", cancelled_meanwhile),
         trial("a_doubt_elsewhere_is_settled_by_a_person", doubt),
@@ -82,7 +86,7 @@ impl Worker {
 
     /// Its lease ends, and everybody knows.
     async fn die(&self) -> Result<()> {
-        self.store.lease(Lease { node: self.node, act: LeaseAct::Leave }).await?;
+        self.store.lease(Lease { node: self.node, act: LeaseAct::Join(Duration::ZERO) }).await?;
         self.store.sweep(Sweep { limit: 100 }).await?;
         Ok(())
     }
@@ -213,6 +217,70 @@ async fn taken_over() -> Result<(), Failed> {
     let refused = receipts.iter().find(|(kind, _)| *kind == ReceiptKind::Result);
     assert_eq!(refused.map(|(_, receipts)| receipts.count), Some(3), "counted");
     Ok(())
+}
+
+/// Its worker lives, and reports nothing in time.
+async fn too_slow() -> Result<(), Failed> {
+    let (lab, engine) = lab().await?;
+    let run = engine.start(order, 7).await?;
+    let worker = Worker::at(&lab).await?;
+    let first = worker.task().await?;
+    assert_eq!(first.timeout_ms, Some(10_000));
+    lab.clock.advance(PAUSE - Duration::from_millis(1));
+    assert_eq!(lab.store.sweep(Sweep { limit: 10 }).await?.timed_out, 0);
+    lab.clock.advance(Duration::from_millis(1));
+    lab.store.sweep(Sweep { limit: 10 }).await?;
+    let ledger = history(&engine.run(first.run)).await?;
+    assert_eq!((ledger.count("stepFailed"), ledger.count("waiting")), (1, 1), "{ledger}");
+    assert!(lost(&worker.complete(&first, "late").await));
+    lab.clock.advance(PAUSE);
+    worker.live().await?;
+    let second = worker.task().await?;
+    assert_eq!((second.attempt, &second.key), (2, &first.key));
+    // In time, counted from its own claim.
+    lab.clock.advance(PAUSE - Duration::from_millis(1));
+    assert_eq!(lab.store.sweep(Sweep { limit: 10 }).await?.timed_out, 0);
+    worker.complete(&second, "in time").await?;
+    assert_eq!(run.result().await?, "charged 7, in time");
+    Ok(())
+}
+
+/// Before any sweep.
+async fn after_the_limit() -> Result<(), Failed> {
+    let lab = Lab::new();
+    let (worker, run) = (Worker::at(&lab).await?, alone(&lab, None).await?);
+    let first = worker.task().await?;
+    lab.clock.advance(PAUSE);
+    assert!(lost(&worker.complete(&first, "late").await));
+    assert_eq!(status(&lab, run).await, Status::Waiting, "it is tried again");
+    lab.clock.advance(Duration::from_mins(1));
+    worker.live().await?;
+    let second = worker.task().await?;
+    assert_eq!(second.attempt, 2);
+    worker.complete(&second, "in time").await?;
+    assert_eq!(status(&lab, run).await, Status::Completed);
+    Ok(())
+}
+
+async fn after_the_limit_of_the_run() -> Result<(), Failed> {
+    let lab = Lab::new();
+    let (worker, run) = (Worker::at(&lab).await?, alone(&lab, Some(PAUSE / 2)).await?);
+    let task = worker.task().await?;
+    lab.clock.advance(PAUSE / 2);
+    assert!(lost(&worker.complete(&task, "late").await));
+    assert_eq!(status(&lab, run).await, Status::TimedOut);
+    assert!(lost(&worker.complete(&task, "late").await), "and stays so");
+    Ok(())
+}
+
+/// A task without a parent, whose tries may take ten seconds each.
+async fn alone(lab: &Lab, timeout: Option<Duration>) -> Result<RunId, Failed> {
+    let workflow = Name::new("queue:payments")?;
+    let input = Payload::parse(r#"{"step":"charge","input":7,"timeoutMs":10000}"#)?;
+    let run = RunId(lab.clock.uuid());
+    let start = Start { timeout, ..Start::new(WorkspaceId::DEFAULT, run, workflow, input, None) };
+    lab.store.start(start).await?;
+    Ok(run)
 }
 
 async fn reported_again() -> Result<(), Failed> {

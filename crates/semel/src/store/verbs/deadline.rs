@@ -1,0 +1,136 @@
+//! End what is overdue: runs whose time is up, and tries of remote steps that have taken too long.
+
+use crate::clock::Time;
+use crate::error::Result;
+use crate::id::RunId;
+use crate::rules::deadline;
+use crate::rules::entry::{Created, Entry, Message};
+use crate::rules::ledger::Ledger;
+use crate::rules::queue::{self, Moment, Overdue};
+use crate::rules::run::{Run, State};
+use crate::store::tx::{LedgerRow, Tx, Verb, race};
+
+use super::read::{entries_of, message_of};
+
+/// A run that the sweep has ended, or whose try it has given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ended {
+    pub(crate) run: RunId,
+    pub(crate) parent: Option<RunId>,
+}
+
+/// Ends up to `limit` runs, or tries, that are overdue.
+pub(super) async fn end_overdue<T: Tx>(tx: &mut T, limit: usize) -> Result<Vec<Ended>> {
+    let mut ended = Vec::new();
+    for run in tx.overdue(limit).await? {
+        let shown = Ended { run: run.id(), parent: run.new.parent };
+        let over = match queue::queue(&run.new.workflow) {
+            // A worker that does a remote step has no ledger, and ends nothing itself.
+            Some(_) => end_task(tx, run).await?,
+            None => match deadline::decide(&run, tx.now()) {
+                Some(end) => end_run(tx, run, end).await.map(|()| true)?,
+                None => false,
+            },
+        };
+        ended.extend(over.then_some(shown));
+    }
+    Ok(ended)
+}
+
+/// The end of a run: its last entry, and its state then.
+pub(super) type End = (Entry, State);
+
+pub(super) async fn end_run<T: Tx>(tx: &mut T, mut run: Run, (entry, state): End) -> Result<()> {
+    let expected = run.state.version;
+    run.state = state;
+    super::finish::end_run(tx, &mut run, expected, &[entry]).await
+}
+
+/// A run as it is to be seen at this time: ended, if its time is up. Then also what is to be written before anything else
+/// is. Runs of queues are left to the sweep: their headers do not tell.
+pub(super) fn seen(run: Option<Run>, now: Time) -> (Option<Run>, Option<(Run, End)>) {
+    let end = run.as_ref().filter(|run| queue::queue(&run.new.workflow).is_none());
+    match end.and_then(|run| Some((run.clone(), deadline::decide(run, now)?))) {
+        None => (run, None),
+        Some((run, end)) => (Some(Run { state: end.1.clone(), ..run.clone() }), Some((run, end))),
+    }
+}
+
+/// Ends a run of a queue, or its try. If it is neither's time, only the time of the next look was wrong: a report does not
+/// set it anew.
+async fn end_task<T: Tx>(tx: &mut T, mut run: Run) -> Result<bool> {
+    let rows = tx.ledgers(&[run.num], 0).await?;
+    let (entries, claimed) = read(&rows)?;
+    let Ok(mut ledger) = Ledger::read(run.clone(), entries) else {
+        // Its next claim finds out, and says why.
+        return look_again(tx, &mut run, None).await.map(|()| false);
+    };
+    let now = tx.now();
+    match queue::overdue(&ledger, claimed, now) {
+        Some(Overdue::Run(limit)) => {
+            let end = deadline::ended(&run, limit, now);
+            end_run(tx, run, end).await.map(|()| true)
+        }
+        Some(Overdue::Try) if run.state.node.is_some() => {
+            let mut inbox: Vec<(u64, Message)> = Vec::new();
+            for row in tx.inboxes(&[run.num], 1).await? {
+                inbox.push((row.arrival, message_of(&row)?));
+            }
+            let report = queue::took_too_long(&ledger);
+            let moment = Moment { now, random: spread(&run) };
+            let reported = queue::report(&mut ledger, &report, &inbox, moment);
+            let commit = reported.ok().and_then(|()| ledger.commit());
+            look_again(tx, &mut run, ledger.deadline()).await?;
+            match commit {
+                Some(commit) => commit.run(tx).await.map(|_| true),
+                None => Ok(false),
+            }
+        }
+        // A try whose worker has died is over: the next worker is given the same one.
+        _ => {
+            let held = run.state.node.is_some();
+            let next = if held { queue::next_deadline(&ledger, claimed) } else { ledger.deadline() };
+            look_again(tx, &mut run, next).await.map(|()| false)
+        }
+    }
+}
+
+async fn look_again<T: Tx>(tx: &mut T, run: &mut Run, at: Option<Time>) -> Result<()> {
+    run.state.deadline = at;
+    match tx.save(run.num, run.state.version, &run.state).await? {
+        true => Ok(()),
+        false => Err(race()),
+    }
+}
+
+/// The entries of a run, and when it was claimed last.
+fn read(rows: &[LedgerRow]) -> Result<(Vec<Entry>, Time)> {
+    let (mut entries, mut claimed) = (Vec::new(), Time(0));
+    for row in rows {
+        let of = entries_of(row)?;
+        if of.iter().any(|entry| matches!(entry, Entry::Claimed { .. })) {
+            claimed = row.at;
+        }
+        entries.extend(of);
+    }
+    Ok((entries, claimed))
+}
+
+/// A number below one for the pause before the next try: tries of many runs that end together are spread by their runs' ids.
+fn spread(run: &Run) -> f64 {
+    f64::from(run.id().0.as_u128() as u32) / (f64::from(u32::MAX) + 1.0)
+}
+
+/// When the store has to look at a task that is claimed now, if its tries have a limit. Its first entries are `text`.
+pub(super) fn try_ends(run: &Run, first: &LedgerRow, now: Time) -> Result<Option<Time>> {
+    // Most have none, and need not be read for that.
+    if queue::queue(&run.new.workflow).is_none() || !first.text.contains("timeoutMs") {
+        return Ok(None);
+    }
+    let created = entries_of(first)?.into_iter().next();
+    let limit = |created: &Created| queue::try_limit(created);
+    Ok(match created {
+        Some(Entry::Created(created)) => limit(&created).map(|limit| now.after(limit)),
+        _ => None,
+    })
+}
