@@ -9,8 +9,8 @@ use tokio::sync::broadcast;
 use super::Remote;
 use super::client::Does;
 use super::wire::{
-    self, ClaimCall, ClaimedView, ClaimsView, CommitItem, ControlCall, Found, Heartbeat, Join, Joined, Leased, Release,
-    RunCall, Served,
+    self, ClaimCall, ClaimedView, ClaimsView, CommitItem, ControlCall, Found, Heartbeat, Join, Joined,
+    Leased, Release, RunCall, Served,
 };
 use crate::clock::Time;
 use crate::error::{Error, Result};
@@ -26,8 +26,8 @@ use crate::rules::record::{Keep, Look, Record};
 use crate::rules::run::Run;
 use crate::rules::start::Start;
 use crate::store::{
-    Answer, Arrival, Claimed, Claims, Find, Lease, LeaseAct, Numbered, Page, Query, Started, Store, Sweep, Swept,
-    Wake,
+    Answer, Arrival, Claimed, Claims, Find, Lease, LeaseAct, Numbered, Page, Query, Started, Store, Sweep,
+    Swept, Wake,
 };
 
 /// How much of a ledger or an inbox travels at once.

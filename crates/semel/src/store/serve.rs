@@ -8,8 +8,8 @@ use super::archive::{Archive, Each, export_pages};
 use super::receipts::{COLLECT, ReceiptBuffer};
 use super::tx::{LedgerRow, Verb};
 use super::verbs::{
-    ClaimRows, CountInbox, Ended, FlushReceipts, PeekStart, ReadDues, ReadInbox, ReadLedger, ReadReceipts, StartRun,
-    entries_of, message_of,
+    ClaimRows, CountInbox, Ended, FlushReceipts, PeekStart, ReadDues, ReadInbox, ReadLedger, ReadReceipts,
+    StartRun, entries_of, message_of,
 };
 use super::wakes::{Wake, Wakes};
 use super::watch::Watch;
@@ -163,7 +163,8 @@ fn tell_of_start(wakes: &Wakes, started: &Started) {
 fn commit<B: Backend>(store: &B, commit: Commit) -> impl Future<Output = Result<Saved>> + Send {
     // What there is to tell of it, taken out now: by the time it is answered the commit has been with another core.
     let Write { num, run, expected, status: becomes, .. } = *commit;
-    let ending = commit.beyond().ending.as_ref().map(|ending| ending.parent.as_ref().map(|parent| parent.run));
+    let ending =
+        commit.beyond().ending.as_ref().map(|ending| ending.parent.as_ref().map(|parent| parent.run));
     let workspace = commit.beyond().workspace;
     let saving = store.commit_run(commit);
     async move {

@@ -141,10 +141,7 @@ pub(crate) trait Tx: ArchiveRows {
         text: &str,
     ) -> impl Future<Output = Result<Option<i64>>> + Send;
     /// Inserts runs as [`Tx::insert_run`] does each of them, and gives their numbers. A backend may do it in one go.
-    fn insert_runs(
-        &mut self,
-        runs: &[InsertedRun],
-    ) -> impl Future<Output = Result<Vec<Option<i64>>>> + Send {
+    fn insert_runs(&mut self, runs: &[InsertedRun]) -> impl Future<Output = Result<Vec<Option<i64>>>> + Send {
         async move {
             let mut nums = Vec::with_capacity(runs.len());
             for InsertedRun { new, state, text } in runs {

@@ -234,7 +234,11 @@ impl Roster {
     /// The steps that a worker has, for all we know.
     fn at_work(&self, place: (WorkspaceId, NodeId)) -> Vec<AtWork> {
         let at = |(run, fence): (&RunId, &u64)| AtWork { run: *run, fence: *fence };
-        self.lock().workers.get(&place).map(|present| present.at_work.iter().map(at).collect()).unwrap_or_default()
+        self.lock()
+            .workers
+            .get(&place)
+            .map(|present| present.at_work.iter().map(at).collect())
+            .unwrap_or_default()
     }
 
     /// A worker asks for runs of these: `name@version`, `queue:name`.

@@ -341,7 +341,11 @@ mod tests {
         waiting.call(&a);
         waiting.call(&b);
         assert!(is_called(&second));
-        assert_eq!(waiting.wanted(&Heard::All), Some(vec![a]), "each workflow once, and what is still waited for");
+        assert_eq!(
+            waiting.wanted(&Heard::All),
+            Some(vec![a]),
+            "each workflow once, and what is still waited for"
+        );
         drop(second);
         assert_eq!(waiting.wanted(&Heard::All), None);
         assert!(waiting.enter(&mine).1, "the task has ended: the next claim begins another");
@@ -355,7 +359,11 @@ mod tests {
         assert_eq!(waiting.wanted(&Heard::All).unwrap()[0], few[0]);
         let mut heard = Heard::Of(HashSet::new());
         heard.add(Some(few[0].workspace));
-        assert_eq!(waiting.wanted(&heard).unwrap(), few, "and those that nothing was heard of are not looked for");
+        assert_eq!(
+            waiting.wanted(&heard).unwrap(),
+            few,
+            "and those that nothing was heard of are not looked for"
+        );
         heard.add(None);
         assert_eq!(waiting.wanted(&heard).unwrap().len(), 4);
     }

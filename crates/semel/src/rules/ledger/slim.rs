@@ -63,7 +63,9 @@ impl Ledger {
     pub(super) fn slim_down(&mut self, visit: &Visit) {
         let Some(seldom) = self.seldom.as_mut().filter(|seldom| seldom.settled.is_some()) else { return };
         match self.records.get_mut(visit) {
-            Some(Some(Record::Hook { state: HookState::Closed(all), .. })) if seldom.carried.contains(visit) => {
+            Some(Some(Record::Hook { state: HookState::Closed(all), .. }))
+                if seldom.carried.contains(visit) =>
+            {
                 *all = Vec::new();
                 return;
             }

@@ -30,8 +30,8 @@ use crate::rules::status::Status;
 use crate::store::archive::OnceAt;
 use crate::store::list::{Scan, Scanned};
 use crate::store::tx::{
-    CallAt, DeadNode, Driven, HeldOnce, InboxRow, InsertedRun, LedgerRow, SetFree, Taken, Tx, Watcher, message_text,
-    millis, race,
+    CallAt, DeadNode, Driven, HeldOnce, InboxRow, InsertedRun, LedgerRow, SetFree, Taken, Tx, Watcher,
+    message_text, millis, race,
 };
 
 pub(super) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
