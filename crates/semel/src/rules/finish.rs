@@ -78,7 +78,11 @@ mod tests {
         assert_eq!(at(&run, 10), Purge::History(Time(1_020)));
         run.purged = true;
         run.state.purge = Some(Time(1_010));
-        assert_eq!(at(&run, 11), Purge::History(Time(1_020)), "a long history is forgotten in several passes");
+        assert_eq!(
+            at(&run, 11),
+            Purge::History(Time(1_020)),
+            "a long history is forgotten in several passes"
+        );
         run.state.purge = Some(Time(1_020));
         assert_eq!(at(&run, 19), Purge::Keep);
         assert_eq!(at(&run, 20), Purge::Run);

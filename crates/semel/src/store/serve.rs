@@ -153,7 +153,8 @@ fn tell_of_start(wakes: &Wakes, started: &Started) {
 fn commit<B: Backend>(store: &B, commit: Commit) -> impl Future<Output = Result<Saved>> + Send {
     // What there is to tell of it, taken out now: by the time it is answered the commit has been with another core.
     let Write { num, run, expected, status: becomes, .. } = *commit;
-    let ending = commit.beyond().ending.as_ref().map(|ending| ending.parent.as_ref().map(|parent| parent.run));
+    let ending =
+        commit.beyond().ending.as_ref().map(|ending| ending.parent.as_ref().map(|parent| parent.run));
     let saving = store.commit_run(commit);
     async move {
         let saved = saving.await;

@@ -29,7 +29,9 @@ type Test = Result<(), Failed>;
 pub(crate) fn trials() -> Vec<Trial> {
     let trial = |name: &str, test: fn() -> Test| Trial::test(format!("postgres::{name}"), test);
     vec![
-        trial("a_run_that_rests_leaves_a_once_that_it_was_granted_meanwhile", || run(rest_and_grant("rest", false))),
+        trial("a_run_that_rests_leaves_a_once_that_it_was_granted_meanwhile", || {
+            run(rest_and_grant("rest", false))
+        }),
         trial("a_tied_run_that_rests_leaves_a_once_that_it_was_granted_meanwhile", || {
             run(rest_and_grant("tied", true))
         }),
@@ -190,7 +192,10 @@ async fn large_values() -> Test {
     let at_once = async {
         let mut calls = JoinSet::new();
         for ledger in &mut ledgers {
-            ledger.record(Entry::Recorded { at: Visit::parse("large").ok_or("a path")?, value: value.clone() })?;
+            ledger.record(Entry::Recorded {
+                at: Visit::parse("large").ok_or("a path")?,
+                value: value.clone(),
+            })?;
             let (store, commit) = (place.store.clone(), ledger.commit().ok_or("an entry")?);
             calls.spawn(async move { store.commit(commit).await.map(drop) });
             let start = Start { input: value.clone(), ..request(&format!("start-{}", calls.len()))? };

@@ -18,7 +18,8 @@ impl PgTx<'_> {
         scope: &Scope,
         keys: &[&Key],
     ) -> Result<HashSet<Key>> {
-        let held = "SELECT key FROM runs WHERE workspace = $1 AND scope = $2 AND key = ANY ($3) AND holds_key";
+        let held =
+            "SELECT key FROM runs WHERE workspace = $1 AND scope = $2 AND key = ANY ($3) AND holds_key";
         let keys: Vec<&str> = keys.iter().map(|key| key.as_str()).collect();
         let rows = self.rows(held, &[&workspace.0, &scope.as_str(), &keys]).await?;
         rows.iter().map(|row| Key::new(column::<String>(row, 0)?).map_err(|e| corrupt(row, e))).collect()

@@ -257,7 +257,11 @@ mod tests {
         for asking in asked {
             together.push(asking.await.unwrap());
         }
-        assert_eq!(together, [1, 1, 3, 3, 3, 1, 1], "alone, taken before the others came, and as many as have room");
+        assert_eq!(
+            together,
+            [1, 1, 3, 3, 3, 1, 1],
+            "alone, taken before the others came, and as many as have room"
+        );
     }
 
     #[tokio::test]

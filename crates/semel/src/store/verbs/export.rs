@@ -119,7 +119,8 @@ pub(super) async fn line_of<T: Tx>(tx: &mut T, run: &Run) -> Result<RunLine> {
     // Of a history that is forgotten some rows may be left, until the sweep is through with it.
     if !run.purged {
         let commits = tx.ledgers(&[run.num], 0).await?.into_iter();
-        line.commits = commits.map(|row| CommitLine { seq: row.seq, at: row.at, entries: row.text }).collect();
+        line.commits =
+            commits.map(|row| CommitLine { seq: row.seq, at: row.at, entries: row.text }).collect();
         let inbox = tx.inboxes(&[run.num], 1).await?.into_iter();
         line.inbox =
             inbox.map(|row| MessageLine { arrival: row.arrival, at: row.at, message: row.text }).collect();
