@@ -107,10 +107,7 @@ pub(crate) trait Tx: ArchiveRows {
         text: &str,
     ) -> impl Future<Output = Result<Option<i64>>> + Send;
     /// Inserts runs as [`Tx::insert_run`] does each of them, and gives their numbers. A backend may do it in one go.
-    fn insert_runs(
-        &mut self,
-        runs: &[InsertedRun],
-    ) -> impl Future<Output = Result<Vec<Option<i64>>>> + Send {
+    fn insert_runs(&mut self, runs: &[InsertedRun]) -> impl Future<Output = Result<Vec<Option<i64>>>> + Send {
         async move {
             let mut nums = Vec::with_capacity(runs.len());
             for InsertedRun { new, state, text } in runs {
@@ -378,6 +375,11 @@ pub(crate) trait Verb: Send + Sync + 'static {
     const READS: bool = false;
     /// Whether it may read so much that short reads should not wait behind it.
     const SCANS: bool = false;
+    /// How many bytes of values it writes, roughly: a batch has room for so many.
+    #[cfg(feature = "sqlite")]
+    fn weight(&self) -> usize {
+        0
+    }
     /// Runs it in a transaction.
     fn run<T: Tx>(&self, tx: &mut T) -> impl Future<Output = Result<Self::Answer>> + Send;
 }

@@ -86,6 +86,11 @@ impl Verb for PeekStart {
 impl Verb for StartRun {
     type Answer = Started;
 
+    #[cfg(feature = "sqlite")]
+    fn weight(&self) -> usize {
+        self.start.input.text().len()
+    }
+
     async fn run<T: Tx>(&self, tx: &mut T) -> Result<Started> {
         let start = &self.start;
         if let Some(started) = self.repeated(tx).await? {
