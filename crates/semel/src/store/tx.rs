@@ -439,6 +439,11 @@ pub(crate) trait Verb: Send + Sync + 'static {
     const READS: bool = false;
     /// Whether it may read so much that short reads should not wait behind it.
     const SCANS: bool = false;
+    /// How many bytes of values it writes, roughly: a batch has room for so many.
+    #[cfg(feature = "sqlite")]
+    fn weight(&self) -> usize {
+        0
+    }
     /// Runs it in a transaction.
     fn run<T: Tx>(&self, tx: &mut T) -> impl Future<Output = Result<Self::Answer>> + Send;
 }

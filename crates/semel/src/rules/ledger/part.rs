@@ -40,3 +40,84 @@ impl Ledger {
         self.seldom.get_or_insert_default().parts.push_back((expected, pending));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::RunId;
+    use crate::rules::entry::{Created, Entry};
+    use crate::rules::json::Payload;
+    use crate::rules::path::{Name, Path, Visit};
+    use crate::rules::run::tests::run;
+    use uuid::Uuid;
+
+    fn visit(n: usize) -> Visit {
+        Visit::first(Path::parse(&format!("child[{n}]")).unwrap())
+    }
+
+    /// A ledger of a run that is being driven.
+    fn driven() -> Ledger {
+        let run = run(Status::Running);
+        let created = Created {
+            workflow: run.new.workflow.clone(),
+            workflow_version: run.new.workflow_version.clone(),
+            input: Payload::null(),
+            key: run.new.key.clone(),
+            scope: run.new.scope.clone(),
+            lineage: run.new.lineage,
+            not_before: None,
+            deadline: None,
+            parent: None,
+            forked_from: None,
+        };
+        let node = crate::id::NodeId(Uuid::from_u128(7));
+        Ledger::read(run, [Entry::Created(Box::new(created)), Entry::Claimed { node }]).unwrap()
+    }
+
+    fn start_children(ledger: &mut Ledger, children: usize) {
+        let name = Name::new("w").unwrap();
+        for n in 0..children {
+            let (run, name) = (RunId(Uuid::from_u128(n as u128)), name.clone());
+            ledger.start_child(visit(n), run, name.clone(), name, Payload::null()).unwrap();
+        }
+    }
+
+    /// The expected version, the number of entries and the status of each commit.
+    fn commits(ledger: &mut Ledger) -> Vec<(u64, u64, Status)> {
+        std::iter::from_fn(|| ledger.commit()).map(|c| (c.expected, c.count, c.status)).collect()
+    }
+
+    #[test]
+    fn many_children_are_started_by_several_commits_and_the_end_is_in_the_last() {
+        let mut ledger = driven();
+        ledger.begin();
+        start_children(&mut ledger, 2 * DRAFTS + 1);
+        ledger.record(Entry::Waiting { due: None }).unwrap();
+        assert!(ledger.has_parts());
+        let (drafts, running) = (DRAFTS as u64, Status::Running);
+        let expected =
+            [(2, drafts, running), (2 + drafts, drafts, running), (2 + 2 * drafts, 2, Status::Waiting)];
+        assert_eq!(commits(&mut ledger), expected);
+        assert!(!ledger.has_parts());
+    }
+
+    #[test]
+    fn large_values_are_committed_in_parts() {
+        let mut ledger = driven();
+        ledger.begin();
+        let value = Payload::parse(&format!("\"{}\"", "x".repeat(BYTES / 4))).unwrap();
+        for n in 0..10 {
+            ledger.record(Entry::Recorded { at: visit(n), value: value.clone() }).unwrap();
+        }
+        ledger.record(Entry::Completed { value: Payload::null() }).unwrap();
+        let all = commits(&mut ledger);
+        assert_eq!(all, [(2, 4, Status::Running), (6, 4, Status::Running), (10, 3, Status::Completed)]);
+    }
+
+    #[test]
+    fn what_no_execution_records_is_one_commit() {
+        let mut ledger = driven();
+        start_children(&mut ledger, 2 * DRAFTS + 1);
+        assert_eq!(commits(&mut ledger), [(2, 2 * DRAFTS as u64 + 1, Status::Running)]);
+    }
+}

@@ -1,5 +1,6 @@
 //! Jobs for a thread that owns a connection: a verb, and where its answer goes.
 
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -17,8 +18,17 @@ use crate::store::verbs::{NewStart, StartRun};
 /// that the first of them does not wait long for the last.
 pub(super) const MAX_BATCH: usize = 8_192;
 
+/// A job with more bytes of values than this is a large one.
+const LARGE_BYTES: usize = 16 * 1024;
+
+/// Most bytes that the large jobs of one transaction have together; it always takes the first of them. Those that have no room
+/// are in the next transaction, with all small ones that have come by then: small ones never wait for more than this.
+const BATCH_BYTES: usize = 8 * 1024 * 1024;
+
 /// A verb with its type hidden.
 pub(super) trait Job: Send {
+    /// How many bytes of values it writes, roughly.
+    fn weight(&self) -> usize;
     /// Runs it and keeps the answer. False if the transaction must not be committed with it: a statement failed, or
     /// it was refused after it had written.
     fn run(&mut self, tx: &mut SqliteTx) -> bool;
@@ -51,6 +61,16 @@ pub(super) struct Step {
 type Stepped = Result<u64, Box<Error>>;
 
 impl Work {
+    /// How many bytes of values it writes, roughly.
+    fn weight(&self) -> usize {
+        match self {
+            Self::Verb(job) => job.weight(),
+            Self::Commit(job) => job.weight(),
+            Self::Start(start) => start.new.text.len(),
+            Self::Step(step) => step.commit.text().map_or(0, str::len),
+        }
+    }
+
     /// Sends the answer.
     pub(super) fn answer(self) {
         match self {
@@ -142,6 +162,10 @@ fn attempt<V: Verb>(verb: &V, tx: &mut SqliteTx) -> (Result<V::Answer>, bool) {
 }
 
 impl<V: Verb> Job for VerbJob<V> {
+    fn weight(&self) -> usize {
+        self.verb.weight()
+    }
+
     fn run(&mut self, tx: &mut SqliteTx) -> bool {
         let (answer, sound) = attempt(&self.verb, tx);
         self.answer = Some(answer);
@@ -169,6 +193,8 @@ pub(super) struct Queue {
 /// The thread's end of it.
 pub(super) struct Jobs {
     waiting: UnboundedReceiver<Work>,
+    /// Large ones that had no room in a transaction yet.
+    large: VecDeque<Work>,
     stop: watch::Receiver<bool>,
     /// Dropped when the thread ends.
     _gone: watch::Sender<()>,
@@ -179,7 +205,8 @@ pub(super) fn queue() -> (Queue, Jobs) {
     let (sender, receiver) = unbounded_channel();
     let (stop, stopped) = watch::channel(false);
     let (gone_sender, gone) = watch::channel(());
-    (Queue { jobs: sender, stop, gone }, Jobs { waiting: receiver, stop: stopped, _gone: gone_sender })
+    let jobs = Jobs { waiting: receiver, large: VecDeque::new(), stop: stopped, _gone: gone_sender };
+    (Queue { jobs: sender, stop, gone }, jobs)
 }
 
 impl Queue {
@@ -244,25 +271,60 @@ impl Jobs {
         /// Some tens of microseconds.
         const LOOKS: usize = 256;
         for _ in 0..LOOKS {
-            if !self.waiting.is_empty() {
+            if !self.waiting.is_empty() || !self.large.is_empty() {
                 return;
             }
             std::thread::yield_now();
         }
     }
 
-    /// Waits for jobs and takes all there are, up to [`MAX_BATCH`]. False when there will be none any more.
+    /// Waits for jobs and takes all there are, up to [`MAX_BATCH`]; of large ones as many as have room. False when there will
+    /// be none any more.
     pub(super) fn take(&mut self, jobs: &mut Vec<Work>) -> bool {
         if *self.stop.borrow() {
             self.waiting.close();
         }
-        self.waiting.blocking_recv_many(jobs, MAX_BATCH) > 0
+        if self.large.is_empty() {
+            if self.waiting.blocking_recv_many(jobs, MAX_BATCH) == 0 {
+                return false;
+            }
+        } else {
+            // These are there already, and nothing is waited for.
+            while jobs.len() < MAX_BATCH
+                && let Ok(work) = self.waiting.try_recv()
+            {
+                jobs.push(work);
+            }
+        }
+        if jobs.iter().any(|work| work.weight() > LARGE_BYTES) {
+            let (large, small) =
+                std::mem::take(jobs).into_iter().partition(|work| work.weight() > LARGE_BYTES);
+            *jobs = small;
+            self.large.extend::<Vec<Work>>(large);
+        }
+        self.take_large(jobs);
+        true
+    }
+
+    fn take_large(&mut self, jobs: &mut Vec<Work>) {
+        let mut bytes = 0;
+        while let Some(work) = self.large.pop_front() {
+            bytes += work.weight();
+            if bytes > BATCH_BYTES && bytes > work.weight() {
+                return self.large.push_front(work);
+            }
+            jobs.push(work);
+        }
     }
 }
 
 struct Nothing;
 
 impl Job for Nothing {
+    fn weight(&self) -> usize {
+        0
+    }
+
     fn run(&mut self, _: &mut SqliteTx) -> bool {
         true
     }
@@ -299,6 +361,41 @@ mod tests {
             }
             panic!("on purpose, reading: {READS}");
         }
+    }
+
+    /// So many bytes.
+    struct Heavy(usize);
+
+    impl Verb for Heavy {
+        type Answer = ();
+
+        fn weight(&self) -> usize {
+            self.0
+        }
+
+        async fn run<T: Tx>(&self, _: &mut T) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn large_jobs_share_a_transaction_as_far_as_they_have_room_and_small_ones_overtake_them() {
+        let (queue, mut jobs) = queue();
+        let third = BATCH_BYTES / 3;
+        let put = |bytes: usize| drop(queue.put(Work::Verb(VerbJob::new(Heavy(bytes)).0)));
+        for bytes in [1, third, third, 2, third, third, 2 * BATCH_BYTES, third] {
+            put(bytes);
+        }
+        let mut taken = |later: &[usize]| {
+            let mut batch = Vec::new();
+            assert!(jobs.take(&mut batch));
+            later.iter().for_each(|bytes| put(*bytes));
+            batch.iter().map(Work::weight).collect::<Vec<_>>()
+        };
+        assert_eq!(taken(&[3]), [1, 2, third, third, third]);
+        assert_eq!(taken(&[]), [3, third], "the next one has no room beside it");
+        assert_eq!(taken(&[]), [2 * BATCH_BYTES], "it goes alone");
+        assert_eq!(taken(&[]), [third]);
     }
 
     /// What shared the transaction was done, and is done again: it must not be believed to be there already.

@@ -21,6 +21,11 @@ use super::read::{message_of, outcome_of};
 impl Verb for Commit {
     type Answer = Saved;
 
+    #[cfg(feature = "sqlite")]
+    fn weight(&self) -> usize {
+        self.text().map_or(0, str::len)
+    }
+
     async fn run<T: Tx>(&self, tx: &mut T) -> Result<Saved> {
         let guarded = !sabotage::commits(Bug::SkipVersionGuard);
         if let Content::Ready(text) = &self.content

@@ -12,6 +12,11 @@ use crate::store::tx::{CallAt, Tx, Verb, race};
 impl Verb for Deliver {
     type Answer = Delivered;
 
+    #[cfg(feature = "sqlite")]
+    fn weight(&self) -> usize {
+        self.payload.text().len()
+    }
+
     async fn run<T: Tx>(&self, tx: &mut T) -> Result<Delivered> {
         // The id first: a repeated delivery is absorbed even if the hook is closed by now.
         let past = past(tx, self).await?;

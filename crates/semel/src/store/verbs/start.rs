@@ -92,6 +92,11 @@ impl Verb for PeekStart {
 impl Verb for StartRun {
     type Answer = Started;
 
+    #[cfg(feature = "sqlite")]
+    fn weight(&self) -> usize {
+        self.start.input.text().len()
+    }
+
     async fn run<T: Tx>(&self, tx: &mut T) -> Result<Started> {
         let start = &self.start;
         if start.deliver.is_some()

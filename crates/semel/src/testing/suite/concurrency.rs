@@ -37,6 +37,7 @@ promises![
     a_delivery_that_races_the_end_is_taken_or_refused,
     a_delivery_that_races_the_wait_wakes_the_run,
     a_childs_end_that_races_the_wait_wakes_the_parent,
+    ends_of_many_children_at_once_are_each_told_once,
     fifty_runs_that_want_one_token_have_one_owner,
     fifty_starts_with_a_payload_for_one_token_start_one_run,
     a_once_has_one_executor,
@@ -352,6 +353,42 @@ async fn a_childs_end_that_races_the_wait_wakes_the_parent(world: World) {
     })
     .await;
     assert_eq!(sorted(claim_with_nodes(&world, 2, 50).await), sorted(waiting));
+}
+
+/// Children that one commit of each parent has started. Some have ties of their own, whose end is more than a message.
+async fn ends_of_many_children_at_once_are_each_told_once(world: World) {
+    const EACH: usize = 40;
+    let mut parents = drivers(&world, 2).await;
+    for parent in &mut parents {
+        for n in 0..EACH {
+            parent.ask_for_child(&format!("c[{n}]"), world.run_id());
+        }
+        assert_eq!(parent.save().await.settled.len(), EACH);
+    }
+    let mut children = world.claim_all().await;
+    assert_eq!(children.len(), 2 * EACH);
+    for (n, child) in children.iter_mut().enumerate().step_by(10) {
+        child.open(&format!("token-{n}")).await;
+    }
+    at_once(children, |mut child| async move {
+        let mut again = child.clone();
+        child.record(Entry::Completed { value: payload("7") });
+        again.record(Entry::Completed { value: payload("8") });
+        let (first, second) = tokio::join!(child.commit(), again.commit());
+        assert!(first.is_ok() != second.is_ok(), "an end takes place once: {first:?} {second:?}");
+    })
+    .await;
+    for parent in &mut parents {
+        let inbox = parent.look().await.inbox.clone();
+        assert!(inbox.iter().zip(1..).all(|(arrival, n)| arrival.number == n), "in line: {inbox:?}");
+        assert_eq!(inbox.len(), EACH);
+        for n in 0..EACH {
+            parent.child_ended(&format!("c[{n}]"));
+        }
+        parent.complete("1").await;
+        assert_eq!(world.inbox(parent.id()).await, [], "all are consumed");
+    }
+    assert_eq!(world.owner_of("token-0").await, None, "free at the end of its owner");
 }
 
 async fn fifty_runs_that_want_one_token_have_one_owner(world: World) {

@@ -124,10 +124,15 @@ impl Driver {
 
     // Children
 
-    /// Starts a child under an id, or finds the one there is; its id, and whether it was there.
-    pub(super) async fn child(&mut self, path: &str, run: RunId) -> (RunId, bool) {
+    /// Asks for a child under an id with the next commit.
+    pub(super) fn ask_for_child(&mut self, path: &str, run: RunId) {
         let (workflow, version, input) = (name("order"), name("1"), Payload::null());
         self.ledger.start_child(visit(path), run, workflow, version, input).expect("the path is free");
+    }
+
+    /// Starts a child under an id, or finds the one there is; its id, and whether it was there.
+    pub(super) async fn child(&mut self, path: &str, run: RunId) -> (RunId, bool) {
+        self.ask_for_child(path, run);
         match self.save().await.settled.as_slice() {
             [Entry::ChildStarted { run, attached, .. }] => (*run, *attached),
             other => panic!("one child was asked for, got {other:?}"),

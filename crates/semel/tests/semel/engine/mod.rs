@@ -2,6 +2,7 @@
 //! other stores equal to it.
 
 mod basics;
+mod children;
 mod cleanup;
 mod control;
 mod crash;
@@ -43,6 +44,7 @@ use tokio::runtime::Builder as Runtime;
 pub(crate) fn trials() -> Vec<Trial> {
     [
         basics::trials(),
+        children::trials(),
         control::trials(),
         crash::trials(),
         #[cfg(feature = "sqlite")]
