@@ -148,13 +148,13 @@ mod tests {
     /// Two runs whose commits alternate.
     fn long_ledgers(file: &File) -> SqliteTx {
         let conn = file.connect().unwrap();
-        let fill = format!(
+        let rows = format!(
             "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 2 * {COMMITS} - 1)
              INSERT INTO ledger (num, prev, run, seq, at, entries)
              SELECT i + 1, iif(i < 2, NULL, i - 1), i % 2 + 1, i / 2, 0, '[' || i || ']' FROM n;
              INSERT INTO heads SELECT run, {COMMITS}, max(num), min(num), 0, 0 FROM ledger GROUP BY run"
         );
-        conn.execute_batch(&fill).unwrap();
+        conn.execute_batch(&rows).unwrap();
         SqliteTx::new(conn, Time(0)).unwrap()
     }
 
