@@ -17,7 +17,7 @@ use semel::store::{Find, FindBy, Numbered};
 use serde_json::value::RawValue;
 
 use super::answer::{Refusal, Text, Told};
-use super::{Shared, Workers};
+use super::{Shared, Workers, extent};
 use crate::access::Caller;
 use crate::api::Permission;
 use crate::app::App;
@@ -116,6 +116,7 @@ impl Asked {
         if ledger.run().state.version != expected {
             return Err(Error::Concurrency { run, expected });
         }
+        extent::check(app, workspace, &ledger, &self.drafts).await?;
         let commit = self.record(&mut ledger)?;
         if let Some(saved) = repeated(&commit, after) {
             return Ok((saved, None));
