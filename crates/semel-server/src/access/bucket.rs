@@ -41,9 +41,10 @@ impl<K: Eq + Hash> Buckets<K> {
     pub(super) fn take_some(&self, whose: K, rate: u32, most: usize, now: Time) -> usize {
         let mut buckets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let bucket = filled(&mut buckets, whose, f64::from(rate), now);
-        let taken = (bucket.left as usize).min(most);
-        bucket.left -= taken as f64;
-        taken
+        // A bucket never holds more than its rate, which is a u32.
+        let taken = (bucket.left as u32).min(u32::try_from(most).unwrap_or(u32::MAX));
+        bucket.left -= f64::from(taken);
+        taken as usize
     }
 }
 

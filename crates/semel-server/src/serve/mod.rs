@@ -83,8 +83,8 @@ impl Server {
         app.services.engine(WorkspaceId::DEFAULT, served);
         let router = layers::around(routes(&app, config), &app, config)?;
         let operations = operations.map(|listener| {
-            let routes = health::router().with_state(app.clone());
-            (listener, routes.merge(health::metrics(config.metrics.token.clone())))
+            let metrics = health::metrics(config.metrics.token.clone());
+            (listener, health::router().with_state(app.clone()).merge(metrics))
         });
         Ok(Self { app, engine, listener, router, operations, drain: config.limits.drain })
     }

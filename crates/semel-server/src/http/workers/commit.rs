@@ -18,7 +18,7 @@ use serde_json::value::RawValue;
 
 use super::answer::{Refusal, Text, Told};
 use super::node::By;
-use super::{Shared, Workers};
+use super::{Shared, Workers, extent};
 use crate::access::Caller;
 use crate::api::Permission;
 use crate::app::App;
@@ -122,6 +122,7 @@ impl Asked {
         // What no node has claimed is nobody's to write to.
         let Some(node) = driver.filter(|_| ledger.run().state.version == expected) else { return Err(lost) };
         let holds = self.by.speaks_for(app, &workers.roster, workspace, node).await?;
+        extent::check(app, workspace, &ledger, &self.drafts).await?;
         let commit = self.record(&mut ledger)?;
         // A repetition changes nothing, whichever worker makes it.
         if let Some(saved) = repeated(&commit, after) {

@@ -8,6 +8,7 @@ mod answer;
 mod claim;
 mod commit;
 mod control;
+mod extent;
 mod folds;
 mod known;
 mod look;

@@ -252,11 +252,11 @@ impl Roster {
         let mut heard = self.lock();
         let Some(entry) = heard.workers.get_mut(&(workspace, node::of(workspace, drawn))) else { return };
         for name in served {
-            let serves = &mut entry.worker.serves;
-            let is_new = serves.len() < MOST_SERVED && !serves.contains(&name);
+            let titles = &mut entry.worker.serves;
+            let is_new = titles.len() < MOST_SERVED && !titles.contains(&name);
             if is_new && entry.room.grow(name.len() + TEXT_BYTES) {
                 app.services.worker(workspace, [&name], entry.until);
-                serves.insert(name);
+                titles.insert(name);
             }
         }
     }

@@ -7,11 +7,13 @@ use libtest_mimic::{Failed, Trial};
 use semel::clock::{Clock as _, SystemClock};
 use semel::error::Error;
 use semel::id::{NodeId, RunId, WorkspaceId};
+use semel::remote::wire::DraftView;
 use semel::remote::{Options, Remote};
 use semel::rules::claim::{Claim, Drives, Held};
 use semel::rules::control::{Action, Control};
 use semel::rules::json::Payload;
 use semel::rules::key::Key;
+use semel::rules::ledger::Ledger;
 use semel::rules::path::Name;
 use semel::rules::start::Start;
 use semel::store::memory::MemoryStore;
@@ -44,6 +46,7 @@ pub(super) fn trials() -> Vec<Trial> {
         test("every_listener_hears_that_something_is_due", every_listener_hears_that_something_is_due),
         test("a_permission_that_is_missing_is_named", a_permission_that_is_missing_is_named),
         test("a_worker_pauses_the_run_it_holds_and_no_other", a_worker_pauses_the_run_it_holds_and_no_other),
+        test("children_of_children_come_to_an_end", children_of_children_come_to_an_end),
         test("workers_are_listed_with_what_they_serve", workers_are_listed_with_what_they_serve),
         test("who_does_not_answer_is_unavailable_and_a_lost_answer_unknown", who_does_not_answer),
     ]
@@ -469,6 +472,33 @@ async fn a_worker_pauses_the_run_it_holds_and_no_other() -> Done {
     let ledger = admin.ledger(OURS, run, 1).await?;
     let last = serde_json::to_string(&ledger.last().expect("a pause").entry).expect("plain data");
     assert!(last.contains("test: somebody else"), "the ledger names the key: {last}");
+    Ok(())
+}
+
+async fn children_of_children_come_to_an_end() -> Done {
+    let here = Here::new().await;
+    let ours = here.site.remote(OURS).await?;
+    let node = here.node(&ours).await;
+    ours.start(here.request("k")).await?;
+    let mut generations = 0;
+    let refused = loop {
+        let claimed = ours.claim(Claim::new(node, vec![orders(OURS)], 1)).await?.runs.remove(0);
+        let mut ledger = Ledger::read(claimed.run, claimed.entries.expect("a short ledger comes along"))?;
+        let draft = DraftView::StartChild {
+            child: serde_json::from_value(json!("child")).expect("a plain path"),
+            run: RunId(here.clock.uuid()),
+            workflow: Here::name("order"),
+            workflow_version: Here::name("1"),
+            input: Payload::null(),
+        };
+        draft.record(&mut ledger)?;
+        match ours.commit(ledger.commit().expect("a child is new")).await {
+            Ok(_) => generations += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(&refused, Error::Validation(said) if said.contains("child of a child")), "{refused}");
+    assert_eq!(generations, 64);
     Ok(())
 }
 
