@@ -57,13 +57,12 @@ impl Ledger {
     /// In a slim ledger, forgets all of what stands here that no later entry depends on.
     pub(super) fn slim_down(&mut self, visit: &Visit) {
         let Some(seldom) = self.seldom.as_mut().filter(|seldom| seldom.settled.is_some()) else { return };
-        match self.records.get_mut(visit) {
-            Some(Some(Record::Hook { state: HookState::Closed(_), .. })) => {}
-            Some(Some(Record::Hook {
-                state: HookState::Open(all) | HookState::Opening(all) | HookState::Released(all),
-                ..
-            })) => *all = Vec::new(),
-            _ => {}
+        if let Some(Some(Record::Hook {
+            state: HookState::Open(all) | HookState::Opening(all) | HookState::Released(all),
+            ..
+        })) = self.records.get_mut(visit)
+        {
+            *all = Vec::new();
         }
         if self.records.get(visit).is_some_and(|record| record.as_ref().is_some_and(Record::is_settled)) {
             self.records.remove(visit);
