@@ -80,7 +80,9 @@ pub(super) async fn list(
     let (limit, before) = (query.limit.min(MOST), query.before.map(|before| numbers.show(before)));
     let query = Query { workspace: caller.workspace, limit, before, ..query };
     let mut runs = app.store.list(query).await?;
-    runs.iter_mut().for_each(|run| numbers.in_run(run));
+    for run in &mut runs {
+        numbers.in_run(run);
+    }
     Ok(Told(runs))
 }
 
