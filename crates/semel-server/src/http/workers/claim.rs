@@ -58,7 +58,9 @@ pub(super) async fn claim(
     workers.roster.serves(&app, caller.workspace, call.node, served);
     let (workspace, node) = (caller.workspace, node::of(caller.workspace, call.node));
     let workflows = drives(workspace, &call);
-    let ask = Ask { workspace, node, workflows: workflows.clone(), wait_ms: call.wait_ms };
+    // One that takes nothing must not be called before those that do.
+    let waits_for = if call.limit == 0 { Vec::new() } else { workflows.clone() };
+    let ask = Ask { workspace, node, workflows: waits_for, wait_ms: call.wait_ms };
     let take = || {
         let held =
             call.keeps.then(|| Arc::new(RestingWith { workers: workers.clone(), node }) as Arc<dyn Held>);
@@ -67,12 +69,7 @@ pub(super) async fn claim(
         async move {
             let claims = app.store.claim(claim).await?;
             let (is_empty, next_due) = (claims.runs.is_empty(), claims.next_due);
-            Ok(Tried {
-                is_empty,
-                more: !is_empty && claims.runs.len() == call.limit,
-                next_due,
-                found: claims,
-            })
+            Ok(Tried { is_empty, more: false, next_due, found: claims })
         }
         .boxed()
     };

@@ -80,6 +80,14 @@ impl Asked {
         if fold.as_ref().is_some_and(|ledger| ledger.run().new.workspace != workspace) {
             return Err(Error::Concurrency { run, expected });
         }
+        // With nothing after what the worker has seen it is no repetition: a worker that has not claimed the run is
+        // refused, and the fold stays.
+        let present = fold.as_ref().map(Ledger::run).filter(|run| run.state.version == expected);
+        if let Some(node) = present.and_then(|run| run.state.node)
+            && !self.by.speaks_for(app, &workers.roster, workspace, node).await?
+        {
+            return Err(Error::Concurrency { run, expected });
+        }
         // Taken out while it may be ahead of the store: whatever ends this early leaves none behind.
         let saved = match fold.take_if(|ledger| ledger.run().state.version == expected) {
             Some(ledger) => self.save_after(app, workers, ledger, Vec::new()).await,
@@ -96,7 +104,9 @@ impl Asked {
         };
         if let Some((ledger, rests)) = folded {
             let due = ledger.run().state.due.filter(|_| ledger.run().status() == Status::Waiting);
-            due.into_iter().for_each(|due| workers.waiting.rests_until(due));
+            if let Some(due) = due {
+                workers.waiting.rests_until(due);
+            }
             workers.folds.changed(&ledger, rests);
             *fold = Some(ledger);
         }

@@ -160,8 +160,8 @@ impl Roster {
         app: &App,
         place: (WorkspaceId, NodeId),
     ) -> semel::error::Result<Option<String>> {
-        if let Some(worker) = self.known(place) {
-            return Ok(Some(worker.credential));
+        if let Some(credential) = self.lock().get(&place).map(|present| present.worker.credential.clone()) {
+            return Ok(Some(credential));
         }
         // It has registered at another server, or before this one was started.
         let Some(worker) = recorded(app, place).await? else { return Ok(None) };

@@ -63,7 +63,9 @@ pub(super) async fn claim(
     let served = drives.iter().map(|drives| drives.workflow.to_string());
     workers.roster.serves(&app, caller.workspace, call.node, served);
     let (workspace, node) = (caller.workspace, node::of(caller.workspace, call.node));
-    let ask = Ask { workspace, node, workflows: drives, wait_ms: call.wait_ms };
+    // One that takes nothing must not be called before those that do.
+    let waits_for = if call.limit == 0 { Vec::new() } else { drives };
+    let ask = Ask { workspace, node, workflows: waits_for, wait_ms: call.wait_ms };
     let take = || {
         let queues = Queues::new(app.store.clone(), app.clock.clone());
         let take = Take { workspace, node, queues: call.queues.clone(), limit: call.limit };

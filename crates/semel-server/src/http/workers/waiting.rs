@@ -17,7 +17,7 @@ use semel::store::Wake;
 use tokio::sync::Notify;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use super::Workers;
 use crate::app::App;
@@ -64,7 +64,7 @@ struct Tables {
     came: u64,
     /// Whether the task runs that looks for all of them.
     looked_for: bool,
-    /// When that task looks next.
+    /// When that task looks next; none while it looks.
     next_look: Option<Time>,
 }
 
@@ -146,9 +146,10 @@ impl Waiting {
         }
     }
 
-    /// A run was put to rest until this time: if that is sooner than the next look, it is looked then.
+    /// A run rests until this time: if that is sooner than the next look, the task has to know. While it looks, it may have
+    /// passed by that run already, and looks once more.
     pub(super) fn rests_until(&self, due: Time) {
-        if self.lock().next_look.is_some_and(|next| due < next) {
+        if self.lock().next_look.is_none_or(|next| due < next) {
             self.look.notify_one();
         }
     }
@@ -177,12 +178,6 @@ impl Waiting {
             }
             let tried = take().await?;
             let now = app.clock.now();
-            if !tried.is_empty && tried.more {
-                // The next one need not wait for the next look.
-                drop(place);
-                ask.workflows.iter().for_each(|drives| waiting.call(drives));
-                return Ok(tried.found);
-            }
             if !tried.is_empty || now >= end {
                 return Ok(tried.found);
             }
@@ -190,6 +185,8 @@ impl Waiting {
             if tried.more {
                 continue;
             }
+            // The task may have looked last before this claim came.
+            tried.next_due.into_iter().for_each(|due| waiting.rests_until(due));
             let clocks_differ = tried.next_due.is_some_and(|due| due <= now);
             loop {
                 let clocks = clocks_differ.then(|| sleep(CLOCKS));
@@ -242,14 +239,16 @@ async fn look_for_all(app: Arc<App>, workers: Arc<Workers>) {
     let mut wakes = app.store.wakes();
     let mut heard = Heard::All;
     while let Some(wanted) = waiting.wanted(&heard) {
-        let began = Instant::now();
+        let began = app.clock.now();
+        let planned = waiting.lock().next_look.take();
         let mut next_due = look(&app, waiting, &wanted).await;
         // Not all the time, however much happens: a look of many workflows takes its time at the store.
-        sleep(began.elapsed()).await;
+        let took = app.clock.now().0.saturating_sub(began.0);
+        sleep(Duration::from_millis(u64::try_from(took).unwrap_or(0))).await;
         let floor = app.clock.now().after(FLOOR);
         if let Heard::Of(_) = heard {
             // What the others wait for is as it was.
-            next_due = next_due.into_iter().chain(waiting.lock().next_look).min();
+            next_due = next_due.into_iter().chain(planned).min();
         }
         let next = next_due.map_or(floor, |due| due.min(floor));
         waiting.lock().next_look = Some(next);
@@ -258,10 +257,12 @@ async fn look_for_all(app: Arc<App>, workers: Arc<Workers>) {
             () = waiting.look.notified() => Heard::All,
             () = app.clock.until(next) => Heard::All,
             // Those who wait hear of it themselves.
-            () = app.stop.ordered() => break,
+            () = app.stop.ordered() => {
+                waiting.lock().looked_for = false;
+                return;
+            }
         };
     }
-    waiting.lock().looked_for = false;
 }
 
 /// Calls the claims for which something is due; gives when the next run becomes due.
