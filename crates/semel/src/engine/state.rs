@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::mem::take;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 
 use smallvec::SmallVec;
@@ -123,6 +124,14 @@ struct Seldom {
     early: Vec<Waker>,
     deferred: Vec<Deferred>,
     onces: Onces,
+    heard: Heard,
+}
+
+/// Recorded failures that the workflow has been given, as long as it holds them.
+#[derive(Default)]
+struct Heard {
+    failures: Vec<(u64, Weak<Visit>)>,
+    count: u64,
 }
 
 /// Labels whose body is being executed in this run, and who waits for it.
@@ -293,6 +302,25 @@ impl State {
     /// Somebody wants to go on while the run is not claimed.
     pub(super) fn comes_early(&mut self, waker: &Waker) {
         self.seldom().early.push(waker.clone());
+    }
+
+    /// The workflow is given a failure that is recorded at a visit.
+    pub(crate) fn hears(&mut self, failure: &Arc<Visit>) {
+        let heard = &mut self.seldom().heard;
+        heard.failures.retain(|(_, failure)| failure.strong_count() > 0);
+        heard.count += 1;
+        heard.failures.push((heard.count, Arc::downgrade(failure)));
+    }
+
+    /// How many failures the workflow has been given.
+    pub(crate) fn heard(&self) -> u64 {
+        self.seldom.as_ref().map_or(0, |seldom| seldom.heard.count)
+    }
+
+    /// Those that it has been given since there were so many, and still holds.
+    pub(crate) fn heard_since(&self, count: u64) -> Vec<Weak<Visit>> {
+        let heard = self.seldom.iter().flat_map(|seldom| &seldom.heard.failures);
+        heard.filter(|(number, _)| *number > count).map(|(_, failure)| failure.clone()).collect()
     }
 
     pub(crate) fn onces(&mut self) -> &mut Onces {

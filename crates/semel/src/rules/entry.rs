@@ -76,7 +76,14 @@ pub enum Entry {
         inside: bool,
     },
     /// A value the workflow may not compute anew: a time, a random number, the winner of a race.
-    Recorded { at: Visit, value: Payload },
+    Recorded {
+        at: Visit,
+        value: Payload,
+        /// Of a race whose winner has failed: where the failure stands. A retry tries that again, and decides the race
+        /// anew. Absent if the winner has not failed.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        failed: Option<Visit>,
+    },
     /// An inbox message without an entry of its own was seen: a settled once, a word for nobody.
     Noted { arrival: u64 },
 

@@ -177,17 +177,18 @@ impl<Out: DeserializeOwned + Send> Child<Out> {
     /// Waits for its end and gives its result; any other end is an error.
     pub fn result(&self) -> Doing<'_, Out> {
         Doing::new(async move {
-            match self.ended().await? {
-                Outcome::Completed(value) => read(&self.visit, &value),
-                Outcome::Failed(failure) => Err(Fail::recorded(&self.visit, &failure)),
+            let fail = match self.ended().await? {
+                Outcome::Completed(value) => return read(&self.visit, &value),
+                Outcome::Failed(failure) => Fail::recorded(&self.visit, &failure),
                 Outcome::Cancelled(reason) => {
-                    Err(fatal(format_args!("{}: {} was cancelled: {reason}", self.visit, self.run)))
+                    fatal(format_args!("{}: {} was cancelled: {reason}", self.visit, self.run))
                 }
                 Outcome::TimedOut => {
                     let said = format_args!("{}: {} has timed out", self.visit, self.run).to_string();
-                    Err(Fail::new(FailureKind::Timeout, said))
+                    Fail::new(FailureKind::Timeout, said)
                 }
-            }
+            };
+            Err(fail.at(&mut self.ctx.cell.lock(), &self.visit))
         })
     }
 }

@@ -367,8 +367,9 @@ impl Ctx {
 
     /// Whichever of two comes first. Which one it was is recorded; the other is dropped.
     ///
-    /// A retry of the run keeps the winner, unless a failure decided the race: if the last outcome before it was a failed
-    /// step or child, or a token that another run owns, that is tried again, and the race with it.
+    /// A retry of the run keeps the winner, unless the winner failed by a step, a child, or a token that another run owns, or
+    /// such a failure was the last outcome before its end: that is tried again, and the race is decided anew. A failure that
+    /// the winner handled before it did something else does not count.
     ///
     /// ```
     /// # use semel::{Ctx, Result, sdk::Either};
@@ -438,7 +439,7 @@ impl Ctx {
         }
         let record = |state: &mut State| {
             let value = Payload::of(&make())?;
-            state.record(Entry::Recorded { at: at.clone(), value: value.clone() });
+            state.record(Entry::Recorded { at: at.clone(), value: value.clone(), failed: None });
             Ok(value)
         };
         let value = self.cell.live_then(&at, record).await.map_err(|e: InvalidJson| fatal(e))?;

@@ -1,10 +1,13 @@
 //! What goes wrong in a step or a workflow, and whether it is worth another try.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
+use crate::engine::state::State;
 use crate::error::Source;
 use crate::rules::entry::{Failure, FailureKind};
+use crate::rules::path::Visit;
 
 /// The result of a workflow and of everything in it.
 pub type Result<T, E = Fail> = std::result::Result<T, E>;
@@ -31,6 +34,10 @@ pub struct Fail {
     pub(crate) retry_after: Option<Duration>,
     message: String,
     source: Option<Source>,
+    /// Where in the run it is recorded. As long as this is held, the failure is on its way to the one who handles it: so a race
+    /// knows whether its winner has failed, or has only seen a failure.
+    #[expect(dead_code, reason = "it is held, and the race looks whether it is")]
+    recorded: Option<Arc<Visit>>,
 }
 
 /// An error that no other try will mend.
@@ -40,7 +47,7 @@ pub fn fatal(message: impl fmt::Display) -> Fail {
 
 impl Fail {
     pub(crate) fn new(kind: FailureKind, message: impl fmt::Display) -> Self {
-        Self { kind, retry_after: None, message: message.to_string(), source: None }
+        Self { kind, retry_after: None, message: message.to_string(), source: None, recorded: None }
     }
 
     /// An error that another try may mend.
@@ -60,6 +67,13 @@ impl Fail {
     /// A recorded failure, said where it was recorded.
     pub(crate) fn recorded(place: impl fmt::Display, failure: &Failure) -> Self {
         Self::new(failure.kind, format_args!("{place}: {}", failure.message))
+    }
+
+    /// The same, recorded at a visit of a run.
+    pub(crate) fn at(self, state: &mut State, visit: &Visit) -> Self {
+        let at = Arc::new(visit.clone());
+        state.hears(&at);
+        Self { recorded: Some(at), ..self }
     }
 
     /// What kind of failure it is.
@@ -109,7 +123,8 @@ impl<E: std::error::Error + Send + Sync + 'static> From<E> for Fail {
             message.push_str(&cause.to_string());
             source = cause.source();
         }
-        Self { kind: FailureKind::Retryable, retry_after: None, message, source: Some(Box::new(error)) }
+        let source: Option<Source> = Some(Box::new(error));
+        Self { kind: FailureKind::Retryable, retry_after: None, message, source, recorded: None }
     }
 }
 

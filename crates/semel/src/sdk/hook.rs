@@ -103,9 +103,12 @@ impl<T: DeserializeOwned> Hook<T> {
     async fn check_owner(&self, visit: &Visit, token: &Token) -> Result<()> {
         match self.owner(visit).await {
             None => Ok(()),
-            Some(owner) => Err(fatal(format_args!(
-                "the token {token} is owned by {owner}: ask `conflict()` before you wait"
-            ))),
+            Some(owner) => {
+                let fail = fatal(format_args!(
+                    "the token {token} is owned by {owner}: ask `conflict()` before you wait"
+                ));
+                Err(fail.at(&mut self.ctx.cell.lock(), visit))
+            }
         }
     }
 

@@ -185,9 +185,10 @@ fn failure_at(ctx: &Ctx, asks: &Visit, label: &Label) -> Option<Fail> {
     if failure.is_none() {
         state.diverge(format!("`{asks}` is a once in the code, but not in the ledger"));
     }
+    let fail = failure.map(|failure| Fail::recorded(label, &failure).at(&mut state, asks));
     drop(state);
     ctx.cell.asks(asks, || Asked::Once);
-    failure.map(|failure| Fail::recorded(label, &failure))
+    fail
 }
 
 impl<T> RunOnce<'_, T> {

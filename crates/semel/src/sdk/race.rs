@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
+use std::sync::Weak;
 use std::task::Poll;
 
 use super::ctx::{Ctx, read};
@@ -30,15 +31,16 @@ where
     let recorded = winner(ctx, &at, 2).await?;
     let (mut a, mut b) = (pin!(a), pin!(b));
     let (mut first, mut second) = (None, None);
+    let mut heard = [Vec::new(), Vec::new()];
     let won = poll_fn(|cx| {
         let mut round = Round::new(ctx, recorded);
-        round.poll(a.as_mut(), &mut first, cx);
-        round.poll(b.as_mut(), &mut second, cx);
+        round.poll(a.as_mut(), &mut first, &mut heard[0], cx);
+        round.poll(b.as_mut(), &mut second, &mut heard[1], cx);
         let ready = [first.is_some(), second.is_some()];
         decided(recorded, &ready)
     })
     .await;
-    record(ctx, at, recorded, won).await?;
+    record(ctx, at, recorded, won, failure_in(&heard[won])).await?;
     let lost = || fatal("the recorded winner of a race has no result");
     if won == 0 { first.map(Either::A).ok_or_else(lost) } else { second.map(Either::B).ok_or_else(lost) }
 }
@@ -52,18 +54,18 @@ where
         return Err(fatal(format_args!("the race {at} has nobody in it")));
     }
     let recorded = winner(ctx, &at, all.len()).await?;
-    let mut all: Vec<_> = all.into_iter().map(|future| (Box::pin(future), None)).collect();
+    let mut all: Vec<_> = all.into_iter().map(|future| (Box::pin(future), None, Vec::new())).collect();
     let won = poll_fn(|cx| {
         let mut round = Round::new(ctx, recorded);
-        for (future, output) in &mut all {
-            round.poll(future.as_mut(), output, cx);
+        for (future, output, heard) in &mut all {
+            round.poll(future.as_mut(), output, heard, cx);
         }
-        let ready: Vec<bool> = all.iter().map(|(_, output)| output.is_some()).collect();
+        let ready: Vec<bool> = all.iter().map(|(_, output, _)| output.is_some()).collect();
         decided(recorded, &ready)
     })
     .await;
-    record(ctx, at, recorded, won).await?;
-    let output = all.get_mut(won).and_then(|(_, output)| output.take());
+    record(ctx, at, recorded, won, failure_in(&all[won].2)).await?;
+    let output = all.get_mut(won).and_then(|(_, output, _)| output.take());
     output.map(|output| (won, output)).ok_or_else(|| fatal("the recorded winner of a race has no result"))
 }
 
@@ -87,6 +89,7 @@ impl<'a> Round<'a> {
         &mut self,
         future: Pin<&mut F>,
         output: &mut Option<F::Output>,
+        heard: &mut Vec<Weak<Visit>>,
         cx: &mut std::task::Context<'_>,
     ) {
         let lost = self.decided && self.recorded != Some(self.place);
@@ -95,11 +98,21 @@ impl<'a> Round<'a> {
             return;
         }
         let _held = lost.then(|| self.ctx.cell.hold());
-        if let Poll::Ready(ready) = future.poll(cx) {
+        let before = self.ctx.cell.lock().heard();
+        let polled = future.poll(cx);
+        heard.retain(|failure| failure.strong_count() > 0);
+        heard.extend(self.ctx.cell.lock().heard_since(before));
+        if let Poll::Ready(ready) = polled {
             *output = Some(ready);
             self.decided = true;
         }
     }
+}
+
+/// The first of the recorded failures that a winner was given and still holds: it has failed by it. What it has handled is
+/// gone by now.
+fn failure_in(heard: &[Weak<Visit>]) -> Option<Visit> {
+    heard.iter().find_map(Weak::upgrade).map(|failure| (*failure).clone())
 }
 
 /// Who has won: the recorded one when it is there, else the first that is.
@@ -124,10 +137,16 @@ async fn winner(ctx: &Ctx, at: &Visit, runners: usize) -> Result<Option<usize>> 
     Ok(recorded)
 }
 
-async fn record(ctx: &Ctx, at: Visit, recorded: Option<usize>, won: usize) -> Result<()> {
+async fn record(
+    ctx: &Ctx,
+    at: Visit,
+    recorded: Option<usize>,
+    won: usize,
+    failed: Option<Visit>,
+) -> Result<()> {
     if recorded.is_none() && !sabotage::commits(Bug::RaceIsNotRecorded) {
         let value = Payload::of(&won).map_err(fatal)?;
-        let recorded = Entry::Recorded { at: at.clone(), value };
+        let recorded = Entry::Recorded { at: at.clone(), value, failed };
         ctx.cell.live_then(&at, |state| state.record(recorded)).await;
     }
     Ok(())

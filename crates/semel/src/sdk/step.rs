@@ -214,7 +214,8 @@ pub(crate) fn look(ctx: &Ctx, visit: &Visit) -> ControlFlow<Result<Payload>, At>
     ControlFlow::Continue(match step {
         step::Step::Completed(value) => return ControlFlow::Break(Ok(value.clone())),
         step::Step::Failed(failure) | step::Step::GivenUp { error: failure, .. } => {
-            return ControlFlow::Break(Err(Fail::recorded(visit, failure)));
+            let fail = Fail::recorded(visit, failure);
+            return ControlFlow::Break(Err(fail.at(&mut state, visit)));
         }
         step::Step::Skipped => {
             state.diverge(format!("`{visit}` was skipped, but is a step in the code"));

@@ -73,7 +73,7 @@ pub(crate) async fn start(
 
 pub(crate) fn record_step(run: &mut Ledger, name: &str) -> Result<(), Failed> {
     let at = Visit::parse(name).ok_or("a path")?;
-    run.record(Entry::Recorded { at, value: Payload::null() })?;
+    run.record(Entry::Recorded { at, value: Payload::null(), failed: None })?;
     Ok(())
 }
 
@@ -294,7 +294,9 @@ fn log_stays_short() -> Test {
                 let value = Payload::parse(&format!("\"{}\"", "x".repeat(VALUE)))?;
                 for n in 0..STEPS / 4 {
                     let at = Visit::parse(&format!("step-{n}")).expect("a path");
-                    ledger.record(Entry::Recorded { at, value: value.clone() }).expect("a new path");
+                    ledger
+                        .record(Entry::Recorded { at, value: value.clone(), failed: None })
+                        .expect("a new path");
                     store.commit(ledger.commit().expect("one entry")).await?;
                 }
                 Ok::<_, Error>(())

@@ -1,6 +1,6 @@
 //! The fold itself: what an entry changes, and which one may come next.
 
-use super::{HookState, Ledger, Record, Refused, Seldom};
+use super::{Decider, HookState, Ledger, Record, Refused, Seldom};
 use crate::rules::entry::{Class, Entry, Resolution};
 use crate::rules::json::Payload;
 use crate::rules::path::Visit;
@@ -188,11 +188,13 @@ impl Ledger {
             Entry::StepStarted { class, .. } if *class != Class::Keyed => {
                 self.seldom.get_or_insert_default().intents.insert(visit.clone());
             }
-            Entry::Recorded { .. } if visit.path.is_users() => {
-                if let Some(seldom) = &mut self.seldom
-                    && let Some(decider) = seldom.decider()
-                {
-                    seldom.races.insert(visit.clone(), decider);
+            Entry::Recorded { failed, .. } if visit.path.is_users() => {
+                let decider = match failed {
+                    Some(at) => Some(Decider::Outcome(at.clone())),
+                    None => self.seldom.as_ref().and_then(|seldom| seldom.decider()),
+                };
+                if let Some(decider) = decider {
+                    self.seldom.get_or_insert_default().races.insert(visit.clone(), decider);
                 }
             }
             Entry::StepInDoubt { .. } => self.doubts += 1,

@@ -379,6 +379,19 @@ fn a_race_is_kept_as_long_as_what_decided_it() {
     }
 }
 
+/// Two steps at once in the winner: the one that failed was not the last to end.
+#[test]
+fn a_race_says_itself_by_which_failure_it_was_decided() {
+    let by = r#"{"recorded":{"at":"r","value":0,"failed":"a"}}"#;
+    assert_eq!(encode(&[entry(by)]), format!("[{by}]"));
+    let ended = &[STARTED, FAILED, ONCE, by, BROKE];
+    let retried = driven(&[&ended[..], &[RESTARTED, CLAIMED]].concat()).unwrap();
+    assert_eq!(retried.record_at(&visit("r")), None);
+    for lineage in [Lineage::Inherited, Lineage::Fresh] {
+        assert_eq!(inherited(ended, 100, lineage), listed(&[STARTED, FAILED, ONCE, by]), "the failure, too");
+    }
+}
+
 #[test]
 fn a_race_within_a_race_is_undone_with_it() {
     let inner = r#"{"recorded":{"at":"inner","value":0}}"#;

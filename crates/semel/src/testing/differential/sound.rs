@@ -59,7 +59,7 @@ impl Driver {
             Act::Once { label: l } => {
                 Entry::Once { label: label(*l), scope: String::new(), value: value(*l), inside: false }
             }
-            Act::Record { path } => Entry::Recorded { at: visit(*path), value: value(*path) },
+            Act::Record { path } => Entry::Recorded { at: visit(*path), value: value(*path), failed: None },
             Act::Wait { millis } => {
                 let after = |millis| now.after(std::time::Duration::from_millis(u64::from(millis)));
                 Entry::Waiting { due: millis.map(after) }

@@ -50,7 +50,7 @@ async fn the_version_is_the_length_of_the_ledger(world: World) {
     check(&driver).await;
     driver.child("child", world.run_id()).await;
     check(&driver).await;
-    driver.record(Entry::Recorded { at: visit("now"), value: payload("5") });
+    driver.record(Entry::Recorded { at: visit("now"), value: payload("5"), failed: None });
     driver.record(Entry::Once {
         label: super::world::label("sms"),
         scope: String::new(),

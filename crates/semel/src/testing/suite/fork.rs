@@ -52,7 +52,7 @@ async fn forked(world: &World, of: RunId, at: Option<u64>, lineage: Lineage) -> 
 async fn a_fork_has_done_what_its_source_had_done(world: World) {
     let mut source = world.driven("k").await;
     source.step("a").await.expect("ours");
-    source.record(Entry::Recorded { at: visit("now"), value: payload("5") });
+    source.record(Entry::Recorded { at: visit("now"), value: payload("5"), failed: None });
     source
         .record(Entry::Once { label: label("sms"), scope: String::new(), value: payload("1"), inside: false })
         .save()

@@ -193,7 +193,7 @@ async fn a_claim_whose_answer_is_lost_is_claimed_again_after_the_lease(world: Wo
     world.crash().await;
     let mut driver = world.claim_one().await;
     assert_eq!((driver.id(), driver.version()), (run, 3));
-    driver.record(Entry::Recorded { at: visit("a"), value: payload("1") }).save().await;
+    driver.record(Entry::Recorded { at: visit("a"), value: payload("1"), failed: None }).save().await;
 }
 
 async fn a_repeated_sweep_finds_nothing_new(world: World) {

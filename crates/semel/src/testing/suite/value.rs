@@ -39,7 +39,7 @@ async fn round_trip(world: &World, key: &str, value: &Payload) {
     driver.open(key).await;
     driver.begin("step", Class::Keyed);
     driver.record(Entry::StepCompleted { step: visit("step"), value: value.clone() });
-    driver.record(Entry::Recorded { at: visit("recorded"), value: value.clone() });
+    driver.record(Entry::Recorded { at: visit("recorded"), value: value.clone(), failed: None });
     driver
         .record(Entry::Once {
             label: label("mine"),

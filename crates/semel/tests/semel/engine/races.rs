@@ -13,6 +13,8 @@ use super::{Lab, trial};
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
         trial("a_race_that_a_failure_decided_has_its_limit_again_after_a_retry", limit_again),
+        trial("a_race_is_undone_by_a_failure_that_was_not_the_last_outcome", limit_of_both),
+        trial("a_race_stays_decided_if_its_winner_has_handled_a_failure", handled_failure),
         trial("a_hook_that_lost_to_a_failure_is_open_again_after_a_retry", hook_again),
         trial("a_restarted_run_hears_anew_of_a_child_that_ended_meanwhile", child_again),
     ]
@@ -59,6 +61,59 @@ async fn limit_again() -> Result<(), Failed> {
         lab.clock.advance(Duration::from_secs(2));
         assert_eq!(run.result().await?, "too late");
     }
+    Ok(())
+}
+
+/// Two things at once: one fails, the other ends well after it.
+async fn both(ctx: Ctx, (): ()) -> Result<String> {
+    let work = async {
+        let slow = async {
+            tokio::task::yield_now().await;
+            ctx.step("slow").run(async |_| Ok(())).await
+        };
+        let (one, two) = tokio::join!(fails_once(&ctx), slow);
+        one.and(two)?;
+        ctx.hook::<String>("never").recv().await
+    };
+    match ctx.race("race", work, ctx.sleep("limit", Duration::from_secs(2))).await? {
+        Either::A(said) => said,
+        Either::B(late) => late.map(|()| "too late".to_owned()),
+    }
+}
+
+async fn limit_of_both() -> Result<(), Failed> {
+    let lab = Lab::new();
+    let engine = lab.engine().state(Effects::new()).workflow("both", both).open().await?;
+    let run = engine.start(both, ()).await?;
+    assert!(run.result().await.is_err());
+    run.retry().await?;
+    rests(&lab, &run).await;
+    lab.clock.advance(Duration::from_secs(2));
+    assert_eq!(run.result().await?, "too late");
+    Ok(())
+}
+
+/// The winner handles a failure and goes on. Behind the race something else fails.
+async fn handled(ctx: Ctx, (): ()) -> Result<String> {
+    let work = async {
+        drop(ctx.step("fatal").run(async |_| Err::<(), _>(fatal("as planned"))).await);
+        ctx.step("quick").run(async |_| Ok("done".to_owned())).await
+    };
+    let said = match ctx.race("race", work, ctx.sleep("limit", Duration::from_secs(2))).await? {
+        Either::A(said) => said?,
+        Either::B(late) => late.map(|()| "too late".to_owned())?,
+    };
+    fails_once(&ctx).await.map(|()| said)
+}
+
+async fn handled_failure() -> Result<(), Failed> {
+    let lab = Lab::new();
+    let engine = lab.engine().state(Effects::new()).workflow("handled", handled).open().await?;
+    let run = engine.start(handled, ()).await?;
+    assert!(run.result().await.is_err());
+    run.retry().await?;
+    assert_eq!(run.result().await?, "done");
+    assert_eq!(history(&run).await?.count("recorded"), 1, "it was decided once");
     Ok(())
 }
 
