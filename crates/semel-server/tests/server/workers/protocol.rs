@@ -33,6 +33,7 @@ pub(super) fn trials() -> Vec<Trial> {
         test("values_in_entries_are_checked_like_payloads", values_in_entries_are_checked_like_payloads),
         test("a_commit_that_is_repeated_answers_as_saved", a_commit_that_is_repeated_answers_as_saved),
         test("a_ledger_in_memory_is_not_sent_again", a_ledger_in_memory_is_not_sent_again),
+        test("a_run_id_with_another_input_is_refused", a_run_id_with_another_input_is_refused),
         test("a_timer_does_not_fire_before_its_time", a_timer_does_not_fire_before_its_time),
         test("a_foreign_node_is_an_unknown_one", a_foreign_node_is_an_unknown_one),
         test("a_foreign_run_is_an_unknown_one", a_foreign_run_is_an_unknown_one),
@@ -393,6 +394,17 @@ async fn a_permission_that_is_missing_is_named() -> Done {
     assert_eq!(here.call("/control", call(json!({ "cancel": { "reason": "r" } }))).await.0, 403);
     assert_eq!(here.call("/control", call(json!("pause"))).await.0, 404);
     assert_eq!(here.call("/start", r#"{"starts":[]}"#).await.0, 403);
+    Ok(())
+}
+
+async fn a_run_id_with_another_input_is_refused() -> Done {
+    let here = Here::new().await;
+    let remote = here.site.remote(OURS).await?;
+    let request = here.request("k");
+    let first = remote.start(request.clone()).await?;
+    assert_eq!(remote.start(request.clone()).await?.run.id(), first.run.id());
+    let other = remote.start(Start { input: Payload::parse("2")?, ..request }).await;
+    assert!(matches!(&other, Err(Error::KeyReused { owner, .. }) if *owner == first.run.id()), "{other:?}");
     Ok(())
 }
 

@@ -43,9 +43,16 @@ pub enum Refused {
     /// A run does not complete while a step is in doubt, or should be.
     #[error("it is not known whether {0} took place: say what became of it first")]
     InDoubt(Visit),
+    /// A run that is paused because of steps in doubt goes on when they are resolved, not before.
+    #[error("a run in doubt cannot be resumed: say first what became of {}", listed(.0))]
+    Doubts(Vec<Visit>),
     /// The entry is written by the store, together with what it stands for.
     #[error("{0} is written by the store only")]
     Stores(Cow<'static, str>),
+}
+
+fn listed(steps: &[Visit]) -> String {
+    steps.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// What a state does not allow, for whoever reads the error. Of what operators do, only a restart gets here: all else is
