@@ -121,9 +121,25 @@ def fingerprint(vector):
     return {"canonical": text, "fingerprint": digest("semel/fingerprint/v1", text).hex()}
 
 
+def control_fingerprint(vector):
+    control = json.loads(vector["control"], parse_int=parse_integer, parse_float=parse_double)
+    action = control["action"]
+    if "fork" in action:
+        del action["fork"]["run"]
+    text = canonical({"run": control["run"], "action": action})
+    return {"canonical": text, "fingerprint": digest("semel/fingerprint/v1", text).hex()}
+
+
+FILES = [
+    ("effect_keys.json", effect_key),
+    ("fingerprints.json", fingerprint),
+    ("control_fingerprints.json", control_fingerprint),
+]
+
+
 def main():
     differ = 0
-    for name, compute in [("effect_keys.json", effect_key), ("fingerprints.json", fingerprint)]:
+    for name, compute in FILES:
         path = HERE / name
         vectors = json.loads(path.read_text())
         for vector in vectors:

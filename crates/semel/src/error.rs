@@ -193,6 +193,7 @@ fn said(outcome: &Outcome) -> String {
         Outcome::Failed(failure) => format!("has failed: {failure}"),
         Outcome::Cancelled(reason) => format!("was cancelled: {reason}"),
         Outcome::TimedOut => "has timed out".to_owned(),
+        Outcome::Purged(status) => format!("has ended as {status}, and its result is no longer kept"),
     }
 }
 

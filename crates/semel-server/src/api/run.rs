@@ -42,7 +42,7 @@ pub struct RunView {
     /// When it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<String>,
-    /// Its result, if it has completed.
+    /// Its result, if it has completed. Absent also from a completed run that is `purged`: its result is no longer kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<serde_json::Value>)]
     pub result: Option<Value>,
@@ -52,7 +52,8 @@ pub struct RunView {
     /// Why it was cancelled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cancel_reason: Option<String>,
-    /// Whether its history has been forgotten.
+    /// Whether its history is past its retention and has been forgotten. Its `status` stays; result, error and cancel reason
+    /// are no longer kept.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub purged: bool,
     /// `true` if it is `PENDING` and no worker, engine of the server or queue worker is known to serve its workflow in its

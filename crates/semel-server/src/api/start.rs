@@ -10,12 +10,13 @@ use super::{Period, ProblemView, RunView, Value};
 #[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct StartRun {
-    /// The workflow.
+    /// The workflow. Also accepted under the name `definitionId`.
+    #[serde(alias = "definitionId")]
     pub workflow: String,
     /// Its version; `1` if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workflow_version: Option<String>,
-    /// The input; `null` if not given.
+    /// The input; `{}` if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<serde_json::Value>)]
     pub input: Option<Value>,

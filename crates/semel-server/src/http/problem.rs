@@ -7,7 +7,7 @@ use semel::Error;
 use crate::api::ProblemView;
 
 /// The codes, each with its status and its name. Every one has a page in docs/errors.
-pub const CODES: [(&str, u16, &str); 16] = [
+pub const CODES: [(&str, u16, &str); 15] = [
     ("VALIDATION_ERROR", 400, "The request is not acceptable"),
     ("AUTH_ERROR", 401, "No valid credential"),
     ("FORBIDDEN", 403, "Not allowed"),
@@ -16,7 +16,6 @@ pub const CODES: [(&str, u16, &str); 16] = [
     ("METHOD_NOT_ALLOWED", 405, "The route has no such method"),
     ("CONCURRENCY_ERROR", 409, "Somebody else was first"),
     ("DUPLICATE_RUN", 409, "A run exists under this key"),
-    ("HOOK_CONFLICT", 409, "Another run owns this token"),
     ("INVALID_TRANSITION", 409, "The state does not allow it"),
     ("RUN_FINISHED", 409, "The run has ended"),
     ("PAYLOAD_TOO_LARGE", 413, "Too large"),

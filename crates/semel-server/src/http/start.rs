@@ -107,7 +107,10 @@ pub(super) fn start_of(
 ) -> Result<Start, Problem> {
     let run = RunId(app.clock.uuid());
     let key = key.map(Key::new).transpose().map_err(semel::Error::from)?;
-    let input = asked.input.as_ref().map_or(Ok(Payload::null()), payload)?;
+    let input = match &asked.input {
+        Some(input) => payload(input)?,
+        None => Payload::parse("{}").expect("an empty object is JSON"),
+    };
     let mut start = Start::new(caller.workspace, run, name(&asked.workflow)?, input, key);
     if let Some(version) = asked.workflow_version {
         start.workflow_version = name(&version)?;

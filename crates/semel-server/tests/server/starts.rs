@@ -25,6 +25,8 @@ cases![
     a_matrix_is_a_policy,
     a_delayed_run_is_due_later,
     a_payload_that_comes_with_a_repeated_start_is_delivered_once,
+    another_workflow_under_the_same_key_and_payload_is_started,
+    a_definition_id_is_a_workflow_and_no_input_an_empty_object,
     what_is_not_understood_is_refused,
 ];
 
@@ -210,10 +212,39 @@ async fn a_delayed_run_is_due_later(world: World) {
         r#"{"workflow": "order", "delay": "PT1H", "timeout": "2h", "retention": {"history": "1h 30m"}}"#;
     let run = world.client.post("/workflow-runs", body).await.json()["run"].clone();
     assert!(run["dueAt"].as_str() > run["createdAt"].as_str(), "{run}");
-    let far =
-        r#"{"workflow": "order", "delay": "2562047788015215h", "retention": {"key": "2562047788015215h"}}"#;
-    let run = world.client.post("/workflow-runs", far).await.ok()["run"].clone();
-    assert!(run["dueAt"].as_str().is_some_and(|due| due.starts_with("9999-")), "{run}");
+    let far = r#"{"workflow": "order", "delay": "876000h", "retention": {"key": "2562047788015215h"}}"#;
+    world.client.post("/workflow-runs", far).await.ok();
+    let absurd = r#"{"workflow": "order", "delay": "999999999999h"}"#;
+    let problem = world.client.post("/workflow-runs", absurd).await.problem(400, "VALIDATION_ERROR");
+    assert!(problem["detail"].as_str().is_some_and(|text| text.contains("36500 days")), "{problem}");
+}
+
+async fn another_workflow_under_the_same_key_and_payload_is_started(world: World) {
+    let body = |workflow: &str| {
+        let deliver = json!({"token": "u", "payload": 1});
+        json!({"workflow": workflow, "idempotencyKey": "1", "scope": "workflow", "deliver": deliver})
+            .to_string()
+    };
+    let first = world.client.post("/workflow-runs", body("wa")).await.run_id();
+    world.client.post(&format!("/workflow-runs/{first}/cancel"), "").await.ok();
+    let second = world.client.post("/workflow-runs", body("wb")).await;
+    assert_eq!((second.status, &second.json()["run"]["workflow"]), (201, &json!("wb")));
+    assert_eq!(second.json()["delivered"]["absorbed"], json!(false));
+}
+
+async fn a_definition_id_is_a_workflow_and_no_input_an_empty_object(world: World) {
+    let body = r#"{"definitionId": "order", "idempotencyKey": "k"}"#;
+    let first = world.client.post("/workflow-runs", body).await;
+    assert_eq!((first.status, &first.json()["run"]["workflow"]), (201, &json!("order")));
+    let detail = world.client.get(&format!("/workflow-runs/{}", first.run_id())).await.ok();
+    assert_eq!(detail["input"], json!({}));
+    let same = r#"{"workflow": "order", "input": {}, "idempotencyKey": "k"}"#;
+    assert_eq!(world.client.post("/workflow-runs", same).await.run_id(), first.run_id());
+    let batch = format!(r#"{{"runs": [{body}]}}"#);
+    let batch = world.client.post("/workflow-runs/batch", batch).await.ok();
+    assert_eq!(batch["results"][0]["start"]["run"]["id"], json!(first.run_id()));
+    let both = r#"{"workflow": "order", "definitionId": "order"}"#;
+    world.client.post("/workflow-runs", both).await.problem(400, "VALIDATION_ERROR");
 }
 
 async fn a_payload_that_comes_with_a_repeated_start_is_delivered_once(world: World) {
@@ -239,6 +270,7 @@ async fn what_is_not_understood_is_refused(world: World) {
         r#"{"workflow": "order", "idempotencyKey": ""}"#,
         r#"{"workflow": "order", "scope": "galaxy"}"#,
         r#"{"workflow": "order", "delay": "-1s"}"#,
+        r#"{"workflow": "order", "exclude": ["sentAt"]}"#,
         r#"{"workflow": "order", "retention": {"forever": true}}"#,
         r#"{"workflow": "order", "deliver": {"token": ""}}"#,
         "[]",

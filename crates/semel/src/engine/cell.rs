@@ -333,8 +333,9 @@ impl Cell {
         listeners.into_iter().for_each(Waker::wake);
     }
 
-    /// Notes a wish that the run should end, if there is one that can be noted now.
-    pub(super) fn note_cancel(&self) {
+    /// Records what operators have put into the inbox, if it can be recorded now: a wish that the run should end, the
+    /// release of its key.
+    pub(super) fn note_operators(&self) {
         let mut state = self.lock();
         // A run that is being put to rest notes it when it is claimed again.
         let open = state.phase == Phase::Live && state.ledger.run().status() == Status::Running;
@@ -346,6 +347,9 @@ impl Cell {
             state.record(entry);
             self.asked_to_end.store(true, Ordering::Relaxed);
             state.waits.wake_all();
+        }
+        while let Some((arrival, by)) = open.then(|| state.inbox.release()).flatten() {
+            state.record(Entry::KeyReleased { by, arrival: Some(arrival) });
         }
     }
 

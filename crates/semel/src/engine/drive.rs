@@ -222,7 +222,7 @@ impl Driver {
                 }
             }
         }
-        self.cell.note_cancel();
+        self.cell.note_operators();
     }
 
     fn alarm_in(&self, pause: Duration) -> (Time, Until) {
@@ -329,7 +329,7 @@ impl Driver {
             state.end_replay();
             drop(state);
             // One that came during the replay could not be noted before.
-            self.cell.note_cancel();
+            self.cell.note_operators();
             state = self.cell.lock();
             if self.cell.signal.is_woken() {
                 return;

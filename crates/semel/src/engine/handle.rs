@@ -321,8 +321,7 @@ impl<Out> RunHandle<Out> {
         self.control(Action::Restart(RestartFrom::Beginning)).await
     }
 
-    /// Frees its key for another run. A run that is being executed is taken from its driver by that and claimed again: a step
-    /// under way that must not take place twice is then in doubt.
+    /// Frees its key for another run. A run that is being executed goes on as it is; its driver records the release.
     pub async fn release_key(&self) -> Result<Controlled> {
         self.control(Action::ReleaseKey).await
     }
@@ -396,12 +395,12 @@ impl<Out> RunHandle<Out> {
         };
         let (workspace, run) = (self.core().workspace, self.id);
         let by = self.by.clone().unwrap_or_else(|| "engine".to_owned());
-        // Whoever drives it now has lost it as soon as the store says so, and begins nothing more.
-        let takes = !matches!(action, Action::RequestCancel { .. } | Action::Fork(_));
         let residents = &self.core().residents;
-        let before = residents.get(run).filter(|_| takes);
+        let (before, asked) = (residents.get(run), action.clone());
         let controlled =
             self.core().store.control(Control { workspace, run, action, by, id, expected: None }).await?;
+        // The engine that drives it has lost it as soon as the store says so, and begins nothing more.
+        let takes = !matches!(asked, Action::Fork(_)) && !asked.goes_to_inbox(controlled.run.status());
         let told = takes && controlled.changed && !sabotage::commits(Bug::CancelLeavesDriver);
         if !told {
             return Ok(controlled);
@@ -469,8 +468,7 @@ impl Core {
         match self.store.find(find).await? {
             None => return Err(Error::RunNotFound(id)),
             Some((run, None)) if run.status().is_terminal() => {
-                let outcome = crate::rules::finish::forgotten(&run);
-                return Ok(outcome);
+                return Ok(crate::rules::finish::purged(&run));
             }
             Some((_, Some(outcome))) => return Ok(Some(outcome)),
             Some((_, None)) => {}

@@ -57,6 +57,8 @@ struct Kept {
     children: Children,
     settled: HashMap<(String, Label), VecDeque<u64>>,
     cancels: VecDeque<CancelWish>,
+    /// Releases of the key that are not recorded yet: the message, and by whom.
+    releases: VecDeque<(u64, String)>,
 }
 
 impl Inbox {
@@ -83,6 +85,7 @@ impl Inbox {
                     kept.settled.entry((scope.clone(), label.clone())).or_default().push_back(number);
                     on.push(On::Once(scope, label));
                 }
+                Message::KeyReleased { by } => kept.releases.push_back((number, by)),
                 wish @ (Message::CancelRequested { .. } | Message::ParentCancelled { .. }) => {
                     let wish =
                         wish.wishes_end().map(|(reason, by)| CancelWish { arrival: number, reason, by });
@@ -180,5 +183,9 @@ impl Inbox {
 
     pub(crate) fn cancel(&mut self) -> Option<CancelWish> {
         self.kept.as_mut()?.cancels.pop_front()
+    }
+
+    pub(crate) fn release(&mut self) -> Option<(u64, String)> {
+        self.kept.as_mut()?.releases.pop_front()
     }
 }

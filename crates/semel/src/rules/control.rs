@@ -1,11 +1,13 @@
 //! Operator actions: cancel, pause, resume, restart, release of the key, resolution of a doubt, fork.
 //!
-//! Each appends to the ledger, and so takes the run away from whoever drives it. Each may be repeated: what is already
-//! so is absorbed.
+//! Each appends to the ledger, and so takes the run away from its driver; but for a requested cancel and the release of a
+//! driven run's key, which are messages to the driver. Each may be repeated: what is already so is absorbed.
 
 use serde::{Deserialize, Serialize};
 
-use super::entry::{Entry, PauseReason, Resolution, RestartFrom};
+use super::deliver::PastCall;
+use super::entry::{Entry, Failure, PauseReason, Resolution, RestartFrom};
+use super::json::Json;
 use super::key::{CallId, Fingerprint, Key};
 use super::ledger::{Lineage, Refused};
 use super::path::Visit;
@@ -82,6 +84,53 @@ pub struct Fork {
 }
 
 impl Action {
+    /// Whether a run in this state hears of it by a message in its inbox, so that it stays with its driver.
+    pub(crate) fn goes_to_inbox(&self, status: Status) -> bool {
+        match self {
+            Self::RequestCancel { .. } => true,
+            Self::ReleaseKey => status == Status::Running,
+            _ => false,
+        }
+    }
+
+    /// The action as it travels, without the id that a fork draws.
+    fn asked(&self) -> Json {
+        let because = |reason: &String| Json::object([("reason", Json::text(reason))]);
+        match self {
+            Self::Cancel { reason } => Json::object([("cancel", because(reason))]),
+            Self::RequestCancel { reason } => Json::object([("requestCancel", because(reason))]),
+            Self::Pause => Json::text("pause"),
+            Self::Resume => Json::text("resume"),
+            Self::Restart(RestartFrom::Failure) => Json::object([("restart", Json::text("failure"))]),
+            Self::Restart(RestartFrom::Beginning) => Json::object([("restart", Json::text("beginning"))]),
+            Self::ReleaseKey => Json::text("releaseKey"),
+            Self::Resolve { step, resolution } => {
+                let resolution = match resolution {
+                    Resolution::Happened(value) => Json::object([("happened", value.json())]),
+                    Resolution::DidNotHappen => Json::text("didNotHappen"),
+                    Resolution::GiveUp(Failure { kind, message }) => {
+                        let failure = [("kind", Json::text(kind)), ("message", Json::text(message))];
+                        Json::object([("giveUp", Json::object(failure))])
+                    }
+                };
+                let resolve = [("step", Json::text(step)), ("resolution", resolution)];
+                Json::object([("resolve", Json::object(resolve))])
+            }
+            Self::Fork(Fork { run: _, key, at, lineage }) => {
+                let lineage = match lineage {
+                    Lineage::Inherited => "inherited",
+                    Lineage::Fresh => "fresh",
+                };
+                let fork = [
+                    ("key", key.as_ref().map_or(Json::Null, Json::text)),
+                    ("at", at.map_or(Json::Null, |at| Json::Integer(at.into()))),
+                    ("lineage", Json::text(lineage)),
+                ];
+                Json::object([("fork", Json::object(fork))])
+            }
+        }
+    }
+
     /// The action in the words of a receipt.
     fn words(&self) -> String {
         match self {
@@ -106,21 +155,36 @@ impl Action {
 impl Control {
     /// What is asked and by whom, in the words of a receipt.
     pub(crate) fn words(&self) -> String {
-        format!("{} by {}", self.action.words(), self.by)
+        format!("{}, by {}", self.action.words(), self.by)
     }
 
     /// Under which its id is remembered.
     pub(crate) const CALL_SCOPE: &'static str = "control";
 
-    /// What is asked, as far as a repeated call must agree. The id of a run to be made is not part of it: it is
-    /// drawn anew by each call.
-    pub(crate) fn fingerprint(&self) -> Fingerprint {
+    /// What is asked, as far as a repeated call must agree: the run and the action as they travel. The id of a run to be
+    /// made is not part of it: it is drawn anew by each call.
+    pub fn asked(&self) -> Json {
+        Json::object([("run", Json::text(&self.run)), ("action", self.action.asked())])
+    }
+
+    /// The hash of [what is asked](Self::asked), under which its answer is remembered.
+    pub fn fingerprint(&self) -> Fingerprint {
+        Fingerprint::of(&self.asked())
+    }
+
+    /// The hash under which releases up to 0.1 remembered it. Their stores still answer a repeated call. The text is
+    /// Rust's debug format of the action; a test pins it.
+    fn early_fingerprint(&self) -> Fingerprint {
         let mut action = self.action.clone();
         if let Action::Fork(fork) = &mut action {
             fork.run = self.run;
         }
-        // Not by way of a payload: a reason or a result may be as long as one, and with its frame be too long.
         Fingerprint::of_texts([self.run.to_string(), format!("{action:?}")])
+    }
+
+    /// Whether a remembered call is this one; another one under the same id is refused.
+    pub(crate) fn repeats<'a>(&self, past: &'a PastCall, id: &CallId) -> Result<&'a PastCall, Error> {
+        past.repeated(id, self.fingerprint()).or_else(|_| past.repeated(id, self.early_fingerprint()))
     }
 }
 
@@ -151,7 +215,7 @@ pub fn decide(run: &Run, action: &Action, by: &str, now: Time) -> Result<Option<
         // The store adds the deadline, which stands in the ledger.
         Action::Restart(from) => (Status::Pending, Entry::Restarted { from: *from, by, deadline: None }),
         Action::ReleaseKey if !run.state.holds_key => return Ok(None),
-        Action::ReleaseKey => (status, Entry::KeyReleased { by }),
+        Action::ReleaseKey => (status, Entry::KeyReleased { by, arrival: None }),
         Action::RequestCancel { .. } | Action::Resolve { .. } | Action::Fork(_) => {
             unreachable!("these need more than the header")
         }
@@ -209,6 +273,8 @@ fn refused(run: &Run, entry: &Entry) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rules::entry::FailureKind;
+    use crate::rules::json::Payload;
     use crate::rules::run::tests::run;
 
     fn outcome(status: Status, action: &Action) -> String {
@@ -272,21 +338,103 @@ mod tests {
         assert_eq!(error.code(), "RUN_FINISHED");
     }
 
-    #[test]
-    fn a_repeated_fork_is_the_same_call() {
-        let fork = |n| Control {
+    fn control(action: Action) -> Control {
+        let run = run(Status::Failed).id();
+        Control {
             workspace: WorkspaceId::DEFAULT,
-            run: run(Status::Failed).id(),
-            action: Action::Fork(Fork {
-                run: RunId(uuid::Uuid::from_u128(n)),
-                key: None,
-                at: None,
-                lineage: Lineage::Fresh,
-            }),
-            by: String::new(),
+            run,
+            action,
+            by: "ann".to_owned(),
             id: None,
             expected: None,
-        };
-        assert_eq!(fork(5).fingerprint(), fork(6).fingerprint());
+        }
+    }
+
+    fn fork(run: u128) -> Action {
+        let run = RunId(uuid::Uuid::from_u128(run));
+        Action::Fork(Fork { run, key: Some(Key::new("k").unwrap()), at: Some(3), lineage: Lineage::Fresh })
+    }
+
+    fn resolve(resolution: Resolution) -> Action {
+        Action::Resolve { step: Visit::parse("left/pay#2").unwrap(), resolution }
+    }
+
+    fn every_action() -> [Action; 11] {
+        let failure = Failure { kind: FailureKind::Fatal, message: "no \"answer\"".to_owned() };
+        [
+            Action::Cancel { reason: "ill".to_owned() },
+            Action::RequestCancel { reason: "ill".to_owned() },
+            Action::Pause,
+            Action::Resume,
+            Action::Restart(RestartFrom::Failure),
+            Action::Restart(RestartFrom::Beginning),
+            Action::ReleaseKey,
+            resolve(Resolution::Happened(Payload::parse("{\"v\": 1}").unwrap())),
+            resolve(Resolution::DidNotHappen),
+            resolve(Resolution::GiveUp(failure)),
+            fork(1),
+        ]
+    }
+
+    #[test]
+    fn a_repeated_fork_is_the_same_call() {
+        assert_eq!(control(fork(5)).fingerprint(), control(fork(6)).fingerprint());
+    }
+
+    #[test]
+    fn what_is_asked_is_what_travels() {
+        for action in every_action() {
+            let mut travels = Json::parse(&serde_json::to_string(&action).unwrap()).unwrap();
+            travels.remove("/fork/run");
+            assert_eq!(action.asked().canonical(), travels.canonical());
+        }
+    }
+
+    /// Stores of 0.1 hold these. The last one stands for a fork of the very run: its own id was drawn by each call.
+    #[test]
+    fn a_call_that_an_earlier_release_remembered_is_answered() {
+        let texts = [
+            r#"Cancel { reason: "ill" }"#,
+            r#"RequestCancel { reason: "ill" }"#,
+            "Pause",
+            "Resume",
+            "Restart(Failure)",
+            "Restart(Beginning)",
+            "ReleaseKey",
+            r#"Resolve { step: Visit { path: Path("left/pay"), tick: 2 }, resolution: Happened({"v": 1}) }"#,
+            r#"Resolve { step: Visit { path: Path("left/pay"), tick: 2 }, resolution: DidNotHappen }"#,
+            r#"Resolve { step: Visit { path: Path("left/pay"), tick: 2 }, resolution: GiveUp(Failure { kind: Fatal, message: "no \"answer\"" }) }"#,
+            r#"Fork(Fork { run: run_00000000000000000000000001, key: Some(Key("k")), at: Some(3), lineage: Fresh })"#,
+        ];
+        let id = CallId::new("c").unwrap();
+        for (action, text) in every_action().into_iter().zip(texts) {
+            let control = control(action);
+            let fingerprint = Fingerprint::of_texts([control.run.to_string(), text.to_owned()]);
+            let past = PastCall { run: control.run, fingerprint, result: 1 };
+            assert!(control.repeats(&past, &id).is_ok(), "{text} is not {:?}", control.action);
+            let now = PastCall { fingerprint: control.fingerprint(), ..past.clone() };
+            assert!(control.repeats(&now, &id).is_ok(), "{text}");
+            let other = Control { action: Action::Cancel { reason: "well".to_owned() }, ..control };
+            assert_eq!(other.repeats(&past, &id).unwrap_err().code(), "KEY_REUSED", "{text}");
+        }
+    }
+
+    #[test]
+    fn a_receipt_is_in_plain_words() {
+        let words = every_action().map(|action| control(action).words());
+        let expected = [
+            "cancel: ill, by ann",
+            "request to cancel: ill, by ann",
+            "pause, by ann",
+            "resume, by ann",
+            "retry, by ann",
+            "restart, by ann",
+            "release of the key, by ann",
+            "resolution of left/pay#2: it happened, by ann",
+            "resolution of left/pay#2: it did not happen, by ann",
+            "resolution of left/pay#2: given up, by ann",
+            "fork at version 3, by ann",
+        ];
+        assert_eq!(words, expected);
     }
 }

@@ -8,6 +8,7 @@ use super::json::{InvalidJson, Payload};
 use super::key::{Key, Label, Scope, Token};
 use super::path::{Name, Visit};
 use super::run::Parent;
+use super::status::Status;
 use crate::clock::Time;
 use crate::id::{NodeId, RunId};
 
@@ -112,8 +113,12 @@ pub enum Entry {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         deadline: Option<Time>,
     },
-    /// The key no longer points at this run.
-    KeyReleased { by: String },
+    /// The key no longer points at this run. With `arrival`, the driver heard of it by this message of its inbox.
+    KeyReleased {
+        by: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        arrival: Option<u64>,
+    },
 }
 
 /// What a run was created with.
@@ -186,6 +191,20 @@ pub enum FailureKind {
     Cancelled,
 }
 
+/// The word for it on the wire.
+impl fmt::Display for FailureKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Retryable => "retryable",
+            Self::Fatal => "fatal",
+            Self::Uncertain => "uncertain",
+            Self::Panic => "panic",
+            Self::Timeout => "timeout",
+            Self::Cancelled => "cancelled",
+        })
+    }
+}
+
 /// An error, as recorded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
@@ -207,6 +226,8 @@ pub enum Outcome {
     Cancelled(String),
     /// By its time limit.
     TimedOut,
+    /// In this state. Its history is past its retention, so that the result, the error or the reason is no longer kept.
+    Purged(Status),
 }
 
 /// What somebody knows about a step in doubt.
@@ -263,6 +284,8 @@ pub enum Message {
     ParentCancelled { parent: RunId },
     /// A once that this run waited for is settled.
     OnceSettled { scope: String, label: Label },
+    /// An operator has freed the key of the run while it was driven.
+    KeyReleased { by: String },
 }
 
 impl Message {

@@ -1,6 +1,6 @@
 //! The end of a run: what its header says afterwards, and when it may be forgotten.
 
-use super::entry::{Failure, FailureKind, Outcome};
+use super::entry::Outcome;
 use super::run::{Run, State};
 use super::status::Status;
 use crate::clock::Time;
@@ -21,17 +21,8 @@ pub fn ended(run: &Run, status: Status, version: u64, now: Time) -> State {
 }
 
 /// How a run ended of which only the header is left. None if it has not ended.
-pub fn forgotten(run: &Run) -> Option<Outcome> {
-    let status = run.status();
-    let message = || format!("{} has ended and is {status}, and the rest is forgotten", run.id());
-    match status {
-        Status::Completed | Status::Failed => {
-            Some(Outcome::Failed(Failure { kind: FailureKind::Fatal, message: message() }))
-        }
-        Status::Cancelled => Some(Outcome::Cancelled(message())),
-        Status::TimedOut => Some(Outcome::TimedOut),
-        Status::Pending | Status::Running | Status::Waiting | Status::Paused => None,
-    }
+pub fn purged(run: &Run) -> Option<Outcome> {
+    run.status().is_terminal().then(|| Outcome::Purged(run.status()))
 }
 
 /// What the sweep does with an ended run that has something to forget.
@@ -92,6 +83,14 @@ mod tests {
         run.state.holds_key = false;
         Arc::make_mut(&mut run.new).retention.history = Duration::from_millis(10);
         assert_eq!(at(&run, 10), Purge::Run, "a key that was taken over is not remembered here");
+    }
+
+    #[test]
+    fn a_purged_run_ended_in_its_state_and_not_otherwise() {
+        for status in Status::ALL {
+            let expected = status.is_terminal().then_some(Outcome::Purged(status));
+            assert_eq!(super::purged(&run(status)), expected, "{status}");
+        }
     }
 
     #[test]

@@ -89,6 +89,16 @@ impl Payload {
         Self(SmolStr::new_static("null"))
     }
 
+    /// The value, for comparing. What is not checked yet, and would be refused, counts as the text that it is.
+    pub(crate) fn json(&self) -> Json {
+        Json::parse(self.text()).unwrap_or_else(|_| Json::text(self.text()))
+    }
+
+    /// Whether it is the same value, however it is written: `1.0` is `1`.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self == other || self.json().canonical() == other.json().canonical()
+    }
+
     /// Reads it as a Rust value.
     pub fn read<T: DeserializeOwned>(&self) -> serde_json::Result<T> {
         serde_json::from_str(&self.0)
@@ -172,6 +182,16 @@ impl Json {
         let value =
             Node { depth: 0 }.deserialize(&mut deserializer).and_then(|v| deserializer.end().map(|()| v));
         value.map_err(|e| InvalidJson::Refused(e.to_string()))
+    }
+
+    /// A text.
+    pub(crate) fn text(text: &(impl ToString + ?Sized)) -> Self {
+        Self::Text(text.to_string())
+    }
+
+    /// An object of these members.
+    pub(crate) fn object<const N: usize>(members: [(&str, Self); N]) -> Self {
+        Self::Object(members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
     }
 
     /// The RFC 8785 form, with one difference: integers of 64 bits keep all their digits, where the RFC
@@ -538,6 +558,15 @@ mod tests {
         for text in ["9007199254740993", "0.10000000000000000001", r#"{"b":1,  "a":"\u00e9"}"#] {
             assert_eq!(Payload::parse(text).unwrap().text(), text);
         }
+    }
+
+    #[test]
+    fn the_same_value_may_be_spelt_otherwise() {
+        let same = |a, b| Payload::parse(a).unwrap().is_same(&Payload::parse(b).unwrap());
+        assert!(same(r#"{"v":1.0}"#, r#"{ "v": 1 }"#));
+        assert!(same(r#"{"a":1,"b":2}"#, r#"{"b":2,"a":1}"#));
+        assert!(!same(r#"{"v":1.5}"#, r#"{"v":1}"#));
+        assert!(!same("9007199254740993", "9007199254740992"));
     }
 
     #[test]

@@ -247,7 +247,7 @@ impl Fingerprint {
         Self::of(&Json::List(texts.into_iter().map(Json::Text).collect()))
     }
 
-    fn of(value: &Json) -> Self {
+    pub(crate) fn of(value: &Json) -> Self {
         Self(digest([b"semel/fingerprint/v1".as_slice(), value.canonical().as_bytes()]))
     }
 }

@@ -444,7 +444,7 @@ impl Entry {
                 | Self::ChildStarted { .. }
                 | Self::Resumed { .. }
                 | Self::Restarted { .. }
-                | Self::KeyReleased { .. }
+                | Self::KeyReleased { arrival: None, .. }
         )
     }
 

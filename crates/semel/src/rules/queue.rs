@@ -241,7 +241,7 @@ pub fn took_too_long(ledger: &Ledger) -> Report {
 /// Whether this very report is what stands after a claim: its answer was lost, and it is made again.
 pub fn is_reported(after: &[Entry], report: &Report) -> bool {
     match (after.get(1), report) {
-        (Some(Entry::StepCompleted { value, .. }), Report::Completed(said)) => value == said,
+        (Some(Entry::StepCompleted { value, .. }), Report::Completed(said)) => value.is_same(said),
         (Some(Entry::StepFailed { error, .. }), Report::Failed { error: said, .. }) => error == said,
         (Some(Entry::StepInDoubt { reason, .. }), Report::Failed { error, .. }) => {
             error.kind == FailureKind::Uncertain && *reason == error.message

@@ -147,6 +147,15 @@ enum Named {
     Several(String),
 }
 
+/// Reads the input. A start over HTTP without one has `{}`: a workflow that takes none, as `()` or an option, reads it
+/// as `null`.
+fn read_input<In: DeserializeOwned>(input: &Payload) -> serde_json::Result<In> {
+    input.read().or_else(|error| match input.text() {
+        "{}" => Payload::null().read().map_err(|_| error),
+        _ => Err(error),
+    })
+}
+
 impl Registry {
     pub(crate) fn add<W, In>(&mut self, name: Name, version: Name, workflow: W) -> Result<(), Error>
     where
@@ -163,7 +172,7 @@ impl Registry {
         let code: Code = Arc::new(move |ctx, input: Payload| {
             let workflow = workflow.clone();
             Box::pin(async move {
-                let input = input.read::<In>();
+                let input = read_input::<In>(&input);
                 let input =
                     input.map_err(|e| fatal(format_args!("the input does not fit the workflow: {e}")))?;
                 let output = workflow.call(ctx, input).await?;

@@ -22,7 +22,7 @@ use crate::error::{Error, Result};
 use crate::id::{RunId, WorkspaceId};
 use crate::rules::claim::{Claim, Drives};
 use crate::rules::commit::{Commit, Saved, Write};
-use crate::rules::control::{Action, Control, Controlled};
+use crate::rules::control::{Control, Controlled};
 use crate::rules::deliver::{Deliver, Delivered};
 use crate::rules::entry::{Entry, Outcome};
 use crate::rules::key::{CallId, Token};
@@ -253,12 +253,12 @@ async fn deliver<B: Backend>(store: &B, deliver: Deliver) -> Result<Delivered> {
 
 async fn control<B: Backend>(store: &B, control: Control) -> Result<Controlled> {
     let detail = control.words();
-    let asks = matches!(control.action, Action::RequestCancel { .. });
+    let action = control.action.clone();
     let controlled = store.execute(control).await?;
     let run = &controlled.run;
     if !controlled.changed {
         absorb(store, run.num, ReceiptKind::Control, detail);
-    } else if asks {
+    } else if action.goes_to_inbox(run.status()) {
         Backend::wakes(store).tell(Wake::Arrived(run.id()));
     } else {
         Backend::wakes(store).tell(Wake::Taken(run.id()));

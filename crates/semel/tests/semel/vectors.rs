@@ -3,6 +3,7 @@
 use std::path::Path as File;
 
 use libtest_mimic::{Failed, Trial};
+use semel::rules::control::Control;
 use semel::rules::json::{Json, Payload};
 use semel::rules::key::{EffectKey, Fingerprint};
 use semel::rules::path::{Name, Path, Visit};
@@ -14,6 +15,9 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test("vectors::effect_keys_are_as_written_down", || check("effect_keys.json", 10, effect_key)),
         Trial::test("vectors::fingerprints_are_as_written_down", || {
             check("fingerprints.json", 50, fingerprint)
+        }),
+        Trial::test("vectors::fingerprints_of_controls_are_as_written_down", || {
+            check("control_fingerprints.json", 12, control_fingerprint)
         }),
     ]
 }
@@ -80,12 +84,22 @@ struct Printed {
     fingerprint: String,
 }
 
+#[derive(Deserialize)]
+struct Controlled {
+    control: String,
+}
+
+fn control_fingerprint(given: &Controlled) -> Result<Printed, Failed> {
+    let control: Control = serde_json::from_str(&given.control)?;
+    Ok(Printed { canonical: control.asked().canonical(), fingerprint: control.fingerprint().to_string() })
+}
+
 fn fingerprint(given: &Asked) -> Result<Printed, Failed> {
     let (workflow, input) = (Name::new(&given.workflow)?, Payload::parse(&given.input)?);
     let mut value = Json::parse(&given.input)?;
     given.excluded.iter().for_each(|pointer| value.remove(pointer));
     let workflow_text = Json::Text(given.workflow.clone()).canonical();
     let canonical = format!("{{\"input\":{},\"workflow\":{workflow_text}}}", value.canonical());
-    let fingerprint = format!("{:?}", Fingerprint::of_start(&workflow, &input, &given.excluded)?);
+    let fingerprint = Fingerprint::of_start(&workflow, &input, &given.excluded)?.to_string();
     Ok(Printed { canonical, fingerprint })
 }

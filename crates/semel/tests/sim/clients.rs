@@ -12,7 +12,7 @@ use semel::rules::control::{Action, Control, Controlled, Fork};
 use semel::rules::entry::Outcome;
 use semel::rules::json::Payload;
 use semel::rules::key::{CallId, Key};
-use semel::rules::ledger::Lineage;
+use semel::rules::ledger::{Lineage, Refused};
 use semel::rules::path::Name;
 use semel::rules::start::{Start, Verdict};
 use semel::rules::status::Status;
@@ -236,7 +236,8 @@ async fn play(client: &Client, case: &Arc<Case>, request: &Request, number: usiz
             stage.pause(millis).await;
             match client.control(run, Action::Resume, format!("{id} again")).await {
                 Ok(controlled) => resumed(client, run, &controlled),
-                Err(Error::RunFinished { .. }) => {}
+                // It was in doubt before it could be paused: it goes on when the doubt is resolved.
+                Err(Error::Refused { source: Refused::Doubts(_), .. } | Error::RunFinished { .. }) => {}
                 Err(error) => return Err(error),
             }
         }

@@ -168,6 +168,7 @@ fn status_of(outcome: &Outcome) -> Status {
         Outcome::Failed(_) => Status::Failed,
         Outcome::Cancelled(_) => Status::Cancelled,
         Outcome::TimedOut => Status::TimedOut,
+        Outcome::Purged(status) => *status,
     }
 }
 

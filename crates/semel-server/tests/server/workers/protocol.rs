@@ -37,6 +37,7 @@ pub(super) fn trials() -> Vec<Trial> {
         test("a_commit_that_is_repeated_answers_as_saved", a_commit_that_is_repeated_answers_as_saved),
         test("a_ledger_in_memory_is_not_sent_again", a_ledger_in_memory_is_not_sent_again),
         test("a_run_that_is_cancelled_before_its_ledger_is_read_is_not_claimed", cancelled_before_it_is_read),
+        test("a_run_id_with_another_input_is_refused", a_run_id_with_another_input_is_refused),
         test("a_timer_does_not_fire_before_its_time", a_timer_does_not_fire_before_its_time),
         test("a_foreign_node_is_an_unknown_one", a_foreign_node_is_an_unknown_one),
         test("a_foreign_run_is_an_unknown_one", a_foreign_run_is_an_unknown_one),
@@ -499,6 +500,17 @@ async fn children_of_children_come_to_an_end() -> Done {
     };
     assert!(matches!(&refused, Error::Validation(said) if said.contains("child of a child")), "{refused}");
     assert_eq!(generations, 64);
+    Ok(())
+}
+
+async fn a_run_id_with_another_input_is_refused() -> Done {
+    let here = Here::new().await;
+    let remote = here.site.remote(OURS).await?;
+    let request = here.request("k");
+    let first = remote.start(request.clone()).await?;
+    assert_eq!(remote.start(request.clone()).await?.run.id(), first.run.id());
+    let other = remote.start(Start { input: Payload::parse("2")?, ..request }).await;
+    assert!(matches!(&other, Err(Error::KeyReused { owner, .. }) if *owner == first.run.id()), "{other:?}");
     Ok(())
 }
 

@@ -230,7 +230,7 @@ impl Recorded {
                 Entry::Cancelled { reason, by } => self.ledger.cancelling() == Some((reason, by)),
                 _ => false,
             }),
-            Some(Outcome::TimedOut) | None => false,
+            Some(Outcome::TimedOut | Outcome::Purged(_)) | None => false,
         }
     }
 

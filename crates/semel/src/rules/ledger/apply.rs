@@ -122,7 +122,11 @@ impl Ledger {
                 self.restart(*from);
                 self.deadline = *deadline;
             }
-            Entry::KeyReleased { .. } => {}
+            Entry::KeyReleased { arrival: None, .. } => {}
+            Entry::KeyReleased { arrival: Some(arrival), .. } => {
+                self.running(kind)?;
+                self.pending.beyond().consumed.push(*arrival);
+            }
             _ => unreachable!("every other entry has a visit"),
         }
         Ok(())

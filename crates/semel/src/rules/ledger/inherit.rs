@@ -7,6 +7,7 @@ use crate::rules::entry::{Entry, Outcome, Resolution, RestartFrom};
 use crate::rules::key::Label;
 use crate::rules::path::Visit;
 use crate::rules::run::Run;
+use crate::rules::status::Status;
 use crate::rules::step::Step;
 use crate::sabotage::{self, Bug};
 
@@ -95,7 +96,9 @@ impl Ledger {
             let failed = match record {
                 // What was skipped may be needed now that something else has not failed.
                 Record::Step(step) => step.failure().is_some() || *step == Step::Skipped,
-                Record::Child { outcome, .. } => !matches!(outcome, Some(Outcome::Completed(_))),
+                Record::Child { outcome, .. } => {
+                    !matches!(outcome, Some(Outcome::Completed(_) | Outcome::Purged(Status::Completed)))
+                }
                 _ => false,
             };
             let kept = from == RestartFrom::Failure && record.is_settled() && !failed;

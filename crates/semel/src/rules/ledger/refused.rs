@@ -50,6 +50,9 @@ pub enum Refused {
         /// The run's limit; none if it has none.
         limit: Option<Time>,
     },
+    /// A run that is paused because of steps in doubt goes on when they are resolved, not before.
+    #[error("a run in doubt cannot be resumed: say first what became of {}", listed(.0))]
+    Doubts(Vec<Visit>),
     /// The entry is written by the store, together with what it stands for.
     #[error("{0} is written by the store only")]
     Stores(Cow<'static, str>),
@@ -60,6 +63,10 @@ fn untimely(limit: Option<Time>) -> String {
         Some(limit) => format!("the run's time is up at {limit}: `timedOut` must name that limit"),
         None => "a run without a time limit does not time out".to_owned(),
     }
+}
+
+fn listed(steps: &[Visit]) -> String {
+    steps.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// What a state does not allow, for whoever reads the error. Of what operators do, only a restart gets here: all else is

@@ -193,6 +193,11 @@ fn a_report_is_known_again_by_what_it_says() {
             assert_eq!(is_reported(&written, second), n == m, "{first:?} {second:?}");
         }
     }
+    let mut ledger = ledger([]);
+    report(&mut ledger, &done(r#"{"v":1}"#), &[], MOMENT).unwrap();
+    let commit = ledger.commit().unwrap();
+    let written = crate::rules::entry::decode(commit.text().expect("no drafts here")).unwrap();
+    assert!(is_reported(&written, &done(r#"{ "v": 1.0 }"#)), "the same value, spelt otherwise");
     assert!(!is_reported(&[claimed()], &all[0]), "somebody else has it");
     assert!(!is_reported(&[], &all[0]));
 }

@@ -233,7 +233,7 @@ async fn start_child<T: Tx>(tx: &mut T, run: &mut Run, start: &ChildStart) -> Re
         return Ok(Entry::ChildStarted { child: visit, run: start.run, attached: false });
     };
     forget_earlier_life(tx, run, &child, &visit).await?;
-    match outcome_of(tx, &child).await?.or_else(|| finish::forgotten(&child)) {
+    match outcome_of(tx, &child).await? {
         Some(outcome) => {
             let message = Message::ChildEnded { child: visit.clone(), run: child.id(), outcome };
             run.arrivals = tx.arrive(run.num, &message).await?.unwrap_or(run.arrivals);

@@ -6,7 +6,7 @@ use crate::rules::control::{self, Action, Control, Controlled, Fork};
 use crate::rules::deliver::PastCall;
 use crate::rules::entry::{Created, Entry, Message, PauseReason, Resolution, RestartFrom};
 use crate::rules::key::Key;
-use crate::rules::ledger::{Ledger, Lineage};
+use crate::rules::ledger::{Ledger, Lineage, Refused};
 use crate::rules::path::Visit;
 use crate::rules::run::{NewRun, Run};
 use crate::rules::start::{Frame, created_run};
@@ -14,7 +14,7 @@ use crate::rules::status::Status;
 use crate::sabotage::{self, Bug};
 use crate::store::tx::{CallAt, Tx, Verb, race};
 
-use super::read::entries_of;
+use super::read::{entries_of, latest};
 use super::start::append_at;
 
 impl Verb for Control {
@@ -33,6 +33,9 @@ impl Verb for Control {
             Action::Resolve { step, resolution } => self.resolve(tx, run, step, resolution).await?,
             Action::Fork(fork) => self.fork(tx, run, fork).await?,
             Action::RequestCancel { reason } => self.ask_to_end(tx, run, reason).await?,
+            release @ Action::ReleaseKey if release.goes_to_inbox(run.status()) => {
+                self.release_driven(tx, run).await?
+            }
             action => self.act(tx, run, action).await?,
         };
         self.remember(tx, &controlled).await?;
@@ -45,7 +48,7 @@ impl Control {
     async fn repeated<T: Tx>(&self, tx: &mut T, run: &Run) -> Result<Option<Controlled>> {
         let Some(id) = &self.id else { return Ok(None) };
         let Some(past) = tx.call(self.workspace, Self::CALL_SCOPE, id).await? else { return Ok(None) };
-        let past = past.repeated(id, self.fingerprint())?;
+        let past = self.repeats(&past, id)?;
         let now = if past.run == run.id() {
             run.clone()
         } else {
@@ -75,6 +78,7 @@ impl Control {
             state.deadline = *deadline;
         }
         if matches!(entry, Entry::Resumed { .. }) {
+            refuse_doubts(tx, &run).await?;
             // One that was to begin later still does.
             let not_before = created(tx, &run).await?.and_then(|created| created.not_before);
             state.due = state.due.max(not_before);
@@ -101,6 +105,21 @@ impl Control {
         let arrived = tx.arrive(run.num, &message).await?;
         run.arrivals = arrived.unwrap_or(run.arrivals);
         Ok(Controlled { run, changed: arrived.is_some(), repeated: false })
+    }
+
+    /// Frees the key of a driven run. Its ledger is left alone, so that the driver's next commit fits: the driver finds the
+    /// message and records the release.
+    async fn release_driven<T: Tx>(&self, tx: &mut T, mut run: Run) -> Result<Controlled> {
+        if !run.state.holds_key {
+            return Ok(Controlled { run, changed: false, repeated: false });
+        }
+        run.state.holds_key = false;
+        if !tx.save(run.num, run.state.version, &run.state).await? {
+            return Err(race());
+        }
+        let message = Message::KeyReleased { by: self.by.clone() };
+        run.arrivals = tx.arrive(run.num, &message).await?.ok_or_else(race)?;
+        Ok(Controlled { run, changed: true, repeated: false })
     }
 
     async fn resolve<T: Tx>(
@@ -172,6 +191,23 @@ impl Control {
         }
         let run = super::start::insert(tx, new, state, &entries).await?.ok_or_else(race)?;
         Ok(Controlled { run, changed: true, repeated: false })
+    }
+}
+
+/// Refuses to resume a run that is paused because of steps in doubt: its driver could only pause it again.
+async fn refuse_doubts<T: Tx>(tx: &mut T, run: &Run) -> Result<()> {
+    let paused = |entry: &Entry| match entry {
+        Entry::Paused { reason } => Some(reason.clone()),
+        _ => None,
+    };
+    if latest(tx, run.num, paused).await? != Some(PauseReason::InDoubt) {
+        return Ok(());
+    }
+    let refused = |source| Error::Refused { run: run.id(), source };
+    let doubts = Ledger::read(run.clone(), ledger_of(tx, run).await?).map_err(refused)?.doubts();
+    match doubts.is_empty() {
+        true => Ok(()),
+        false => Err(refused(Refused::Doubts(doubts))),
     }
 }
 

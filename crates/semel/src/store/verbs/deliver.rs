@@ -6,6 +6,7 @@ use crate::rules::deliver::{Deliver, Delivered, PastCall, Unconsumed};
 use crate::rules::entry::Message;
 use crate::rules::key::CallId;
 use crate::rules::run::Run;
+use crate::rules::status::Status;
 use crate::sabotage::{self, Bug};
 use crate::store::tx::{CallAt, Tx, Verb, race};
 
@@ -62,7 +63,7 @@ pub(super) async fn past<T: Tx>(tx: &mut T, deliver: &Deliver) -> Result<Option<
     let Some(id) = &deliver.id else { return Ok(None) };
     let Some(call) = accepted(tx, deliver, &deliver.call_scope(), id).await? else { return Ok(None) };
     let status = tx.status(call.run).await?;
-    Ok(Some(Past { call, has_ended: status.is_none_or(|status| status.is_terminal()) }))
+    Ok(Some(Past { call, has_ended: status.is_none_or(Status::is_terminal) }))
 }
 
 /// The delivery that was accepted under an id, of the caller or derived from a start.

@@ -8,13 +8,14 @@ use crate::id::{RunId, WorkspaceId};
 use crate::rules::claim::Drives;
 use crate::rules::control::Control;
 use crate::rules::entry::{Entry, Message, Outcome, decode};
+use crate::rules::finish;
 use crate::rules::receipt::{ReceiptKind, Receipts};
 use crate::rules::run::Run;
 use crate::store::tx::{InboxRow, LedgerRow, Tx, Verb};
 use crate::store::{Find, FindBy, Part};
 
-/// How many commits from the end an outcome is looked for at first: after it come a release of the key or resolutions
-/// of doubts, if anything.
+/// How many commits from the end an outcome or a pause is looked for at first: after it come a release of the key or
+/// resolutions of doubts, if anything.
 const TAIL: usize = 4;
 
 /// The entries of one stored commit.
@@ -23,17 +24,27 @@ pub(crate) fn entries_of(row: &LedgerRow) -> Result<Vec<Entry>> {
         .map_err(|e| Error::Corrupt { at: format!("ledger {}:{}", row.num, row.seq), source: e.into() })
 }
 
-/// How a run ended; none if it has not, or if its history is forgotten.
+/// How a run ended; none if it has not.
 pub(crate) async fn outcome_of<T: Tx>(tx: &mut T, run: &Run) -> Result<Option<Outcome>> {
-    if !run.status().is_terminal() || run.purged {
-        return Ok(None);
+    match run.status().is_terminal() {
+        false => Ok(None),
+        true if run.purged => Ok(finish::purged(run)),
+        true => latest(tx, run.num, Entry::outcome).await,
     }
+}
+
+/// What is found in the latest entry of a run in which it is found.
+pub(super) async fn latest<T: Tx, R>(
+    tx: &mut T,
+    num: i64,
+    find: impl Fn(&Entry) -> Option<R> + Send,
+) -> Result<Option<R>> {
     let mut limit = TAIL;
     loop {
-        let tail = tx.ledger_tail(run.num, limit).await?;
+        let tail = tx.ledger_tail(num, limit).await?;
         for row in &tail {
-            if let Some(outcome) = entries_of(row)?.iter().rev().find_map(Entry::outcome) {
-                return Ok(Some(outcome));
+            if let Some(found) = entries_of(row)?.iter().rev().find_map(&find) {
+                return Ok(Some(found));
             }
         }
         if tail.len() < limit {

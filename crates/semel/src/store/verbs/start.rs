@@ -136,13 +136,13 @@ impl Verb for StartRun {
             (Decision::Attach(verdict), Some(holder)) => {
                 let open = (!holder.status().is_terminal()).then(|| holder.id());
                 let handing = self.plan(tx, holder.id(), owner.as_ref().map(Run::id).or(open), None).await?;
-                self.attach(tx, holder, owner, handing, verdict).await
+                attach(tx, holder, owner, handing, verdict).await
             }
             (Decision::Restart, Some(mut holder)) => {
                 let target = owner.as_ref().map_or(holder.id(), Run::id);
                 let handing = self.plan(tx, holder.id(), Some(target), None).await?;
                 super::control::restart(tx, &mut holder, "start").await?;
-                self.attach(tx, holder, owner, handing, Verdict::Restarted).await
+                attach(tx, holder, owner, handing, Verdict::Restarted).await
             }
             (_, holder) => self.make(tx, holder, owner).await,
         }
@@ -229,7 +229,7 @@ impl StartRun {
         };
         let (new, state, entries) = self.made(lease, tx.now());
         let Some(mut run) = insert(tx, new, state, &entries).await? else { return Ok(None) };
-        let delivered = self.hand_over(tx, &mut run, None, handing).await?;
+        let delivered = hand_over(tx, &mut run, None, handing).await?;
         let superseded = superseded.map(|old| old.id());
         Ok(Some(Started { verdict, delivered, superseded, ..Started::of_new(run, entries) }))
     }
@@ -253,22 +253,6 @@ impl StartRun {
         }
         let verdict = if open { Verdict::Superseded } else { Verdict::Created };
         self.create(tx, verdict, open.then_some(holder), handing).await?.ok_or_else(race)
-    }
-
-    async fn attach<T: Tx>(
-        &self,
-        tx: &mut T,
-        mut holder: Run,
-        owner: Option<Run>,
-        handing: Option<Handing>,
-        verdict: Verdict,
-    ) -> Result<Started> {
-        // A restart has written by now; it is rare enough to go beyond the bound.
-        if matches!(handing, Some(Handing::New(..))) && verdict != Verdict::Restarted {
-            deliver::check_room(tx, owner.as_ref().unwrap_or(&holder)).await?;
-        }
-        let delivered = self.hand_over(tx, &mut holder, owner, handing).await?;
-        Ok(Started { delivered, ..answer(tx, holder, verdict).await? })
     }
 
     /// What was delivered by the same request before, when it came to the same; and the id of that.
@@ -299,7 +283,7 @@ impl StartRun {
             && let Some(run) = tx.run(past.run).await?
             && self.start.is_answered_by(run.status())
         {
-            return self.handed_to(tx, run, deliver::absorbed(&past)).await.map(Some);
+            return handed_to(tx, run, deliver::absorbed(&past)).await.map(Some);
         }
         // The holder of the key makes room for the new run, and its token goes with the key.
         let other = |owner: &Run| holder.is_none_or(|holder| holder.num != owner.num);
@@ -310,7 +294,7 @@ impl StartRun {
             && let Some(run) = tx.run(past.call.run).await?
         {
             let delivered = past.absorbed(&deliver)?;
-            return self.handed_to(tx, run, delivered).await.map(Some);
+            return handed_to(tx, run, delivered).await.map(Some);
         }
         deliver::check_room(tx, &owner).await?;
         let num = owner.num;
@@ -318,13 +302,7 @@ impl StartRun {
         ids.push(remembered);
         let delivered = deliver::accept(tx, &deliver, owner, &ids).await?;
         let owner = tx.run_at(num).await?.ok_or_else(race)?;
-        self.handed_to(tx, owner, delivered).await.map(Some)
-    }
-
-    async fn handed_to<T: Tx>(&self, tx: &mut T, run: Run, delivered: Delivered) -> Result<Started> {
-        let replayed = delivered.absorbed && run.status() == Status::Completed;
-        let verdict = if replayed { Verdict::Replayed } else { Verdict::Attached };
-        Ok(Started { delivered: Some(delivered), ..answer(tx, run, verdict).await? })
+        handed_to(tx, owner, delivered).await.map(Some)
     }
 
     /// Decides what becomes of the payload, before anything is written. `holder` is the run that the key stands for in the
@@ -353,37 +331,6 @@ impl StartRun {
         ids.push(remembered);
         Ok(Some(Handing::New(deliver, ids)))
     }
-
-    /// Does what was planned about the payload: the owner of the token gets it or, if there is none, the run of this start.
-    /// Nothing comes of it if that has ended: no run will ever take the payload, and the answer says so.
-    async fn hand_over<T: Tx>(
-        &self,
-        tx: &mut T,
-        run: &mut Run,
-        owner: Option<Run>,
-        handing: Option<Handing>,
-    ) -> Result<Option<Delivered>> {
-        let (deliver, ids) = match handing {
-            None => return Ok(None),
-            Some(Handing::Absorbed(delivered)) => return Ok(Some(delivered)),
-            Some(Handing::New(deliver, ids)) => (deliver, ids),
-        };
-        let target = match owner {
-            Some(owner) => owner,
-            None if run.status().is_terminal() => return Ok(None),
-            None => {
-                reserve(tx, run, &deliver.token).await?;
-                run.clone()
-            }
-        };
-        if sabotage::commits(Bug::StartForgetsDelivery) && target.num == run.num {
-            return Ok(Some(Delivered { run: run.id(), arrival: 1, node: None, absorbed: false }));
-        }
-        let delivered = deliver::accept(tx, &deliver, target, &ids).await?;
-        // The payload may have woken it.
-        *run = tx.run_at(run.num).await?.ok_or_else(race)?;
-        Ok(Some(delivered))
-    }
 }
 
 /// What becomes of the payload that comes with a start.
@@ -392,6 +339,59 @@ enum Handing {
     Absorbed(Delivered),
     /// It is delivered, and remembered under these ids.
     New(Deliver, Vec<Remembered>),
+}
+
+/// The answer of a start that has found a run.
+async fn attach<T: Tx>(
+    tx: &mut T,
+    mut holder: Run,
+    owner: Option<Run>,
+    handing: Option<Handing>,
+    verdict: Verdict,
+) -> Result<Started> {
+    // A restart has written by now; it is rare enough to go beyond the bound.
+    if matches!(handing, Some(Handing::New(..))) && verdict != Verdict::Restarted {
+        deliver::check_room(tx, owner.as_ref().unwrap_or(&holder)).await?;
+    }
+    let delivered = hand_over(tx, &mut holder, owner, handing).await?;
+    Ok(Started { delivered, ..answer(tx, holder, verdict).await? })
+}
+
+/// The answer of a start whose payload is another run's.
+async fn handed_to<T: Tx>(tx: &mut T, run: Run, delivered: Delivered) -> Result<Started> {
+    let replayed = delivered.absorbed && run.status() == Status::Completed;
+    let verdict = if replayed { Verdict::Replayed } else { Verdict::Attached };
+    Ok(Started { delivered: Some(delivered), ..answer(tx, run, verdict).await? })
+}
+
+/// Does what was planned about the payload: the owner of the token gets it or, if there is none, the run of this start.
+/// Nothing comes of it if that has ended: no run will ever take the payload, and the answer says so.
+async fn hand_over<T: Tx>(
+    tx: &mut T,
+    run: &mut Run,
+    owner: Option<Run>,
+    handing: Option<Handing>,
+) -> Result<Option<Delivered>> {
+    let (deliver, ids) = match handing {
+        None => return Ok(None),
+        Some(Handing::Absorbed(delivered)) => return Ok(Some(delivered)),
+        Some(Handing::New(deliver, ids)) => (deliver, ids),
+    };
+    let target = match owner {
+        Some(owner) => owner,
+        None if run.status().is_terminal() => return Ok(None),
+        None => {
+            reserve(tx, run, &deliver.token).await?;
+            run.clone()
+        }
+    };
+    if sabotage::commits(Bug::StartForgetsDelivery) && target.num == run.num {
+        return Ok(Some(Delivered { run: run.id(), arrival: 1, node: None, absorbed: false }));
+    }
+    let delivered = deliver::accept(tx, &deliver, target, &ids).await?;
+    // The payload may have woken it.
+    *run = tx.run_at(run.num).await?.ok_or_else(race)?;
+    Ok(Some(delivered))
 }
 
 /// Gives a token to a run that has not opened it yet.

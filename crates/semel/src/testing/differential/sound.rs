@@ -113,7 +113,7 @@ impl Player {
             let found = self.find(FindBy::Id(*id)).await.map_err(|e| e.to_string())?;
             if let Some((run, outcome)) = found {
                 header(&run)?;
-                if outcome.is_some() != (run.status().is_terminal() && !run.purged) {
+                if outcome.is_some() != run.status().is_terminal() {
                     return Err(format!("{run:?} ended as {outcome:?}"));
                 }
                 if !run.purged {

@@ -7,11 +7,11 @@ use super::world::{STRANGER, World, code, payload, refused, visit};
 use crate::error::Error;
 use crate::id::{RunId, WorkspaceId};
 use crate::rules::control::{Action, Control};
-use crate::rules::entry::{Class, Entry, Message, Outcome, Resolution, RestartFrom};
+use crate::rules::entry::{Class, Entry, Message, Outcome, PauseReason, Resolution, RestartFrom};
 use crate::rules::ledger::Record;
 use crate::rules::receipt::ReceiptKind;
 use crate::rules::run::Retention;
-use crate::rules::start::Start;
+use crate::rules::start::{Start, Verdict};
 use crate::rules::status::Status;
 use crate::rules::step::Step;
 
@@ -30,7 +30,9 @@ promises![
     a_restart_from_the_beginning_keeps_identities_and_intents,
     a_keyed_step_in_doubt_does_not_outlive_a_restart,
     a_step_that_was_given_up_is_not_simply_tried_again,
-    a_released_key_leaves_the_run_to_be_driven,
+    a_released_key_leaves_the_run_with_its_driver,
+    a_released_key_leaves_a_waiting_run_as_it_is,
+    a_run_in_doubt_is_not_resumed,
     a_doubt_is_resolved_in_three_ways,
     the_run_goes_on_when_its_last_doubt_is_gone,
     a_resolution_does_not_end_an_operators_pause,
@@ -274,22 +276,65 @@ async fn a_step_that_was_given_up_is_not_simply_tried_again(world: World) {
     }
 }
 
-/// The release appends to the ledger, and so takes the run from its driver. Somebody must be able to go on.
-async fn a_released_key_leaves_the_run_to_be_driven(world: World) {
+/// A step under way is not put in doubt by it.
+async fn a_released_key_leaves_the_run_with_its_driver(world: World) {
     let mut driver = world.driven("k").await;
-    let released = world.control(driver.id(), Action::ReleaseKey).await.expect("an open run may");
+    driver.begin("charge", Class::AtMostOnce).save().await;
+    let before = world.run(driver.id()).await;
+    let released = world.control_as("r", driver.id(), Action::ReleaseKey).await.expect("an open run may");
     assert!(released.changed && !released.run.state.holds_key);
-    assert_eq!(code(driver.step("a").await), "CONCURRENCY_ERROR");
-    let mut next = world.claim_one().await;
-    next.step("a").await.expect("ours");
-    let again = world.control(driver.id(), Action::ReleaseKey).await.expect("already so");
-    assert!(!again.changed);
-    next.complete("1").await;
+    assert_eq!(released.run, world.run(driver.id()).await);
+    let (state, after) = (&before.state, &released.run.state);
+    assert_eq!((state.version, state.node, state.due), (after.version, after.node, after.due));
+    assert_eq!(world.holder_of("k").await, None);
+    assert!(world.control_as("r", driver.id(), Action::ReleaseKey).await.expect("the same again").repeated);
+    assert!(!world.control(driver.id(), Action::ReleaseKey).await.expect("already so").changed);
+    driver.done("charge", "1").save().await;
+    // Recorded by the driver, once, and by nobody else.
+    let inbox = world.inbox(driver.id()).await;
+    let [arrival] = &inbox[..] else { panic!("{inbox:?}") };
+    assert_eq!(arrival.message, Message::KeyReleased { by: "ann".to_owned() });
+    let entry = |arrival| Entry::KeyReleased { by: "ann".to_owned(), arrival };
+    assert!(driver.ledger.record(entry(None)).is_err(), "without a message it is the store's to write");
+    driver.record(entry(Some(arrival.number))).save().await;
+    assert_eq!(world.inbox(driver.id()).await, []);
+    driver.complete("1").await;
+    let kinds = world.kinds(driver.id()).await;
+    assert_eq!(kinds[2..], ["stepStarted", "stepCompleted", "keyReleased", "completed"]);
+    assert_eq!(world.start("k").await.verdict, Verdict::Created, "the key is free");
+}
+
+/// A run that rests is nobody's: the release is written into its ledger, and it stays due when it was.
+async fn a_released_key_leaves_a_waiting_run_as_it_is(world: World) {
     let mut waiting = world.driven("w").await;
     waiting.wait(Some(world.after(500))).await;
     world.control(waiting.id(), Action::ReleaseKey).await.expect("an open run may");
     let run = world.run(waiting.id()).await;
     assert_eq!((run.status(), run.state.due), (Status::Waiting, Some(world.after(500))));
+    assert_eq!(world.kinds(run.id()).await.last().copied(), Some("keyReleased"));
+}
+
+async fn a_run_in_doubt_is_not_resumed(world: World) {
+    let mut driver = world.driven("k").await;
+    for path in ["a", "b"] {
+        driver.begin(path, Class::AtMostOnce);
+        driver.record(Entry::StepInDoubt { step: visit(path), reason: "no answer".to_owned() });
+    }
+    driver.record(Entry::Paused { reason: PauseReason::InDoubt }).save().await;
+    let before = world.run(driver.id()).await;
+    let error = refused(world.try_control(World::action(driver.id(), Action::Resume)).await);
+    assert_eq!(error.code(), "INVALID_TRANSITION");
+    assert!(error.to_string().contains("say first what became of a, b"), "{error}");
+    assert_eq!(world.run(driver.id()).await, before);
+    world.control(driver.id(), resolve("a", Resolution::DidNotHappen)).await.expect("it is in doubt");
+    let error = refused(world.try_control(World::action(driver.id(), Action::Resume)).await);
+    assert!(error.to_string().ends_with("say first what became of b"), "{error}");
+    let resolved =
+        world.control(driver.id(), resolve("b", Resolution::DidNotHappen)).await.expect("in doubt");
+    assert_eq!(resolved.run.status(), Status::Pending);
+    // One that an operator has paused is resumed, whatever stands in its ledger.
+    world.control(driver.id(), Action::Pause).await.expect("an open run may");
+    assert!(world.control(driver.id(), Action::Resume).await.expect("a paused run may").changed);
 }
 
 fn resolve(step: &str, resolution: Resolution) -> Action {

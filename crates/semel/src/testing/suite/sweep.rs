@@ -5,13 +5,13 @@ use std::time::Duration;
 use super::driver::Driver;
 use super::world::{LEASE, World, code, payload};
 use crate::rules::control::Action;
-use crate::rules::entry::{Entry, RestartFrom};
+use crate::rules::entry::{Entry, Outcome, RestartFrom};
 use crate::rules::once::{Ask, OnceAnswer};
 use crate::rules::receipt::ReceiptKind;
 use crate::rules::run::Retention;
-use crate::rules::start::Start;
+use crate::rules::start::{Start, Verdict};
 use crate::rules::status::Status;
-use crate::store::{FindBy, LeaseAct, Swept};
+use crate::store::{Find, FindBy, LeaseAct, Swept};
 
 promises![
     an_empty_store_has_nothing_to_sweep,
@@ -129,7 +129,13 @@ async fn history_goes_first_and_the_key_by_its_own_time(world: World) {
     let shell = world.run(run).await;
     assert!(shell.purged && shell.state.holds_key && shell.status() == Status::Completed);
     assert_eq!(world.entries(run).await, []);
+    // It has not failed: it has completed, and its result is no longer kept.
+    let gone = Some(Outcome::Purged(Status::Completed));
+    let find = Find { workspace: super::world::WORKSPACE, by: FindBy::Id(run) };
+    assert_eq!(world.store().find(find).await.expect("it can be read"), Some((shell, gone.clone())));
     assert_eq!(world.absorbed(run, ReceiptKind::Start).await, 0);
+    let again = world.start("k").await;
+    assert_eq!((again.verdict, again.run.id(), again.outcome), (Verdict::Replayed, run, gone));
     world.pass(9);
     let swept = world.sweep(10).await;
     assert_eq!((swept.histories, swept.runs), (0, 0), "nothing is forgotten twice");

@@ -5,12 +5,19 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
-use semel::id::RunId;
+use semel::clock::Clock as _;
+use semel::id::{RunId, WorkspaceId};
+use semel::rules::entry::Outcome;
+use semel::rules::json::Payload;
 use semel::rules::ledger::Lineage;
-use semel::rules::start::Verdict;
+use semel::rules::path::Name;
+use semel::rules::run::Retention;
+use semel::rules::start::{Start, Verdict};
 use semel::rules::status::Status;
+use semel::store::Sweep;
 use semel::testing::{Effects, history};
 use semel::{Ctx, Result, fatal};
+use tokio::sync::Notify;
 
 use super::{Lab, trial};
 
@@ -20,6 +27,9 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("a_cancel_ends_a_sleeping_run", cancel_asleep),
         trial("a_paused_run_goes_on_when_it_is_resumed", pause_and_resume),
         trial("a_pause_stops_a_driven_run", pause_driven),
+        trial("a_released_key_leaves_a_step_under_way_alone", release_under_way),
+        trial("a_purged_run_has_not_failed", purged),
+        trial("a_workflow_without_input_takes_an_empty_object", no_input),
         trial("a_fork_inherits_results_and_keys", fork_inherited),
         trial("a_fork_with_fresh_keys_does_its_own_effects", fork_fresh),
         trial("a_restart_and_a_fork_go_on_behind_a_race", behind_a_race),
@@ -126,6 +136,69 @@ async fn pause_and_resume() -> Result<(), Failed> {
     assert!(run.resume().await?.changed);
     assert_eq!(run.result().await?, 2);
     assert_eq!(effects.keys("two").len(), 1);
+    Ok(())
+}
+
+/// Tells that a step has begun, and lets it end.
+#[derive(Default)]
+struct Gate {
+    begun: Notify,
+    may_end: Notify,
+}
+
+async fn charge(ctx: Ctx, (): ()) -> Result<u32> {
+    let gate = ctx.state::<Arc<Gate>>().clone();
+    let charge = async |_| {
+        gate.begun.notify_one();
+        gate.may_end.notified().await;
+        Ok(7)
+    };
+    ctx.step("charge").at_most_once().run(charge).await
+}
+
+async fn release_under_way() -> Result<(), Failed> {
+    let (lab, gate) = (Lab::new(), Arc::new(Gate::default()));
+    let engine = lab.engine().state(gate.clone()).workflow("charge", charge).open().await?;
+    let run = engine.start(charge, ()).key("k").await?;
+    gate.begun.notified().await;
+    assert!(run.release_key().await?.changed);
+    lab.until(async || history(&run).await.is_ok_and(|found| found.count("keyReleased") == 1)).await;
+    gate.may_end.notify_one();
+    assert_eq!(run.result().await?, 7);
+    let found = history(&run).await?;
+    assert_eq!((found.count("claimed"), found.count("stepInDoubt")), (1, 0));
+    gate.may_end.notify_one();
+    assert!(engine.start(charge, ()).key("k").await?.created());
+    Ok(())
+}
+
+async fn brief(_: Ctx, (): ()) -> Result<u32> {
+    Ok(7)
+}
+
+async fn purged() -> Result<(), Failed> {
+    let lab = Lab::new();
+    let engine = lab.engine().workflow("brief", brief).open().await?;
+    let retention = Retention { history: Duration::from_secs(1), ..Retention::default() };
+    let run = engine.start(brief, ()).key("k").retention(retention).await?;
+    assert_eq!(run.result().await?, 7);
+    lab.clock.advance(Duration::from_secs(2));
+    lab.store.sweep(Sweep { limit: 10 }).await?;
+    let again = engine.start(brief, ()).key("k").await?;
+    assert_eq!((again.verdict(), again.id()), (Some(Verdict::Replayed), run.id()));
+    assert_eq!(again.outcome().await?, Outcome::Purged(Status::Completed));
+    let error = again.result().await.expect_err("there is no result").to_string();
+    assert!(error.ends_with("has ended as COMPLETED, and its result is no longer kept"), "{error}");
+    Ok(())
+}
+
+async fn no_input() -> Result<(), Failed> {
+    let lab = Lab::new();
+    let engine = lab.engine().workflow("brief", brief).open().await?;
+    let (id, name) = (RunId(lab.clock.uuid()), Name::new("brief")?);
+    let start = Start::new(WorkspaceId::DEFAULT, id, name, Payload::parse("{}")?, None);
+    lab.store.start(start).await?;
+    assert_eq!(engine.run(id).outcome().await?, Outcome::Completed(Payload::parse("7")?));
     Ok(())
 }
 
