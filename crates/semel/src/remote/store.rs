@@ -19,7 +19,7 @@ use crate::rules::claim::{Claim, Drives, Held};
 use crate::rules::commit::{Commit, Saved};
 use crate::rules::control::{Control, Controlled};
 use crate::rules::deliver::{Deliver, Delivered};
-use crate::rules::entry::{Entry, Outcome};
+use crate::rules::entry::Outcome;
 use crate::rules::once::{Once, OnceAnswer};
 use crate::rules::receipt::{ReceiptKind, Receipts};
 use crate::rules::record::{Keep, Look, Record};

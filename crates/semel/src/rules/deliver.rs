@@ -244,13 +244,6 @@ mod tests {
             assert_eq!(past.is_kept(has_ended, owner), kept, "{has_ended} {owner:?}");
         }
     }
-}
-
-#[cfg(test)]
-mod tests {
-    use uuid::Uuid;
-
-    use super::*;
 
     #[test]
     fn an_inbox_is_full_by_number_or_by_bytes() {

@@ -183,10 +183,10 @@ impl<Out: DeserializeOwned + Send> Child<Out> {
                 Outcome::Cancelled(reason) => {
                     fatal(format_args!("{}: {} was cancelled: {reason}", self.visit, self.run))
                 }
-                Outcome::Purged(status) => Err(fatal(format_args!(
+                Outcome::Purged(status) => fatal(format_args!(
                     "{}: {} has ended as {status}, and its result is no longer kept",
                     self.visit, self.run
-                ))),
+                )),
                 Outcome::TimedOut => {
                     let said = format_args!("{}: {} has timed out", self.visit, self.run).to_string();
                     Fail::new(FailureKind::Timeout, said)

@@ -195,6 +195,7 @@ async fn large_values() -> Test {
             ledger.record(Entry::Recorded {
                 at: Visit::parse("large").ok_or("a path")?,
                 value: value.clone(),
+                failed: None,
             })?;
             let (store, commit) = (place.store.clone(), ledger.commit().ok_or("an entry")?);
             calls.spawn(async move { store.commit(commit).await.map(drop) });

@@ -76,15 +76,6 @@ impl Permutation {
         whole(left, right)
     }
 
-    /// The number that this tenant sees so.
-    pub(super) fn show(&self, hidden: i64) -> i64 {
-        let (mut left, mut right) = halves(hidden);
-        for round in (0..ROUNDS).rev() {
-            (left, right) = (right ^ self.mix(round, left), left);
-        }
-        whole(left, right)
-    }
-
     /// A run as this tenant sees it.
     pub(super) fn in_run(&self, run: &mut Run) {
         run.num = self.hide(run.num);
@@ -116,12 +107,21 @@ mod tests {
 
     use super::*;
 
+    /// The number that a tenant sees as `hidden`: no two numbers look alike.
+    fn show(permutation: &Permutation, hidden: i64) -> i64 {
+        let (mut left, mut right) = halves(hidden);
+        for round in (0..ROUNDS).rev() {
+            (left, right) = (right ^ permutation.mix(round, left), left);
+        }
+        whole(left, right)
+    }
+
     #[test]
     fn a_number_is_found_again_and_tells_nothing() {
         let [ours, theirs] = [1, 2].map(|n| Permutation::of("s", WorkspaceId(Uuid::from_u128(n))));
         let other = Permutation::of("t", WorkspaceId(Uuid::from_u128(1)));
         for num in [i64::MIN, -1, 0, 1, 2, 1_000_000, i64::MAX] {
-            assert_eq!(ours.show(ours.hide(num)), num);
+            assert_eq!(show(&ours, ours.hide(num)), num);
             assert_ne!(ours.hide(num), theirs.hide(num));
             assert_ne!(ours.hide(num), other.hide(num));
         }

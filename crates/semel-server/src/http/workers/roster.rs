@@ -160,7 +160,9 @@ impl Roster {
         app: &App,
         place: (WorkspaceId, NodeId),
     ) -> semel::error::Result<Option<String>> {
-        if let Some(credential) = self.lock().get(&place).map(|present| present.worker.credential.clone()) {
+        if let Some(credential) =
+            self.lock().workers.get(&place).map(|present| present.worker.credential.clone())
+        {
             return Ok(Some(credential));
         }
         // It has registered at another server, or before this one was started.

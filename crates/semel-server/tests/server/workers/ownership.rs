@@ -62,7 +62,8 @@ impl Shop {
         let call = json!({"node": worker.node, "workflows": [{"workflow": "order"}], "limit": 1});
         let claims = self.call(&worker.key, "/workers/claim", &call).await;
         let run = &claims["runs"][0]["run"];
-        (run["new"]["id"].as_str().expect("one is due").to_owned(), run["state"]["version"].as_u64().unwrap())
+        let version = run["state"]["version"].as_u64().expect("a run has a version");
+        (run["new"]["id"].as_str().expect("one is due").to_owned(), version)
     }
 
     async fn complete(&self, key: &str, node: Option<NodeId>, run: &str, expected: u64) -> Value {
@@ -147,13 +148,13 @@ async fn the_numbers_of_runs_tell_nothing_of_other_tenants(world: World) {
     for n in 0..5 {
         shop.world.client.start("order", &n.to_string(), "7").await;
     }
-    let list = async |before: &Value| {
+    let page_of = async |before: &Value| {
         let query = json!({"status": null, "workflow": null, "since": null, "before": before, "limit": 2});
         shop.call(&key, "/workers/list", &query).await.as_array().expect("a list").clone()
     };
     let (mut numbers, mut runs, mut last) = (Vec::new(), Vec::new(), Value::Null);
     loop {
-        let page = list(&last).await;
+        let page = page_of(&last).await;
         numbers.extend(page.iter().map(|run| run["num"].as_i64().expect("a number")));
         runs.extend(page.iter().map(|run| run["new"]["key"].clone()));
         match page.last() {

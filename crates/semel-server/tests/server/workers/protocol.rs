@@ -240,6 +240,12 @@ async fn a_ledger_in_memory_is_not_sent_again() -> Done {
 /// Holds nothing, and cancels the run in the moment in which it is asked: between a claim and the look at the ledger.
 struct Cancels(Arc<dyn Store>, RunId);
 
+impl std::fmt::Debug for Cancels {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Cancels").field(&self.1).finish_non_exhaustive()
+    }
+}
+
 impl Held for Cancels {
     fn holds(&self, _: i64, _: u64) -> bool {
         let action = Action::Cancel { reason: "enough".to_owned() };

@@ -81,7 +81,7 @@ impl Ledger {
                 seldom.once.insert(place, value);
                 seldom.fleeting = None;
             }
-            Entry::Noted { arrival } => {
+            Entry::Noted { arrival } | Entry::KeyReleased { arrival: Some(arrival), .. } => {
                 self.running(kind)?;
                 self.pending.beyond().consumed.push(*arrival);
             }
@@ -123,10 +123,6 @@ impl Ledger {
                 self.deadline = *deadline;
             }
             Entry::KeyReleased { arrival: None, .. } => {}
-            Entry::KeyReleased { arrival: Some(arrival), .. } => {
-                self.running(kind)?;
-                self.pending.beyond().consumed.push(*arrival);
-            }
             _ => unreachable!("every other entry has a visit"),
         }
         Ok(())

@@ -107,7 +107,7 @@ mod tests {
         ledger.begin();
         let value = Payload::parse(&format!("\"{}\"", "x".repeat(BYTES / 4))).unwrap();
         for n in 0..10 {
-            ledger.record(Entry::Recorded { at: visit(n), value: value.clone() }).unwrap();
+            ledger.record(Entry::Recorded { at: visit(n), value: value.clone(), failed: None }).unwrap();
         }
         ledger.record(Entry::Completed { value: Payload::null() }).unwrap();
         let all = commits(&mut ledger);

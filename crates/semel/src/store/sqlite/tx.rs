@@ -28,7 +28,6 @@ use crate::store::list::{Scan, Scanned};
 use crate::store::tx::{
     CallAt, DeadNode, Driven, HeldOnce, InboxRow, LedgerRow, SetFree, Tx, Watcher, duration, message_text,
 };
-use crate::store::verbs::is_alive;
 
 /// A run with the head of its ledger.
 pub(super) const RUNS: &str = "runs JOIN heads USING (num)";
