@@ -149,7 +149,7 @@ async fn the_rate_limit_counts_the_starts_of_a_batch() {
 
 async fn a_body_above_the_limit_is_answered_although_it_is_still_being_sent() {
     let served = Served::open(&config()).await;
-    let chunk = [b' '; 64 * 1024];
+    let chunk = vec![b' '; 64 * 1024];
     for length in [3 * 1024 * 1024_usize, 40 * 1024 * 1024] {
         for chunked in [false, true] {
             let mut call = served.connect().await;
@@ -280,9 +280,9 @@ async fn a_worker_says_only_so_much_of_itself() {
     let (_, key) = root.key(None, &["worker", "read"]).await;
     let (_, other) = root.key(Some("acme"), &["worker"]).await;
     let register = async |key: &Token, number: usize, bytes: usize| {
-        let serves: Vec<_> = (0..bytes / 400).map(|n| format!("{n:0>368}")).collect();
+        let workflows: Vec<_> = (0..bytes / 400).map(|n| format!("{n:0>368}")).collect();
         let node = format!("node_01j0000000e008000000000{number:03}");
-        key.post("/workers", &json!({"node": node, "name": "w", "serves": serves, "leaseMs": 60000})).await
+        key.post("/workers", &json!({"node": node, "name": "w", "serves": workflows, "leaseMs": 60000})).await
     };
     register(&key, 0, 70_000).await.problem(413, "PAYLOAD_TOO_LARGE");
     let mut refused = 0;

@@ -204,7 +204,8 @@ mod tests {
     #[test]
     fn a_node_takes_suspects_alone_or_few_at_a_time() {
         // The counts of the due runs, those of the runs in hand; the counts of those taken, how many are set back.
-        let table: [(&[u32], &[u32], &[u32], usize); 9] = [
+        type Case<'a> = (&'a [u32], &'a [u32], &'a [u32], usize);
+        let table: [Case<'_>; 9] = [
             (&[0, 1, 0], &[], &[0, 1, 0], 0),
             (&[0, 2, 2], &[], &[2], 1),
             (&[0, 2, 2], &[0], &[0, 2, 2], 0),
@@ -246,13 +247,17 @@ mod tests {
                 if dies {
                     break true;
                 }
-                held.iter_mut().for_each(|run| run.state.stalls = 0);
+                for run in &mut held {
+                    run.state.stalls = 0;
+                }
             };
             if died {
                 deaths += 1;
                 let suspects = held.iter().filter(|run| run.state.stalls >= SUSPECT).count();
                 let hands = Hands { runs: held.len(), suspects };
-                held.iter_mut().for_each(|run| run.state.stalls = blamed(run.state.stalls, hands));
+                for run in &mut held {
+                    run.state.stalls = blamed(run.state.stalls, hands);
+                }
                 due.extend(held);
             }
         }

@@ -58,8 +58,8 @@ fn a_wait_for_what_nothing_serves_ends_at_its_limit() {
     assert!(shown.out.contains("nothing serves this workflow"), "{shown:?}");
     let demo =
         ["start", "demo-order", "--key", "d", "--delay", "1h", "--input", r#"{"order": "1", "amount": 1}"#];
-    let served = server.say(&demo).ends(0);
-    assert!(!served.out.contains("nothing serves"), "{served:?}");
+    let known = server.say(&demo).ends(0);
+    assert!(!known.out.contains("nothing serves"), "{known:?}");
 }
 
 fn a_key_for_another_input_is_refused() {

@@ -293,8 +293,8 @@ async fn in_transaction<L, T>(
     main: impl Future<Output = Result<T, PgError>>,
 ) -> Result<T, PgError> {
     let (begin, commit) = (line.batch_execute("BEGIN"), line.batch_execute("COMMIT"));
-    let (begun, locked, answer, committed) = tokio::join!(biased; begin, lock, main, commit);
-    begun?;
+    let (opened, locked, answer, committed) = tokio::join!(biased; begin, lock, main, commit);
+    opened?;
     locked?;
     let answer = answer?;
     committed.map(|()| answer)

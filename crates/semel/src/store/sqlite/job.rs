@@ -389,7 +389,9 @@ mod tests {
         let mut taken = |later: &[usize]| {
             let mut batch = Vec::new();
             assert!(jobs.take(&mut batch));
-            later.iter().for_each(|bytes| put(*bytes));
+            for bytes in later {
+                put(*bytes);
+            }
             batch.iter().map(Work::weight).collect::<Vec<_>>()
         };
         assert_eq!(taken(&[3]), [1, 2, third, third, third]);

@@ -34,11 +34,11 @@ fn limited(world: &World, key: &str) -> Start {
     Start { timeout: Some(LIMIT), ..world.request(key) }
 }
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_mins(1);
 
 /// Lets the time of a run pass but for a millisecond, then that too. What a sweep ends before and after.
 async fn at_the_limit(world: &World) -> [usize; 2] {
-    world.clock().advance(LIMIT - Duration::from_millis(1));
+    world.clock().advance(LIMIT.saturating_sub(Duration::from_millis(1)));
     let before = world.sweep(10).await.timed_out;
     world.pass(1);
     [before, world.sweep(10).await.timed_out]
@@ -82,7 +82,7 @@ async fn a_run_whose_node_died_ends_at_its_limit(world: World) {
     driver.step("a").await.expect("ours");
     world.crash().await;
     assert_eq!(world.run(driver.id()).await.status(), Status::Running);
-    world.clock().advance(LIMIT - LEASE);
+    world.clock().advance(LIMIT.saturating_sub(LEASE));
     assert_eq!(world.sweep(10).await.timed_out, 1);
     assert_eq!(world.run(driver.id()).await.status(), Status::TimedOut);
     assert_eq!(code(driver.step("late").await), "CONCURRENCY_ERROR");
@@ -91,7 +91,7 @@ async fn a_run_whose_node_died_ends_at_its_limit(world: World) {
 /// A run with a driver, at its limit.
 async fn driven_to_its_limit(world: &World) -> Driver {
     world.begin(limited(world, "k")).await;
-    world.clock().advance(LIMIT - Duration::from_secs(1));
+    world.clock().advance(LIMIT.saturating_sub(Duration::from_secs(1)));
     let driver = world.claim_one().await;
     world.pass(1_000);
     driver
@@ -99,7 +99,7 @@ async fn driven_to_its_limit(world: &World) -> Driver {
 
 async fn a_living_driver_ends_its_run_itself(world: World) {
     let mut driver = driven_to_its_limit(&world).await;
-    world.clock().advance(GRACE - Duration::from_millis(1));
+    world.clock().advance(GRACE.saturating_sub(Duration::from_millis(1)));
     assert_eq!(world.sweep(10).await.timed_out, 0);
     driver.time_out().await;
     world.pass(1);

@@ -78,7 +78,8 @@ async fn ready_first() -> Result<(), Failed> {
         let action = Action::Cancel { reason: "no longer wanted".to_owned() };
         lab.store.control(Control { workspace, run, action, by, id: None, expected: None }).await?;
     }
-    let left = async || lab.store.list(Query::all(WorkspaceId::DEFAULT, 10_000)).await.map(|runs| runs.len());
+    let left =
+        async || lab.store.list(Query::all(WorkspaceId::DEFAULT, 10_000)).await.map(|page| page.runs.len());
     let engine = lab.engine().workflow("twice", twice).open().await?;
     let when_ready = left().await?;
     assert!(when_ready > 0, "it has not waited for all of them");

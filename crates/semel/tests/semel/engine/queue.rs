@@ -226,7 +226,7 @@ async fn too_slow() -> Result<(), Failed> {
     let worker = Worker::at(&lab).await?;
     let first = worker.task().await?;
     assert_eq!(first.timeout_ms, Some(10_000));
-    lab.clock.advance(PAUSE - Duration::from_millis(1));
+    lab.clock.advance(PAUSE.saturating_sub(Duration::from_millis(1)));
     assert_eq!(lab.store.sweep(Sweep { limit: 10 }).await?.timed_out, 0);
     lab.clock.advance(Duration::from_millis(1));
     lab.store.sweep(Sweep { limit: 10 }).await?;
@@ -238,7 +238,7 @@ async fn too_slow() -> Result<(), Failed> {
     let second = worker.task().await?;
     assert_eq!((second.attempt, &second.key), (2, &first.key));
     // In time, counted from its own claim.
-    lab.clock.advance(PAUSE - Duration::from_millis(1));
+    lab.clock.advance(PAUSE.saturating_sub(Duration::from_millis(1)));
     assert_eq!(lab.store.sweep(Sweep { limit: 10 }).await?.timed_out, 0);
     worker.complete(&second, "in time").await?;
     assert_eq!(run.result().await?, "charged 7, in time");
