@@ -35,7 +35,10 @@ pub(crate) fn trials() -> Vec<Trial> {
 async fn a_hostile_tenant_takes_neither_memory_nor_time() {
     let folder = tempfile::tempdir().unwrap();
     let store = format!("sqlite:{}", folder.path().join("semel.db").display());
-    let server = Process::serve(&["--store", &store], &[("SEMEL_ROOT_TOKEN", ROOT), ("SEMEL_LOG", "error")]);
+    let server = Process::serve(
+        &["--store", &store],
+        &[("SEMEL_ROOT_TOKEN", ROOT), ("SEMEL_LOG", "warn,semel_server::cli::serve=info")],
+    );
     let root = server.caller(ROOT);
     for name in ["hostile", "neighbour"] {
         root.post("/workspaces", &json!({"name": name})).await.ok();

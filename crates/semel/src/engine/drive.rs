@@ -185,8 +185,8 @@ impl Driver {
             if let Some(turn) = self.poll_flight(asked, cx) {
                 return Some(turn);
             }
-            // Another part goes as soon as this one is answered. If none was sent, it is not time yet.
-            if !sent || !self.cell.lock().ledger.has_parts() {
+            // What comes after a part goes as soon as that is answered. If nothing was sent, it is not time yet.
+            if !sent || !self.cell.lock().ledger.has_unsent() {
                 break;
             }
         }

@@ -368,7 +368,7 @@ impl Ledger {
     }
 
     /// Everything recorded since the last commit, as one commit. Nothing if there is nothing. Of an execution that has recorded
-    /// very much at once it is the first part: see [`Ledger::has_parts`].
+    /// very much at once it is the first part: ask again when that is saved.
     pub fn commit(&mut self) -> Option<Commit> {
         if let Some((expected, part)) = self.seldom.as_mut().and_then(|seldom| seldom.parts.pop_front()) {
             return Some(self.commit_of(part, expected, Status::Running));

@@ -23,10 +23,9 @@ impl Pending {
 }
 
 impl Ledger {
-    /// Whether a part of what was recorded is full and not committed yet: [`Ledger::commit`] gives that first, and more comes
-    /// after it.
-    pub(crate) fn has_parts(&self) -> bool {
-        self.seldom.as_ref().is_some_and(|seldom| !seldom.parts.is_empty())
+    /// Whether something is recorded that no commit has taken yet: after a part has been committed, what comes after it.
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.pending.count > 0 || self.seldom.as_ref().is_some_and(|seldom| !seldom.parts.is_empty())
     }
 
     /// Begins another part if this one is full. Called before something is recorded: what ends the run, or puts it to rest, is
@@ -93,12 +92,12 @@ mod tests {
         ledger.begin();
         start_children(&mut ledger, 2 * DRAFTS + 1);
         ledger.record(Entry::Waiting { due: None }).unwrap();
-        assert!(ledger.has_parts());
+        assert!(ledger.has_unsent());
         let (drafts, running) = (DRAFTS as u64, Status::Running);
         let expected =
             [(2, drafts, running), (2 + drafts, drafts, running), (2 + 2 * drafts, 2, Status::Waiting)];
         assert_eq!(commits(&mut ledger), expected);
-        assert!(!ledger.has_parts());
+        assert!(!ledger.has_unsent());
     }
 
     #[test]
