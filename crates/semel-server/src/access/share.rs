@@ -105,7 +105,8 @@ mod tests {
         drop(first);
         let third = share.take(three, 10).unwrap();
         drop((second, third));
-        assert_eq!((share.lock().all, share.lock().each.len()), (0, 0));
+        let held = share.lock();
+        assert_eq!((held.all, held.each.len()), (0, 0));
     }
 
     #[test]

@@ -9,8 +9,8 @@ use crate::rules::path::Name;
 use crate::store::list::{Index, Scan, Scanned, place};
 
 /// The columns of a bounded statement behind those of the run: whether it is wanted, and how many were read until it.
-const WANTED: usize = 24;
-const READ: usize = 25;
+const WANTED: usize = 25;
+const READ: usize = 26;
 
 /// The statement of a pass. Parameters: workspace, the place to begin behind ($2, $3), the earliest time of creation, how
 /// many are wanted, then the workflow and the bound on rows if the text has them. States are written out: only then is
