@@ -298,7 +298,10 @@ async fn start_until(
         let answer = loop {
             match store.start(request.clone()).await {
                 Ok(answer) => break answer,
-                Err(semel::Error::Unavailable(_)) => tokio::task::yield_now().await,
+                // Unknown if the server crashes again while it is looked up: asked again, it is the same run.
+                Err(semel::Error::Unavailable(_) | semel::Error::Unknown(_)) => {
+                    tokio::task::yield_now().await;
+                }
                 Err(other) => panic!("{key} {other}"),
             }
         };
