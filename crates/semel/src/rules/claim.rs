@@ -69,7 +69,7 @@ pub struct Choice {
     pub set_back: Vec<Run>,
 }
 
-/// Whether the store must know what a node holds to [choose](choose).
+/// Whether the store must know what a node holds to [choose].
 pub fn has_suspects(due: &[Run]) -> bool {
     due.iter().any(|run| run.state.stalls >= SUSPECT)
 }
