@@ -29,6 +29,46 @@ pub struct ControlRun {
     pub expected_version: Option<u64>,
 }
 
+/// `POST /workflow-runs/resume`: which paused runs go on.
+#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ResumeRuns {
+    /// Why the runs are paused.
+    pub reason: PauseKind,
+    /// Only runs of this workflow; runs of any workflow if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workflow: Option<String>,
+    /// Most paused runs that one call looks at: 100 if absent, at most 500.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<usize>,
+    /// The `next` of the answer before. Absent for the first call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
+}
+
+/// Why a run is paused. A run with a step in doubt is not here: it goes on when the doubt is resolved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum PauseKind {
+    /// An operator has paused it.
+    Operator,
+    /// The nodes that drove it died, again and again.
+    Poisoned,
+    /// Its code no longer fits its ledger.
+    Diverged,
+}
+
+/// The runs that a call has resumed.
+#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ResumedRuns {
+    /// Their ids, the newest run first. A run that was changed by another call meanwhile is left out.
+    pub resumed: Vec<String>,
+    /// The cursor of the next call. Absent if all paused runs were looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
 /// `POST /workflow-runs/{id}/restart`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

@@ -17,6 +17,7 @@ mod ledger;
 mod problem;
 mod replay;
 mod resolve;
+mod resume;
 mod runs;
 mod services;
 mod start;
@@ -67,6 +68,7 @@ fn routes() -> OpenApiRouter<Arc<App>> {
         .merge(control::router())
         .merge(replay::router())
         .merge(resolve::router())
+        .merge(resume::router())
         .merge(hooks::router())
         .merge(keys::router())
         .merge(workers::router())

@@ -102,7 +102,7 @@ async fn list(
 
 /// A page of the store. A cursor is the id of a run: its number is shared by all workspaces, and would tell how many runs
 /// there are.
-async fn page(app: &App, query: Query) -> Result<Page, Problem> {
+pub(super) async fn page(app: &App, query: Query) -> Result<Page, Problem> {
     let before = query.before;
     match app.store.list(query).await {
         Err(semel::Error::RunNotFound(run)) if before == Some(run) => {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use semel::clock::Time;
-use semel::rules::entry::{Class, Entry, Failure, Outcome};
+use semel::rules::entry::{Class, Entry, Failure, Outcome, PauseReason};
 use semel::rules::ledger::{HookState, Ledger, Record};
 use semel::rules::path::Visit;
 use semel::rules::run::Run;
@@ -54,22 +54,22 @@ pub(super) async fn detail(app: &App, run: &Run, outcome: Option<&Outcome>) -> R
             detail.pause_reason = ledger.pause().map(pause_words);
             detail.hooks = open_hooks(&ledger);
         } else if run.status() == Status::Paused {
-            detail.pause_reason = last_pause(app, run).await?;
+            detail.pause_reason = last_pause(app, run).await?.as_ref().map(pause_words);
         }
     }
     Ok(detail)
 }
 
-/// Why a run is paused whose ledger is not read as a whole: its last entries say so.
-async fn last_pause(app: &App, run: &Run) -> Result<Option<String>, Problem> {
+/// Why a run is paused, without a read of its whole ledger: its last entries say so.
+pub(super) async fn last_pause(app: &App, run: &Run) -> Result<Option<PauseReason>, Problem> {
     let from = run.state.version.saturating_sub(TAIL - 1).max(1);
     let (workspace, limit, bytes) = (run.new.workspace, TAIL as usize, MAX_BYTES);
     let tail = app.store.ledger_part(Part { workspace, run: run.id(), from, limit, bytes }).await?;
-    let reason = |line: &Numbered| match &line.entry {
-        Entry::Paused { reason } => Some(pause_words(reason)),
+    let reason = |line: Numbered| match line.entry {
+        Entry::Paused { reason } => Some(reason),
         _ => None,
     };
-    Ok(tail.entries.iter().rev().find_map(reason))
+    Ok(tail.entries.into_iter().rev().find_map(reason))
 }
 
 /// The tokens that it owns. They go with its end.

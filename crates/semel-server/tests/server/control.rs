@@ -9,6 +9,7 @@ cases![
     a_cancel_says_who_won,
     a_graceful_cancel_is_the_runs_own,
     a_paused_run_is_resumed,
+    runs_are_resumed_by_the_reason_of_their_pause,
     a_failed_run_is_retried_and_restarted,
     a_fork_is_another_run,
     a_control_under_a_call_id_is_done_once,
@@ -55,6 +56,45 @@ async fn a_paused_run_is_resumed(world: World) {
     let detail = world.client.get(&format!("/workflow-runs/{run}")).await.ok();
     let absorbed = &detail["duplicates"][0];
     assert_eq!((&absorbed["kind"], &absorbed["count"]), (&json!("control"), &json!(2)));
+}
+
+async fn runs_are_resumed_by_the_reason_of_their_pause(world: World) {
+    let mut runs = Vec::new();
+    for n in 0..5 {
+        let run = world.client.start("order", &format!("k{n}"), "1").await;
+        world.client.post(&format!("/workflow-runs/{run}/pause"), "").await.ok();
+        runs.insert(0, run);
+    }
+    let other = world.client.start("letter", "k", "1").await;
+    world.client.post(&format!("/workflow-runs/{other}/pause"), "").await.ok();
+    let resume =
+        async |body: serde_json::Value| world.client.post("/workflow-runs/resume", &body.to_string()).await;
+    let none = resume(json!({"reason": "poisoned"})).await.ok();
+    assert_eq!(none["resumed"], json!([]), "they are paused for another reason");
+    resume(json!({"reason": "in-doubt"})).await.problem(400, "VALIDATION_ERROR");
+    let (mut resumed, mut cursor) = (Vec::new(), serde_json::Value::Null);
+    loop {
+        let body = json!({"reason": "operator", "workflow": "order", "limit": 2, "cursor": cursor});
+        let page = resume(body).await.ok();
+        resumed.extend(page["resumed"].as_array().expect("a list").clone());
+        cursor = page["next"].clone();
+        if cursor.is_null() {
+            break;
+        }
+    }
+    assert_eq!(json!(resumed), json!(runs));
+    let status =
+        async |run: &str| world.client.get(&format!("/workflow-runs/{run}")).await.ok()["status"].clone();
+    assert_eq!((status(&runs[0]).await, status(&other).await), (json!("PENDING"), json!("PAUSED")));
+    // Repeated under its key, the call does not resume what was paused again since.
+    let again = async || {
+        let body = json!({"reason": "operator", "workflow": "letter"}).to_string();
+        world.client.post_as("call-1", "/workflow-runs/resume", body).await.ok()["resumed"].clone()
+    };
+    assert_eq!(again().await, json!([other]));
+    world.client.post(&format!("/workflow-runs/{other}/pause"), "").await.ok();
+    assert_eq!(again().await, json!([]));
+    assert_eq!(status(&other).await, "PAUSED");
 }
 
 async fn a_failed_run_is_retried_and_restarted(world: World) {

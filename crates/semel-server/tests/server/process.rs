@@ -16,6 +16,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     crate::served_trials![
         dev_prints_where_it_listens_and_a_first_curl,
         serve_stops_in_good_order_when_it_is_terminated,
+        living_workers_keep_their_work_over_a_restart,
         a_second_signal_ends_it_at_once,
         what_is_wrong_with_the_settings_is_said,
         the_printed_configuration_hides_its_secrets,
@@ -148,6 +149,45 @@ async fn serve_stops_in_good_order_when_it_is_terminated() {
     let again = Process::serve(&["--store", &store], &[]);
     again.caller(key.text()).get(&format!("/workflow-runs/{run}")).await.ok();
     again.ended();
+}
+
+/// Of a server that is killed, and of one that stops in good order; more often than a run may stall.
+async fn living_workers_keep_their_work_over_a_restart() {
+    const NODE: &str = "node_01j0000000e00800000000007z";
+    const OTHER: &str = "node_01j0000000e008000000000080";
+    let folder = tempfile::tempdir().unwrap();
+    let store = format!("sqlite:{}", folder.path().join("semel.db").display());
+    let serve = || Process::serve(&["--store", &store], &[("SEMEL_ROOT_TOKEN", ROOT)]);
+    let mut process = serve();
+    let (_, key) = process.caller(ROOT).key(None, &["start", "read", "worker"]).await;
+    let token = key.text().to_owned();
+    let input = serde_json::json!({"step": "charge", "input": 7});
+    let start = serde_json::json!({"workflow": "queue:payments", "input": input});
+    let run = key.post("/workflow-runs", &start).await.run_id();
+    let register = |node: &str| serde_json::json!({"node": node, "name": "w", "serves": ["queue:payments"], "leaseMs": 30000});
+    let claim =
+        |node: &str| serde_json::json!({"node": node, "queues": ["payments"], "limit": 10, "waitMs": 0});
+    key.post("/workers", &register(NODE)).await.ok();
+    let claimed = key.post("/workers/steps/claim", &claim(NODE)).await.ok();
+    let fence = claimed["tasks"][0]["fence"].clone();
+    for n in 0..6 {
+        if n % 2 == 0 {
+            process.kill();
+        } else {
+            process.ended();
+        }
+        process = serve();
+        let worker = process.caller(&token);
+        worker.post("/workers/heartbeat", &serde_json::json!({"node": NODE, "leaseMs": 30000})).await.ok();
+        worker.post("/workers", &register(OTHER)).await.ok();
+        let other = worker.post("/workers/steps/claim", &claim(OTHER)).await.ok();
+        assert_eq!(other["tasks"], serde_json::json!([]), "its step is handed to no other");
+    }
+    let worker = process.caller(&token);
+    let report = serde_json::json!({"tasks": [{"run": run, "fence": fence, "value": "done"}]});
+    worker.post("/workers/steps/complete", &report).await.ok();
+    let ended = worker.get(&format!("/workflow-runs/{run}")).await.ok();
+    assert_eq!(ended["status"], "COMPLETED", "{ended}");
 }
 
 async fn a_second_signal_ends_it_at_once() {

@@ -2,10 +2,12 @@
 
 use serde::Serialize;
 
-use crate::api::{CancelRun, ControlAnswer, ControlRun, ForkRun, RestartRun};
-use crate::cli::client::{Answer, Call, Client, Server};
+use crate::api::{
+    CancelRun, ControlAnswer, ControlRun, ForkRun, PauseKind, RestartRun, ResumeRuns, ResumedRuns,
+};
+use crate::cli::client::{Answer, Call, Client, Server, drawn};
 use crate::cli::exit::Done;
-use crate::cli::output::{facts, plain, status, when};
+use crate::cli::output::{Format, facts, json, plain, print, status, when};
 
 /// On which run, and how.
 #[derive(Debug, clap::Args)]
@@ -87,18 +89,72 @@ impl Pause {
     }
 }
 
-/// Resume a paused run.
+/// Resume a paused run, or all runs that are paused for one reason.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  semel run resume run_01j0000000e00800000000007z")]
+#[command(after_help = "Examples:
+  semel run resume run_01j0000000e00800000000007z
+  semel run resume --all --reason poisoned")]
 pub(in crate::cli) struct Resume {
-    #[command(flatten)]
-    target: Target,
+    /// The run's id.
+    #[arg(required_unless_present = "all")]
+    run: Option<String>,
+    /// Resume every run that is paused for `--reason`.
+    #[arg(long, conflicts_with = "run", requires = "reason")]
+    all: bool,
+    /// With `--all`: why the runs are paused.
+    #[arg(long, requires = "all")]
+    reason: Option<PauseKind>,
+    /// With `--all`: only runs of this workflow.
+    #[arg(long, requires = "all")]
+    workflow: Option<String>,
+    /// Only if the run still has this version.
+    #[arg(long, value_name = "VERSION", conflicts_with = "all")]
+    expected_version: Option<u64>,
+    /// The id under which this command may be repeated; one is drawn if not given.
+    #[arg(long, value_name = "ID")]
+    call_id: Option<String>,
 }
 
 impl Resume {
     pub(super) async fn execute(self, server: &Server) -> Done {
-        let body = ControlRun { expected_version: self.target.expected_version };
-        self.target.control(server, "resume", &body).await
+        let Self { run, reason, workflow, expected_version, call_id, .. } = self;
+        match (run, reason) {
+            (Some(run), _) => {
+                let target = Target { run, expected_version, call_id };
+                target.control(server, "resume", &ControlRun { expected_version }).await
+            }
+            (None, Some(reason)) => resume_all(server, reason, workflow, call_id).await,
+            (None, None) => unreachable!("`--all` needs `--reason`"),
+        }
+    }
+}
+
+async fn resume_all(
+    server: &Server,
+    reason: PauseKind,
+    workflow: Option<String>,
+    call_id: Option<String>,
+) -> Done {
+    let client = Client::new(server)?;
+    let call_id = call_id.unwrap_or_else(drawn);
+    let mut all = ResumedRuns { resumed: Vec::new(), next: None };
+    loop {
+        let body = ResumeRuns { reason, workflow: workflow.clone(), limit: None, cursor: all.next.take() };
+        let answer = client.call(&Call::post(["workflow-runs", "resume"], Some(&call_id), &body)).await?;
+        let page: ResumedRuns = answer.read()?;
+        all.resumed.extend(page.resumed);
+        all.next = page.next;
+        if all.next.is_none() {
+            break;
+        }
+    }
+    let lines = match all.resumed.as_slice() {
+        [] => "no run was resumed".to_owned(),
+        runs => runs.join("\n"),
+    };
+    match server.output {
+        Format::Table => print(&lines),
+        Format::Json | Format::Ndjson => print(&json(&all)),
     }
 }
 

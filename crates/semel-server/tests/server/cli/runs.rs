@@ -17,6 +17,7 @@ tests![
     a_fork_and_a_history,
     a_wait_ends_with_the_run,
     a_wait_for_what_nothing_serves_ends_at_its_limit,
+    all_runs_that_are_paused_for_one_reason_are_resumed,
     a_watch_goes_on_after_a_crash_and_ends_with_the_run,
     hooks_and_keys,
     what_is_not_there_is_not_found,
@@ -60,6 +61,23 @@ fn a_wait_for_what_nothing_serves_ends_at_its_limit() {
         ["start", "demo-order", "--key", "d", "--delay", "1h", "--input", r#"{"order": "1", "amount": 1}"#];
     let known = server.say(&demo).ends(0);
     assert!(!known.out.contains("nothing serves"), "{known:?}");
+}
+
+fn all_runs_that_are_paused_for_one_reason_are_resumed() {
+    let server = Server::start();
+    let mut ids = Vec::new();
+    for key in ["a", "b"] {
+        let started = server.say(&["start", "idle", "--key", key, "-o", "json"]).ends(0).json();
+        let id = started["run"]["id"].as_str().unwrap().to_owned();
+        server.say(&["run", "pause", &id]).ends(0);
+        ids.push(id);
+    }
+    let none = server.say(&["run", "resume", "--all", "--reason", "poisoned"]).ends(0);
+    assert!(none.out.contains("no run was resumed"), "{none:?}");
+    let resumed = server.say(&["run", "resume", "--all", "--reason", "operator"]).ends(0);
+    assert!(ids.iter().all(|id| resumed.out.contains(id)), "{resumed:?}");
+    server.say(&["run", "resume", "--all"]).ends(2).tells("--reason");
+    server.say(&["run", "resume"]).ends(2);
 }
 
 fn a_key_for_another_input_is_refused() {
