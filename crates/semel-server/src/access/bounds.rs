@@ -23,7 +23,7 @@ const EVENT_BYTES_IN_ALL: usize = 64 * 1024 * 1024;
 const REGISTRATION_BYTES: usize = 8 * 1024 * 1024;
 /// The same of all workspaces.
 const REGISTRATION_BYTES_IN_ALL: usize = 64 * 1024 * 1024;
-/// Ledgers that are read for streams of events at once. Such a read takes memory for the whole rest of a ledger.
+/// Parts of ledgers that are read for streams of events at once.
 const LEDGER_READS: usize = 2;
 
 /// What callers may hold at once.

@@ -15,7 +15,7 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::unfold;
 use semel::id::{RunId, WorkspaceId};
-use semel::store::{Numbered, Watch};
+use semel::store::{Numbered, Part as LedgerPage, Watch};
 use serde::Deserialize;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -32,6 +32,10 @@ use crate::app::App;
 
 /// How often a silent stream says that it lives: more often than proxies cut silent connections.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// Entries that are read at once for a stream.
+const PAGE_ENTRIES: usize = 1_000;
+/// Bytes of entries that are read at once for a stream: a reader that goes away has cost no more.
+const PAGE_BYTES: usize = 1024 * 1024;
 /// How often a stream looks whether there is memory for its next event before it ends. It ends with the id of the last
 /// event known to its reader, who goes on there.
 const PATIENCE: u32 = 10;
@@ -183,8 +187,9 @@ impl Reader {
         let mut more = false;
         if run.state.version > self.last {
             let _turn = self.app.bounds.ledger_reads.acquire().await.expect("it is never closed");
-            let lines = self.app.store.ledger(self.workspace, self.run, self.last + 1).await?;
-            for line in &lines {
+            let (workspace, run, from) = (self.workspace, self.run, self.last + 1);
+            let page = LedgerPage { workspace, run, from, limit: PAGE_ENTRIES, bytes: PAGE_BYTES };
+            for line in &self.app.store.ledger_part(page).await?.entries {
                 let data = data(line);
                 more = !self.room.grow(data.len());
                 if more {

@@ -7,7 +7,7 @@ use axum::extract::State;
 use semel::remote::wire::{Found, RunCall};
 use semel::rules::key::Scope;
 use semel::rules::receipt::{ReceiptKind, Receipts};
-use semel::store::{Find, FindBy, Page, Query};
+use semel::store::{Find, FindBy, Page, Part, Query};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -23,6 +23,8 @@ use crate::http::describe::{Always, Changes, OfRun};
 const MOST: usize = 10_000;
 /// Room for so many entries or messages is made before they are known.
 const PAGE: usize = 1_000;
+/// Entries of one page of a ledger: as many as a ledger may have, because a page is bounded by its bytes.
+const MOST_ENTRIES: usize = 1_000_000;
 /// The longest scope: two names and what stands between them.
 const LONGEST_SCOPE: usize = 2_000;
 
@@ -96,7 +98,14 @@ pub(super) async fn ledger(
     Call(RunCall { run, from, max_bytes }): Call<RunCall>,
 ) -> Result<Told<Vec<Box<RawValue>>>, Refusal> {
     caller.may(Permission::Worker)?;
-    Ok(Told(page(app.store.ledger(caller.workspace, run, from).await?, max_bytes)))
+    let workspace = caller.workspace;
+    let lines = match max_bytes {
+        Some(bytes) => {
+            app.store.ledger_part(Part { workspace, run, from, limit: MOST_ENTRIES, bytes }).await?.entries
+        }
+        None => app.store.ledger(workspace, run, from).await?,
+    };
+    Ok(Told(page(lines, max_bytes)))
 }
 
 /// Read what a run has not consumed yet.
