@@ -461,7 +461,8 @@ impl Scene {
     /// A node has heard that a run is its.
     pub(crate) fn has_in_hand(&mut self, run: &Run, node: usize, life: u32) {
         let number = self.next_number();
-        self.oracle.in_hand.insert((run.id(), run.state.version, node, life), number);
+        // The first time: the answer to a start may tell the same later.
+        self.oracle.in_hand.entry((run.id(), run.state.version, node, life)).or_insert(number);
     }
 
     /// A node has heard that its commit at a version was refused. If the run has ended or was claimed since, it is no
@@ -484,8 +485,10 @@ impl Scene {
                 let (to, id) =
                     ((delivered.run, delivered.arrival), asked.id.as_ref().map(ToString::to_string));
                 let call = (token.clone(), id.unwrap_or_default());
-                let before = *self.oracle.accepted.entry(call).or_insert(to);
-                if before != to {
+                let before = self.oracle.accepted.insert(call, to).unwrap_or(to);
+                // The id is free for the next owner of the token once the first owner has ended.
+                let ended = self.oracle.runs.get(&before.0).is_none_or(Seen::ended);
+                if before != to && (before.0 == to.0 || delivered.absorbed || !ended) {
                     self.violate("delivery", format!("{asked:?} went to {before:?}, and then to {to:?}"));
                 }
                 if delivered.absorbed {
