@@ -12,6 +12,7 @@ use semel::store::Store;
 
 use crate::case::Case;
 use crate::clients::{Asked, Asking, Client};
+use crate::oracle::Seen;
 use crate::programs::Expected;
 
 /// So many milliseconds pass between two rounds.
@@ -61,17 +62,26 @@ async fn bring(mut client: Client, token: String, owner: RunId, nth: u32, book: 
     (client.node, client.direct) = (number as usize % 7, number.is_multiple_of(5));
     let id = format!("{owner} {nth} {number}");
     let delivered = client.insist(|asked| deliver(asked, token.clone(), nth, id.clone())).await;
+    let mut next_owner = None;
     if let Ok(first) = &delivered
         && number.is_multiple_of(3)
     {
         // As if the answer had not been heard.
         let again = client.insist(|asked| deliver(asked, token.clone(), nth, id.clone())).await;
-        if !again.as_ref().is_ok_and(|again| again.absorbed && again.run == first.run) {
-            client.stage.lock().violate("delivery", format!("{id} for {token} was brought twice: {again:?}"));
+        let mut scene = client.stage.lock();
+        let ended = scene.oracle.runs.get(&first.run).is_none_or(Seen::ended);
+        match &again {
+            Ok(again) if again.absorbed && again.run == first.run => {}
+            // The id is free for the next owner of the token once the first owner has ended.
+            Ok(again) if !again.absorbed && again.run != first.run && ended => next_owner = Some(again.run),
+            _ => scene.violate("delivery", format!("{id} for {token} was brought twice: {again:?}")),
         }
     }
     let mut book = book.lock().unwrap_or_else(PoisonError::into_inner);
     book.on_the_way.remove(&(token.clone(), owner));
+    if let Some(run) = next_owner {
+        *book.brought.entry((token.clone(), run)).or_default() += 1;
+    }
     match delivered {
         // The token may be another's by now.
         Ok(delivered) => *book.brought.entry((token, delivered.run)).or_default() += 1,
