@@ -128,6 +128,10 @@ impl Verb for Part {
 
     async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Answer> {
         let run = known(tx, self.workspace, self.run).await?;
+        // The sweep may not be through with it yet.
+        if run.purged {
+            return Ok(Some((run.state.version, Vec::new())));
+        }
         let rows = tx.ledger_part(run.num, self.from, self.limit, self.bytes).await?;
         Ok(rows.map(|rows| (run.state.version, rows)))
     }
@@ -163,7 +167,7 @@ impl Verb for CountInbox {
 
     async fn run<T: Tx>(&self, tx: &mut T) -> Result<u64> {
         let run = known(tx, self.workspace, self.run).await?;
-        Ok(tx.unconsumed(run.num).await?.count)
+        if run.purged { Ok(0) } else { Ok(tx.unconsumed(run.num).await?.count) }
     }
 }
 

@@ -11,7 +11,7 @@ use crate::rules::receipt::ReceiptKind;
 use crate::rules::run::Retention;
 use crate::rules::start::{Start, Verdict};
 use crate::rules::status::Status;
-use crate::store::{Find, FindBy, LeaseAct, Swept};
+use crate::store::{Find, FindBy, LeaseAct, Part, Swept};
 
 promises![
     an_empty_store_has_nothing_to_sweep,
@@ -188,6 +188,9 @@ async fn a_long_history_is_forgotten_in_portions_and_nobody_reads_half_of_it(wor
             assert_eq!(world.outcome(run).await, Some(Outcome::Purged(Status::Completed)));
             assert_eq!(world.entries(run).await, []);
             assert_eq!(world.inbox(run).await, []);
+            let part = Part { workspace: super::world::WORKSPACE, run, from: 1, limit: 10, bytes: 1_000 };
+            let part = world.store().ledger_part(part).await.expect("it can be read");
+            assert_eq!((part.entries.len(), part.next), (0, None));
             assert_eq!(world.holder_of(key).await, (key == "shell").then_some(run), "by the time of the key");
         }
         // 6 calls, 6 messages and 23 commits or so, 4 of them in each pass.
