@@ -2,11 +2,13 @@
 # --locked because `check` writes nothing, Cargo.lock included; `fix` brings it up to date.
 EVERYTHING := --workspace --all-features
 LOCKED := --locked
+# The servers that tests use, for as long as the command after it takes.
+SERVICES := scripts/with-postgres scripts/with-mariadb scripts/with-brokers
 CASES ?= 100000
 SEEDS ?= 0..10000
 
 .DEFAULT_GOAL := help
-.PHONY: help check fix bench bench-reads kill hostile sim proof fuzz fuzz-http deny hello
+.PHONY: help check fix bench models bench-reads kill hostile sim proof fuzz fuzz-http deny dist hello
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,8 +20,10 @@ check: ## all that CI checks; writes nothing in the tree
 	cargo clippy $(EVERYTHING) $(LOCKED) --all-targets -- -D warnings
 	@echo "== lints of the library as it is embedded by default"
 	cargo clippy -p semel $(LOCKED) -- -D warnings
-	@echo "== tests and doctests, PostgreSQL included"
-	scripts/with-postgres cargo test $(EVERYTHING) $(LOCKED)
+	@echo "== tests and doctests, PostgreSQL and MariaDB included"
+	$(SERVICES) cargo test $(EVERYTHING) $(LOCKED)
+	@echo "== SDKs for TypeScript and Python"
+	scripts/with-postgres scripts/check-clients target/debug/semel
 	@echo "== documentation"
 	RUSTDOCFLAGS="-D warnings" cargo doc $(EVERYTHING) $(LOCKED) --no-deps
 
@@ -32,6 +36,7 @@ bench: ## measure stores, engine and server; the results are in target/bench
 	scripts/with-postgres cargo bench -p semel --bench store --features postgres
 	scripts/with-postgres cargo bench -p semel --bench engine --features postgres
 	cargo bench -p semel-server --bench http
+	cargo bench -p semel-server --bench definitions
 	cargo build --release -p semel-server
 	scripts/measure-idle target/release/semel
 
@@ -39,14 +44,14 @@ bench-reads: ## measure every list and /readyz of a server with a million ended 
 	SEMEL_BENCH_PHASES=reads scripts/with-postgres cargo bench -p semel-server --bench http
 
 kill: ## kill servers and engines 100 times on SQLite, and 100 times two of them on one PostgreSQL; prints its figures
-	SEMEL_KILLS=100 scripts/with-postgres cargo test -p semel-server $(LOCKED) --test server -- kill:: --test-threads 1
-	SEMEL_KILLS=100 scripts/with-postgres cargo test -p semel $(LOCKED) --all-features --test semel -- kill:: --test-threads 1
+	SEMEL_KILLS=100 $(SERVICES) cargo test -p semel-server $(LOCKED) --test server -- kill:: --test-threads 1
+	SEMEL_KILLS=100 $(SERVICES) cargo test -p semel $(LOCKED) --all-features --test semel -- kill:: --test-threads 1
 
 hostile: ## let one tenant hold all that it may, and measure the server's memory and what its neighbour notices
-	SEMEL_TEST_HOSTILE=2000 scripts/with-postgres cargo test --release -p semel-server --all-features $(LOCKED) --test server -- hostile:: --test-threads 1 --nocapture
+	SEMEL_TEST_HOSTILE=2000 $(SERVICES) cargo test --release -p semel-server --all-features $(LOCKED) --test server -- hostile:: --test-threads 1 --nocapture
 
 fuzz: ## play CASES damaged texts (100,000 if not said) to every reader
-	PROPTEST_CASES=$(CASES) scripts/with-postgres cargo test $(EVERYTHING) $(LOCKED) --test semel --test server -- fuzz::
+	PROPTEST_CASES=$(CASES) $(SERVICES) cargo test $(EVERYTHING) $(LOCKED) --test semel --test server -- fuzz::
 
 proof: ## try for 15 minutes to lose or double an effect, with real processes that are killed; the figures are in target/proof.json
 	cargo test --release -p semel-server $(LOCKED) --test proof -- --ignored
@@ -54,11 +59,17 @@ proof: ## try for 15 minutes to lose or double an effect, with real processes th
 sim: ## simulate engines that fail, SEEDS=0..100000 of them; SEEDS=7 plays one again
 	SEMEL_SEEDS=$(SEEDS) cargo test -p semel $(LOCKED) --all-features --test sim -- no_seed_breaks_a_promise
 
+models: ## run the tasks of models against a small real one, which is installed into target; takes minutes
+	scripts/with-model cargo test $(EVERYTHING) $(LOCKED) --lib -- --ignored a_real_model
+
 fuzz-http: ## ask a server everything that its description allows, and much that it does not
 	scripts/fuzz-http
 
 deny: ## check licences, bans, sources and, when reachable, advisories of all dependencies with cargo-deny
 	scripts/deny
 
+dist: ## build the archive of a release in target/dist: binary, completions, manual pages; the same bytes in every folder
+	scripts/dist
+
 hello: ## run the smallest example
-	cargo run --release -p semel --example hello
+	cargo run -p semel --example hello

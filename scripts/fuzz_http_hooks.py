@@ -1,4 +1,4 @@
-"""Hooks of scripts/fuzz-http: nobody has the patience for a wait of a minute, hundreds of times."""
+"""Hooks of scripts/fuzz-http: shortens waits of a minute, which would be made hundreds of times."""
 
 import os
 import urllib.error

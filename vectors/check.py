@@ -130,10 +130,18 @@ def control_fingerprint(vector):
     return {"canonical": text, "fingerprint": digest("semel/fingerprint/v1", text).hex()}
 
 
+def definition_id(vector):
+    """From the JSON; that the YAML is the same document is for the readers of YAML to show."""
+    text = canonical(json.loads(vector["json"], parse_int=parse_integer, parse_float=parse_double))
+    data = hashlib.sha256(text.encode()).digest()[:20]
+    return {"canonical": text, "id": "def1_" + base32(data)[:26]}
+
+
 FILES = [
     ("effect_keys.json", effect_key),
     ("fingerprints.json", fingerprint),
     ("control_fingerprints.json", control_fingerprint),
+    ("definition_ids.json", definition_id),
 ]
 
 

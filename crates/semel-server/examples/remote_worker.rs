@@ -60,7 +60,7 @@ async fn main() -> Result<()> {
         .await?;
     let mut runs = Vec::new();
     for order in 1..=setting("PARCELS", "10").parse::<u64>().fatal()? {
-        // The same parcel is sent once, whoever asks for it.
+        // The same parcel is sent once, from any worker and attempt.
         runs.push(engine.start(parcel, order).key(format!("parcel-{order}")).await?);
     }
     for run in &runs {

@@ -1,40 +1,90 @@
-//! What all routes share.
+//! State that all routes share.
 
 use std::sync::Arc;
 
-use semel::clock::Clock;
+use semel::Engine;
+use semel::clock::{Clock, ForwardClock};
+use semel::id::WorkspaceId;
+use semel::rules::path::Name;
+use semel::rules::start::default_version;
 use semel::store::Store;
 
 use crate::access::{Access, Bounds};
+use crate::config::ClockMode;
+use crate::connections::Connections;
+use crate::definitions::catalog::Catalog;
 use crate::http::Services;
+use crate::senders::Senders;
 use crate::serve::Stop;
 
-/// The server behind the routes.
+/// State of the server behind the routes.
 pub struct App {
-    /// Where runs are kept.
+    /// Store of the runs.
     pub store: Arc<dyn Store>,
-    /// Where time and fresh ids come from.
+    /// Source of time and fresh ids.
     pub clock: Arc<dyn Clock>,
-    /// Who may do what.
+    /// The same clock, if callers may move it forward.
+    pub forward: Option<Arc<ForwardClock>>,
+    /// Authentication, permissions, rate limits and audit.
     pub access: Access,
-    /// The order to stop: long polls and streams wait for it too, and answer early.
+    /// Stop signal; long polls and streams answer early when it is given.
     pub stop: Stop,
-    /// What callers may hold at once.
+    /// Limits on what callers may hold at once.
     pub bounds: Bounds,
-    /// Which workflows are served.
+    /// Engine of this process: what it hosts is driven in all workspaces. None if the routes stand alone.
+    pub engine: Option<Engine>,
+    /// Which workflows are served by workers.
     pub services: Services,
+    /// Definitions of all workspaces.
+    pub catalog: Arc<Catalog>,
+    /// Other systems that definitions call. None if the routes stand alone: then connections are not checked at a push.
+    pub connections: Option<Arc<Connections>>,
+    /// Addresses of hooks that were used lately.
+    pub senders: Senders,
 }
 
 impl App {
-    /// A server for everybody on this machine, which nobody orders to stop.
+    /// A server without authentication that never receives the stop signal.
     pub fn open(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Self {
         Self {
+            catalog: Arc::new(Catalog::new(store.clone())),
             store,
             clock,
+            forward: None,
             access: Access::Open,
             stop: Stop::default(),
             bounds: Bounds::default(),
+            engine: None,
             services: Services::default(),
+            connections: None,
+            senders: Senders::default(),
+        }
+    }
+
+    /// The clock that the routes are offered with.
+    pub(crate) fn clock_mode(&self) -> ClockMode {
+        if self.forward.is_some() { ClockMode::Manual } else { ClockMode::Machine }
+    }
+
+    /// Version of a start that names none: the one that is current where this process hosts the workflow, or `1`.
+    pub(crate) async fn current_version(
+        &self,
+        workspace: WorkspaceId,
+        workflow: &Name,
+    ) -> Result<Name, semel::Error> {
+        match &self.engine {
+            Some(engine) => engine.in_workspace(workspace).current_version(workflow).await,
+            None => Ok(default_version()),
+        }
+    }
+
+    /// Whether the engine of this process drives runs of a workflow version.
+    pub(crate) fn drives(&self, workspace: WorkspaceId, workflow: &str, version: &str) -> bool {
+        match (&self.engine, Name::new(workflow), Name::new(version)) {
+            (Some(engine), Ok(workflow), Ok(version)) => {
+                engine.in_workspace(workspace).drives(&workflow, &version)
+            }
+            _ => false,
         }
     }
 }

@@ -1,6 +1,7 @@
-//! An order waits for a person: for a day, in no memory, over restarts. Whoever knows the token can answer, once.
+//! An order waits up to a day for a person. The wait survives restarts and uses no memory. A caller that knows the
+//! token can answer, once.
 //!
-//! `cargo run --release -p semel --example approval`
+//! `cargo run -p semel --example approval`
 
 use std::time::Duration;
 
@@ -28,7 +29,7 @@ pub(crate) async fn order(ctx: Ctx, id: u32) -> Result<String> {
     match approval.recv_for(Duration::from_hours(24)).await? {
         Some(Approval { by, yes: true }) => Ok(format!("approved by {by}")),
         Some(Approval { by, .. }) => Err(fatal(format!("refused by {by}"))),
-        None => Err(fatal("nobody answered")),
+        None => Err(fatal("no answer within a day")),
     }
 }
 

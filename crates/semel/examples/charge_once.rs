@@ -1,7 +1,7 @@
 //! A charge that is asked for three times, fails once, loses an answer, and takes place once: the provider is given the
 //! same effect key on every attempt.
 //!
-//! `cargo run --release -p semel --example charge_once`
+//! `cargo run -p semel --example charge_once`
 
 use std::collections::HashMap;
 use std::sync::Mutex;

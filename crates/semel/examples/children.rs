@@ -1,7 +1,7 @@
 //! Runs that start runs: each child is a run of its own, with its own ledger, and is started once however often its parent
 //! is rebuilt.
 //!
-//! `cargo run --release -p semel --example children`
+//! `cargo run -p semel --example children`
 
 use semel::{Ctx, Engine, Result, WorkflowRef, fatal};
 

@@ -1,6 +1,6 @@
 //! What to do about a duplicate, five ways, written as code with a hook; the common ones are also policies of `start`.
 //!
-//! `cargo run --release -p semel --example duplicates`
+//! `cargo run -p semel --example duplicates`
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -59,8 +59,8 @@ pub(crate) async fn collect(ctx: Ctx, (token, strategy): (String, String)) -> Re
     }
 }
 
-/// Looks at the owner until it has ended, less and less often, and sleeps in between: that takes none of the engine's places. A
-/// step that waits for another run keeps one, and if all are taken by such steps, nobody drives the run that they wait for.
+/// Looks at the owner until it has ended, less and less often, and sleeps in between: a sleeping run takes none of the engine's slots. A
+/// step that waits for another run keeps one; if such steps take all slots, the run that they wait for is never driven.
 async fn adopt(ctx: &Ctx, engine: &Handle, owner: RunId) -> Result<u64> {
     let look = async |_| {
         let find = Find { workspace: engine.workspace(), by: FindBy::Id(owner) };

@@ -1,7 +1,7 @@
 //! Many steps at once: each has a name of its own, so that their order does not matter, and results that come together
 //! are made durable by one write.
 //!
-//! `cargo run --release -p semel --example fan_out`
+//! `cargo run -p semel --example fan_out`
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -31,7 +31,7 @@ pub(crate) async fn measure(ctx: Ctx, cities: Vec<String>) -> Result<String> {
     // The same work in two places, side by side.
     let (left, right) = tokio::join!(total(ctx.scope("left"), sum), total(ctx.scope("right"), sum));
 
-    // Whoever comes first; which one it was is recorded.
+    // The branch that ends first wins; the winner is recorded.
     let quick = ctx.scope("quick");
     let first = ctx.race("first", total(quick, 1), ctx.sleep("patience", Duration::from_mins(1))).await?;
     let first = matches!(first, Either::A(Ok(2)));

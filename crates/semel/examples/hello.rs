@@ -1,6 +1,6 @@
 //! The smallest workflow: two steps, asked for twice, done once.
 //!
-//! `cargo run --release -p semel --example hello`
+//! `cargo run -p semel --example hello`
 
 use semel::{Ctx, Engine, Result};
 

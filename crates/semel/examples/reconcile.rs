@@ -1,7 +1,7 @@
-//! A letter must not be sent twice, and the printer takes no keys. So its beginning is made durable first, and when its
-//! end is hidden the printer is asked. If nobody can tell, the step is in doubt, and a person decides.
+//! A letter must not be sent twice, and the printer takes no keys. So its beginning is made durable first, and if its
+//! outcome is unknown the printer is asked. If the printer cannot tell, the step is in doubt, and a person decides.
 //!
-//! `cargo run --release -p semel --example reconcile`
+//! `cargo run -p semel --example reconcile`
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -65,7 +65,7 @@ async fn main() -> Result<()> {
         println!("ledger        {:>2} {}", numbered.number, numbered.entry.kind());
     }
 
-    // Somebody walks over to the printer and looks.
+    // A person walks over to the printer and looks.
     run.happened("letter", &"seen on the tray").await?;
     println!("resolved      {}", run.result().await?);
     println!("printed       {}", engine.state::<Printer>().expect("given above").printed());

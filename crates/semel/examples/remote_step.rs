@@ -1,13 +1,13 @@
-//! A step that is done elsewhere: the workflow hands it to a queue, and whoever takes it is given the step's stable key.
+//! A step that is done elsewhere: the workflow hands it to a queue, and the worker that claims it gets the step's stable key.
 //! Here the worker is a task of the same process; over HTTP it is a program in any language.
 //!
-//! `cargo run --release -p semel --example remote_step`
+//! `cargo run -p semel --example remote_step`
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use semel::clock::{Clock, SystemClock};
-use semel::engine::queue::{Queues, Take, TaskRef};
+use semel::engine::queue::{AssignmentRef, Queues, Take};
 use semel::id::{NodeId, WorkspaceId};
 use semel::rules::entry::{Failure, FailureKind};
 use semel::rules::json::Payload;
@@ -22,8 +22,8 @@ async fn order(ctx: Ctx, cents: u64) -> Result<String> {
     Ok(format!("paid: {receipt}"))
 }
 
-/// Takes what is due, does it, and says what came of it. Its lease stands for all that it has taken: if it dies, others
-/// are given the same under the same keys.
+/// Claims due steps, executes them and reports the results. One lease covers all that it holds: if it dies, other workers
+/// get the same steps under the same keys.
 async fn work(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Result<()> {
     let (workspace, node) = (WorkspaceId::DEFAULT, NodeId(clock.uuid()));
     store.lease(Lease { node, act: LeaseAct::Join(Duration::from_mins(1)) }).await?;
@@ -33,10 +33,10 @@ async fn work(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Result<()> {
         let taken = queues.take(take).await?;
         for task in &taken.tasks {
             println!("{} try {} with a key of {}", task.step, task.attempt, task.key.as_str().len());
-            let reference = TaskRef { workspace, run: task.run, fence: task.fence };
+            let reference = AssignmentRef { workspace, run: task.run, fence: task.fence };
             if task.attempt == 1 {
                 let message = "the line is busy".to_owned();
-                queues.fail(reference, Failure { kind: FailureKind::Retryable, message }).await?;
+                queues.fail(reference, Failure::new(FailureKind::Retryable, message)).await?;
             } else {
                 let receipt = format!("{} cents by card", task.input.read::<u64>()?);
                 queues.complete(reference, Payload::of(&receipt)?).await?;

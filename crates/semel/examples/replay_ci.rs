@@ -16,7 +16,7 @@ pub(crate) async fn order(ctx: Ctx, cents: u64) -> semel::Result<String> {
     Ok(format!("charged {charge}"))
 }
 
-/// The same, after somebody has tidied up: the step has a better name, and nobody thought of the runs under way.
+/// The same workflow after a clean-up of its code: the step has a better name, which the open runs do not know.
 async fn order_tidied(ctx: Ctx, cents: u64) -> semel::Result<String> {
     let charge: u64 = ctx.step("charge-card").run(async |_| Ok(cents)).await?;
     ctx.step("letter").at_most_once().run(async |_| Ok(())).await?;

@@ -1,6 +1,6 @@
-//! A trip is booked step by step, and unbooked step by step if something goes wrong, or if somebody asks the run to end.
+//! A trip is booked step by step, and unbooked step by step if something goes wrong, or if the run is asked to end.
 //!
-//! `cargo run --release -p semel --example saga`
+//! `cargo run -p semel --example saga`
 
 use semel::rules::status::Status;
 use semel::{Ctx, Engine, Result, fatal};

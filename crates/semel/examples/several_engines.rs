@@ -1,6 +1,6 @@
 //! Two engines on one PostgreSQL share the work; one of them dies, and the other finishes what it had begun.
 //!
-//! `DATABASE_URL=postgres://… cargo run --release -p semel --features postgres --example several_engines`
+//! `DATABASE_URL=postgres://… cargo run -p semel --features postgres --example several_engines`
 
 use std::collections::BTreeSet;
 use std::time::Duration;

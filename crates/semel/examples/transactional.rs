@@ -1,6 +1,6 @@
 //! Money that is debited once, although the process dies between the two commits.
 //!
-//! `cargo run --release -p semel --example transactional`
+//! `cargo run -p semel --example transactional`
 
 use std::path::Path;
 
@@ -57,7 +57,7 @@ pub(crate) async fn account(folder: &Path) -> Result<SqliteDb> {
     let bank = SqliteDb::open(folder.join("bank.db")).await?;
     tx::install(&bank).await?;
     let account = "CREATE TABLE account (cents); INSERT INTO account VALUES (1000)";
-    bank.call(|conn| Ok(conn.execute_batch(account)?)).await?;
+    bank.call(|conn| conn.execute_batch(account)).await?;
     Ok(bank)
 }
 
@@ -69,5 +69,5 @@ async fn order(folder: &Path, dies: Dies) -> Result<i64> {
 }
 
 pub(crate) async fn balance(bank: &SqliteDb) -> Result<i64> {
-    bank.call(|conn| Ok(conn.query_row("SELECT cents FROM account", [], |row| row.get(0))?)).await
+    Ok(bank.call(|conn| conn.query_row("SELECT cents FROM account", [], |row| row.get(0))).await?)
 }

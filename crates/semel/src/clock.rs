@@ -1,21 +1,22 @@
 //! The only file that reads time or randomness.
 //!
-//! Everything else is handed a [`Time`] or a [`Clock`], so that tests and simulations decide what time it is.
+//! All other code is given a [`Time`] or a [`Clock`], so that tests and simulations decide what time it is.
 
 use std::fmt;
 use std::pin::Pin;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
 use uuid::Uuid;
 
 /// A point in time: milliseconds since 1970-01-01 UTC.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Time(pub i64);
 
 impl Time {
-    /// This time plus a duration, at the far end of time if it does not fit.
+    /// This time plus a duration; the latest possible time if the sum does not fit.
     #[must_use]
     pub fn after(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)))
@@ -28,21 +29,21 @@ impl fmt::Display for Time {
     }
 }
 
-/// Where time and fresh ids come from.
+/// Source of time and fresh ids.
 pub trait Clock: Send + Sync + 'static {
-    /// The time now. Never earlier than what it said before.
+    /// The present time. Never earlier than a time it returned before.
     fn now(&self) -> Time;
     /// A fresh time-ordered id (`UUIDv7`).
     fn uuid(&self) -> Uuid;
-    /// Is over when it is this time, and never before.
+    /// Completes when it is this time, and never before.
     fn until(&self, at: Time) -> Until;
 }
 
-/// A wait for a time, to be awaited.
+/// A future that completes at a time.
 pub type Until = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Longest time between two looks at the clock while something waits for a time. The runtime's timers stand still while the
-/// machine sleeps, so after that a wait is late by this much at the most.
+/// Maximum time between two looks at the clock while something waits for a time. The runtime's timers stop while the
+/// machine is suspended, so after that a wait is late by at most this much.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// The machine's clock, read once at start and then advanced by a clock that cannot be set: a wall clock that is set
@@ -51,7 +52,7 @@ const LOOK: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug)]
 pub struct SystemClock {
     start: SystemTime,
-    /// What `since_boot` said then.
+    /// Value of `since_boot` at that time.
     booted: Duration,
     ticks: Instant,
 }
@@ -61,14 +62,14 @@ pub struct SystemClock {
 fn since_boot() -> Duration {
     #[cfg(target_os = "linux")]
     let clock = rustix::time::ClockId::Boottime;
-    // Here the monotonic clock goes on during sleep; that of `Instant` is another one.
+    // On this system the monotonic clock goes on during suspension; `Instant` uses a different one.
     #[cfg(target_os = "macos")]
     let clock = rustix::time::ClockId::Monotonic;
     let time = rustix::time::clock_gettime(clock);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
 }
 
-/// The time since the first call, without the time that the machine was suspended: nothing else is at hand here.
+/// Time since the first call, without the time that the machine was suspended: this system offers nothing better.
 #[cfg(not(any(target_os = "linux", target_os = "macos")))]
 #[expect(clippy::disallowed_methods, reason = "this is the file that reads the clock")]
 fn since_boot() -> Duration {
@@ -83,7 +84,7 @@ impl SystemClock {
         Self { start: SystemTime::now(), booted: since_boot(), ticks: Instant::now() }
     }
 
-    /// How long ago this clock was started, finer than its time: to measure how long something takes.
+    /// Time since this clock was started, with a finer resolution than its time. For measuring durations.
     pub fn elapsed(&self) -> Duration {
         self.ticks.elapsed()
     }
@@ -112,8 +113,50 @@ impl Clock for SystemClock {
     }
 }
 
+/// The machine's clock, with a lead that is added to it: for tests of workflows that wait for days. Time goes on as usual, and
+/// moves forward at once when the clock is advanced.
+#[derive(Debug, Default)]
+pub struct ForwardClock {
+    machine: SystemClock,
+    lead: watch::Sender<Duration>,
+}
+
+impl ForwardClock {
+    /// Moves the clock forward; what waits for a time in between goes on.
+    pub fn advance(&self, by: Duration) {
+        self.lead.send_modify(|lead| *lead = lead.saturating_add(by));
+    }
+}
+
+impl Clock for ForwardClock {
+    fn now(&self) -> Time {
+        self.machine.now().after(*self.lead.borrow())
+    }
+
+    fn uuid(&self) -> Uuid {
+        self.machine.uuid()
+    }
+
+    fn until(&self, at: Time) -> Until {
+        let (machine, mut lead) = (self.machine, self.lead.subscribe());
+        Box::pin(async move {
+            loop {
+                let ahead = *lead.borrow_and_update();
+                let left = Time(at.0.saturating_sub(Time(0).after(ahead).0));
+                tokio::select! {
+                    () = machine.until(left) => return,
+                    moved = lead.changed() => if moved.is_err() {
+                        // The clock is gone, and is moved no more.
+                        return machine.until(left).await;
+                    },
+                }
+            }
+        })
+    }
+}
+
 async fn wait_until(at: Time, now: impl Fn() -> Time) {
-    // The timer counts in whole milliseconds too, but from another beginning: what is left is looked at again.
+    // The timer also counts whole milliseconds, but from a different origin, so the remaining time is checked again.
     while let Some(left) = at.0.checked_sub(now().0).filter(|left| *left > 0) {
         tokio::time::sleep(Duration::from_millis(left.unsigned_abs()).min(LOOK)).await;
     }
@@ -145,6 +188,21 @@ mod tests {
             "{:?}",
             began.elapsed()
         );
+    }
+
+    #[tokio::test]
+    async fn an_advanced_clock_ends_the_waits_for_the_time_in_between() {
+        let clock = ForwardClock::default();
+        let (began, day) = (clock.now(), Duration::from_hours(24));
+        let (soon, late) = (clock.until(began.after(day)), clock.until(began.after(3 * day)));
+        let soon = tokio::spawn(soon);
+        let late = tokio::spawn(late);
+        clock.advance(2 * day);
+        soon.await.unwrap();
+        assert!(!late.is_finished(), "never early");
+        assert!(clock.now() >= began.after(2 * day));
+        clock.advance(2 * day);
+        late.await.unwrap();
     }
 
     #[test]

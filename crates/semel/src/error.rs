@@ -1,11 +1,15 @@
 //! The one error of the library, split by what the caller can do about it.
 
+mod code;
+
+pub use code::ErrorCode;
+
 use crate::clock::Time;
 use crate::id::{InvalidId, NodeId, RunId};
 use crate::rules::entry::Outcome;
 use crate::rules::json::InvalidJson;
 use crate::rules::key::{CallId, InvalidKey, Label, RecordId, Token};
-use crate::rules::ledger::Refused;
+use crate::rules::ledger::RefusedEntry;
 use crate::rules::path::{InvalidPath, Name};
 use crate::rules::status::Status;
 
@@ -36,114 +40,116 @@ pub enum Error {
     /// There is no such run in this workspace.
     #[error("there is no run {0} in this workspace")]
     RunNotFound(RunId),
-    /// Nobody owns the token now.
+    /// No run owns the token now.
     #[error("no open hook has the token {0}; deliver when the run has opened it, or start with `deliver`")]
     HookNotFound(Token),
 
-    /// The run has too many messages that it has not consumed; nothing was changed.
+    /// The run has too many unconsumed messages; nothing was changed.
     #[error(
         "the inbox of {run} is full: it has {count} messages with {bytes} bytes that it has not consumed; deliver again when \
-         it has, and look whether a worker drives it"
+         it has, and check that a worker drives it"
     )]
     InboxFull {
-        /// The owner of the token.
+        /// The run that owns the token.
         run: RunId,
-        /// How many messages it has not consumed.
+        /// Number of unconsumed messages.
         count: u64,
-        /// How long they are together, in bytes.
+        /// Their total length in bytes.
         bytes: u64,
     },
 
-    /// The key stands for another request.
+    /// The key belongs to a different request.
     #[error("the key is in use for another request: {owner} differs at {}; use another key, or send the same input", pointers.join(", "))]
     KeyReused {
         /// The run that has the key.
         owner: RunId,
-        /// Where the requests differ.
+        /// JSON pointers at which the requests differ.
         pointers: Vec<String>,
     },
-    /// The call id stands for another call.
+    /// The call id was used for a different call.
     #[error("the call id {id} was used for another call on {owner}; use another id, or repeat the same call")]
     CallReused {
-        /// The id.
+        /// The call id that was given.
         id: CallId,
-        /// The run that was called.
+        /// The run that was called under it.
         owner: RunId,
     },
     /// The policy refuses a duplicate.
     #[error(
-        "{owner} exists under this key and is {status}: take it for yours, use another key, or another `onConflict` policy"
+        "{owner} exists under this key and is {status}: use that run, another key, or another `onConflict` policy"
     )]
     DuplicateRun {
         /// The run that has the key.
         owner: RunId,
-        /// Its state.
+        /// Status of that run.
         status: Status,
     },
 
-    /// Somebody else has written to the run; nothing was changed. Whoever drove it has lost it.
+    /// The run was modified concurrently; nothing was changed. Its former driver has lost it.
     #[error(
         "{run} is no longer at version {expected}: it was modified concurrently, and nothing was changed"
     )]
     Concurrency {
-        /// The run.
+        /// The run that was to be modified.
         run: RunId,
-        /// The version the caller had seen.
+        /// Version that the caller had seen.
         expected: u64,
     },
-    /// The node's lease has ended and its runs are being taken over. A process that goes on takes a new node id.
-    #[error("the lease of {0} has ended; its runs belong to others now")]
+    /// The node's lease has ended and its runs are being taken over. A process that goes on must take a new node id.
+    #[error("the lease of {0} has ended; its runs are driven by other nodes")]
     NodeLost(NodeId),
-    /// The right to settle a once has gone to somebody else.
+    /// Another run has got the right to settle the once.
     #[error("{run} may no longer settle {label}")]
     OnceLost {
-        /// The label.
+        /// Label of the once.
         label: Label,
-        /// The run that tried.
+        /// The run that tried to settle it.
         run: RunId,
     },
-    /// Somebody else has written the record; nothing was changed.
-    #[error("the {kind} {id} is not as it was expected to be: look at it again, and decide anew")]
+    /// The record was changed concurrently; nothing was changed.
+    #[error(
+        "the {kind} {id} was modified concurrently, and nothing was changed: read it again and repeat the call"
+    )]
     RecordChanged {
-        /// What it is a record of.
+        /// Kind of the record.
         kind: Name,
-        /// Its id.
+        /// Id of the record.
         id: RecordId,
     },
-    /// A timer was said to have fired before its time.
+    /// A timer was reported as fired before its time.
     #[error("the timer fires at {until}, and it is {now}")]
     TooEarly {
-        /// The timer's time.
+        /// Time at which the timer fires.
         until: Time,
-        /// The store's time.
+        /// Present time of the store.
         now: Time,
     },
-    /// The run's state does not allow it.
+    /// The run's state does not allow the request.
     #[error("{run}: {source}")]
     Refused {
-        /// The run.
+        /// The run that refused it.
         run: RunId,
-        /// Why.
-        source: Refused,
+        /// The reason in detail.
+        source: RefusedEntry,
     },
-    /// The run has ended.
+    /// The run has already ended.
     #[error(
         "{run} has ended and is {status}: it takes nothing more; look at its outcome, fork it, or start another"
     )]
     RunFinished {
-        /// The run.
+        /// The run that has ended.
         run: RunId,
-        /// Its state.
+        /// Status in which it ended.
         status: Status,
     },
 
-    /// The run has ended, but not with a result.
+    /// The run has ended without a result.
     #[error("{run} {}", said(outcome))]
     Ended {
-        /// The run.
+        /// The run that has ended.
         run: RunId,
-        /// How it ended.
-        outcome: Outcome,
+        /// How the run ended.
+        outcome: Box<Outcome>,
     },
 
     /// The store cannot answer now; nothing was changed. Try again.
@@ -153,36 +159,44 @@ pub enum Error {
     /// Look it up before trying again.
     #[error("it is unknown whether the write took place: {0}")]
     Unknown(#[source] Source),
-    /// The store holds something that it should not.
+    /// The store holds invalid data.
     #[error("the store is damaged at {at}: {source}")]
     Corrupt {
-        /// Where.
+        /// Place of the damage in the store.
         at: String,
-        /// What is wrong.
+        /// What is wrong there.
         source: Source,
     },
     /// The store was written by a newer Semel.
     #[error("the store has schema version {found}, this Semel knows up to {known}: use a newer Semel")]
     NewerSchema {
-        /// What the store says.
+        /// Schema version of the store.
         found: i64,
-        /// What this version knows.
+        /// Newest schema version that this release knows.
         known: i64,
     },
-    /// Another process has the file open.
+    /// Another process has the store's file open.
     #[error(
         "{path} is open in another process (or twice in this one); a SQLite store has one process, use PostgreSQL for several"
     )]
     Locked {
-        /// The file.
+        /// Path of the file.
         path: String,
     },
     /// The store could not be opened.
     #[error("cannot open {what}: {source}")]
     Open {
-        /// What.
+        /// The store that could not be opened.
         what: String,
-        /// Why.
+        /// The reason in detail.
+        source: Source,
+    },
+    /// A database of the user's refused a call that belongs to no run, such as [`tx::install`](crate::tx::install).
+    #[error("{what}: {source}")]
+    Database {
+        /// The database, or what was to be done in it.
+        what: String,
+        /// Error of the database's driver.
         source: Source,
     },
 }
@@ -197,56 +211,60 @@ fn said(outcome: &Outcome) -> String {
     }
 }
 
-/// An error of a library below.
+/// An error of an underlying library.
 pub type Source = Box<dyn std::error::Error + Send + Sync>;
 
 impl Error {
-    /// The upper-case word for it on the wire.
+    /// Upper-case error code, as used on the wire: the text of [`kind`](Self::kind).
     pub fn code(&self) -> &'static str {
+        self.kind().as_str()
+    }
+
+    /// The code of the error, as a value of its enum.
+    pub fn kind(&self) -> ErrorCode {
         match self {
-            Self::Json(InvalidJson::TooLarge(_)) => "PAYLOAD_TOO_LARGE",
+            Self::Json(InvalidJson::TooLarge(_)) => ErrorCode::PayloadTooLarge,
             Self::Validation(_) | Self::Json(_) | Self::Key(_) | Self::Path(_) | Self::Id(_) => {
-                "VALIDATION_ERROR"
+                ErrorCode::Validation
             }
-            Self::RunNotFound(_) => "NOT_FOUND",
-            Self::HookNotFound(_) => "HOOK_NOT_FOUND",
-            Self::InboxFull { .. } => "INBOX_FULL",
-            Self::KeyReused { .. } | Self::CallReused { .. } => "KEY_REUSED",
-            Self::DuplicateRun { .. } => "DUPLICATE_RUN",
+            Self::RunNotFound(_) => ErrorCode::NotFound,
+            Self::HookNotFound(_) => ErrorCode::HookNotFound,
+            Self::InboxFull { .. } => ErrorCode::InboxFull,
+            Self::KeyReused { .. } | Self::CallReused { .. } => ErrorCode::KeyReused,
+            Self::DuplicateRun { .. } => ErrorCode::DuplicateRun,
             Self::Concurrency { .. }
             | Self::NodeLost(_)
             | Self::OnceLost { .. }
-            | Self::RecordChanged { .. } => "CONCURRENCY_ERROR",
-            Self::TooEarly { .. } | Self::Refused { .. } => "INVALID_TRANSITION",
-            Self::RunFinished { .. } | Self::Ended { .. } => "RUN_FINISHED",
+            | Self::RecordChanged { .. } => ErrorCode::Concurrency,
+            Self::TooEarly { .. } | Self::Refused { .. } => ErrorCode::InvalidTransition,
+            Self::RunFinished { .. } | Self::Ended { .. } => ErrorCode::RunFinished,
             Self::Unavailable(_)
             | Self::Unknown(_)
             | Self::Corrupt { .. }
             | Self::NewerSchema { .. }
             | Self::Locked { .. }
-            | Self::Open { .. } => "UNAVAILABLE",
+            | Self::Open { .. }
+            | Self::Database { .. } => ErrorCode::Unavailable,
         }
     }
 
-    /// The HTTP status for it.
+    /// HTTP status code of the error.
     pub fn status(&self) -> u16 {
-        match self.code() {
-            "VALIDATION_ERROR" => 400,
-            "NOT_FOUND" | "HOOK_NOT_FOUND" => 404,
-            "PAYLOAD_TOO_LARGE" => 413,
-            "KEY_REUSED" => 422,
-            "INBOX_FULL" => 429,
-            "UNAVAILABLE" => 503,
-            _ => 409,
-        }
+        self.kind().status()
     }
 
-    /// Whether the very same call may succeed later.
+    /// Whether the same call may succeed later.
     pub fn is_retryable(&self) -> bool {
-        matches!(
-            self,
-            Self::Unavailable(_) | Self::HookNotFound(_) | Self::InboxFull { .. } | Self::TooEarly { .. }
-        )
+        match self {
+            Self::TooEarly { .. } => true,
+            // Waiting repairs none of these; after `Unknown` the outcome must be looked up first.
+            Self::Unknown(_)
+            | Self::Corrupt { .. }
+            | Self::NewerSchema { .. }
+            | Self::Locked { .. }
+            | Self::Open { .. } => false,
+            _ => self.kind().is_retryable(),
+        }
     }
 }
 
@@ -268,5 +286,12 @@ mod tests {
         for (error, code, status) in table {
             assert_eq!((error.code(), error.status()), (code, status));
         }
+    }
+
+    #[test]
+    fn an_unknown_outcome_is_not_simply_retried() {
+        assert!(Error::Unavailable("x".into()).is_retryable());
+        assert!(!Error::Unknown("x".into()).is_retryable());
+        assert!(!Error::RunNotFound(RunId(Uuid::nil())).is_retryable());
     }
 }

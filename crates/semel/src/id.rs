@@ -13,7 +13,7 @@ use uuid::Uuid;
 const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 
 /// Writes bytes as Crockford base32, five bits a character, the first bits first. A last group is padded with zeros.
-pub(crate) fn base32(bytes: &[u8]) -> String {
+pub fn base32(bytes: &[u8]) -> String {
     let (mut text, mut bits, mut held) = (String::with_capacity(bytes.len() * 8 / 5 + 1), 0u32, 0u32);
     for byte in bytes {
         bits = (bits << 8) | u32::from(*byte);
@@ -120,7 +120,7 @@ macro_rules! id {
 }
 
 id!(
-    /// One run.
+    /// Id of one run.
     RunId, "run", "run_"
 );
 id!(
@@ -136,12 +136,20 @@ id!(
     /// A credential of callers of a server.
     ApiKeyId, "API key", "key_"
 );
+id!(
+    /// A question to a person that a run waits for, at a server.
+    ApprovalId, "approval", "apr_"
+);
+id!(
+    /// A public address of a hook, at a server.
+    AddressId, "address", "adr_"
+);
 
 impl WorkspaceId {
     /// The workspace of an embedded engine that has only one.
     pub const DEFAULT: Self = Self(Uuid::nil());
 
-    /// What stands for the tenant in a request that came over a wire: there it is never said, but known by the credential.
+    /// A placeholder in requests that came over a wire: they never name the workspace, the credential does.
     pub(crate) fn unsaid() -> Self {
         Self::DEFAULT
     }

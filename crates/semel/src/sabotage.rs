@@ -19,7 +19,7 @@ macro_rules! bugs {
 
         #[cfg(feature = "sabotage")]
         impl Bug {
-            /// All of them.
+            /// All bugs that can be switched on.
             pub const ALL: &[Self] = &[$(Self::$bug,)+];
 
             /// The name by which it is switched on.
@@ -49,12 +49,12 @@ bugs! {
     ForkForgetsIntents = "fork-forgets-intents",
     /// A child has a key of its own each time it is asked for.
     ChildKeyIsNew = "child-key-is-new",
-    /// The right to do something once is given to whoever asks.
+    /// The grant of a `run_once` value is given to every run that asks.
     OnceGivenTwice = "once-given-twice",
     /// The second visit of a path is taken for the first.
     TicksAreNotCounted = "ticks-are-not-counted",
 
-    // verbs: what all stores do
+    // verbs: what all stores do. Most are done by the rows beneath the verbs, in `store/lying.rs`.
     /// A commit is appended whatever the version is.
     SkipVersionGuard = "skip-version-guard",
     /// A timer that fires before its time is believed, and fires half a second too early.
@@ -67,7 +67,7 @@ bugs! {
     RestFreesTokens = "rest-frees-tokens",
     /// A run that ends keeps its tokens.
     EndKeepsTokens = "end-keeps-tokens",
-    /// A run that ends does not tell those who wait for it.
+    /// A run that ends does not tell its waiters.
     EndIsNotTold = "end-is-not-told",
     /// A run that ends does not let others do what it had the right to do once.
     EndKeepsOnces = "end-keeps-onces",
@@ -111,7 +111,7 @@ bugs! {
     UnknownClaimForgotten = "unknown-claim-forgotten",
     /// A start that was not answered is forgotten once another answer is there.
     UnknownStartForgotten = "unknown-start-forgotten",
-    /// Whoever drives a run that is cancelled is not told.
+    /// The driver of a cancelled run is not told.
     CancelLeavesDriver = "cancel-leaves-driver",
     /// What is delivered last is consumed first.
     LastDeliveryFirst = "last-delivery-first",
@@ -133,7 +133,7 @@ bugs! {
     ReconcileNeverAsks = "reconcile-never-asks",
     /// A look-up that failed is taken for one that found nothing.
     UnknownIsAbsent = "unknown-is-absent",
-    /// A result of a once that comes under an earlier grant is kept back for ever.
+    /// A `run_once` result that arrives under an earlier grant is kept back for ever.
     OnceLostForEver = "once-lost-for-ever",
     /// A run whose time is over goes on beginning steps until it ends.
     DeadlineIsIgnored = "deadline-is-ignored",
@@ -145,7 +145,7 @@ bugs! {
     RaceIsNotRecorded = "race-is-not-recorded",
 
     // SQLite
-    /// SQLite syncs nothing.
+    /// SQLite never syncs its files.
     SyncNever = "sync-never",
     /// SQLite syncs at checkpoints only, not at commits.
     SyncAtCheckpoints = "sync-at-checkpoints",
@@ -163,8 +163,34 @@ bugs! {
     // transactional steps, server, remote workers
     /// A transactional step neither looks at the fence table nor obeys it.
     IgnoreFenceTable = "ignore-fence-table",
+    /// A new owner rolls earlier branches back and leaves no fence, so that a zombie can still prepare.
+    BranchesWithoutFence = "branches-without-fence",
+    /// Branches are committed before the decision to do so is durable.
+    DecisionIsNotAwaited = "decision-is-not-awaited",
+    /// A branch that the database does not know any more is taken for committed.
+    UnknownBranchIsDone = "unknown-branch-is-done",
+    /// Every try of a mail has a `Message-ID` of its own.
+    MessageIdPerTry = "message-id-per-try",
     /// A server believes a worker that has lost its lease, and takes its late commits for saved ones.
     BelieveZombies = "believe-zombies",
+
+    /// A stream is not searched for a message before it is sent again.
+    SearchIsSkipped = "search-is-skipped",
+    /// A message is put into a stream of Redis without its marker.
+    MarkerIsNotSet = "marker-is-not-set",
+    // definitions and their tasks
+    /// What is undone is undone once more under another name.
+    UndoTwice = "undo-twice",
+    /// What has completed inside of a block is not undone when something around it fails.
+    UndoForgetsBlocks = "undo-forgets-blocks",
+    /// All passes of a `for_each` have the same key.
+    PassKeyForgotten = "pass-key-forgotten",
+    /// The case that a `switch` has chosen is not recorded.
+    DecisionNotRecorded = "decision-not-recorded",
+    /// The steps of `finally` do not take place.
+    FinallyIsSkipped = "finally-is-skipped",
+    /// A key is sent again although the other side may have forgotten it.
+    WindowIgnored = "window-ignored",
 }
 
 /// The variable that names the bug which a process is to commit.

@@ -60,7 +60,8 @@ pub(crate) async fn postgres(url: &str, runs: u64) -> Anything<()> {
     let connected = tokio::spawn(connection);
     let (workflow, status) = (workflow(runs), status(runs));
     let fill = format!(
-        "BEGIN;
+        "SET search_path = semel;
+         BEGIN;
          CREATE TEMP TABLE r AS SELECT * FROM runs LIMIT 1;
          CREATE TEMP TABLE l AS SELECT * FROM ledger;
          INSERT INTO runs (id, workspace, workflow, workflow_version, scope, key, fingerprint, lineage, keep_history,

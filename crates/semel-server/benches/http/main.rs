@@ -1,12 +1,13 @@
 //! The benchmark of the server over loopback: `make bench`. Server and client are two processes on the same processors.
 //! Writes `target/bench/http.json`; a phase that is not measured keeps the figures that are there.
 //!
-//! `SEMEL_BENCH_PHASES` names the phases (`starts,open,worker`; `make bench-reads` measures `reads`), `SEMEL_BENCH_SECONDS` the time for each figure (6),
+//! `SEMEL_BENCH_PHASES` names the phases (`starts,open,worker,definitions`; `make bench-reads` measures `reads`), `SEMEL_BENCH_SECONDS` the time for each figure (6),
 //! `SEMEL_BENCH_CALLERS` those who start runs at the same time (1024), `SEMEL_BENCH_ENDED` the ended runs of `reads` (1,000,000).
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 #![allow(missing_docs, reason = "a program, not a library")]
 #![allow(clippy::cast_precision_loss, reason = "figures for people")]
 
+mod definitions;
 mod figures;
 mod fill;
 mod open;
@@ -47,7 +48,7 @@ async fn bench() -> Anything<()> {
         time: Duration::from_secs(setting("SEMEL_BENCH_SECONDS", 6)),
         callers: setting("SEMEL_BENCH_CALLERS", 1024),
     };
-    let phases: String = setting("SEMEL_BENCH_PHASES", "starts,open,worker".to_owned());
+    let phases: String = setting("SEMEL_BENCH_PHASES", "starts,open,worker,definitions".to_owned());
     let mut figures = Figures::read();
     for phase in phases.split(',') {
         if phase == "reads" {
@@ -58,6 +59,7 @@ async fn bench() -> Anything<()> {
         match phase {
             "starts" => starts::measure(&server.url, &extent, &mut figures).await?,
             "open" => open::measure(&mut server, &mut figures).await?,
+            "definitions" => definitions::measure(&server.url, &extent, &mut figures).await?,
             "worker" => worker::measure(&server.url, &extent, &mut figures).await?,
             other => return Err(format!("there is no phase {other}").into()),
         }

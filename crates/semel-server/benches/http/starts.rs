@@ -14,7 +14,7 @@ const BATCHED: f64 = 15_000.0;
 const SINGLE: f64 = 5_000.0;
 /// Starts of one call.
 pub(crate) const BATCH: u64 = 100;
-/// Those who start one by one at the same time, and those who send batches.
+/// Concurrent callers that start runs one by one, and callers that send batches.
 const SINGLE_CALLERS: usize = 64;
 const BATCH_CALLERS: usize = 8;
 

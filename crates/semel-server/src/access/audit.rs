@@ -1,4 +1,4 @@
-//! The audit: what administrators did, kept with their workspace.
+//! The audit: administrative calls, kept with their workspace.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use semel::rules::path::Name;
 use semel::rules::record::{Keep, Look, LookBy};
 use serde::{Deserialize, Serialize};
 
-use super::records;
 use crate::app::App;
+use crate::records;
 
 /// How long the audit is kept.
 const KEPT: Duration = Duration::from_hours(90 * 24);
@@ -31,7 +31,7 @@ pub(crate) struct Act {
     pub(crate) status: u16,
 }
 
-/// Writes down what was done. It has been done, so its answer does not depend on this.
+/// Records a call. The call has taken place already, so its answer does not depend on this.
 pub(super) async fn note(app: &App, workspace: WorkspaceId, act: &Act) {
     let written = async {
         let keep = Keep {
@@ -44,11 +44,11 @@ pub(super) async fn note(app: &App, workspace: WorkspaceId, act: &Act) {
         app.store.keep(keep).await
     };
     if let Err(error) = written.await {
-        tracing::error!(%error, by = act.by, call = act.call, "an administrative call is not in the audit");
+        tracing::error!(%error, by = act.by, call = act.call, "an administrative call could not be written to the audit");
     }
 }
 
-/// Calls, the newest first, and the id to go on after if there may be more.
+/// A page of calls, newest first, and the id after which the next page begins if there may be one.
 pub(crate) async fn page(
     app: &App,
     workspace: WorkspaceId,

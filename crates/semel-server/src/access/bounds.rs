@@ -1,4 +1,4 @@
-//! What callers may hold at once. Everything here is for each workspace and for all of them together, so that one tenant
+//! Limits on what callers hold at once. Each limit applies to one workspace and to all together, so that one tenant
 //! takes neither the server's memory nor all of its connections.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use semel::id::WorkspaceId;
 use tokio::sync::Semaphore;
 
+use super::open_runs::OpenRunsBound;
 use super::share::{Part, Share};
 use crate::config::Limits;
 use crate::http::Problem;
@@ -19,14 +20,14 @@ const BODY_BYTES_IN_ALL: usize = 256 * 1024 * 1024;
 const EVENT_BYTES: usize = 16 * 1024 * 1024;
 /// The same of all workspaces.
 const EVENT_BYTES_IN_ALL: usize = 64 * 1024 * 1024;
-/// Bytes that the workers of one workspace say of themselves: their names, and what they serve.
+/// Bytes of the registrations of one workspace's workers: their names, and what they serve.
 const REGISTRATION_BYTES: usize = 8 * 1024 * 1024;
 /// The same of all workspaces.
 const REGISTRATION_BYTES_IN_ALL: usize = 64 * 1024 * 1024;
-/// Parts of ledgers that are read for streams of events at once.
+/// How many parts of ledgers are read at the same time for streams of events.
 const LEDGER_READS: usize = 2;
 
-/// What callers may hold at once.
+/// The limits, and what callers hold now.
 #[derive(Debug)]
 pub struct Bounds {
     streams: Arc<Share>,
@@ -34,7 +35,9 @@ pub struct Bounds {
     bodies: Arc<Share>,
     events: Arc<Share>,
     registrations: Arc<Share>,
-    /// Turns of reading ledgers for streams.
+    /// Open runs of each workspace.
+    pub(crate) open_runs: OpenRunsBound,
+    /// Permits to read ledgers for streams.
     pub(crate) ledger_reads: Semaphore,
 }
 
@@ -50,6 +53,7 @@ impl Bounds {
             bodies: Share::new(BODY_BYTES, BODY_BYTES_IN_ALL),
             events: Share::new(EVENT_BYTES, EVENT_BYTES_IN_ALL),
             registrations: Share::new(REGISTRATION_BYTES, REGISTRATION_BYTES_IN_ALL),
+            open_runs: OpenRunsBound::new(limits.max_open_runs),
             ledger_reads: Semaphore::new(LEDGER_READS),
         }
     }
@@ -69,21 +73,21 @@ impl Bounds {
     pub(crate) fn wait(&self, workspace: WorkspaceId) -> Result<Part, Problem> {
         self.waits.take(workspace, 1).ok_or_else(|| {
             Problem::rate_limited(
-                "too many calls wait at this server; wait with fewer, or repeat the call without",
+                "too many requests are waiting on this server; wait with fewer, or repeat the request without a wait",
             )
         })
     }
 
     /// Room for the body of a request, which grows as the body comes.
-    pub(super) fn intake(&self, workspace: WorkspaceId) -> Intake {
+    pub(crate) fn intake(&self, workspace: WorkspaceId) -> Intake {
         Intake(Arc::new(Mutex::new(self.bodies.take(workspace, 0).expect("nothing always fits"))))
     }
 
-    /// Room for what workers say of themselves.
+    /// Room for the registrations of workers.
     pub(crate) fn registration(&self, workspace: WorkspaceId, bytes: usize) -> Result<Part, Problem> {
         self.registrations.take(workspace, bytes).ok_or_else(|| {
             Problem::rate_limited(
-                "the workers of this workspace, or of all, say too much of themselves; register fewer, or let old ones end",
+                "the registrations of the workers of this workspace, or of all workspaces, are too large; register fewer workers",
             )
         })
     }
@@ -99,7 +103,7 @@ impl Bounds {
 pub(crate) struct Intake(Arc<Mutex<Part>>);
 
 impl Intake {
-    /// Takes more; false if the workspace, or all together, have too much on its way.
+    /// Takes more; false if that would exceed the limit of the workspace or of all.
     pub(crate) fn grow(&self, bytes: usize) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).grow(bytes)
     }

@@ -1,4 +1,4 @@
-//! Token buckets: so many calls per second, and as many at once after a quiet second.
+//! Token buckets: a rate of calls per second, and a burst of the same size.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use semel::clock::Time;
 
-/// What is left of one bucket.
+/// The tokens that are left in one bucket.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     left: f64,
     at: Time,
 }
 
-/// Buckets of many.
+/// One bucket for each key.
 #[derive(Debug)]
 pub(super) struct Buckets<K>(Mutex<HashMap<K, Bucket>>);
 
@@ -25,7 +25,7 @@ impl<K> Default for Buckets<K> {
 }
 
 impl<K: Eq + Hash> Buckets<K> {
-    /// Takes one call out of a bucket with this many per second; or says after how long there will be one.
+    /// Takes one token out of a bucket with this rate; the error is the time until there is one.
     pub(super) fn take(&self, whose: K, rate: u32, now: Time) -> Result<(), Duration> {
         let mut buckets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let rate = f64::from(rate);
@@ -37,7 +37,7 @@ impl<K: Eq + Hash> Buckets<K> {
         Err(Duration::from_secs_f64((1.0 - bucket.left) / rate.max(0.001)))
     }
 
-    /// Takes as many calls out of a bucket as there are, up to `most`; gives how many.
+    /// Takes up to `most` tokens out of a bucket; gives how many.
     pub(super) fn take_some(&self, whose: K, rate: u32, most: usize, now: Time) -> usize {
         let mut buckets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let bucket = filled(&mut buckets, whose, f64::from(rate), now);
@@ -48,7 +48,7 @@ impl<K: Eq + Hash> Buckets<K> {
     }
 }
 
-/// The bucket, with what has come in since it was last looked at.
+/// The bucket, refilled for the time since it was last used.
 fn filled<K: Eq + Hash>(buckets: &mut HashMap<K, Bucket>, whose: K, rate: f64, now: Time) -> &mut Bucket {
     let bucket = buckets.entry(whose).or_insert(Bucket { left: rate, at: now });
     let millis = now.0.saturating_sub(bucket.at.0).clamp(0, 1_000);
@@ -68,7 +68,7 @@ mod tests {
         assert_eq!((0..20).filter(|_| take(0)).count(), 10);
         assert_eq!((0..20).filter(|_| take(500)).count(), 5);
         assert_eq!((0..20).filter(|_| take(60_000)).count(), 10, "no more than a second's worth is saved up");
-        assert!(buckets.take("b", 10, Time(60_000)).is_ok(), "everybody has a bucket of their own");
+        assert!(buckets.take("b", 10, Time(60_000)).is_ok(), "each key has its own bucket");
         assert_eq!(buckets.take("a", 10, Time(60_000)), Err(Duration::from_millis(100)));
     }
 

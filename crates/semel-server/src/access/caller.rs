@@ -1,4 +1,4 @@
-//! Whoever makes a call.
+//! The caller of a request, and what it may do.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,16 +12,18 @@ use crate::api::Permission;
 use crate::app::App;
 use crate::http::Problem;
 
-/// Whoever makes a call. A route takes it as an argument and asks it for a permission first.
+/// The caller of a request. A route takes it as an argument and checks a permission first.
 #[derive(Clone, Debug)]
 pub struct Caller {
     /// The only workspace it can see.
     pub workspace: WorkspaceId,
-    /// What is written into ledgers: the name of the key.
+    /// Name of the key, as it is written into ledgers.
     pub name: String,
-    /// What it may do.
+    /// The permissions of the key.
     pub permissions: Vec<Permission>,
-    /// The key; none for root, and where nobody is asked.
+    /// The roles of the key, for approvals.
+    pub roles: Vec<String>,
+    /// The API key; none for the root token, and without authentication.
     key: Option<ApiKeyId>,
     root: bool,
     rate: u32,
@@ -30,23 +32,24 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// Somebody in a workspace who may do this, for tests of routes.
+    /// A caller in a workspace with these permissions, for tests of routes.
     pub fn new(workspace: WorkspaceId, name: &str, permissions: Vec<Permission>) -> Self {
         let (name, root) = (name.to_owned(), false);
         Self { workspace, name, permissions, root, ..Self::root() }
     }
 
-    /// Everybody, where nobody is asked: may do everything, in the default workspace.
+    /// Any caller of a server without authentication: may do everything, in the default workspace.
     pub(super) fn local() -> Self {
         Self { name: "local".to_owned(), permissions: vec![Permission::Admin], ..Self::root() }
     }
 
-    /// Whoever has the root token: makes workspaces and API keys, and nothing else.
+    /// The holder of the root token: creates workspaces and API keys, and nothing else.
     pub(super) fn root() -> Self {
         Self {
             workspace: WorkspaceId::DEFAULT,
             name: "root".to_owned(),
             permissions: Vec::new(),
+            roles: Vec::new(),
             key: None,
             root: true,
             rate: 0,
@@ -59,6 +62,7 @@ impl Caller {
             workspace: key.workspace,
             name: key.name.clone(),
             permissions: key.permissions.clone(),
+            roles: key.roles.clone(),
             key: Some(id),
             root: false,
             rate,
@@ -66,25 +70,50 @@ impl Caller {
         }
     }
 
-    /// Refuses a caller that may not do this.
+    /// Refuses a caller that may not do this. A call that administers something is written into the audit.
     pub fn may(&self, permission: Permission) -> Result<(), Problem> {
+        self.may_try(permission)?;
+        if matches!(permission, Permission::Admin | Permission::Define) {
+            self.administers.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Refuses a caller that may not do this, for a call that changes nothing.
+    pub fn may_try(&self, permission: Permission) -> Result<(), Problem> {
         if self.permissions.contains(&permission) || self.permissions.contains(&Permission::Admin) {
-            if permission == Permission::Admin {
-                self.administers.store(true, Ordering::Relaxed);
-            }
             return Ok(());
         }
         let wanted = format!("{permission:?}").to_lowercase();
         Err(Problem::forbidden(if self.root {
             format!(
-                "the root token makes workspaces and API keys only; make a key with `{wanted}` and use that"
+                "the root token can only create workspaces and API keys; create an API key with the permission `{wanted}` and use it"
             )
         } else {
             format!("this API key lacks the permission `{wanted}`; use one that has it")
         }))
     }
 
-    /// Refuses everybody but root.
+    /// Refuses a caller that may not decide an approval with these roles; without any, every caller with the permission may.
+    /// An administrator always may.
+    pub fn may_decide(&self, roles: &[String]) -> Result<(), Problem> {
+        self.may(Permission::Decide)?;
+        let has_role = roles.is_empty() || roles.iter().any(|role| self.roles.contains(role));
+        if has_role || self.permissions.contains(&Permission::Admin) {
+            return Ok(());
+        }
+        let roles = roles.iter().map(|role| format!("`{role}`")).collect::<Vec<_>>().join(", ");
+        Err(Problem::forbidden(format!(
+            "only a key with one of the roles {roles} may decide this; use one that has it"
+        )))
+    }
+
+    /// Refuses a caller that may neither read nor decide.
+    pub fn may_see_approvals(&self) -> Result<(), Problem> {
+        self.may(Permission::Decide).or_else(|_| self.may(Permission::Read))
+    }
+
+    /// Refuses every caller but root.
     pub fn must_be_root(&self) -> Result<(), Problem> {
         if !self.root {
             return Err(Problem::forbidden("only the root token may do this (SEMEL_ROOT_TOKEN)"));
@@ -93,7 +122,12 @@ impl Caller {
         Ok(())
     }
 
-    /// Refuses whoever may not manage keys: root may those of all workspaces, an administrator those of the own.
+    /// Refuses a caller that may neither read runs nor drive them.
+    pub fn may_read_or_work(&self) -> Result<(), Problem> {
+        self.may(Permission::Worker).or_else(|_| self.may(Permission::Read))
+    }
+
+    /// Refuses callers that may not manage keys: root manages those of all workspaces, an administrator those of its own.
     pub fn may_manage_keys(&self) -> Result<(), Problem> {
         if self.root { self.must_be_root() } else { self.may(Permission::Admin) }
     }
@@ -115,7 +149,7 @@ impl Caller {
         self.administers.load(Ordering::Relaxed)
     }
 
-    /// Its credential, as it stands in the audit and in the record of a worker.
+    /// Its credential, as the audit and the record of a worker name it.
     pub(crate) fn title(&self) -> String {
         self.key.map_or_else(|| self.name.clone(), |key| key.to_string())
     }
@@ -125,7 +159,7 @@ impl FromRequestParts<Arc<App>> for Caller {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Problem> {
-        // Known at the gate; a router without one asks here.
+        // The gate has authenticated it; a router without a gate does it here.
         match parts.extensions.get::<Self>() {
             Some(caller) => Ok(caller.clone()),
             None => app.access.caller(app, &parts.headers).await,

@@ -1,4 +1,4 @@
-//! The gate before the routes: who calls is found out once, here; calls are limited, and those of administrators noted.
+//! The gate before the routes: callers are authenticated once, here; calls are limited, and administrative ones are audited.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,13 +15,16 @@ use crate::app::App;
 use crate::http::{PREFIX, Problem};
 use crate::serve::CalledIn;
 
-/// The status of a call whose answer nobody waited for, in the audit: as proxies say it.
+/// Status in the audit of a call whose caller disconnected before the answer, as proxies report it.
 const UNANSWERED: u16 = 499;
 
-/// Whoever is known may pass, and the routes find them in the request. What is not the API needs nobody to be known.
+/// Paths of the API that anyone may read: descriptions, which tools and editors fetch.
+const OPEN: [&str; 2] = ["/openapi.json", "/definition.schema.json"];
+
+/// Authenticates the caller and puts it into the request for the routes. Paths outside the API need no authentication.
 pub async fn gate(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
     let path = request.uri().path();
-    if !path.strip_prefix(PREFIX).is_some_and(|rest| rest.starts_with('/') && rest != "/openapi.json") {
+    if !path.strip_prefix(PREFIX).is_some_and(|rest| rest.starts_with('/') && !OPEN.contains(&rest)) {
         return next.run(request).await;
     }
     if app.stop.is_ordered() {
@@ -38,25 +41,24 @@ pub async fn gate(State(app): State<Arc<App>>, mut request: Request, next: Next)
         return refuse(problem, Some(wait));
     }
     request.extensions_mut().insert(caller.clone());
-    // Kept until the answer: what was made of the body is in memory as long.
+    // Held until the answer: the decoded body is in memory as long.
     let intake = app.bounds.intake(caller.workspace);
     request.extensions_mut().insert(intake.clone());
     let noting = (request.method() != Method::GET).then(|| Noting::new(app, &caller, &request));
     let mut response = next.run(request).await;
     drop(intake);
     if let Some(noting) = noting {
-        let about = response.extensions().get::<Concerns>().map(|about| about.0);
-        noting.answered(response.status().as_u16(), about).await;
+        noting.answered(&mut response).await;
     }
     response.extensions_mut().insert(CalledIn(caller.workspace));
     response
 }
 
-/// Notes what an administrator does; also if they hang up before they are answered.
+/// Audits an administrative call, also if its caller disconnects before the answer.
 struct Noting {
     app: Arc<App>,
     caller: Caller,
-    /// Gone when it is noted.
+    /// None after the call was recorded.
     act: Option<Act>,
 }
 
@@ -67,17 +69,21 @@ impl Noting {
         Self { app, caller: caller.clone(), act: Some(act) }
     }
 
-    async fn answered(mut self, status: u16, about: Option<WorkspaceId>) {
-        let (at, workspace) = (self.app.clock.now(), about.unwrap_or(self.caller.workspace));
+    async fn answered(mut self, response: &mut Response) {
+        let (at, status) = (self.app.clock.now(), response.status().as_u16());
+        let about = response.extensions().get::<Concerns>().map(|about| about.0);
+        let workspace = about.unwrap_or(self.caller.workspace);
         if let (Some(act), true) = (&self.act, self.caller.administers()) {
-            audit::note(&self.app, workspace, &Act { at, status, ..act.clone() }).await;
+            let subject = response.extensions().get::<ActsOn>().map(|on| on.0.clone());
+            let subject = subject.unwrap_or_else(|| act.subject.clone());
+            audit::note(&self.app, workspace, &Act { at, subject, status, ..act.clone() }).await;
         }
         self.act = None;
     }
 }
 
 impl Drop for Noting {
-    /// The call was broken off, and what it asked for may have taken place.
+    /// The call was dropped, and may have taken place.
     fn drop(&mut self) {
         if let (Some(act), true) = (self.act.take(), self.caller.administers()) {
             let (app, workspace) = (self.app.clone(), self.caller.workspace);
@@ -86,11 +92,15 @@ impl Drop for Noting {
     }
 }
 
-/// Which workspace root's call was about, left on the answer: there it belongs in the audit.
+/// The workspace that a call of root was about, attached to the answer: its audit gets the entry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Concerns(pub(crate) WorkspaceId);
 
-/// What is called, and on what.
+/// What a call was about, attached to the answer if its path does not say it.
+#[derive(Clone, Debug)]
+pub(crate) struct ActsOn(pub(crate) String);
+
+/// Method, route and path of the call.
 fn described(request: &Request) -> (String, String) {
     let route = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
     let path = request.uri().path();
@@ -126,7 +136,7 @@ mod tests {
     use super::*;
     use crate::api::Permission;
 
-    /// It has what it needs to act, and is never answered.
+    /// A route that begins to act and never answers.
     async fn acts(Extension(caller): Extension<Caller>) {
         caller.may(Permission::Admin).unwrap();
         std::future::pending::<()>().await;
@@ -144,7 +154,7 @@ mod tests {
         let polled = std::future::poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx))).await;
         assert!(polled.is_pending());
         drop(call);
-        // The note is written by a task of its own, which has its turn before this one comes again.
+        // The entry is written by a task of its own, which runs before this one continues.
         tokio::task::yield_now().await;
         let (acts, _) = audit::page(&app, WorkspaceId::DEFAULT, None, 10).await.unwrap();
         let noted: Vec<_> = acts.iter().map(|act| (act.subject.as_str(), act.status)).collect();

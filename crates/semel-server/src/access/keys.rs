@@ -1,4 +1,4 @@
-//! API keys: how they are made, found, believed and revoked.
+//! API keys: creating, finding, checking and revoking them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,30 +12,31 @@ use sha2::{Digest, Sha256};
 use uuid::Builder;
 
 use super::bucket::Buckets;
-use super::cache::{Cache, Seen};
+use super::cache::{Cache, Cached};
 use super::caller::Caller;
 use super::lives::{Life, Lives};
-use super::records::{self, ApiKey, Kept, Workspace};
+use super::records::{ApiKey, Workspace};
 use super::token::{self, Hash};
 use crate::app::App;
 use crate::config::Secret;
 use crate::http::Problem;
+use crate::records::{self, Versioned};
 
-/// So many unknown ids are looked up in a second. A storm of wrong tokens gets 429 beyond it; keys that were seen are not
-/// concerned.
+/// The highest number of unknown ids that are looked up in a second. Beyond it, wrong tokens get 429; known keys are not
+/// affected.
 const UNKNOWN_PER_SECOND: u32 = 100;
 /// How long a revoked or expired key is shown in lists.
 const REFUSED_KEPT: Duration = Duration::from_hours(90 * 24);
-/// How often a revocation is tried that meets another change of the same key.
+/// How often a revocation is repeated when it conflicts with another change of the same key.
 const TRIES: usize = 5;
 
-/// What is known of callers that have keys.
+/// Authentication of callers by their keys.
 #[derive(Debug)]
 pub struct Keys {
     root: Option<Hash>,
-    /// Compared with when there is no such key, so that it takes as long.
-    nobody: String,
-    seen: Cache<ApiKeyId, Known>,
+    /// Hash to compare with if there is no such key, so that the answer takes as long.
+    absent: String,
+    seen: Cache<ApiKeyId, KnownKey>,
     unknown: Buckets<()>,
     calls: Buckets<WorkspaceId>,
     /// The keys with open streams.
@@ -44,19 +45,19 @@ pub struct Keys {
     rate: u32,
 }
 
-/// A key with what its workspace says.
+/// A key, and the settings of its workspace.
 #[derive(Debug)]
-struct Known {
+struct KnownKey {
     key: ApiKey,
     rate: Option<u32>,
 }
 
 impl Keys {
-    /// Nobody is known yet but root.
+    /// Knows the root token only; keys are looked up when they are used.
     pub fn new(root: Option<&Secret>, rate: u32) -> Self {
         Self {
             root: root.map(|token| Hash::of(token.expose())),
-            nobody: Hash::of("").text(),
+            absent: Hash::of("").text(),
             seen: Cache::default(),
             unknown: Buckets::default(),
             calls: Buckets::default(),
@@ -65,14 +66,14 @@ impl Keys {
         }
     }
 
-    /// Whether anybody can ever call: there is a root token, or some key that is neither revoked nor expired.
-    pub async fn anybody(&self, store: &dyn Store, now: Time) -> Result<bool, Error> {
-        let live = |kept: &Kept<ApiKey>| kept.body.is_valid(now);
+    /// Whether any caller can be accepted: there is a root token, or a key that is neither revoked nor expired.
+    pub async fn any_usable(&self, store: &dyn Store, now: Time) -> Result<bool, Error> {
+        let live = |kept: &Versioned<ApiKey>| kept.body.is_valid(now);
         Ok(self.root.is_some() || records::all::<ApiKey>(store).await?.iter().any(live))
     }
 
-    /// Who has the token in these headers. Unknown, wrong, foreign, expired and revoked ones are all
-    /// answered alike.
+    /// The caller with the token of these headers. Unknown, wrong, foreign, expired and revoked tokens get
+    /// the same answer.
     pub(super) async fn caller(
         &self,
         store: &dyn Store,
@@ -85,7 +86,7 @@ impl Keys {
         }
         let (id, secret) = token::parse(given).ok_or_else(refused)?;
         let known = self.find(store, id, now).await?;
-        let hash = known.as_ref().map_or(&self.nobody, |known| &known.key.hash);
+        let hash = known.as_ref().map_or(&self.absent, |known| &known.key.hash);
         let right = Hash::of(secret).is(hash);
         match known {
             Some(known) if right && known.key.is_valid(now) => {
@@ -104,7 +105,7 @@ impl Keys {
         }
     }
 
-    /// Counts more of what a call asks for; gives how many of them the workspace may have now.
+    /// Counts the further items of a call; gives how many of them the workspace may have now.
     pub(super) fn admit_more(&self, caller: &Caller, more: usize, now: Time) -> usize {
         match caller.rate() {
             0 => more,
@@ -112,24 +113,54 @@ impl Keys {
         }
     }
 
-    async fn find(&self, store: &dyn Store, id: ApiKeyId, now: Time) -> Result<Option<Arc<Known>>, Problem> {
+    async fn find(
+        &self,
+        store: &dyn Store,
+        id: ApiKeyId,
+        now: Time,
+    ) -> Result<Option<Arc<KnownKey>>, Problem> {
         match self.seen.get(id, now) {
-            Seen::Known(known) => return Ok(known),
-            Seen::Before => {}
-            Seen::Never => self.unknown.take((), UNKNOWN_PER_SECOND, now).map_err(|_| {
-                Problem::rate_limited("too many credentials that are not known; try again in a second")
-            })?,
+            Cached::Known(known) => return Ok(known),
+            Cached::Before => {}
+            Cached::Never => self.admit_unknown(now)?,
         }
         let known = match records::find::<ApiKey>(store, &id.to_string()).await? {
             None => None,
-            Some(Kept { body: key, .. }) => {
-                let workspace = records::find::<Workspace>(store, &key.workspace_name).await?;
-                let rate = workspace.and_then(|kept| kept.body.rate_limit);
-                Some(Arc::new(Known { key, rate }))
+            Some(Versioned { body: key, .. }) => {
+                let rate = Self::rate_of(store, &key.workspace_name).await?;
+                Some(Arc::new(KnownKey { key, rate }))
             }
         };
         self.seen.put(id, known.clone(), now);
         Ok(known)
+    }
+
+    /// Counts a call without a key to its workspace; refused if the workspace has made too many.
+    pub(super) fn admit_public(
+        &self,
+        workspace: WorkspaceId,
+        rate: Option<u32>,
+        now: Time,
+    ) -> Result<(), Problem> {
+        let admitted = match rate.unwrap_or(self.rate) {
+            0 => Ok(()),
+            rate => self.calls.take(workspace, rate, now),
+        };
+        admitted
+            .map_err(|_| Problem::rate_limited("too many calls for this workspace; repeat the call later"))
+    }
+
+    /// Counts a call without a valid credential, link or address; refused if all callers together have made too many.
+    pub(super) fn admit_unknown(&self, now: Time) -> Result<(), Problem> {
+        self.unknown.take((), UNKNOWN_PER_SECOND, now).map_err(|_| {
+            Problem::rate_limited("too many credentials that are not known; try again in a second")
+        })
+    }
+
+    /// The rate of a workspace, if it has one of its own.
+    pub(super) async fn rate_of(store: &dyn Store, workspace: &str) -> Result<Option<u32>, Error> {
+        let workspace = records::find::<Workspace>(store, workspace).await?;
+        Ok(workspace.and_then(|kept| kept.body.rate_limit))
     }
 
     /// The validity of a key, for a stream that outlives its call.
@@ -147,11 +178,11 @@ fn refused() -> Problem {
     Problem::auth("no valid credential: send an API key as `Authorization: Bearer …` or as `x-api-key`")
 }
 
-/// A key to make.
+/// A key to create.
 pub(crate) struct NewKey {
     /// Everything but its secret.
     pub(crate) key: ApiKey,
-    /// Under which the call may be repeated.
+    /// Id under which the call may be repeated.
     pub(crate) call: Option<String>,
 }
 
@@ -160,7 +191,7 @@ impl ApiKey {
     pub(crate) fn new(
         name: String,
         workspace: &Workspace,
-        permissions: Vec<crate::api::Permission>,
+        (permissions, roles): (Vec<crate::api::Permission>, Vec<String>),
         (created_at, expires_at): (Time, Option<Time>),
     ) -> Self {
         let (workspace, workspace_name) = (workspace.id, workspace.name.clone());
@@ -170,6 +201,7 @@ impl ApiKey {
             workspace,
             workspace_name,
             permissions,
+            roles,
             created_at,
             expires_at,
             revoked_at: None,
@@ -177,7 +209,9 @@ impl ApiKey {
     }
 
     fn asks_the_same(&self, other: &Self) -> bool {
-        let asked = |key: &Self| (key.name.clone(), key.workspace, key.permissions.clone(), key.expires_at);
+        let asked = |key: &Self| {
+            (key.name.clone(), key.workspace, key.permissions.clone(), key.roles.clone(), key.expires_at)
+        };
         asked(self) == asked(other)
     }
 
@@ -188,16 +222,13 @@ impl ApiKey {
     }
 }
 
-/// Makes a key, and its token, which is shown this once. A repeated call gets the key without its token.
+/// Creates a key and its token, which is shown in this answer only. A repeated call gets the key without its token.
 pub(crate) async fn create(app: &App, new: NewKey) -> Result<(ApiKeyId, ApiKey, Option<Secret>), Problem> {
     let id = match &new.call {
         Some(call) => derived(new.key.workspace, call),
         None => ApiKeyId(app.clock.uuid()),
     };
-    let (token, hash) = token::make(id).map_err(|error| {
-        tracing::error!(%error, "there is no randomness");
-        Problem::unavailable("the machine has no randomness to make a secret of; try again")
-    })?;
+    let (token, hash) = token::make(id)?;
     let key = ApiKey { hash: hash.text(), ..new.key };
     match records::keep(&*app.store, &id.to_string(), &key, 0, key.kept_for()).await {
         Ok(kept) => {
@@ -231,7 +262,7 @@ pub(crate) async fn list(
     workspace: Option<WorkspaceId>,
 ) -> Result<Vec<(String, ApiKey)>, Problem> {
     let all = records::all::<ApiKey>(&*app.store).await?;
-    let mine = |kept: &Kept<ApiKey>| workspace.is_none_or(|workspace| kept.body.workspace == workspace);
+    let mine = |kept: &Versioned<ApiKey>| workspace.is_none_or(|workspace| kept.body.workspace == workspace);
     Ok(all.into_iter().filter(mine).map(|kept| (kept.id, kept.body)).collect())
 }
 
@@ -245,8 +276,9 @@ pub(crate) async fn revoke(
     let key_id = id.parse::<ApiKeyId>().map_err(|_| missing())?;
     for _ in 0..TRIES {
         let found = records::find::<ApiKey>(&*app.store, id).await?;
-        let mine = |kept: &Kept<ApiKey>| workspace.is_none_or(|workspace| kept.body.workspace == workspace);
-        let Kept { version, body, .. } = found.filter(mine).ok_or_else(missing)?;
+        let mine =
+            |kept: &Versioned<ApiKey>| workspace.is_none_or(|workspace| kept.body.workspace == workspace);
+        let Versioned { version, body, .. } = found.filter(mine).ok_or_else(missing)?;
         if body.revoked_at.is_some() {
             return Ok((key_id, body, false));
         }

@@ -10,8 +10,9 @@ use semel::id::ApiKeyId;
 use semel::store::Store;
 use tokio::sync::{Notify, watch};
 
-use super::records::{self, ApiKey};
+use super::records::ApiKey;
 use crate::app::App;
+use crate::records;
 
 /// How often a key with open streams is looked up. Less than a second, because a revocation is effective within one on
 /// every server; one look serves all streams of a key.
@@ -25,7 +26,7 @@ pub(crate) struct Life(Option<Arc<Watched>>);
 #[derive(Debug)]
 struct Watched {
     over: watch::Sender<bool>,
-    /// Asks for a look at once.
+    /// Requests a look-up at once.
     asked: Arc<Notify>,
 }
 
@@ -34,7 +35,7 @@ struct Watched {
 pub(super) struct Lives(Mutex<HashMap<ApiKeyId, Weak<Watched>>>);
 
 impl Life {
-    /// Of a caller without a key: root, and everybody where nobody is asked.
+    /// Of a caller without a key: root, and every caller of a server without authentication.
     pub(super) fn endless() -> Self {
         Self(None)
     }
@@ -80,7 +81,7 @@ async fn follow(store: Arc<dyn Store>, clock: Arc<dyn Clock>, id: ApiKeyId, watc
     while let Some(life) = watched.upgrade() {
         let valid = match records::find::<ApiKey>(&*store, &id.to_string()).await {
             Ok(found) => found.is_some_and(|kept| kept.body.is_valid(clock.now())),
-            // What is not known now is asked again: a store that is away for a moment must not end all streams.
+            // Without an answer it asks again later: a store that is away for a moment must not end all streams.
             Err(_) => true,
         };
         if !valid {
@@ -88,7 +89,7 @@ async fn follow(store: Arc<dyn Store>, clock: Arc<dyn Clock>, id: ApiKeyId, watc
             return;
         }
         let asked = life.asked.clone();
-        // Only streams keep it.
+        // It exists only while streams hold it.
         drop(life);
         tokio::select! {
             () = asked.notified() => {}

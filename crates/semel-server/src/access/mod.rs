@@ -1,50 +1,51 @@
-//! Who calls, and what they may do. The workspace comes from the credential, and from nothing else.
+//! Authentication and permissions of callers. The workspace comes from the credential only.
 //!
 //! Workspaces, API keys and the audit are records of the store, so that all servers on it know the same ones.
 
 pub(crate) mod audit;
 mod bounds;
 mod bucket;
-mod cache;
+pub(crate) mod cache;
 mod caller;
 mod gate;
 pub(crate) mod keys;
 mod lives;
+mod open_runs;
 pub(crate) mod records;
 mod share;
-mod token;
+pub(crate) mod token;
 pub(crate) mod workspaces;
 
 use std::time::Duration;
 
 use axum::http::HeaderMap;
 use semel::clock::Time;
-use semel::id::ApiKeyId;
+use semel::id::{ApiKeyId, WorkspaceId};
 
 pub use bounds::Bounds;
 pub(crate) use bounds::Intake;
 pub use caller::Caller;
-pub(crate) use gate::Concerns;
 pub use gate::gate;
+pub(crate) use gate::{ActsOn, Concerns};
 pub use keys::Keys;
 pub(crate) use lives::Life;
 pub(crate) use share::Part;
-pub(crate) use token::has_token;
+pub(crate) use token::{fill, has_token, hex, unhex};
 
 use crate::app::App;
 use crate::http::Problem;
 
-/// How callers are known.
+/// How callers are authenticated.
 #[derive(Debug)]
 pub enum Access {
-    /// Everybody is the administrator of the default workspace: for one's own machine.
+    /// Every caller is the administrator of the default workspace: for local development.
     Open,
     /// By API keys, and by the root token.
     Keys(Box<Keys>),
 }
 
 impl Access {
-    /// Who makes a call with these headers.
+    /// The caller of a request with these headers.
     async fn caller(&self, app: &App, headers: &HeaderMap) -> Result<Caller, Problem> {
         match self {
             Self::Open => Ok(Caller::local()),
@@ -52,7 +53,7 @@ impl Access {
         }
     }
 
-    /// Counts a call; or says after how long the next one may come.
+    /// Counts a call; refused with the time to wait if the workspace has made too many.
     fn admit(&self, caller: &Caller, now: Time) -> Result<(), Duration> {
         match self {
             Self::Open => Ok(()),
@@ -60,11 +61,33 @@ impl Access {
         }
     }
 
-    /// Counts more of what a call asks for, which has counted as one; gives how many of them may take place now.
+    /// Counts the further items of a call, which has counted as one; gives how many of them may take place now.
     pub(crate) fn admit_more(&self, caller: &Caller, more: usize, now: Time) -> usize {
         match self {
             Self::Open => more,
             Self::Keys(keys) => keys.admit_more(caller, more, now),
+        }
+    }
+
+    /// Counts a call through an address or a link to its workspace, whose name is given if it is known.
+    pub(crate) async fn admit_public(
+        &self,
+        app: &App,
+        (workspace, name): (WorkspaceId, Option<&str>),
+    ) -> Result<(), Problem> {
+        let Self::Keys(keys) = self else { return Ok(()) };
+        let rate = match name {
+            Some(name) => Keys::rate_of(&*app.store, name).await?,
+            None => None,
+        };
+        keys.admit_public(workspace, rate, app.clock.now())
+    }
+
+    /// Counts a call with an address or a link that is not valid.
+    pub(crate) fn admit_unknown(&self, now: Time) -> Result<(), Problem> {
+        match self {
+            Self::Open => Ok(()),
+            Self::Keys(keys) => keys.admit_unknown(now),
         }
     }
 
@@ -76,7 +99,7 @@ impl Access {
         }
     }
 
-    /// A key has changed: what is remembered of it is not true any more.
+    /// Forgets what is cached of a key that has changed.
     fn forget(&self, id: ApiKeyId) {
         if let Self::Keys(keys) = self {
             keys.forget(id);

@@ -1,28 +1,11 @@
-//! Records of access in the store: typed bodies in, typed bodies out.
+//! What access keeps in records of the store.
 
-use std::time::Duration;
-
-use semel::Error;
 use semel::clock::Time;
 use semel::id::WorkspaceId;
-use semel::rules::json::Payload;
-use semel::rules::key::RecordId;
-use semel::rules::path::Name;
-use semel::rules::record::{Keep, Look, LookBy, Record};
-use semel::store::Store;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::api::Permission;
-
-/// How many records one look takes.
-const PAGE: usize = 500;
-
-/// A kind of record.
-pub(super) trait Kind: Serialize + DeserializeOwned {
-    /// Its name in the store.
-    const KIND: &'static str;
-}
+use crate::records::RecordKind;
 
 /// A workspace; its id among records is its name.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -35,7 +18,7 @@ pub(crate) struct Workspace {
     pub(crate) created_at: Time,
 }
 
-impl Kind for Workspace {
+impl RecordKind for Workspace {
     const KIND: &'static str = "workspace";
 }
 
@@ -50,6 +33,9 @@ pub(crate) struct ApiKey {
     /// The name of the workspace, under which its record is found.
     pub(crate) workspace_name: String,
     pub(crate) permissions: Vec<Permission>,
+    /// Names of roles, for approvals that only some may decide.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) roles: Vec<String>,
     pub(crate) created_at: Time,
     /// The time from which the key is refused; absent if it has no expiry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -65,66 +51,6 @@ impl ApiKey {
     }
 }
 
-impl Kind for ApiKey {
+impl RecordKind for ApiKey {
     const KIND: &'static str = "api-key";
-}
-
-/// A body with the version of its record.
-#[derive(Clone, Debug)]
-pub(super) struct Kept<T> {
-    pub(super) id: String,
-    pub(super) version: u64,
-    pub(super) body: T,
-}
-
-/// The record with this id.
-pub(super) async fn find<T: Kind>(store: &dyn Store, id: &str) -> Result<Option<Kept<T>>, Error> {
-    // What could not be kept is not there.
-    let Ok(id) = RecordId::new(id) else { return Ok(None) };
-    let look = Look { kind: Name::new(T::KIND)?, by: LookBy::Id(id) };
-    store.records(look).await?.first().map(read).transpose()
-}
-
-/// All records of a kind.
-pub(super) async fn all<T: Kind>(store: &dyn Store) -> Result<Vec<Kept<T>>, Error> {
-    let (mut all, mut after) = (Vec::new(), None);
-    loop {
-        let by = LookBy::Page { after, limit: PAGE, newest_first: false };
-        let page = store.records(Look { kind: Name::new(T::KIND)?, by }).await?;
-        after = page.last().map(|record| record.id.clone());
-        let full = page.len() == PAGE;
-        for record in &page {
-            all.push(read(record)?);
-        }
-        if !full {
-            return Ok(all);
-        }
-    }
-}
-
-/// Writes a record if it is at the expected version; 0 if there must be none.
-pub(super) async fn keep<T: Kind>(
-    store: &dyn Store,
-    id: &str,
-    body: &T,
-    expected: u64,
-    ttl: Option<Duration>,
-) -> Result<Kept<T>, Error> {
-    let keep = Keep {
-        kind: Name::new(T::KIND)?,
-        id: RecordId::new(id)?,
-        body: Payload::of(body)?,
-        expected: Some(expected),
-        ttl,
-    };
-    read(&store.keep(keep).await?)
-}
-
-pub(super) fn read<T: DeserializeOwned>(record: &Record) -> Result<Kept<T>, Error> {
-    let damaged = |source: serde_json::Error| Error::Corrupt {
-        at: format!("{} {}", record.kind, record.id),
-        source: source.into(),
-    };
-    let body = record.body.read().map_err(damaged)?;
-    Ok(Kept { id: record.id.to_string(), version: record.version, body })
 }

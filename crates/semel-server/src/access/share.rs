@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use semel::id::WorkspaceId;
 
-/// Something of which callers hold parts: streams, waiting calls, bytes.
+/// A resource that callers share: streams, waiting calls, bytes.
 #[derive(Debug)]
 pub(crate) struct Share {
     /// What one workspace may hold.

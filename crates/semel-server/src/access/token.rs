@@ -8,41 +8,64 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use crate::config::{LONGEST_TOKEN, Secret};
+use crate::http::Problem;
 
 /// The secret has 256 bits.
 const SECRET_BYTES: usize = 32;
 
 /// The SHA-256 of a secret. A secret has 256 random bits, so that a slow hash would add nothing.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Hash([u8; 32]);
+pub(crate) struct Hash([u8; 32]);
 
 impl Hash {
-    pub(super) fn of(secret: &str) -> Self {
+    pub(crate) fn of(secret: &str) -> Self {
         Self(Sha256::digest(secret.as_bytes()).into())
     }
 
     /// As it is stored.
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         hex(&self.0)
     }
 
-    /// Whether it is the stored one, in the same time wherever they differ.
-    pub(super) fn is(&self, stored: &str) -> bool {
+    /// Whether it equals the stored one; the comparison takes the same time wherever they differ.
+    pub(crate) fn is(&self, stored: &str) -> bool {
         self.text().as_bytes().ct_eq(stored.as_bytes()).into()
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// Bytes as lower-case hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
         write!(text, "{byte:02x}").expect("a text takes everything");
         text
     })
 }
 
+/// The bytes of lower-case hexadecimal digits.
+pub(crate) fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digit = |byte: u8| match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        _ => None,
+    };
+    let pairs = text.as_bytes().chunks(2);
+    pairs
+        .map(|pair| <[u8; 2]>::try_from(pair).ok().and_then(|[a, b]| Some(digit(a)? << 4 | digit(b)?)))
+        .collect()
+}
+
+/// Fills a secret with randomness.
+pub(crate) fn fill(bytes: &mut [u8]) -> Result<(), Problem> {
+    getrandom::fill(bytes).map_err(|error| {
+        tracing::error!(%error, "there is no randomness");
+        Problem::unavailable("the machine has no randomness to make a secret of; try again")
+    })
+}
+
 /// A new token for a key, and the hash to store.
-pub(super) fn make(id: ApiKeyId) -> Result<(Secret, Hash), getrandom::Error> {
+pub(super) fn make(id: ApiKeyId) -> Result<(Secret, Hash), Problem> {
     let mut bytes = [0; SECRET_BYTES];
-    getrandom::fill(&mut bytes)?;
+    fill(&mut bytes)?;
     let secret = hex(&bytes);
     let id = id.to_string();
     let id = id.strip_prefix("key_").unwrap_or(&id);
@@ -101,6 +124,14 @@ mod tests {
             "semel_00000000000000000000000007",
         ] {
             assert!(parse(wrong).is_none(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn hexadecimal_digits_are_read_as_they_are_written() {
+        assert_eq!(unhex(&hex(&[0, 9, 10, 255])), Some(vec![0, 9, 10, 255]));
+        for wrong in ["0", "0g", "0A", "+1", "é"] {
+            assert_eq!(unhex(wrong), None, "{wrong}");
         }
     }
 

@@ -1,21 +1,22 @@
-//! Workspaces: who they are, and how they come to be.
+//! Workspaces: their records, and how they are created.
 
 use semel::Error;
 use semel::clock::Clock;
 use semel::id::WorkspaceId;
 use semel::store::Store;
 
-use super::records::{self, Workspace};
+use super::records::Workspace;
 use crate::api::CreateWorkspace;
 use crate::app::App;
 use crate::http::Problem;
+use crate::records;
 
-/// The workspace that is always there: the one of embedded engines.
+/// The workspace that always exists: embedded engines use it.
 const DEFAULT: &str = "default";
 /// The longest name of a workspace.
 const LONGEST_NAME: usize = 100;
 
-/// Makes the default workspace, unless it is there.
+/// Creates the default workspace, unless it exists.
 pub(crate) async fn ensure_default(store: &dyn Store, clock: &dyn Clock) -> Result<(), Error> {
     if records::find::<Workspace>(store, DEFAULT).await?.is_some() {
         return Ok(());
@@ -29,7 +30,7 @@ pub(crate) async fn ensure_default(store: &dyn Store, clock: &dyn Clock) -> Resu
     }
 }
 
-/// Makes a workspace. The name is its identity: asked for again with the same settings, it is the same one.
+/// Creates a workspace. The name is its identity: a repeated call with the same settings gets the same workspace.
 pub(crate) async fn create(app: &App, asked: CreateWorkspace) -> Result<(Workspace, bool), Problem> {
     check_name(&asked.name)?;
     if asked.rate_limit == Some(0) {
@@ -49,7 +50,7 @@ pub(crate) async fn create(app: &App, asked: CreateWorkspace) -> Result<(Workspa
     match records::find::<Workspace>(&*app.store, &workspace.name).await? {
         Some(found) if found.body.rate_limit == workspace.rate_limit => Ok((found.body, false)),
         _ => Err(Problem::conflict(format!(
-            "there is a workspace `{}` with other settings; choose another name",
+            "the workspace `{}` exists with other settings; choose another name",
             workspace.name
         ))),
     }
@@ -71,14 +72,19 @@ pub(crate) async fn find(app: &App, name_or_id: &str) -> Result<Workspace, Probl
     list(app).await?.into_iter().find(|workspace| workspace.id == id).ok_or_else(missing)
 }
 
+/// Id of the workspace with this name, if there is one.
+pub(crate) async fn id_of(store: &dyn Store, name: &str) -> Result<Option<WorkspaceId>, Error> {
+    Ok(records::find::<Workspace>(store, name).await?.map(|found| found.body.id))
+}
+
 fn check_name(name: &str) -> Result<(), Problem> {
     let fit = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_.".contains(&byte);
-    // An id is looked up as one.
+    // A text that is an id is looked up as an id.
     let is_id = name.parse::<WorkspaceId>().is_ok();
     if (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(fit) && !is_id {
         return Ok(());
     }
     Err(Problem::validation(format!(
-        "`name` has 1 to {LONGEST_NAME} lower-case letters, digits, `-`, `_` or `.`, and is no id"
+        "`name` has 1 to {LONGEST_NAME} lower-case letters, digits, `-`, `_` or `.`, and is not an id"
     )))
 }

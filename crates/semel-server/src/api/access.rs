@@ -1,67 +1,75 @@
-//! Workspaces, API keys, audit, workers.
+//! Workspaces, API keys, the audit and workers.
 
 use serde::{Deserialize, Serialize};
 
-/// What a key allows.
+/// A permission of an API key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Permission {
-    /// Start runs, deliver to hooks.
+    /// Starts runs and delivers to hooks.
     Start,
-    /// Read runs, ledgers, keys, hooks.
+    /// Reads runs, ledgers, keys and hooks.
     Read,
-    /// Claim and commit runs, take steps.
+    /// Claims and commits runs, and takes remote steps.
     Worker,
-    /// Everything, control and API keys of the workspace included.
+    /// Pushes definitions, chooses their current version, archives them.
+    Define,
+    /// Decides approvals: those without roles, and those for a role of the key.
+    Decide,
+    /// Everything in the workspace, including control of runs and management of API keys.
     Admin,
 }
 
-/// A new workspace: `POST /workspaces` (root only).
+/// Body of `POST /workspaces`, which needs the root token.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CreateWorkspace {
-    /// Its name, unique among workspaces.
+    /// Name of the workspace, unique on this server.
     pub name: String,
-    /// Calls per second that it may make; the server's default if not given.
+    /// Calls per second that the workspace may make. The server's default if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_limit: Option<u32>,
 }
 
-/// A workspace.
+/// A workspace: a tenant with its own runs, keys and tokens.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkspaceView {
-    /// Its id.
+    /// Id of the workspace (`ws_…`).
     pub id: String,
-    /// Its name.
+    /// Name of the workspace.
     pub name: String,
-    /// Calls per second that it may make.
+    /// Calls per second that the workspace may make. Absent if the server's default applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_limit: Option<u32>,
-    /// When it was created.
+    /// Time of creation, RFC 3339.
+    #[schema(format = DateTime)]
     pub created_at: String,
 }
 
-/// Workspaces.
+/// Answer of `GET /workspaces`.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkspaceList {
-    /// All of them.
+    /// All workspaces of the server.
     pub workspaces: Vec<WorkspaceView>,
 }
 
-/// A new API key: `POST /api-keys`.
+/// Body of `POST /api-keys`.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CreateApiKey {
-    /// What it is for, in words.
+    /// Description of what the key is for.
     pub name: String,
-    /// What it allows.
+    /// Permissions of the key.
     pub permissions: Vec<Permission>,
-    /// For which workspace, by name or id; only root may choose, everybody else gets their own.
+    /// Roles of the key, such as `sales`: an approval can say which roles may decide it. None if absent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub roles: Vec<String>,
+    /// Name or id of the workspace. Only the root token may choose one; other callers get their own workspace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<String>,
-    /// The time from which the key is refused, as RFC 3339; it must be in the future. Without it the key has no expiry.
+    /// Time from which the key is refused, RFC 3339; it must be in the future. If absent, the key does not expire.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(format = DateTime)]
     pub expires_at: Option<String>,
@@ -71,92 +79,122 @@ pub struct CreateApiKey {
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ApiKeyView {
-    /// Its id.
+    /// Id of the key.
     pub id: String,
-    /// What it is for.
+    /// Description of what the key is for.
     pub name: String,
-    /// Its workspace.
+    /// Id of the key's workspace.
     pub workspace: String,
-    /// What it allows.
+    /// Permissions of the key.
     pub permissions: Vec<Permission>,
-    /// When it was created.
+    /// Roles of the key, for approvals. Absent if it has none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub roles: Vec<String>,
+    /// Time of creation, RFC 3339.
+    #[schema(format = DateTime)]
     pub created_at: String,
-    /// The time from which it is refused; absent if it has no expiry.
+    /// Time from which the key is refused, RFC 3339. Absent if it does not expire.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime)]
     pub expires_at: Option<String>,
-    /// When it was revoked.
+    /// Time of the revocation, RFC 3339. Absent if the key is not revoked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime)]
     pub revoked_at: Option<String>,
 }
 
-/// A created API key.
+/// Answer of `POST /api-keys`.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ApiKeyCreated {
-    /// The key.
+    /// The API key that was created, without its secret.
     #[serde(flatten)]
     pub key: ApiKeyView,
-    /// The secret, shown this once; absent in a repeated answer.
+    /// The secret token. It is shown only in the first answer; absent when the call is repeated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
 }
 
-/// The API keys of a workspace.
+/// Answer of `GET /api-keys`.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ApiKeyList {
-    /// All of them, revoked ones included.
+    /// All keys of the workspace, including revoked ones.
     pub keys: Vec<ApiKeyView>,
 }
 
-/// One administrative call.
+/// One administrative call, as the audit records it.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AuditView {
-    /// When.
+    /// Time of the call, RFC 3339.
+    #[schema(format = DateTime)]
     pub at: String,
-    /// The API key, or `root`.
+    /// Id of the calling API key, or `root`.
     pub by: String,
-    /// What was called.
+    /// Method and route of the call.
     pub call: String,
-    /// On what.
+    /// Path of the call, with its ids.
     pub subject: String,
-    /// How it was answered; 499 if nobody waited for the answer, and it may have taken place.
+    /// HTTP status of the answer. 499 if the caller disconnected before the answer: the call may have taken place.
     pub status: u16,
 }
 
-/// Administrative calls, the newest first.
+/// Answer of `GET /audit`.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AuditList {
-    /// This page.
+    /// Administrative calls of this page, newest first.
     pub calls: Vec<AuditView>,
-    /// Ask with `cursor=` this for the next page.
+    /// Cursor of the next page: pass it as `cursor`. Absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
 
-/// A remote worker that has been heard of lately.
+/// A remote worker with a current registration.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkerView {
-    /// Its node.
+    /// Node id of the worker.
     pub node: String,
-    /// What it calls itself.
+    /// Name that the worker has registered with.
     pub name: String,
-    /// The workflows (`name@version`) that it drives, and the queues (`queue:name`) that it serves.
+    /// Workflows (`name@version`) that the worker drives, and queues (`queue:name`) that it serves.
     pub serves: Vec<String>,
-    /// When it was last heard.
+    /// Time of the worker's last call, RFC 3339.
+    #[schema(format = DateTime)]
     pub seen_at: String,
 }
 
-/// Remote workers: `GET /workers`.
+/// An engine in a process that opens the store itself, beside this server.
+#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct EngineView {
+    /// Node id of the engine.
+    pub node: String,
+    /// Name of the engine: that of its program, unless it was given another.
+    pub name: String,
+    /// Host name of its machine; empty if unknown.
+    pub host: String,
+    /// Process id on that machine.
+    pub pid: u32,
+    /// Workflows (`name@version`) that the engine drives; `*@doc1_*` stands for all versions with that prefix.
+    pub serves: Vec<String>,
+    /// Time at which the engine was opened, RFC 3339.
+    #[schema(format = DateTime)]
+    pub since: String,
+}
+
+/// Answer of `GET /workers`.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkerList {
-    /// This page of those of the workspace.
+    /// Engines of the workspace in processes that open the store themselves; on the first page only.
+    #[serde(default)]
+    pub engines: Vec<EngineView>,
+    /// Workers of the workspace on this page.
     pub workers: Vec<WorkerView>,
-    /// Ask with `cursor=` this for the next page; absent on the last one.
+    /// Cursor of the next page: pass it as `cursor`. Absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }

@@ -1,177 +1,201 @@
-//! Control, doubts, hooks and keys.
+//! Control of runs, steps in doubt, hooks and keys.
 
 use semel::rules::entry::RestartFrom;
 use serde::{Deserialize, Serialize};
 
 use super::{DuplicatesView, RunView, Value};
 
-/// `POST /workflow-runs/{id}/cancel`.
+/// Body of `POST /workflow-runs/{id}/cancel`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CancelRun {
-    /// Why; recorded.
+    /// Reason for the cancel. It is recorded in the ledger.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Let its clean-up run first, instead of ending it at once.
+    /// If true, the run's clean-up code runs first. If false (default), the run ends at once.
     #[serde(default)]
     pub graceful: bool,
-    /// Only if the run still has this version.
+    /// Version that the run must still have; otherwise the call is refused. No check if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_version: Option<u64>,
 }
 
-/// `POST /workflow-runs/{id}/pause | resume | retry`, and `POST /keys/{key}/release`.
+/// Body of `POST /workflow-runs/{id}/pause`, `resume` and `retry`, and of `POST /keys/{key}/release`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ControlRun {
-    /// Only if the run still has this version.
+    /// Version that the run must still have; otherwise the call is refused. No check if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_version: Option<u64>,
 }
 
-/// `POST /workflow-runs/resume`: which paused runs go on.
+/// Body of `POST /workflow-runs/resume`: which paused runs to resume.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ResumeRuns {
-    /// Why the runs are paused.
+    /// Resume the runs that are paused for this reason.
     pub reason: PauseKind,
-    /// Only runs of this workflow; runs of any workflow if absent.
+    /// Resume only runs of this workflow. Runs of every workflow if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workflow: Option<String>,
-    /// Most paused runs that one call looks at: 100 if absent, at most 500.
+    /// Maximum number of paused runs that one call examines: at most 500, 100 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
-    /// The `next` of the answer before. Absent for the first call.
+    /// The `next` of the previous answer. Absent in the first call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
 }
 
-/// Why a run is paused. A run with a step in doubt is not here: it goes on when the doubt is resolved.
+/// Why a run is paused. Runs with a step in doubt are not included: they resume when the doubt is resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum PauseKind {
-    /// An operator has paused it.
+    /// An operator has paused the run.
     Operator,
-    /// The nodes that drove it died, again and again.
+    /// Nodes died repeatedly while they drove the run.
     Poisoned,
-    /// Its code no longer fits its ledger.
+    /// The workflow's code no longer matches the run's ledger.
     Diverged,
 }
 
-/// The runs that a call has resumed.
+/// Answer of `POST /workflow-runs/resume`.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ResumedRuns {
-    /// Their ids, the newest run first. A run that was changed by another call meanwhile is left out.
+    /// Ids of the resumed runs, newest first. A run that another call changed in the meantime is left out.
     pub resumed: Vec<String>,
-    /// The cursor of the next call. Absent if all paused runs were looked at.
+    /// Cursor for the next call. Absent if all paused runs were examined.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
 
-/// `POST /workflow-runs/{id}/restart`.
+/// Body of `POST /workflow-runs/{id}/restart`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RestartRun {
-    /// `failure` (default; results are kept) or `beginning`.
+    /// Where the run starts again: `failure` (default; recorded results are kept) or `beginning`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<semel::rules::entry::RestartFrom>)]
     pub from: Option<RestartFrom>,
-    /// Only if the run still has this version.
+    /// Version that the run must still have; otherwise the call is refused. No check if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_version: Option<u64>,
 }
 
-/// `POST /workflow-runs/{id}/fork`.
+/// Body of `POST /workflow-runs/{id}/fork`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ForkRun {
-    /// The number of entries after which the new run goes its own way; all of them if not given.
+    /// Number of ledger entries that the new run inherits. All of them if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<u64>,
-    /// The key of the new run; its id if not given.
+    /// Key of the new run. Its own id if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// Whether its effects get keys of their own; without, an effect that this run had is not repeated.
+    /// If true, the new run's effects get new effect keys. If false (default), it shares the effect keys of this run,
+    /// so that providers recognise its effects as repetitions.
     #[serde(default)]
     pub fresh_keys: bool,
-    /// Only if the run still has this version.
+    /// Version that the run must still have; otherwise the call is refused. No check if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_version: Option<u64>,
 }
 
-/// What a control came to.
+/// Answer to a control call.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ControlAnswer {
-    /// The run as it is now; with a fork, the new one.
+    /// The run after the call. For a fork: the new run.
     pub run: RunView,
-    /// Whether this call changed it. A cancel that came too late did not: the run's status says who won.
+    /// Whether this call changed the run. False for a cancel that came too late; the run's status says how it ended.
     pub changed: bool,
 }
 
-/// `POST /workflow-runs/{id}/steps/{path}/resolve`: what became of a step in doubt.
+/// Body of `POST /workflow-runs/{id}/steps/{path}/resolve`: decides a step in doubt.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ResolveStep {
-    /// What became of it.
+    /// What happened to the step.
     pub resolution: ResolutionView,
-    /// Which visit of the path; the first if not given.
+    /// Visit of the path that is meant. 1, the first visit, if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tick: Option<u32>,
-    /// With `happened`: its result; `null` if not given.
+    /// Result of the step, with `happened`. `null` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<serde_json::Value>)]
     pub value: Option<Value>,
-    /// With `give-up`: what to record.
+    /// Error message to record, with `give-up`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+    /// Code of the error to record, with `give-up`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+    /// Details of the error to record, with `give-up`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<serde_json::Value>)]
+    pub data: Option<Value>,
 }
 
-/// What somebody knows about a step in doubt.
+/// Decision about a step in doubt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ResolutionView {
-    /// It took place.
+    /// The effect took place; the step completes with `value`.
     Happened,
-    /// It did not: run it again.
+    /// The effect did not take place; the step runs again.
     DidNotHappen,
-    /// Give up: the step has failed. A retry of the run asks again.
+    /// The outcome stays unknown; the step fails. If the run is retried, the question is asked again.
     GiveUp,
 }
 
-/// What became of a delivery.
+/// Answer to a delivery.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DeliverAnswer {
-    /// The owner of the token.
+    /// Id of the run that owns the token.
     pub run: String,
-    /// Its number in the owner's inbox.
+    /// Number of the message in the run's inbox.
     pub arrival: u64,
-    /// Whether it had been delivered before.
+    /// Whether the same delivery had been accepted before.
     pub absorbed: bool,
 }
 
-/// Who owns a token: `GET /hooks/{token}`.
+/// Answer of `GET /hooks/{token}`.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HookView {
-    /// The token.
+    /// Token of the hook.
     pub token: String,
-    /// Its owner.
+    /// The run that owns the token.
     pub run: RunView,
 }
 
-/// What a key points at: `GET /keys/{key}`.
+/// Answer of `GET /keys/{key}`.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct KeyView {
-    /// The key.
+    /// The idempotency key, as the caller gave it.
     pub key: String,
-    /// Where it is unique.
+    /// Scope in which the key is unique: `*` (the workspace), `w/<workflow>`, `v/<workflow>/<version>` or `child`.
     pub scope: String,
-    /// The run that holds it.
+    /// The run that holds the key.
     pub run: RunView,
-    /// The duplicates that were absorbed, and when they came.
+    /// Duplicate calls that the run has absorbed, by kind.
     pub duplicates: Vec<DuplicatesView>,
+}
+
+/// Body of `POST /dev/clock`.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct AdvanceClock {
+    /// Milliseconds by which the time of the server moves forward.
+    pub advance_ms: u64,
+}
+
+/// Answer of `POST /dev/clock`.
+#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClockView {
+    /// The time of the server after the call.
+    pub now: String,
 }

@@ -1,18 +1,28 @@
-//! What travels over HTTP: the members of requests and answers, shared by the server and the command line.
+//! Types of requests and answers over HTTP, shared by the server and the command line.
 //!
-//! Nothing here decides or stores. Names are camelCase on the wire, times are RFC 3339 in UTC, periods are written as
-//! people (`90s`, `1h 30m`) or ISO 8601 (`PT90S`) have them, ids are their text. Values (`input`, `payload`, `value`) are kept
-//! byte for byte.
+//! This module decides and stores nothing. Names are camelCase on the wire. Times are RFC 3339 in UTC. Periods are
+//! written like `90s` or `1h 30m`, or as ISO 8601 (`PT90S`). Ids are strings. Values (`input`, `payload`, `value`)
+//! are kept byte for byte.
 
 mod access;
+mod address;
+mod approval;
 mod control;
+mod cost;
+mod definition;
+mod replay;
 mod run;
 mod start;
 mod step;
 mod value;
 
 pub use access::*;
+pub use address::*;
+pub use approval::*;
 pub use control::*;
+pub use cost::*;
+pub use definition::*;
+pub use replay::*;
 pub use run::*;
 pub use start::*;
 pub use step::*;

@@ -1,219 +1,297 @@
-//! Reading runs.
+//! Answers to reads of runs and ledgers.
 
 use semel::rules::status::Status;
 use serde::{Deserialize, Serialize};
 
 use super::{FailureView, Value};
 
-/// A run.
+/// A run of a workflow.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RunView {
-    /// Its id.
+    /// Id of the run (`run_…`).
     pub id: String,
-    /// Its workflow.
+    /// Name of the workflow.
     pub workflow: String,
-    /// The workflow's version.
+    /// Version of the workflow.
     pub workflow_version: String,
-    /// `PENDING`, `RUNNING`, `WAITING`, `PAUSED`, `COMPLETED`, `FAILED`, `CANCELLED`, `TIMED_OUT`.
-    #[schema(value_type = String)]
+    /// Status of the run.
+    #[schema(value_type = semel::rules::status::Status)]
     pub status: Status,
-    /// The length of its ledger.
+    /// Length of the run's ledger. Used as `expectedVersion`.
     pub version: u64,
-    /// Its key.
+    /// Idempotency key of the run.
     pub key: String,
-    /// Where the key is unique.
+    /// Scope in which the key is unique: `*` (the workspace), `w/<workflow>`, `v/<workflow>/<version>` or `child`.
     pub scope: String,
-    /// Whether the key still points at this run.
+    /// Whether the key still belongs to this run.
     pub holds_key: bool,
-    /// The root of its effects' identities: its own id, unless it is a fork.
+    /// Id from which effect keys are derived: the run's own id; a fork without fresh keys inherits that of its
+    /// source.
     pub lineage: String,
-    /// The run that started it.
+    /// Id of the parent run. Absent if the run is no child.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
-    /// Who drives it.
+    /// Id of the node that drives the run. Absent if none does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// When it was created.
+    /// Time of creation, RFC 3339.
+    #[schema(format = DateTime)]
     pub created_at: String,
-    /// From when on it may be claimed.
+    /// Time from which a node may claim the run. Absent if no time is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime)]
     pub due_at: Option<String>,
-    /// When it ended.
+    /// Time of the run's end. Absent while the run is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime)]
     pub ended_at: Option<String>,
-    /// Its result, if it has completed. Absent also from a completed run that is `purged`: its result is no longer kept.
+    /// Result of a completed run. Absent if the run has not completed, or is `purged`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<serde_json::Value>)]
     pub result: Option<Value>,
-    /// Its error, if it has failed.
+    /// Error of a failed run. Absent otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<FailureView>,
-    /// Why it was cancelled.
+    /// Reason of the cancel. Absent if the run was not cancelled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cancel_reason: Option<String>,
-    /// Whether its history is past its retention and has been forgotten. Its `status` stays; result, error and cancel reason
-    /// are no longer kept.
+    /// Why a `PAUSED` run is paused, for people. Absent if it is not paused, and in answers that do not look it up: a
+    /// page of runs has the reasons of its first 100 paused runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pause_reason: Option<String>,
+    /// True if the history was deleted after its retention. The `status` remains; result, error and cancel reason are
+    /// gone. Absent if false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub purged: bool,
-    /// `true` if it is `PENDING` and no worker, engine of the server or queue worker is known to serve its workflow in its
-    /// version: it waits until one does. Absent otherwise. An engine embedded in another process on the same database
-    /// is not known to the server.
+    /// True if the run is `PENDING` and no worker, engine of the server or queue worker is known to serve its
+    /// workflow version: the run waits until one does. Absent if false. The server does not know engines that are
+    /// embedded in other processes on the same database.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unserved: bool,
 }
 
-/// A run with what happened in it: `GET /workflow-runs/{id}`.
+/// Answer of `GET /workflow-runs/{id}`: a run with its steps.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RunDetail {
-    /// The run.
+    /// The run, with the same members as in a list.
     #[serde(flatten)]
     pub run: RunView,
-    /// Its input.
+    /// Input of the run. Absent if it is no longer kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<serde_json::Value>)]
     pub input: Option<Value>,
-    /// Why it is paused, in words.
+    /// Time at which the run ends as `TIMED_OUT`. Absent if it has no time limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pause_reason: Option<String>,
-    /// Its steps, in the order of their first entry. Of a ledger with more than 10,000 entries or 8 MiB, the steps that the
-    /// entries before `nextEntry` tell of.
+    #[schema(format = DateTime)]
+    pub deadline: Option<String>,
+    /// Steps in the order of their first entry. If the ledger has more than 10,000 entries or 8 MiB, only the entries
+    /// before `nextEntry` are included.
     pub steps: Vec<StepView>,
-    /// The tokens of the hooks that it has open. Empty if there is a `nextEntry`.
+    /// Tokens of the run's open hooks. Empty if `nextEntry` is present.
     pub hooks: Vec<String>,
-    /// How many messages it has not consumed.
+    /// Child runs and remote steps, in the order in which they were started. Empty if `nextEntry` is present.
+    #[serde(default)]
+    pub children: Vec<ChildView>,
+    /// Timers that have not fired, the earliest first. Empty if `nextEntry` is present.
+    #[serde(default)]
+    pub timers: Vec<TimerView>,
+    /// Results of `run_once`, in the order in which they were recorded.
+    #[serde(default)]
+    pub onces: Vec<OnceView>,
+    /// Number of messages in the inbox that the run has not consumed.
     pub unconsumed: u64,
-    /// What was absorbed on it.
+    /// Duplicate calls that the run has absorbed, by kind.
     pub duplicates: Vec<DuplicatesView>,
-    /// The number of the first entry that `steps` knows nothing of, because the ledger is too long for one answer: go on
-    /// with `GET /workflow-runs/{id}/ledger?from=` this. Absent if all entries were read.
+    /// Number of the first entry that `steps` does not include, because the ledger is too long for one answer:
+    /// continue with `GET /workflow-runs/{id}/ledger?from=`. Absent if all entries were read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_entry: Option<u64>,
 }
 
-/// A step.
+/// A child run, or a remote step: a child run whose workflow is `queue:<name>`.
+#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ChildView {
+    /// Path of the call that started the child.
+    pub path: String,
+    /// Which visit of the path this is, from 1.
+    pub tick: u32,
+    /// Id of the child run.
+    pub run: String,
+    /// Workflow of the child; `queue:<name>` for a remote step. Only looked up for the first 50 children whose end
+    /// this run has not seen; absent for the others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workflow: Option<String>,
+    /// Status of the child. Absent if the child has not been looked up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<semel::rules::status::Status>)]
+    pub status: Option<Status>,
+    /// Id of the node that drives the child. Absent if none does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+}
+
+/// A timer that has not fired.
+#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TimerView {
+    /// Path of the timer.
+    pub path: String,
+    /// Which visit of the path this is, from 1.
+    pub tick: u32,
+    /// Time at which the timer fires.
+    #[schema(format = DateTime)]
+    pub fires_at: String,
+}
+
+/// A result of `run_once`.
+#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OnceView {
+    /// Label of the once.
+    pub label: String,
+    /// Scope of the label, as for keys. Absent if the label belongs to this run only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<String>,
+    /// Time at which the run recorded the result.
+    #[schema(format = DateTime)]
+    pub recorded_at: String,
+    /// The value that was recorded, as JSON.
+    #[schema(value_type = serde_json::Value)]
+    pub value: Value,
+}
+
+/// A step of a run.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StepView {
-    /// Its path.
+    /// Path of the step: scopes, name and optional key.
     pub path: String,
-    /// Which visit of the path.
+    /// Which visit of the path this is, from 1.
     pub tick: u32,
-    /// What state it is in.
+    /// Current status of the step.
     pub status: StepStatus,
-    /// `keyed`, `at-most-once`, `reconcile`, `tx`.
-    #[schema(value_type = String)]
+    /// How the effect is protected.
+    #[schema(value_type = semel::rules::entry::Class)]
     pub class: semel::rules::entry::Class,
-    /// How many attempts have begun.
+    /// Number of attempts that have begun.
     pub attempts: u32,
-    /// The stable key of its effect.
+    /// Stable key of the effect, the same for every attempt.
     pub effect_key: String,
-    /// When its last attempt was recorded.
+    /// Time at which the last attempt was recorded. Absent before that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime)]
     pub started_at: Option<String>,
-    /// When its outcome was recorded.
+    /// Time at which the outcome was recorded. Absent before that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime)]
     pub ended_at: Option<String>,
-    /// When it is tried again.
+    /// Time of the next attempt. Absent if none is planned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime)]
     pub retry_at: Option<String>,
-    /// Its result.
+    /// Result of the step. Absent unless it has completed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<serde_json::Value>)]
     pub value: Option<Value>,
-    /// Its last error.
+    /// Last error of the step. Absent if there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<FailureView>,
-    /// Why it was skipped or is in doubt.
+    /// Why the step was skipped or is in doubt. Absent otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// The state of a step.
+/// Status of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum StepStatus {
-    /// An attempt goes on.
+    /// An attempt is running.
     Running,
-    /// Waits for its next attempt.
+    /// The step waits for its next attempt.
     Retrying,
-    /// Has its result.
+    /// The step has a result.
     Completed,
-    /// Has failed for good.
+    /// The step has failed and is not retried.
     Failed,
-    /// Was not needed.
+    /// The workflow skipped the step.
     Skipped,
-    /// Nobody knows whether its effect took place.
+    /// It is unknown whether the effect took place.
     InDoubt,
 }
 
-/// What was absorbed, of one kind.
+/// Absorbed duplicates of one kind.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DuplicatesView {
-    /// `start`, `delivery`, `result`, `control`.
-    #[schema(value_type = String)]
+    /// Kind of the absorbed call.
+    #[schema(value_type = semel::rules::receipt::ReceiptKind)]
     pub kind: semel::rules::receipt::ReceiptKind,
-    /// How many.
+    /// Number of absorbed calls.
     pub count: u64,
-    /// When the first came.
+    /// Time of the first absorbed call.
+    #[schema(format = DateTime)]
     pub first_at: String,
-    /// When the last came.
+    /// Time of the last absorbed call.
+    #[schema(format = DateTime)]
     pub last_at: String,
-    /// The latest few.
+    /// The last five absorbed calls, oldest first.
     pub recent: Vec<AbsorbedView>,
 }
 
-/// One absorbed call.
+/// One absorbed duplicate: a call that changed nothing.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AbsorbedView {
-    /// When.
+    /// Time of the call, RFC 3339.
+    #[schema(format = DateTime)]
     pub at: String,
-    /// What it asked, in short.
+    /// Short description of the call.
     pub detail: String,
 }
 
-/// Runs, the newest first: `GET /workflow-runs`.
+/// Answer of `GET /workflow-runs`: runs, newest first.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RunList {
     /// The runs of this page.
     pub runs: Vec<RunView>,
-    /// Cursor of the next page: ask again with `cursor=` this. Absent if this page is the last.
+    /// Cursor of the next page: pass it as `cursor`. Absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
-    /// Whether the server has read as many runs as it reads for one page before the page was full. `next` goes on from
-    /// there. Absent if the page is whole.
+    /// True if the server reached its limit of runs to read before the page was full; `next` continues from there.
+    /// Absent if false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub partial: bool,
 }
 
-/// The entries of a run: `GET /workflow-runs/{id}/ledger`.
+/// Answer of `GET /workflow-runs/{id}/ledger`.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LedgerView {
-    /// The run.
+    /// Id of the run.
     pub run: String,
-    /// Its entries.
+    /// Entries of this page, in order.
     pub entries: Vec<EntryView>,
-    /// Ask with `from=` this for the next page; none if this is the last.
+    /// Number of the next entry: pass it as `from`. Absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<u64>,
 }
 
-/// One line of a ledger. Also the data of a live event, whose id is its number.
+/// One ledger entry. Also the data of a live event, whose event id is the entry's number.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EntryView {
-    /// Its place, from 1: the version it made.
+    /// Position in the ledger, from 1.
     pub number: u64,
-    /// When it was committed.
+    /// Time of the commit, RFC 3339.
+    #[schema(format = DateTime)]
     pub at: String,
-    /// The name of its kind.
+    /// Name of the entry's kind.
     pub kind: String,
-    /// The entry as it is stored: its kind with its members.
+    /// The entry as stored: its kind and its fields.
     #[schema(value_type = serde_json::Value)]
     pub entry: Value,
 }

@@ -1,54 +1,61 @@
-//! Starting runs.
+//! Requests and answers of starts.
 
 use semel::rules::key::KeyScope;
-use semel::rules::start::{Policy, Verdict};
+use semel::rules::start::{Policy, StartVerdict};
 use serde::{Deserialize, Serialize};
 
 use super::{Period, ProblemView, RunView, Value};
 
-/// A start: `POST /workflow-runs`.
+/// Body of `POST /workflow-runs`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct StartRun {
-    /// The workflow. Also accepted under the name `definitionId`.
-    #[serde(alias = "definitionId")]
-    pub workflow: String,
-    /// Its version; `1` if not given.
+    /// Definition to start: its id, `name@label`, or its name for the current version. Exactly one of `definitionId` and
+    /// `workflow` is given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub definition_id: Option<String>,
+    /// Name of a workflow in code.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workflow: Option<String>,
+    /// Version of the workflow in code. If absent: the current version of a workflow that the server hosts, such as `demo-order`, and
+    /// `1` for others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workflow_version: Option<String>,
-    /// The input; `{}` if not given.
+    /// Input of the run. `{}` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<serde_json::Value>)]
     pub input: Option<Value>,
-    /// The key; equal to the header `Idempotency-Key` where both are given. One is drawn if there is none.
+    /// Idempotency key. Must equal the header `Idempotency-Key` if both are given. The server generates one if
+    /// neither is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
-    /// Where the key is unique: `workspace` (default), `workflow`, `workflow-version`.
+    /// Scope in which the key is unique: `workspace` (default), `workflow` or `workflow-version`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<semel::rules::key::KeyScope>)]
     pub scope: Option<KeyScope>,
     /// What to do if the key is in use: the name of a policy (`attach`, `strict`, `reject`, `unique-while-open`,
-    /// `retry-failed`, `supersede`), or a whole matrix.
+    /// `retry-failed`, `supersede`), or a full policy matrix. `attach` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_conflict: Option<OnConflict>,
-    /// How long the run is remembered after its end.
+    /// How long history and key are kept after the run's end. If absent, as the definition says, else 90 days each.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retention: Option<RetentionView>,
-    /// A payload for the owner of a token, or for the started run if nobody owns it; in the same transaction.
+    /// Payload that is delivered in the same transaction: to the owner of the token, or to the started run if the
+    /// token has no owner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deliver: Option<DeliverWithStart>,
-    /// Not before this much time has passed.
+    /// Period before which the run does not begin. None if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay: Option<Period>,
-    /// The run must have ended after this much time.
+    /// Period after which the run ends as `TIMED_OUT`. If absent, as the definition says, else no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Period>,
-    /// JSON pointers into the input that do not count when two inputs are compared.
+    /// JSON pointers into the input that are ignored when two inputs are compared. None if absent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exclude: Vec<String>,
 }
 
-/// What to do if a key is in use.
+/// What to do if the key is in use.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(
     untagged,
@@ -56,85 +63,85 @@ pub struct StartRun {
                  `failed`, `cancelled` and `timedOut`"
 )]
 pub enum OnConflict {
-    /// By name.
+    /// Name of a policy.
     Preset(String),
-    /// By the whole matrix: `same` and `other` payload × state of the existing run.
+    /// Full matrix: an action for the `same` and for an `other` payload in each state of the existing run.
     #[schema(value_type = Object)]
     Matrix(Policy),
 }
 
-/// How long a run is remembered after its end.
+/// How long a run is kept after its end.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RetentionView {
-    /// Ledger, inbox and receipts.
+    /// How long ledger, inbox and receipts are kept. 90 days if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub history: Option<Period>,
-    /// The key.
+    /// How long the key stays in use. 90 days if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<Period>,
 }
 
-/// A delivery that comes with a start.
+/// A delivery that is part of a start.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DeliverWithStart {
-    /// To whom.
+    /// Token of the hook that receives the payload.
     pub token: String,
-    /// What.
+    /// JSON value to deliver.
     #[schema(value_type = serde_json::Value)]
     pub payload: Value,
-    /// The id under which the delivery may be repeated. If not given, the same payload for the same token is absorbed when it
-    /// comes again with the same workflow, key and scope, as long as the key stands for the same run.
+    /// Id under which the delivery may be repeated. If absent, the same payload for the same token is absorbed when
+    /// the start is repeated with the same workflow, key and scope, as long as the key belongs to the same run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
 }
 
-/// What a start came to.
+/// Answer to a start.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StartAnswer {
-    /// The run: the new one, or the one the key stands for.
+    /// The new run, or the run that holds the key.
     pub run: RunView,
-    /// Whether a new run exists because of this start.
+    /// Whether this start created a new run.
     pub created: bool,
-    /// `created`, `attached`, `replayed`, `restarted`, `superseded`.
-    #[schema(value_type = String)]
-    pub verdict: Verdict,
-    /// The run that was cancelled for this one.
+    /// What the start did.
+    #[schema(value_type = semel::rules::start::StartVerdict)]
+    pub verdict: StartVerdict,
+    /// Id of the run that was cancelled in favour of this one. Absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub superseded: Option<String>,
-    /// What became of the payload that came with it.
+    /// Result of the delivery. Absent if the start had none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivered: Option<super::DeliverAnswer>,
 }
 
-/// Many starts: `POST /workflow-runs/batch`.
+/// Body of `POST /workflow-runs/batch`.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct StartBatch {
-    /// The starts, at most 1,000. Each is decided by itself.
+    /// The starts, at most 1,000. Each is decided independently.
     pub runs: Vec<StartRun>,
 }
 
-/// One answer for each start, in the same order.
+/// Answer of `POST /workflow-runs/batch`.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BatchAnswer {
-    /// The answers.
+    /// One result per start, in the same order.
     pub results: Vec<BatchResult>,
 }
 
-/// The answer to one start of a batch.
+/// Result of one start in a batch.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BatchResult {
-    /// The status that a single start would have had.
+    /// HTTP status that a single start would have had.
     pub status: u16,
-    /// What it came to.
+    /// Answer of a successful start. Absent if it was refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start: Option<StartAnswer>,
-    /// Or why not.
+    /// Problem of a refused start. Absent if it succeeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<ProblemView>,
 }

@@ -1,28 +1,28 @@
-//! Steps that are handed to a queue, as a worker takes and reports them.
+//! Remote steps, as workers take and report them.
 
 use semel::id::{NodeId, RunId};
 use semel::rules::entry::FailureKind;
 use semel::rules::path::Name;
-use semel::rules::queue::Task;
+use semel::rules::queue::Assignment;
 use serde::{Deserialize, Serialize};
 
 use super::{ProblemView, Value, value};
 
-/// A worker asks for steps: `POST /workers/steps/claim`.
+/// Body of `POST /workers/steps/claim`.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TakeSteps {
-    /// The id under which the worker has registered.
+    /// Node id of the registered worker.
     #[schema(value_type = String)]
     pub node: NodeId,
-    /// What it can do, at most 100 queues.
+    /// Queues to take steps from, at most 100.
     #[schema(value_type = Vec<String>)]
     pub queues: Vec<Name>,
-    /// At most this many, up to 1,000.
+    /// Maximum number of steps to take, up to 1,000.
     #[serde(default = "one")]
     #[schema(default = 1)]
     pub limit: usize,
-    /// How long to wait for the first, up to 60,000.
+    /// Milliseconds to wait for the first step, up to 60,000. 0 (no wait) if absent.
     #[serde(default)]
     pub wait_ms: u64,
 }
@@ -31,110 +31,119 @@ fn one() -> usize {
     1
 }
 
-/// A step in the hands of a worker.
+/// A remote step that a worker has taken.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct TaskView {
-    /// The run that stands for it.
+pub struct AssignmentView {
+    /// Id of the run that represents the step in its queue.
     pub run: String,
-    /// The queue it was taken from.
+    /// Queue that the step was taken from.
     pub queue: String,
-    /// Its path in the run that handed it over.
+    /// Path of the step in the run that requested it.
     pub step: String,
-    /// What it works on.
+    /// Input of the step.
     #[schema(value_type = serde_json::Value)]
     pub input: Value,
-    /// The same on every try, over crashes and takeovers: hand it to whoever does the work.
+    /// Effect key: the same for every attempt, also after crashes and takeovers. Pass it to the provider as
+    /// idempotency key.
     pub key: String,
-    /// Which try this is: 1, 2, 3 …
+    /// Number of this attempt, from 1.
     pub attempt: u32,
-    /// To be said with what came of it.
+    /// Fence of this attempt: must be sent back with the report.
     pub fence: u64,
-    /// How long this try may take.
+    /// Milliseconds that this attempt may take. No limit if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
 }
 
-impl From<Task> for TaskView {
-    fn from(task: Task) -> Self {
+impl From<Assignment> for AssignmentView {
+    fn from(assignment: Assignment) -> Self {
         Self {
-            run: task.run.to_string(),
-            queue: task.queue.to_string(),
-            step: task.step.to_string(),
-            input: value(&task.input),
-            key: task.key.to_string(),
-            attempt: task.attempt,
-            fence: task.fence,
-            timeout_ms: task.timeout_ms,
+            run: assignment.run.to_string(),
+            queue: assignment.queue.to_string(),
+            step: assignment.step.to_string(),
+            input: value(&assignment.input),
+            key: assignment.key.to_string(),
+            attempt: assignment.attempt,
+            fence: assignment.fence,
+            timeout_ms: assignment.timeout_ms,
         }
     }
 }
 
-/// What there was to do.
+/// Answer of `POST /workers/steps/claim`.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct TaskList {
-    /// Each is the worker's until its lease ends; none if nothing came in time.
-    pub tasks: Vec<TaskView>,
+pub struct AssignmentList {
+    /// The taken steps; they belong to the worker until its lease ends. Empty if none was available in time.
+    pub steps: Vec<AssignmentView>,
 }
 
-/// Steps have their results: `POST /workers/steps/complete`.
+/// Body of `POST /workers/steps/complete`.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CompleteSteps {
-    /// The id under which the worker has registered. If it is absent, the steps must be in the hands of a worker that was
-    /// registered with the same API key.
+    /// Node id of the registered worker. If absent, the steps must be held by a worker that was registered with the
+    /// same API key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub node: Option<NodeId>,
-    /// At most 1,000, each decided by itself.
-    pub tasks: Vec<CompletedStep>,
+    /// The reports, at most 1,000. Each is decided independently.
+    pub steps: Vec<CompletedStep>,
 }
 
-/// A step has its result.
+/// Report of a completed step.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CompletedStep {
-    /// The run that stands for it.
+    /// Id of the run that represents the step.
     #[schema(value_type = String)]
     pub run: RunId,
-    /// As it came with the step.
+    /// Fence that came with the step.
     pub fence: u64,
-    /// The result.
+    /// Result of the step.
     #[schema(value_type = serde_json::Value)]
     pub value: Value,
 }
 
-/// Steps have failed: `POST /workers/steps/fail`.
+/// Body of `POST /workers/steps/fail`.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct FailSteps {
-    /// The id under which the worker has registered. If it is absent, the steps must be in the hands of a worker that was
-    /// registered with the same API key.
+    /// Node id of the registered worker. If absent, the steps must be held by a worker that was registered with the
+    /// same API key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub node: Option<NodeId>,
-    /// At most 1,000, each decided by itself.
-    pub tasks: Vec<FailedStep>,
+    /// The reports, at most 1,000. Each is decided independently.
+    pub steps: Vec<FailedStep>,
 }
 
-/// A step has failed.
+/// Report of a failed step.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct FailedStep {
-    /// The run that stands for it.
+    /// Id of the run that represents the step.
     #[schema(value_type = String)]
     pub run: RunId,
-    /// As it came with the step.
+    /// Fence that came with the step.
     pub fence: u64,
-    /// `retryable` (also if nothing is said), `timeout`, `panic`: it is tried again as its workflow wants it. `fatal`: it is
-    /// not. `uncertain`: it may have taken place, and somebody has to decide.
+    /// Kind of failure. `retryable` (default), `timeout` and `panic`: retried as the workflow specifies. `fatal`: not
+    /// retried. `uncertain`: the effect may have taken place, and the step is in doubt.
     #[serde(default = "retryable")]
-    #[schema(value_type = String, default = "retryable")]
+    #[schema(value_type = semel::rules::entry::FailureKind, default = "retryable")]
     pub kind: FailureKind,
-    /// What went wrong.
+    /// Error message of the attempt, for people. At most 10,000 bytes.
     pub message: String,
-    /// When it may be tried again, if the worker knows better.
+    /// Code of the error, for the workflow to decide by, such as `CARD_DECLINED`. At most 200 bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 200)]
+    pub code: Option<String>,
+    /// Details of the error, as JSON.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<serde_json::Value>)]
+    pub data: Option<Value>,
+    /// Milliseconds until the next attempt. The workflow's retry policy decides if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
 }
@@ -143,23 +152,23 @@ fn retryable() -> FailureKind {
     FailureKind::Retryable
 }
 
-/// One answer for each step, in the same order.
+/// Answers to the reports of a worker, in their order.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StepAnswers {
-    /// The answers.
+    /// One result per report, in the same order.
     pub results: Vec<StepAnswer>,
 }
 
-/// The answer to one report.
+/// Answer to one report.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StepAnswer {
-    /// The run that stands for the step.
+    /// Id of the run that represents the step.
     pub run: String,
-    /// 200 if it is noted, also if it was before; 409 if the step is in other hands by now.
+    /// 200 if the report is recorded, now or earlier; 409 if the step is no longer held by this worker.
     pub status: u16,
-    /// Why it is not.
+    /// Why the report was refused. Absent if it was recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<ProblemView>,
 }

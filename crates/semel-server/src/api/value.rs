@@ -1,4 +1,4 @@
-//! The small parts of which the others are made.
+//! Basic types that the other requests and answers use: values, times, periods, failures, problems.
 
 use std::time::Duration;
 
@@ -8,67 +8,78 @@ use semel::rules::json::Payload;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// Any JSON value, kept as it was written.
+/// Any JSON value, kept byte for byte.
 pub type Value = Box<RawValue>;
 
-/// A checked value as it travels.
+/// Converts a checked payload to its form on the wire.
 pub fn value(payload: &Payload) -> Value {
     RawValue::from_string(payload.text().to_owned()).expect("a payload is JSON")
 }
 
 /// A point in time, as RFC 3339 in UTC with milliseconds.
 pub fn time(at: Time) -> String {
-    // A timer may be set for the far end of time, which has no date.
+    // A timer may be set beyond the last representable date.
     let far = if at.0 < 0 { Timestamp::MIN } else { Timestamp::MAX };
     let at = Timestamp::from_millisecond(at.0).unwrap_or(far);
     format!("{at:.3}")
 }
 
-/// A length of time: `90s`, `1h 30m`, `PT90S`.
+/// A length of time, such as `90s`, `1h 30m` or `PT90S`.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[schema(value_type = String, example = "90s")]
 #[serde(transparent)]
 pub struct Period(pub String);
 
 impl Period {
-    /// How long it is; none if it is not a period, or less than nothing.
+    /// The parsed period; `None` if it is malformed or negative.
     pub fn duration(&self) -> Option<Duration> {
         self.0.parse::<SignedDuration>().ok()?.try_into().ok()
     }
 }
 
-/// How something went wrong.
+/// A failure of a run or step.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FailureView {
-    /// `retryable`, `fatal`, `uncertain`, `panic`, `timeout`, `cancelled`.
-    #[schema(value_type = String)]
+    /// Kind of the failure.
+    #[schema(value_type = semel::rules::entry::FailureKind)]
     pub kind: semel::rules::entry::FailureKind,
-    /// What it said.
+    /// Error message of the failure, for people.
     pub message: String,
+    /// Code of the error, for programs, such as `CARD_DECLINED`. Absent if the error has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+    /// Details of the error, as JSON. Absent if the error has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<serde_json::Value>)]
+    pub data: Option<Value>,
 }
 
-/// What went wrong with a request: `application/problem+json`.
+/// Why a request was refused: `application/problem+json`.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ProblemView {
-    /// The page that explains the code.
+    /// URL of the page that explains the code.
     #[serde(rename = "type")]
     pub kind: String,
-    /// The code in words.
+    /// Short title of the code.
     pub title: String,
-    /// The HTTP status.
+    /// HTTP status of the answer.
     pub status: u16,
-    /// What was wrong and what to do.
+    /// What was wrong, and what to do.
     pub detail: String,
-    /// The upper-case word for it.
+    /// Error code, such as `KEY_REUSED`.
     pub code: String,
-    /// The run that stands in the way, if one does.
+    /// Id of the run that the request conflicts with. Absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// Where two inputs differ, as JSON pointers.
+    /// JSON pointers to the fields in which two inputs or documents differ, or to those that do not fit their schema. Absent
+    /// if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pointers: Vec<String>,
+    /// Problems of a definition that was pushed, the worst first, at most 100. Absent if empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<super::DocumentProblem>,
 }
 
 #[cfg(test)]

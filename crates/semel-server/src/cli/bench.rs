@@ -1,4 +1,4 @@
-//! `semel bench`: a short load, to see what a server or a store can take.
+//! `semel bench`: a short load test of a server or a store.
 
 mod load;
 
@@ -7,43 +7,43 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::client::{Client, Server};
+use super::client::{Client, ServerArgs};
 use super::exit::Done;
 use super::output::{Format, Rows, json as text, note, print};
 use super::store::MaybePlace;
 use load::{OnServer, OnStore};
 
-/// Measure starts, duplicates and cancels, for a few seconds.
+/// Measure starts, duplicates and cancels for a few seconds.
 ///
-/// Every run is started, started once more under the same key, and cancelled, so that nothing is left to be done; what
-/// is left of the runs is forgotten a minute later. With `--store` a store is measured without a server.
+/// Every run is started, started again under the same key, and cancelled, so that no work is left; the runs are
+/// deleted a minute later. With `--store`, a store is measured without a server.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   semel bench
   semel bench --runs 20000 --callers 128
   semel bench --store sqlite:/tmp/bench.db -o json")]
 pub(super) struct Bench {
-    /// How many runs.
+    /// Number of runs to start.
     #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     runs: u64,
-    /// How many callers at a time.
+    /// Number of concurrent callers.
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u64).range(1..=4_096))]
     callers: u64,
-    /// The workflow of the runs; nobody should drive it.
+    /// Workflow of the runs; no worker should serve it.
     #[arg(long, default_value = "semel-bench")]
     workflow: String,
     #[command(flatten)]
     place: MaybePlace,
 }
 
-/// What a phase came to.
+/// Measurements of one phase.
 struct Phase {
     name: &'static str,
     calls: u32,
-    /// Calls that were answered as they should not have been.
+    /// Calls with an unexpected answer.
     odd: u64,
     took: Duration,
-    /// How long each call took, the shortest first.
+    /// Duration of each call, sorted ascending.
     each: Vec<Duration>,
 }
 
@@ -52,7 +52,7 @@ impl Phase {
         f64::from(self.calls) / self.took.as_secs_f64().max(f64::MIN_POSITIVE)
     }
 
-    /// How long the given share of calls took at most, in milliseconds.
+    /// Duration within which the given percentage of calls ended, in milliseconds.
     fn percentile(&self, percent: usize) -> f64 {
         let at = (self.each.len() * percent / 100).min(self.each.len().saturating_sub(1));
         self.each.get(at).map_or(0.0, |each| each.as_secs_f64() * 1_000.0)
@@ -60,7 +60,7 @@ impl Phase {
 }
 
 impl Bench {
-    pub(super) async fn execute(self, server: &Server) -> Done {
+    pub(super) async fn execute(self, server: &ServerArgs) -> Done {
         let phases = match self.place.given() {
             Some(place) => {
                 let open = place.open().await?;
@@ -94,7 +94,7 @@ fn report(phases: &[Phase], output: Format) -> Done {
         rows.print()?;
         for phase in phases.iter().filter(|phase| phase.odd > 0) {
             note(&format!(
-                "{} {} were not answered as such: does somebody drive the workflow?",
+                "{} {} were not answered as such: does a worker serve the workflow?",
                 phase.odd, phase.name
             ));
         }

@@ -1,5 +1,7 @@
-//! The way to a server. A call that changes something carries its id over every try, so that it takes place once.
+//! HTTP client of the commands. A call that changes something keeps its id over all attempts, so that it takes place
+//! once.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use reqwest::header::{HeaderMap, HeaderValue};
@@ -13,21 +15,22 @@ use super::output::{Format, print};
 use crate::api::ProblemView;
 use crate::http::PREFIX;
 
-/// How often a call is made whose answer was lost, or for which the server had no time.
+/// Maximum number of attempts if an answer is lost or the server is overloaded.
 const TRIES: u32 = 6;
-/// The header that lets a call be repeated.
+/// Header with the id under which a call may be repeated.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
-/// Before the second try; doubled for each one after it. All tries take some six seconds: a server's restart.
+/// Pause before the second attempt; doubled for each further one. All attempts take about six seconds, enough for a
+/// restart.
 const PAUSE: Duration = Duration::from_millis(200);
-/// How long a server may take to answer; long polls are shorter.
+/// Maximum time for an answer; long polls are shorter.
 const PATIENCE: Duration = Duration::from_secs(90);
-/// How long a connection may take.
+/// Maximum time to connect.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// Which server, on whose behalf.
+/// Options of all commands that talk to a server.
 #[derive(Clone, Debug, clap::Args)]
-pub(super) struct Server {
-    /// The server's address.
+pub(super) struct ServerArgs {
+    /// URL of the server.
     #[arg(
         long,
         global = true,
@@ -36,8 +39,18 @@ pub(super) struct Server {
         value_name = "URL"
     )]
     url: String,
-    /// The token to be known by.
-    // Under another name inside: `hook` has tokens as well.
+    #[command(flatten)]
+    trust: TrustArgs,
+    /// Format of results.
+    #[arg(short, long, global = true, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(super) output: Format,
+}
+
+/// How a command and a server know each other.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct TrustArgs {
+    /// API token for the server.
+    // The inner id differs because `hook` has an argument named token as well.
     #[arg(
         id = "credential",
         long = "token",
@@ -46,17 +59,24 @@ pub(super) struct Server {
         hide_env_values = true,
         value_name = "TOKEN"
     )]
-    token: Option<Token>,
-    /// How results are written.
-    #[arg(short, long, global = true, value_enum, default_value_t, value_name = "FORMAT")]
-    pub(super) output: Format,
+    token: Option<SecretToken>,
+    /// Trust the certificates in this PEM file, instead of those of this machine.
+    #[arg(long, global = true, env = "SEMEL_CA_FILE", value_name = "FILE")]
+    ca_file: Option<PathBuf>,
 }
 
-/// A token: never shown.
-#[derive(Clone)]
-struct Token(String);
+impl ServerArgs {
+    /// The server at this URL.
+    pub(super) fn at(url: String, trust: TrustArgs, output: Format) -> Self {
+        Self { url, trust, output }
+    }
+}
 
-impl std::str::FromStr for Token {
+/// A token that `Debug` does not show.
+#[derive(Clone)]
+struct SecretToken(String);
+
+impl std::str::FromStr for SecretToken {
     type Err = std::convert::Infallible;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -64,24 +84,24 @@ impl std::str::FromStr for Token {
     }
 }
 
-impl std::fmt::Debug for Token {
+impl std::fmt::Debug for SecretToken {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Token(…)")
     }
 }
 
-/// What a server has answered.
+/// Answer of the server.
 #[derive(Debug)]
-pub(super) struct Answer {
-    /// The JSON, as it came.
+pub(super) struct ServerAnswer {
+    /// The JSON text as received.
     pub(super) text: String,
     /// Whether it is the answer to an earlier call under the same id.
     pub(super) replayed: bool,
-    /// The time at the server, if it said so.
+    /// The server's `Date` header, if present.
     pub(super) date: Option<String>,
 }
 
-impl Answer {
+impl ServerAnswer {
     pub(super) fn read<T: DeserializeOwned>(&self) -> Done<T> {
         serde_json::from_str(&self.text).map_err(|error| {
             let failure =
@@ -90,7 +110,7 @@ impl Answer {
         })
     }
 
-    /// Prints it as it came, or as a table.
+    /// Prints the answer as received, or as a table.
     pub(super) fn print<T: DeserializeOwned>(
         &self,
         output: Format,
@@ -103,23 +123,26 @@ impl Answer {
     }
 }
 
-/// A call.
-pub(super) struct Call<'a> {
+/// A call of the HTTP API.
+pub(super) struct ApiCall<'a> {
     method: Method,
     path: Vec<&'a str>,
     query: Vec<(&'a str, String)>,
     headers: Vec<(&'static str, String)>,
     body: Option<String>,
+    /// Media type of the body.
+    media: &'static str,
 }
 
-impl<'a> Call<'a> {
-    /// Reads.
+impl<'a> ApiCall<'a> {
+    /// A read, without an id.
     pub(super) fn get(path: impl IntoIterator<Item = &'a str>) -> Self {
         let path = path.into_iter().collect();
-        Self { method: Method::GET, path, query: Vec::new(), headers: Vec::new(), body: None }
+        let (query, headers, body) = (Vec::new(), Vec::new(), None);
+        Self { method: Method::GET, path, query, headers, body, media: "application/json" }
     }
 
-    /// Changes something, under an id.
+    /// A change, under an id.
     pub(super) fn post<B: Serialize>(
         path: impl IntoIterator<Item = &'a str>,
         id: Option<&str>,
@@ -130,7 +153,14 @@ impl<'a> Call<'a> {
         call.header(IDEMPOTENCY_KEY, quoted(&id.map_or_else(drawn, str::to_owned)))
     }
 
-    /// Takes something away, under an id.
+    /// A change whose body is a text in YAML or JSON, under an id.
+    pub(super) fn post_yaml(path: impl IntoIterator<Item = &'a str>, text: &str) -> Self {
+        let (body, media) = (Some(text.to_owned()), "application/yaml");
+        let call = Self { method: Method::POST, body, media, ..Self::get(path) };
+        call.header(IDEMPOTENCY_KEY, quoted(&drawn()))
+    }
+
+    /// A deletion, under an id.
     pub(super) fn delete(path: impl IntoIterator<Item = &'a str>) -> Self {
         let call = Self { method: Method::DELETE, ..Self::get(path) };
         call.header(IDEMPOTENCY_KEY, quoted(&drawn()))
@@ -147,17 +177,17 @@ impl<'a> Call<'a> {
     }
 }
 
-/// An id of one's own: it is the same over all tries of one command.
+/// Generates a call id, which stays the same over all attempts of one command.
 pub(super) fn drawn() -> String {
     format!("cli-{}", SystemClock::new().uuid())
 }
 
-/// As the draft of the IETF has it: a quoted string, in which anything may stand.
+/// Quotes the id as the IETF draft requires: a string that may contain any character.
 fn quoted(id: &str) -> String {
     format!("\"{}\"", id.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
-/// The way to a server.
+/// Client for one server.
 pub(super) struct Client {
     http: reqwest::Client,
     base: Url,
@@ -165,67 +195,71 @@ pub(super) struct Client {
 }
 
 impl Client {
-    pub(super) fn new(server: &Server) -> Done<Self> {
+    pub(super) fn new(server: &ServerArgs) -> Done<Self> {
         let base = address(&server.url)?;
         let mut headers = HeaderMap::new();
-        if let Some(Token(token)) = &server.token {
+        if let Some(SecretToken(token)) = &server.trust.token {
             let bearer = HeaderValue::from_str(&format!("Bearer {token}"));
             let mut bearer = bearer.map_err(|_| {
-                let failure = Failure::new(Exit::Usage, "the token has characters that no token has");
+                let failure = Failure::new(Exit::Usage, "the token contains invalid characters");
                 failure.help("copy it again, without line ends")
             })?;
             bearer.set_sensitive(true);
             headers.insert("authorization", bearer);
         }
-        // Ring: no C library. That somebody has chosen a provider before is as good.
+        // Ring needs no C library. An error means that a provider is already installed, which is fine.
         drop(tokio_rustls::rustls::crypto::ring::default_provider().install_default());
-        let http = reqwest::Client::builder()
+        let mut builder = reqwest::Client::builder()
             .default_headers(headers)
             .user_agent(concat!("semel/", env!("CARGO_PKG_VERSION")))
-            .connect_timeout(CONNECT)
+            .connect_timeout(CONNECT);
+        if let Some(path) = &server.trust.ca_file {
+            builder = builder.tls_certs_only(certificates(path)?);
+        }
+        let http = builder
             .build()
             .map_err(|error| Failure::new(Exit::Failed, format!("HTTP cannot be set up: {error}")))?;
         Ok(Self { http, base, clock: SystemClock::new() })
     }
 
-    /// Where it leads.
+    /// Base URL of the server.
     pub(super) fn base(&self) -> &Url {
         &self.base
     }
 
-    /// Makes a call under the prefix of the API, again and again if its answer is lost.
-    pub(super) async fn call(&self, call: &Call<'_>) -> Done<Answer> {
+    /// Makes a call under the API's prefix, and repeats it if its answer is lost.
+    pub(super) async fn call(&self, call: &ApiCall<'_>) -> Done<ServerAnswer> {
         for attempt in 1.. {
             let response = self.send(call, Some(PATIENCE)).await?;
             let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
             let (replayed, date) =
                 (header("idempotent-replayed") == Some("true"), header("date").map(str::to_owned));
             match response.text().await {
-                Ok(text) => return Ok(Answer { text, replayed, date }),
+                Ok(text) => return Ok(ServerAnswer { text, replayed, date }),
                 Err(error) if attempt == TRIES => return Err(self.lost(&error, call)),
-                // It broke off in the middle of the answer.
+                // The connection broke in the middle of the answer.
                 Err(_) => self.pause(PAUSE * 2_u32.pow(attempt - 1)).await,
             }
         }
         unreachable!("the last attempt answers")
     }
 
-    /// Makes a call whose answer has no end that could be waited for.
-    pub(super) async fn stream(&self, call: &Call<'_>) -> Done<Response> {
+    /// Makes a call whose answer is an endless stream.
+    pub(super) async fn stream(&self, call: &ApiCall<'_>) -> Done<Response> {
         self.send(call, None).await
     }
 
-    /// The time of this machine.
+    /// Current time of this machine.
     pub(super) fn now(&self) -> Time {
         self.clock.now()
     }
 
-    /// Waits.
+    /// Sleeps for the given time.
     pub(super) async fn pause(&self, pause: Duration) {
         self.clock.until(self.clock.now().after(pause)).await;
     }
 
-    async fn send(&self, call: &Call<'_>, patience: Option<Duration>) -> Done<Response> {
+    async fn send(&self, call: &ApiCall<'_>, patience: Option<Duration>) -> Done<Response> {
         let (mut attempt, mut reached) = (1, false);
         loop {
             let failure = match self.attempt(call, patience).await {
@@ -240,7 +274,7 @@ impl Client {
                     failure
                 }
                 Err(error) => {
-                    // Nobody was there to begin with: that is no lost answer, and waiting will not help.
+                    // No connection has ever been made: this is no lost answer, and repeating will not help.
                     if error.is_builder() || (error.is_connect() && !reached) {
                         return Err(self.lost(&error, call));
                     }
@@ -256,7 +290,7 @@ impl Client {
         }
     }
 
-    async fn attempt(&self, call: &Call<'_>, patience: Option<Duration>) -> reqwest::Result<Response> {
+    async fn attempt(&self, call: &ApiCall<'_>, patience: Option<Duration>) -> reqwest::Result<Response> {
         let mut url = self.base.clone();
         let prefix = PREFIX.split('/').filter(|part| !part.is_empty());
         let outside = call.path.first().is_some_and(|first| first.is_empty());
@@ -277,7 +311,7 @@ impl Client {
             request = request.timeout(patience);
         }
         if let Some(body) = &call.body {
-            request = request.header("content-type", "application/json").body(body.clone());
+            request = request.header("content-type", call.media).body(body.clone());
         }
         request.send().await
     }
@@ -288,17 +322,27 @@ impl Client {
         match serde_json::from_str::<ProblemView>(&text) {
             Ok(problem) => Failure::told(&problem),
             Err(_) => {
-                let message = format!("{} answers {status}, and not as a Semel server does", self.base);
-                Failure::new(Exit::Failed, message).help("look at --url or SEMEL_URL; see `semel doctor`")
+                let message = format!("{} answers {status}, but not like a Semel server", self.base);
+                Failure::new(Exit::Failed, message).help("check --url or SEMEL_URL; see `semel doctor`")
             }
         }
     }
 
-    /// Why nobody has answered. Errors of reqwest name the address, which holds no secret: the token is in a header.
-    fn lost(&self, error: &reqwest::Error, call: &Call<'_>) -> Failure {
+    /// The failure of a call without an answer. Errors of reqwest contain the URL, which holds no secret: the token
+    /// is in a header.
+    fn lost(&self, error: &reqwest::Error, call: &ApiCall<'_>) -> Failure {
         let mut cause: &dyn std::error::Error = error;
         while let Some(source) = cause.source() {
             cause = source;
+        }
+        if let Some(what) = semel::remote::certificate_problem(error) {
+            let failure = Failure::new(
+                Exit::Unavailable,
+                format!("the certificate of {} is not trusted: {what}", self.base),
+            );
+            return failure.help(
+                "check the host name in the URL and the server's clock; trust a private authority with --ca-file FILE",
+            );
         }
         let message = format!("{} does not answer: {cause}", self.base);
         let failure = Failure::new(Exit::Unavailable, message);
@@ -308,7 +352,7 @@ impl Client {
             );
         }
         match call.headers.iter().find(|(name, _)| *name == IDEMPOTENCY_KEY) {
-            // The id may have been drawn: without it a repeated command would be another one.
+            // The id may have been generated: without it, a repeated command would be a new call.
             Some((_, id)) => failure.help(format!(
                 "repeat the command with the id {id} (`--key` of a start, else `--call-id`): nothing is done twice"
             )),
@@ -317,9 +361,21 @@ impl Client {
     }
 }
 
+/// The certificates of a PEM file.
+fn certificates(path: &Path) -> Done<Vec<reqwest::Certificate>> {
+    let wrong = |exit, why: String| Failure::new(exit, format!("--ca-file {}: {why}", path.display()));
+    let pem = std::fs::read(path).map_err(|error| wrong(Exit::NotFound, error.to_string()))?;
+    let found = reqwest::Certificate::from_pem_bundle(&pem);
+    let found = found.map_err(|error| wrong(Exit::Usage, error.to_string()))?;
+    match found.is_empty() {
+        true => Err(wrong(Exit::Usage, "the file has no certificate; give certificates as PEM".to_owned())),
+        false => Ok(found),
+    }
+}
+
 fn address(text: &str) -> Done<Url> {
     let wrong = |why: String| {
-        let failure = Failure::new(Exit::Usage, format!("{text:?} is no address of a server: {why}"));
+        let failure = Failure::new(Exit::Usage, format!("{text:?} is not the URL of a server: {why}"));
         failure.help("give one like http://127.0.0.1:7700 with --url or SEMEL_URL")
     };
     let url: Url = text.parse().map_err(|error| wrong(format!("{error}")))?;
@@ -335,7 +391,7 @@ mod tests {
 
     #[test]
     fn a_token_is_never_shown() {
-        let token: Token = "semel_secret".parse().unwrap();
+        let token: SecretToken = "semel_secret".parse().unwrap();
         assert!(!format!("{token:?}").contains("secret"));
     }
 

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 
 use super::output::Format;
 use crate::demo::show::{Plan, View, play};
-use crate::demo::{Error, process};
+use crate::demo::{DemoError, process};
 
-/// What comes after the show.
+/// What to try after the demo.
 const NEXT: &str = "\
 Try next:
   semel demo --seed 2 --kills 30   another show; `--keep` keeps its files
@@ -18,26 +18,26 @@ and then, twice, in another terminal:
     -H 'content-type: application/json' -H 'idempotency-key: order-7' \\
     -d '{\"workflow\": \"demo-order\", \"input\": {\"order\": \"7\", \"amount\": 1999}}'";
 
-/// Shows what Semel promises: orders with duplicates, a provider that loses answers, an engine that is killed.
+/// Demonstrate the guarantees: duplicate orders, a provider that loses answers, an engine that is killed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  semel demo\n  semel demo --seed 2 --kills 30 --keep")]
 pub(super) struct Demo {
-    /// How many orders.
+    /// Number of orders to place.
     #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..=1000))]
     orders: u32,
-    /// How often the engine is killed.
+    /// Number of times the engine is killed.
     #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u32).range(0..=1000))]
     kills: u32,
-    /// Where chance begins: the same seed, the same orders and the same mishaps.
+    /// Seed of the random choices: the same seed gives the same orders and the same faults.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Keeps the folder with the store, the shop's database, the provider's file and the logs.
+    /// Keep the folder with the store, the shop's database, the provider's file and the logs.
     #[arg(long)]
     keep: bool,
 }
 
 impl Demo {
-    /// Exit code 0 if every promise held, 1 if one did not or the show could not be played.
+    /// Exit code 0 if every guarantee held; 1 if one did not, or the demo could not be run.
     pub(super) async fn run(self, output: Format) -> u8 {
         let Self { orders, kills, seed, keep } = self;
         let view = match output {
@@ -59,12 +59,12 @@ impl Demo {
     }
 }
 
-fn failed(error: &Error) -> u8 {
+fn failed(error: &DemoError) -> u8 {
     eprintln!("semel demo: {error}");
-    if matches!(error, Error::Stopped) { 130 } else { 1 }
+    if matches!(error, DemoError::Stopped) { 130 } else { 1 }
 }
 
-/// The provider of a demo.
+/// The payment provider process of a demo.
 #[derive(Debug, clap::Args)]
 pub(super) struct DemoProvider {
     #[arg(long)]
@@ -80,7 +80,7 @@ impl DemoProvider {
     }
 }
 
-/// The engine of a demo.
+/// The engine process of a demo.
 #[derive(Debug, clap::Args)]
 pub(super) struct DemoEngine {
     #[arg(long)]
@@ -99,7 +99,7 @@ impl DemoEngine {
     }
 }
 
-/// The other processes write their logs into files of the folder.
+/// The child processes write their logs to files in the demo's folder.
 fn log() {
     let lines = tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false);
     if let Err(error) = lines.try_init() {

@@ -1,28 +1,39 @@
-//! `semel dev`: a server for one's own machine, that asks for nothing.
+//! `semel dev`: a local development server without authentication.
 
 use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use crate::config::{Auth, Config, LISTEN, Log, LogFormat, StoreAddress};
+use crate::config::{Auth, ClockMode, Config, LISTEN, Log, LogFormat, Outbound, StoreAddress};
 use crate::serve::{Error, Server, logs, on_signals};
 
-/// A server for your own machine: everything is in one folder, and nobody is asked who they are.
+/// Default log filter: the events of runs, and no requests.
+const LOG: &str = "info,semel::runs=debug,semel_server::serve::observe=warn";
+
+/// Local development server: one folder holds everything, no authentication.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  semel dev\n  semel dev --listen 127.0.0.1:7701 --folder /tmp/semel")]
+#[command(
+    after_help = "Examples:\n  semel dev\n  semel dev --listen 127.0.0.1:7701 --folder /tmp/semel\n  semel dev --config my.toml"
+)]
 pub(super) struct Dev {
-    /// Where to listen; an address of this machine only.
+    /// Address and port to listen on; must be an address of this machine.
     #[arg(long, default_value = LISTEN)]
     listen: SocketAddr,
-    /// The folder that holds everything; deleting it is a fresh start.
+    /// Folder that holds everything; delete it to start afresh.
     #[arg(long, default_value = ".semel")]
     folder: PathBuf,
-    /// How the log is written: text on a terminal and JSON elsewhere, if not given.
-    #[arg(long, value_name = "FORMAT")]
-    log: Option<LogFormat>,
-    /// What is logged.
-    #[arg(long, env = "SEMEL_LOG", default_value = "info", value_name = "FILTER")]
+    /// File with the connections of definitions: its tables `connections` and `http`. Default: `semel.toml`, if it is there.
+    #[arg(long, env = "SEMEL_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Clock of the server. With `manual`, tests move the time forward: POST /api/v1/dev/clock {"advanceMs": 604800000}.
+    #[arg(long, value_enum, default_value = "machine", value_name = "CLOCK")]
+    clock: ClockMode,
+    /// Log format.
+    #[arg(long, value_enum, default_value = "compact", value_name = "FORMAT")]
+    log: LogFormat,
+    /// Log filter: levels by module. The default shows runs and problems, but not every request; `info` shows requests.
+    #[arg(long, env = "SEMEL_LOG", default_value = LOG, value_name = "FILTER")]
     log_filter: String,
 }
 
@@ -30,8 +41,8 @@ impl Dev {
     pub(super) async fn run(self) -> Result<(), Error> {
         if !self.listen.ip().is_loopback() {
             return Err(Error::Config(format!(
-                "`semel dev` asks nobody who they are, so it listens on this machine only, not on {}: \
-                 use `semel serve`, which knows its callers by API keys",
+                "`semel dev` has no authentication, so it listens on addresses of this machine only, not on {}: \
+                 use `semel serve`, which authenticates callers by API keys",
                 self.listen
             )));
         }
@@ -41,9 +52,10 @@ impl Dev {
             listen: self.listen,
             store: StoreAddress::new(format!("sqlite:{}", store.display())),
             auth: Auth::None,
-            log: Log { format: self.log, filter: self.log_filter },
+            log: Log { format: Some(self.log), filter: self.log_filter },
             demo: true,
-            ..Config::default()
+            clock: self.clock,
+            ..connections(self.config.as_deref())?
         };
         let _logs = logs::start(&config)?;
         let server = Server::open(&config).await?;
@@ -53,17 +65,33 @@ impl Dev {
     }
 }
 
-/// Makes a folder that only its owner may look into, unless it is there.
+/// Where connections are looked for if no file is given: beside the definitions.
+const CONNECTIONS: &str = "semel.toml";
+
+/// The connections of a configuration file, whose other settings are those of a server and not of this one. What runs on this
+/// machine may be called without a connection.
+fn connections(file: Option<&Path>) -> Result<Config, Error> {
+    let found = Path::new(CONNECTIONS);
+    let file = file.or_else(|| found.is_file().then_some(found));
+    let read = match file {
+        Some(file) => Config::load(Some(file), std::iter::empty(), std::iter::empty())?,
+        None => Config::default(),
+    };
+    let http = Outbound { loopback: true, ..read.http };
+    Ok(Config { connections: read.connections, http, ..Config::default() })
+}
+
+/// Creates a folder that only its owner can read, if it does not exist.
 fn private(folder: &Path) -> std::io::Result<()> {
     if folder.is_dir() {
         return Ok(());
     }
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    // A umask can take the owner's permissions, too.
+    // The umask may have removed permissions of the owner as well.
     fs::set_permissions(folder, fs::Permissions::from_mode(0o700))
 }
 
-/// Makes the folder, and keeps it out of repositories.
+/// Creates the folder and excludes it from version control.
 fn make_folder(folder: &Path) -> Result<(), Error> {
     let ignore = folder.join(".gitignore");
     private(folder)
@@ -75,7 +103,7 @@ fn print_welcome(address: SocketAddr, folder: &Path) {
     println!(
         "Semel listens on http://{address}, for this machine only. Everything is in {}.
 
-Start a run; the second time the same run answers, because the key is the same:
+Start a run; a second start with the same key returns the same run:
 
   curl -s http://{address}/api/v1/workflow-runs -H 'content-type: application/json' \\
     -H 'idempotency-key: order-7' -d '{{\"workflow\": \"demo-order\", \"input\": {{\"order\": \"7\", \"amount\": 1999}}}}'

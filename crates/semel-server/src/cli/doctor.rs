@@ -1,27 +1,35 @@
-//! `semel doctor`: what may stand in the way, and what to do about it.
+//! `semel doctor`: finds problems of the set-up and says what to do.
 
+mod databases;
 mod machine;
 mod server;
 
-use super::client::Server;
+use std::path::PathBuf;
+
+use super::client::ServerArgs;
 use super::exit::{Done, Exit, Failure};
 use super::output::{Format, Rows, json, plain, print, status};
 use super::store::MaybePlace;
 
-/// Look for what may stand in the way: address, token, versions, clocks, disk, limits.
+/// Check the set-up: address, token, versions, clocks, disk, limits.
 ///
-/// With `--store` the store is looked at as well: whether it opens, who has it open, how long its disk takes.
+/// With `--store`, the store is checked as well: whether it opens, which process holds it, how fast its disk syncs. With `--config`, the
+/// databases of its connections are asked for branches of transactions that were left prepared for more than five minutes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   semel doctor
   semel doctor --store sqlite:semel.db
+  semel doctor --config /etc/semel/semel.toml
   SEMEL_URL=https://semel.example semel doctor -o json")]
 pub(super) struct Doctor {
     #[command(flatten)]
     place: MaybePlace,
+    /// Configuration file with the connections to databases.
+    #[arg(long, env = "SEMEL_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
 }
 
-/// What one look found.
+/// Result of one check.
 pub(super) struct Found {
     check: &'static str,
     state: State,
@@ -32,7 +40,7 @@ pub(super) struct Found {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Fine,
-    /// It works, but not as well as it could.
+    /// It works, but could be better.
     Look,
     Wrong(Exit),
 }
@@ -62,10 +70,13 @@ impl Found {
 }
 
 impl Doctor {
-    pub(super) async fn execute(self, server: &Server) -> Done {
+    pub(super) async fn execute(self, server: &ServerArgs) -> Done {
         let mut found = server::look(server).await;
         if let Some(place) = self.place.given() {
             found.extend(machine::store(&place).await);
+        }
+        if let Some(config) = &self.config {
+            found.extend(databases::look(config).await);
         }
         found.push(machine::open_files());
         report(&found, server.output)?;
@@ -75,7 +86,7 @@ impl Doctor {
         });
         match worst {
             None => Ok(()),
-            Some(exit) => Err(Failure::new(exit, "something stands in the way; see the last column")),
+            Some(exit) => Err(Failure::new(exit, "problems were found; see the last column")),
         }
     }
 }

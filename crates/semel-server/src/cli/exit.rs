@@ -1,52 +1,57 @@
-//! How a command ends: its exit code, and what it says if it did not do what it should.
+//! How a command ends: its exit code, and its error message.
 
 use std::fmt;
 
-use crate::api::ProblemView;
+use crate::api::{DocumentProblem, ProblemView};
 
-/// The exit codes, each with its meaning, as `--help` and the documentation list them.
+/// The exit codes with their meanings, as `--help` and the documentation list them.
 pub const EXIT_CODES: [(u8, &str); 8] = [
     (0, "done"),
     (1, "failed, for any other reason"),
-    (2, "the command, or a value in it, is not acceptable"),
-    (3, "there is no such run, key, hook or file"),
-    (4, "refused: somebody else was first, or the state does not allow it"),
+    (2, "the command, or a value in it, is invalid"),
+    (3, "there is no such run, key, hook, definition or file"),
+    (4, "refused: another call was first, or the state does not allow it"),
     (5, "the server or the store cannot be reached; try again"),
     (6, "no valid token, or one that does not allow it"),
     (7, "the run has ended, but not completed"),
 ];
 
-/// The exit codes as a part of the help.
+/// The exit codes as a section of the help.
 pub(super) fn help() -> String {
     let codes = EXIT_CODES.map(|(code, meaning)| format!("  {code}  {meaning}")).join("\n");
     format!("Exit codes:\n{codes}")
 }
 
-/// Why a command did not do what it should.
+/// Exit code of a failed command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Exit {
-    /// For any other reason.
+    /// A failure that no other code names.
     Failed = 1,
-    /// What was asked is not acceptable.
+    /// The command or a value in it is invalid.
     Usage = 2,
-    /// There is no such thing.
+    /// The requested object does not exist.
     NotFound = 3,
-    /// Somebody else was first, or the state does not allow it.
+    /// Another call was first, or the state does not allow it.
     Refused = 4,
-    /// Nobody answers.
+    /// The server or the store cannot be reached.
     Unavailable = 5,
-    /// Who asks is unknown, or not allowed.
+    /// The token is missing, invalid, or lacks the permission.
     Auth = 6,
-    /// The run ended otherwise.
+    /// The run has ended without completing.
     NotCompleted = 7,
 }
 
-/// What a command says when it ends otherwise than well.
+/// Codes whose message says what to do, whatever their status suggests.
+const ABOUT_DEFINITIONS: [&str; 3] = ["DEFINITION_NOT_FOUND", "VERSION_TAKEN", "INPUT_INVALID"];
+
+/// Failure of a command: message, hint and exit code.
 #[derive(Clone, Debug)]
 pub(super) struct Failure {
     pub(super) exit: Exit,
     message: String,
     help: Option<String>,
+    /// Problems of a definition, as a server has answered them.
+    pub(super) problems: Vec<DocumentProblem>,
 }
 
 /// The result of a command.
@@ -54,34 +59,40 @@ pub(super) type Done<T = ()> = Result<T, Failure>;
 
 impl Failure {
     pub(super) fn new(exit: Exit, message: impl Into<String>) -> Self {
-        Self { exit, message: message.into(), help: None }
+        Self { exit, message: message.into(), help: None, problems: Vec::new() }
     }
 
-    /// What to do about it.
+    /// Adds a hint on what to do.
     pub(super) fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
     }
 
-    /// A problem that the server has told.
+    /// Converts a problem that the server has answered.
     pub(super) fn told(problem: &ProblemView) -> Self {
         let ProblemView { detail, code, .. } = problem;
         let message = match problem.owner.as_ref().filter(|owner| !detail.contains(*owner)) {
             Some(owner) => format!("{detail} ({code}); the owner is {owner}"),
             None => format!("{detail} ({code})"),
         };
-        let failure = Self::new(exit_of(problem.status), message);
+        let problems = problem.problems.clone();
+        let failure = Self { problems, ..Self::new(exit_of(problem.status), message) };
         match problem.status {
-            401 => failure.help("give a token with --token or SEMEL_TOKEN; `semel token create` makes one"),
+            _ if ABOUT_DEFINITIONS.contains(&code.as_str()) => failure,
+            401 => failure.help("set a token with --token or SEMEL_TOKEN; `semel token create` makes one"),
             403 => failure.help("use a token with more permissions; `semel token create` makes one"),
-            409 => failure.help("`semel run show RUN` shows its state; `semel run fork` does it once more"),
+            409 if code == "ALREADY_DECIDED" => {
+                failure.help("`semel approval show APPROVAL` shows the decision that counts")
+            }
+            409 => failure
+                .help("`semel run show RUN` shows its state; `semel run fork` starts it again as a new run"),
             429 => failure.help("wait a moment, and try again"),
             _ => failure,
         }
     }
 }
 
-/// The exit code that goes with an HTTP status.
+/// The exit code for an HTTP status.
 fn exit_of(status: u16) -> Exit {
     match status {
         400 | 405 => Exit::Usage,
@@ -100,7 +111,7 @@ impl From<semel::Error> for Failure {
             semel::Error::Locked { .. } => {
                 failure.help("stop the server that has it open, or ask that server: `semel run ls`")
             }
-            semel::Error::Open { .. } => failure.help("look at the address after --store"),
+            semel::Error::Open { .. } => failure.help("check the address after --store"),
             semel::Error::Corrupt { .. } => Self { exit: Exit::Failed, ..failure },
             _ => failure,
         }
@@ -151,15 +162,17 @@ mod tests {
 
     #[test]
     fn every_problem_has_an_exit_and_says_what_to_do() {
-        for (code, status, title) in crate::http::CODES {
+        for code in semel::ErrorCode::ALL {
+            let status = code.status();
             let problem = ProblemView {
                 kind: String::new(),
-                title: title.to_owned(),
+                title: code.title().to_owned(),
                 status,
                 detail: "what was wrong".to_owned(),
-                code: code.to_owned(),
+                code: code.to_string(),
                 owner: Some("run_7".to_owned()),
                 pointers: Vec::new(),
+                problems: Vec::new(),
             };
             let failure = Failure::told(&problem);
             assert_ne!(failure.exit, Exit::Failed, "{code}");

@@ -1,4 +1,4 @@
-//! Values that a command is given: on the command line, from a file, from stdin.
+//! Values given to a command: on the command line, in a file, or on stdin.
 
 use std::io::Read as _;
 use std::path::PathBuf;
@@ -8,19 +8,19 @@ use semel::rules::json::Payload;
 use super::exit::{Done, Exit, Failure};
 use crate::api::{Value, value};
 
-/// A JSON value, in one of three ways.
+/// A JSON value, given in one of three ways.
 #[derive(Debug, clap::Args)]
 pub(super) struct Given {
-    /// The value as JSON; `-` reads it from stdin.
+    /// JSON value; `-` reads it from stdin.
     #[arg(long, value_name = "JSON", conflicts_with = "input_file")]
     input: Option<String>,
-    /// The file that holds the value as JSON; `-` is stdin.
+    /// File that holds the JSON value; `-` is stdin.
     #[arg(long, value_name = "FILE")]
     input_file: Option<PathBuf>,
 }
 
 impl Given {
-    /// The value; none if there is none.
+    /// The value; `None` if none was given.
     pub(super) fn read(&self) -> Done<Option<Value>> {
         let text = match (&self.input, &self.input_file) {
             (Some(text), _) if text == "-" => stdin()?,
@@ -39,7 +39,7 @@ impl Given {
     }
 }
 
-/// A value, checked as the server would.
+/// Parses a value with the same checks as the server.
 pub(super) fn parse(text: &str) -> Done<Value> {
     let payload = Payload::parse(text).map_err(|refused| {
         let failure = Failure::new(Exit::Usage, refused.to_string());

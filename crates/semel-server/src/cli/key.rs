@@ -2,38 +2,38 @@
 
 use clap::Subcommand;
 
-use super::client::{Call, Client, Server};
+use super::client::{ApiCall, Client, ServerArgs};
 use super::exit::Done;
 use super::output::{facts, plain, status, when};
 use super::run::{controlled, duplicates};
 use crate::api::{ControlRun, KeyView};
 
-/// See what a key stands for, and free it.
+/// Show and release idempotency keys.
 #[derive(Debug, Subcommand)]
 pub(super) enum Key {
-    Show(Show),
+    Show(KeyShow),
     Release(Release),
 }
 
-/// Which key.
+/// Arguments that identify a key.
 #[derive(Debug, clap::Args)]
 struct Which {
-    /// The key.
+    /// Idempotency key of the run.
     key: String,
-    /// Where it is unique, as runs show it: `*` (default), `w/order`, `v/order/1`, `child`.
+    /// Scope of the key, as runs show it: `*` (default), `w/order`, `v/order/1`, `child`.
     #[arg(long)]
     scope: Option<String>,
 }
 
-/// Show the run that holds a key, and the duplicates that were absorbed.
+/// Show the run that holds a key, and its absorbed duplicates.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  semel key show order-7\n  semel key show order-7 --scope w/demo-order")]
-pub(super) struct Show {
+pub(super) struct KeyShow {
     #[command(flatten)]
     which: Which,
 }
 
-/// Free a key: the run keeps going, and the next start under the key makes another run.
+/// Release a key: its run continues, and the next start with the key creates a new run.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  semel key release order-7")]
 pub(super) struct Release {
@@ -42,13 +42,13 @@ pub(super) struct Release {
     /// Only if the run still has this version.
     #[arg(long, value_name = "VERSION")]
     expected_version: Option<u64>,
-    /// The id under which this command may be repeated; one is drawn if not given.
+    /// Id under which this command may be repeated. Generated if absent.
     #[arg(long, value_name = "ID")]
     call_id: Option<String>,
 }
 
 impl Key {
-    pub(super) async fn execute(self, server: &Server) -> Done {
+    pub(super) async fn execute(self, server: &ServerArgs) -> Done {
         match self {
             Self::Show(show) => show.execute(server).await,
             Self::Release(release) => release.execute(server).await,
@@ -56,9 +56,9 @@ impl Key {
     }
 }
 
-impl Show {
-    async fn execute(self, server: &Server) -> Done {
-        let call = Call::get(["keys", &self.which.key]).query("scope", self.which.scope.as_ref());
+impl KeyShow {
+    async fn execute(self, server: &ServerArgs) -> Done {
+        let call = ApiCall::get(["keys", &self.which.key]).query("scope", self.which.scope.as_ref());
         let answer = Client::new(server)?.call(&call).await?;
         answer.print(server.output, |key: &KeyView| {
             let head = facts(&[
@@ -74,10 +74,11 @@ impl Show {
 }
 
 impl Release {
-    async fn execute(self, server: &Server) -> Done {
+    async fn execute(self, server: &ServerArgs) -> Done {
         let body = ControlRun { expected_version: self.expected_version };
         let path = ["keys", &self.which.key, "release"];
-        let call = Call::post(path, self.call_id.as_deref(), &body).query("scope", self.which.scope.as_ref());
+        let call =
+            ApiCall::post(path, self.call_id.as_deref(), &body).query("scope", self.which.scope.as_ref());
         let answer = Client::new(server)?.call(&call).await?;
         answer.print(server.output, |released| controlled(released, &answer))
     }

@@ -1,11 +1,14 @@
 //! The command line: one file for each command.
 //!
-//! Results go to stdout, as a table or as JSON; notes, progress and errors to stderr. Commands on runs talk to a server;
-//! those under `store` work on a store itself.
+//! Results go to stdout, as a table or as JSON; notes, progress and errors to stderr. Commands on runs talk to a
+//! server; those under `store` open a store directly.
 
+mod approval;
 mod bench;
 mod client;
 mod completions;
+mod connection;
+mod definition;
 mod demo;
 mod dev;
 mod doctor;
@@ -23,58 +26,95 @@ mod token;
 mod worker;
 mod workspace;
 
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 
 pub use exit::EXIT_CODES;
 
-use client::Server;
+use client::ServerArgs;
 use exit::{Done, Exit, Failure};
+use output::Format;
 
-/// A durable workflow engine in which every effect takes place once.
+/// Durable workflow engine in which every effect takes place once.
 #[derive(Debug, Parser)]
 #[command(name = "semel", version, after_help = exit::help())]
 pub struct Cli {
-    #[command(flatten)]
-    server: Server,
     #[command(subcommand)]
     command: Command,
 }
 
+// These have no doc comments: clap would show them instead of those of the commands.
+
+#[derive(Debug, Args)]
+struct ServerCommand<C: Args> {
+    #[command(flatten)]
+    server: ServerArgs,
+    #[command(flatten)]
+    command: C,
+}
+
+#[derive(Debug, Args)]
+struct ServerGroup<C: Subcommand> {
+    #[command(flatten)]
+    server: ServerArgs,
+    #[command(subcommand)]
+    command: C,
+}
+
+#[derive(Debug, Args)]
+struct OutputCommand<C: Args> {
+    #[command(flatten)]
+    output: OutputArgs,
+    #[command(flatten)]
+    command: C,
+}
+
+#[derive(Debug, Args)]
+struct OutputGroup<C: Subcommand> {
+    #[command(flatten)]
+    output: OutputArgs,
+    #[command(subcommand)]
+    command: C,
+}
+
+/// Option of commands that have results but do not talk to a server.
+#[derive(Debug, Args)]
+struct OutputArgs {
+    /// Format of results.
+    #[arg(short, long, global = true, value_enum, default_value_t, value_name = "FORMAT")]
+    output: Format,
+}
+
 #[derive(Debug, Subcommand)]
-#[expect(clippy::large_enum_variant, reason = "there is one, and it is taken apart at once")]
 enum Command {
     Dev(dev::Dev),
     Serve(serve::Serve),
-    Demo(demo::Demo),
+    Demo(OutputCommand<demo::Demo>),
     #[command(hide = true)]
     DemoProvider(demo::DemoProvider),
     #[command(hide = true)]
     DemoEngine(demo::DemoEngine),
-    Start(start::Start),
+    Start(ServerCommand<start::Start>),
+    Run(ServerGroup<run::Run>),
     #[command(subcommand)]
-    Run(run::Run),
+    Definition(definition::DefinitionCommand),
     #[command(subcommand)]
-    Hook(hook::Hook),
-    #[command(subcommand)]
-    Key(key::Key),
-    #[command(subcommand)]
-    Step(step::Step),
-    #[command(subcommand)]
-    Worker(worker::Worker),
-    #[command(subcommand)]
-    Workspace(workspace::Workspace),
-    #[command(subcommand)]
-    Token(token::Token),
-    #[command(subcommand)]
-    Store(store::Store),
-    Doctor(doctor::Doctor),
-    Bench(bench::Bench),
+    Connection(connection::ConnectionCommand),
+    Hook(ServerGroup<hook::Hook>),
+    Approval(ServerGroup<approval::ApprovalCommand>),
+    Key(ServerGroup<key::Key>),
+    Step(ServerGroup<step::Step>),
+    Worker(ServerGroup<worker::WorkerCommand>),
+    Workspace(ServerGroup<workspace::WorkspaceCommand>),
+    Token(ServerGroup<token::TokenCommand>),
+    Store(OutputGroup<store::Store>),
+    Doctor(ServerCommand<doctor::Doctor>),
+    Bench(ServerCommand<bench::Bench>),
     Completions(completions::Completions),
 }
 
 impl Cli {
-    /// Executes the command on a runtime of its own and returns the exit code. The runtime is made here, not in `main`: a future
-    /// that the binary polls would be compiled a second time with the binary.
+    /// Executes the command on its own runtime and returns the exit code. The runtime is built here, not in `main`: a
+    /// future that the binary polls would be compiled a second time with the binary.
     pub fn run(self) -> u8 {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
         let done = match runtime {
@@ -91,24 +131,26 @@ impl Cli {
     }
 
     async fn execute(self) -> Done<u8> {
-        let server = &self.server;
         match self.command {
-            Command::Demo(demo) => return Ok(demo.run(server.output).await),
+            Command::Demo(demo) => return Ok(demo.command.run(demo.output.output).await),
             Command::DemoProvider(provider) => return Ok(provider.run().await),
             Command::DemoEngine(engine) => return Ok(engine.run().await),
             Command::Dev(dev) => dev.run().await?,
             Command::Serve(serve) => serve.run().await?,
-            Command::Start(start) => start.execute(server).await?,
-            Command::Run(run) => run.execute(server).await?,
-            Command::Hook(hook) => hook.execute(server).await?,
-            Command::Key(key) => key.execute(server).await?,
-            Command::Step(step) => step.execute(server).await?,
-            Command::Worker(worker) => worker.execute(server).await?,
-            Command::Workspace(workspace) => workspace.execute(server).await?,
-            Command::Token(token) => token.execute(server).await?,
-            Command::Store(store) => store.execute(server.output).await?,
-            Command::Doctor(doctor) => doctor.execute(server).await?,
-            Command::Bench(bench) => bench.execute(server).await?,
+            Command::Start(start) => start.command.execute(&start.server).await?,
+            Command::Run(run) => run.command.execute(&run.server).await?,
+            Command::Definition(definition) => definition.execute().await?,
+            Command::Connection(connection) => connection.execute().await?,
+            Command::Hook(hook) => hook.command.execute(&hook.server).await?,
+            Command::Approval(approval) => approval.command.execute(&approval.server).await?,
+            Command::Key(key) => key.command.execute(&key.server).await?,
+            Command::Step(step) => step.command.execute(&step.server).await?,
+            Command::Worker(worker) => worker.command.execute(&worker.server).await?,
+            Command::Workspace(workspace) => workspace.command.execute(&workspace.server).await?,
+            Command::Token(token) => token.command.execute(&token.server).await?,
+            Command::Store(store) => store.command.execute(store.output.output).await?,
+            Command::Doctor(doctor) => doctor.command.execute(&doctor.server).await?,
+            Command::Bench(bench) => bench.command.execute(&bench.server).await?,
             Command::Completions(completions) => completions.execute()?,
         }
         Ok(0)
@@ -132,6 +174,39 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_help_lists_only_options_that_mean_something_there() {
+        let mut root = Cli::command();
+        root.build();
+        let mut found = Vec::new();
+        each(&root, "", &mut found);
+        for (path, help) in found {
+            let command = path.split_whitespace().nth(1).unwrap_or_default();
+            let (server, output) = match command {
+                "start" | "run" | "hook" | "approval" | "key" | "step" | "worker" | "workspace" | "token"
+                | "doctor" | "bench" => (true, true),
+                "demo" | "store" => (false, true),
+                "definition" => {
+                    let server = ["check", "push", "ls", "show", "use", "archive"];
+                    let asks = server.iter().any(|command| path.ends_with(&format!("definition {command}")));
+                    (asks, asks)
+                }
+                "connection" => (path.ends_with(" ls"), path.ends_with(" ls") || path.ends_with(" check")),
+                "" | "dev" | "serve" | "completions" | "help" => (false, false),
+                other => panic!("{other} is not in the table"),
+            };
+            if path.contains(" help") {
+                continue;
+            }
+            for option in ["--url <URL>", "--token <TOKEN>", "--ca-file <FILE>"] {
+                let shown =
+                    help.contains(option) || help.contains("--token <TOKEN>") && path.contains("hook");
+                assert!(shown == server || command == "hook", "{path}: {option}\n{help}");
+            }
+            assert_eq!(help.contains("--output <FORMAT>"), output, "{path}\n{help}");
+        }
     }
 
     #[test]

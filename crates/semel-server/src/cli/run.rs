@@ -1,23 +1,27 @@
-//! `semel run …`: what there is of runs, and what can be done about them.
+//! `semel run …`: reads and controls runs.
 
 mod control;
+mod cost;
 mod ls;
+mod replay;
 mod show;
+mod story;
 mod watch;
 
 pub(super) use control::shown as controlled;
-pub(super) use show::{duplicates, unserved};
+pub(super) use show::{duplicates, error_text, unserved};
 
 use clap::Subcommand;
 
-use super::client::Server;
+use super::client::ServerArgs;
 use super::exit::Done;
 
-/// List, look at, follow and control runs.
+/// List, show, watch and control runs.
 #[derive(Debug, Subcommand)]
 pub(super) enum Run {
     Ls(ls::Ls),
     Show(show::Show),
+    Cost(cost::CostOf),
     Watch(watch::Watch),
     Cancel(control::Cancel),
     Pause(control::Pause),
@@ -25,14 +29,15 @@ pub(super) enum Run {
     Retry(control::Retry),
     Restart(control::Restart),
     Fork(control::Fork),
-    Replay(show::Replay),
+    Replay(replay::Replay),
 }
 
 impl Run {
-    pub(super) async fn execute(self, server: &Server) -> Done {
+    pub(super) async fn execute(self, server: &ServerArgs) -> Done {
         match self {
             Self::Ls(ls) => ls.execute(server).await,
             Self::Show(show) => show.execute(server).await,
+            Self::Cost(cost) => cost.execute(server).await,
             Self::Watch(watch) => watch.execute(server).await,
             Self::Cancel(cancel) => cancel.execute(server).await,
             Self::Pause(pause) => pause.execute(server).await,

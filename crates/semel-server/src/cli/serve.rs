@@ -1,46 +1,46 @@
-//! `semel serve`: a server for others, who are known by their API keys.
+//! `semel serve`: a server for many callers, authenticated by API keys.
 
 use std::path::PathBuf;
 
 use crate::config::{Auth, Config, LogFormat};
 use crate::serve::{Error, Server, logs, on_signals};
 
-/// A server for others, who are known by their API keys.
+/// Server with authentication by API keys.
 ///
-/// Settings come from the file, then from variables of the environment (`limits.rate` is `SEMEL_LIMITS_RATE`), then from
-/// flags; later beats earlier. `--print-config` shows what came of it.
+/// Settings come from the file, then from environment variables (`limits.rate` is `SEMEL_LIMITS_RATE`), then from
+/// flags; later ones win. `--print-config` shows the result.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   semel serve --config semel.toml
   SEMEL_ROOT_TOKEN=… semel serve --listen 0.0.0.0:7700 --store postgres://semel@localhost/semel
   semel serve --config semel.toml --print-config")]
 pub(super) struct Serve {
-    /// The file with settings, as TOML.
+    /// File with settings, as TOML.
     #[arg(long, env = "SEMEL_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Where to listen: an address and a port.
+    /// Address and port to listen on.
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
-    /// Where runs are kept: `sqlite:semel.db` or `postgres://…`.
+    /// Store of the runs: `sqlite:semel.db` or `postgres://…`.
     #[arg(long, value_name = "ADDRESS")]
     store: Option<String>,
-    /// The certificate for TLS, with those that vouch for it, as PEM.
+    /// Certificate chain for TLS, as a PEM file.
     #[arg(long, value_name = "FILE")]
     tls_cert: Option<String>,
-    /// The private key of the certificate, as PEM.
+    /// Private key of the certificate, as a PEM file.
     #[arg(long, value_name = "FILE")]
     tls_key: Option<String>,
-    /// How the log is written: text on a terminal and JSON elsewhere, if not given.
+    /// Log format. Default: text on a terminal, JSON elsewhere.
     #[arg(long, value_name = "FORMAT")]
     log: Option<LogFormat>,
-    /// Shows all settings, without secrets, and ends.
+    /// Print all settings, without secrets, and exit.
     #[arg(long)]
     print_config: bool,
 }
 
 impl Serve {
     pub(super) async fn run(self) -> Result<(), Error> {
-        // A variable that is no Unicode is none of ours.
+        // A variable that is not Unicode is not one of ours.
         let environment = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
         let config = Config::load(self.config.as_deref(), environment, self.flags())?;
@@ -64,6 +64,7 @@ impl Serve {
     fn flags(&self) -> impl Iterator<Item = (&'static str, String)> {
         let format = self.log.map(|format| match format {
             LogFormat::Text => "text".to_owned(),
+            LogFormat::Compact => "compact".to_owned(),
             LogFormat::Json => "json".to_owned(),
         });
         let flags = [

@@ -1,51 +1,51 @@
-//! `semel step resolve`: what became of a step in doubt.
+//! `semel step resolve`: decides a step in doubt.
 
 use clap::Subcommand;
 
-use super::client::{Call, Client, Server};
+use super::client::{ApiCall, Client, ServerArgs};
 use super::exit::Done;
 use super::input::parse;
 use super::run::controlled;
 use crate::api::{ResolutionView, ResolveStep};
 
-/// Settle steps in doubt.
+/// Resolve steps in doubt.
 #[derive(Debug, Subcommand)]
 pub(super) enum Step {
     Resolve(Resolve),
 }
 
-/// Say what became of a step whose end a crash has hidden.
+/// Decide a step in doubt: did its effect take place?
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   semel step resolve run_01j0000000e00800000000007z charge --happened '{\"charge\": \"ch_7\"}'
   semel step resolve run_01j0000000e00800000000007z charge --did-not-happen
   semel step resolve run_01j0000000e00800000000007z 'left/pack[item-3]' --give-up 'the warehouse has burnt down'")]
 pub(super) struct Resolve {
-    /// The run's id.
+    /// Id of the run.
     run: String,
-    /// The step's path.
+    /// Path of the step.
     path: String,
     #[command(flatten)]
     what: What,
-    /// Which visit of the path; the first if not given.
+    /// Which visit of the path. Default: 1, the first.
     #[arg(long)]
     tick: Option<u32>,
-    /// The id under which this command may be repeated; one is drawn if not given.
+    /// Id under which this command may be repeated. Generated if absent.
     #[arg(long, value_name = "ID")]
     call_id: Option<String>,
 }
 
-/// What became of it.
+/// Decision about the step.
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = false)]
 struct What {
-    /// It took place, with this result as JSON; `null` if not given.
+    /// The effect took place, with this result as JSON; `null` if absent.
     #[arg(long, value_name = "JSON", num_args = 0..=1, default_missing_value = "null")]
     happened: Option<String>,
-    /// It did not take place: run it again.
+    /// The effect did not take place: run the step again.
     #[arg(long)]
     did_not_happen: bool,
-    /// Give up: the step has failed, with this message. A retry of the run asks again.
+    /// Give up: the step fails with this message. If the run is retried, the question is asked again.
     #[arg(long, value_name = "MESSAGE")]
     give_up: Option<String>,
 }
@@ -57,16 +57,16 @@ impl What {
             (None, Some(message)) => (ResolutionView::GiveUp, None, Some(message)),
             (None, None) => (ResolutionView::DidNotHappen, None, None),
         };
-        Ok(ResolveStep { resolution, tick, value, message })
+        Ok(ResolveStep { resolution, tick, value, message, code: None, data: None })
     }
 }
 
 impl Step {
-    pub(super) async fn execute(self, server: &Server) -> Done {
+    pub(super) async fn execute(self, server: &ServerArgs) -> Done {
         let Self::Resolve(Resolve { run, path, what, tick, call_id }) = self;
         let body = what.body(tick)?;
         let path = ["workflow-runs", &run, "steps", &path, "resolve"];
-        let answer = Client::new(server)?.call(&Call::post(path, call_id.as_deref(), &body)).await?;
+        let answer = Client::new(server)?.call(&ApiCall::post(path, call_id.as_deref(), &body)).await?;
         answer.print(server.output, |resolved| controlled(resolved, &answer))
     }
 }

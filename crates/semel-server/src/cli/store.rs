@@ -1,4 +1,4 @@
-//! `semel store …`: commands that work on a store itself, without a server.
+//! `semel store …`: commands that open a store directly, without a server.
 
 mod check;
 mod export;
@@ -13,7 +13,7 @@ use semel::store::Archive;
 use super::exit::{Done, Exit, Failure};
 use super::output::Format;
 
-/// Migrate, check, export and import a store; no server is needed.
+/// Migrate, check, export and import a store, without a server.
 #[derive(Debug, Subcommand)]
 pub(super) enum Store {
     Migrate(migrate::Migrate),
@@ -33,23 +33,23 @@ impl Store {
     }
 }
 
-/// Which store.
+/// Arguments that name a store.
 #[derive(clap::Args)]
-pub(super) struct Place {
-    /// The store: `sqlite:semel.db`, a path, or `postgres://…`.
+pub(super) struct StoreArgs {
+    /// Store: `sqlite:semel.db`, a path, or `postgres://…`.
     #[arg(long = "store", env = "SEMEL_STORE", hide_env_values = true, value_name = "ADDRESS")]
     address: String,
 }
 
-/// An address may hold a password.
-impl std::fmt::Debug for Place {
+/// Hides the address, which may contain a password.
+impl std::fmt::Debug for StoreArgs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Place({})", self.kind())
     }
 }
 
-impl Place {
-    /// Whether it is a file or a database.
+impl StoreArgs {
+    /// Whether the store is a file or a database.
     pub(super) fn kind(&self) -> &'static str {
         if self.address.starts_with("postgres") && self.address.contains("://") {
             "PostgreSQL"
@@ -58,13 +58,13 @@ impl Place {
         }
     }
 
-    /// The file of a SQLite store.
+    /// File of a SQLite store; `None` for PostgreSQL.
     pub(super) fn file(&self) -> Option<&str> {
         let path = self.address.strip_prefix("sqlite:").unwrap_or(&self.address);
         (self.kind() == "SQLite").then_some(path)
     }
 
-    /// Opens it, and with that brings its schema up to date.
+    /// Opens the store, which also migrates its schema.
     pub(super) async fn open(&self) -> Done<Open> {
         if self.address == "memory:" {
             let failure = Failure::new(Exit::Usage, "a store in memory holds nothing when a command begins");
@@ -73,23 +73,23 @@ impl Place {
         Ok(Open(semel::engine::open_store(&self.address, None).await?))
     }
 
-    /// Opens one that is there: a file is not made for a command that reads.
+    /// Opens an existing store: a command that reads does not create a file.
     pub(super) async fn open_existing(&self) -> Done<Open> {
         match self.file() {
             Some(path) if !std::path::Path::new(path).exists() && path != "memory:" => {
                 let failure = Failure::new(Exit::NotFound, format!("there is no file {path}"));
-                Err(failure
-                    .help("look at the address after --store; `semel store migrate` makes a new store"))
+                Err(failure.help("check the address after --store; `semel store migrate` makes a new store"))
             }
             _ => self.open().await,
         }
     }
 }
 
-/// Which store, if any: for commands that can do without.
+/// Arguments of commands that can work without a store.
 #[derive(clap::Args)]
 pub(super) struct MaybePlace {
-    /// A store (`doctor`: as well, `bench`: instead of a server): `sqlite:semel.db`, a path, or `postgres://…`.
+    /// Store to use (`doctor`: in addition to the server, `bench`: instead of it): `sqlite:semel.db`, a path, or
+    /// `postgres://…`.
     #[arg(long = "store", value_name = "ADDRESS")]
     address: Option<String>,
 }
@@ -101,12 +101,12 @@ impl std::fmt::Debug for MaybePlace {
 }
 
 impl MaybePlace {
-    pub(super) fn given(&self) -> Option<Place> {
-        self.address.clone().map(|address| Place { address })
+    pub(super) fn given(&self) -> Option<StoreArgs> {
+        self.address.clone().map(|address| StoreArgs { address })
     }
 }
 
-/// An open store.
+/// The store that a command has opened.
 pub(super) struct Open(Arc<dyn semel::store::Store>);
 
 impl Open {

@@ -4,40 +4,45 @@ use clap::Subcommand;
 use jiff::{Span, SpanRelativeTo, Timestamp};
 use semel::clock::{Clock as _, SystemClock};
 
-use super::client::{Call, Client, Server};
+use super::client::{ApiCall, Client, ServerArgs};
 use super::exit::Done;
-use super::output::{Rows, facts, note, plain, status, when};
+use super::output::{Rows, ago, facts, note, plain, status, when};
 use super::start::word;
 use crate::api::{ApiKeyCreated, ApiKeyList, ApiKeyView, CreateApiKey, Permission};
 
-/// Make, list and revoke tokens: the API keys of a workspace.
+/// Create, list and revoke tokens: the API keys of a workspace.
 #[derive(Debug, Subcommand)]
-pub(super) enum Token {
-    Create(Create),
-    Ls(Ls),
+pub(super) enum TokenCommand {
+    Create(TokenCreate),
+    Ls(TokenLs),
     Revoke(Revoke),
 }
 
-/// Make a token; it is shown this once.
+/// Create a token; it is shown only once.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   semel token create 'the shop' --allow start --allow read
   semel token create 'worker 1' --allow worker --workspace shop
   semel token create 'a contractor' --allow read --expires 30d
+  semel token create Ada --allow decide --role sales
   export SEMEL_TOKEN=$(semel token create me --allow admin -o json | jq -r .token)")]
-pub(super) struct Create {
-    /// What it is for, in words.
+pub(super) struct TokenCreate {
+    /// Description of what the token is for.
     name: String,
-    /// What it allows; may be repeated.
+    /// Permission of the token; may be repeated.
     #[arg(long, required = true, value_name = "PERMISSION")]
     allow: Vec<Permission>,
-    /// For which workspace, by name or id; only root may choose.
+    /// Role of the token, for approvals that name it; may be repeated.
+    #[arg(long, value_name = "ROLE")]
+    role: Vec<String>,
+    /// Workspace, by name or id; only the root token may choose.
     #[arg(long)]
     workspace: Option<String>,
-    /// When it expires: a time like `2030-01-31T12:00:00Z`, or a period from now like `90d`. Never, if not given.
+    /// Time at which the token expires, such as `2030-01-31T12:00:00Z`, or a period from now, such as `90d`. Default:
+    /// never.
     #[arg(long, value_name = "WHEN", value_parser = expiry)]
     expires: Option<Timestamp>,
-    /// The id under which this command may be repeated; the token is not shown again then. One is drawn if not given.
+    /// Id under which this command may be repeated; the token is not shown again. Generated if absent.
     #[arg(long, value_name = "ID")]
     call_id: Option<String>,
 }
@@ -48,22 +53,22 @@ pub(super) struct Create {
     visible_alias = "list",
     after_help = "Examples:\n  semel token ls\n  semel token ls --workspace shop"
 )]
-pub(super) struct Ls {
-    /// Of which workspace, by name or id; only root may choose.
+pub(super) struct TokenLs {
+    /// Workspace, by name or id; only the root token may choose.
     #[arg(long)]
     workspace: Option<String>,
 }
 
-/// Revoke a token: nobody gets in with it any more.
+/// Revoke a token: it is no longer accepted.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  semel token revoke key_01j0000000e00800000000007z")]
 pub(super) struct Revoke {
-    /// Its id, as `semel token ls` shows it.
+    /// Id of the token, as `semel token ls` shows it.
     id: String,
 }
 
-impl Token {
-    pub(super) async fn execute(self, server: &Server) -> Done {
+impl TokenCommand {
+    pub(super) async fn execute(self, server: &ServerArgs) -> Done {
         match self {
             Self::Create(create) => create.execute(server).await,
             Self::Ls(ls) => ls.execute(server).await,
@@ -72,15 +77,16 @@ impl Token {
     }
 }
 
-impl Create {
-    async fn execute(self, server: &Server) -> Done {
+impl TokenCreate {
+    async fn execute(self, server: &ServerArgs) -> Done {
         let body = CreateApiKey {
             name: self.name,
             permissions: self.allow,
+            roles: self.role,
             workspace: self.workspace,
             expires_at: self.expires.map(|at| at.to_string()),
         };
-        let call = Call::post(["api-keys"], self.call_id.as_deref(), &body);
+        let call = ApiCall::post(["api-keys"], self.call_id.as_deref(), &body);
         let answer = Client::new(server)?.call(&call).await?;
         let created: ApiKeyCreated = answer.read()?;
         match created.token.is_some() {
@@ -103,7 +109,8 @@ fn key(key: &ApiKeyView) -> String {
         ("name", plain(&key.name)),
         ("workspace", plain(&key.workspace)),
         ("allows", allowed(key)),
-        ("created", when(&key.created_at)),
+        ("roles", plain(&key.roles.join(", "))),
+        ("created", ago(&key.created_at)),
         ("expires", key.expires_at.as_deref().map(when).unwrap_or_default()),
         ("revoked", key.revoked_at.as_deref().map(when).unwrap_or_default()),
     ])
@@ -117,7 +124,7 @@ fn allowed(key: &ApiKeyView) -> String {
 fn state(key: &ApiKeyView) -> String {
     let expired = |at: &String| at.parse::<Timestamp>().is_ok_and(|at| at <= now());
     match (&key.revoked_at, &key.expires_at) {
-        (Some(at), _) => format!("revoked {}", when(at)),
+        (Some(at), _) => format!("revoked {}", ago(at)),
         (None, Some(at)) if expired(at) => "expired".to_owned(),
         _ => status("ok"),
     }
@@ -127,8 +134,8 @@ fn now() -> Timestamp {
     Timestamp::from_millisecond(SystemClock::new().now().0).unwrap_or(Timestamp::MAX)
 }
 
-/// A time, or a period from now.
-fn expiry(text: &str) -> Result<Timestamp, String> {
+/// Parses a time, or a period from now.
+pub(super) fn expiry(text: &str) -> Result<Timestamp, String> {
     if let Ok(at) = text.parse() {
         return Ok(at);
     }
@@ -138,16 +145,19 @@ fn expiry(text: &str) -> Result<Timestamp, String> {
     now().checked_add(period).map_err(|_| wrong())
 }
 
-impl Ls {
-    async fn execute(self, server: &Server) -> Done {
-        let call = Call::get(["api-keys"]).query("workspace", self.workspace.as_ref());
+impl TokenLs {
+    async fn execute(self, server: &ServerArgs) -> Done {
+        let call = ApiCall::get(["api-keys"]).query("workspace", self.workspace.as_ref());
         let answer = Client::new(server)?.call(&call).await?;
         answer.print(server.output, |list: &ApiKeyList| {
-            let mut rows = Rows::new(["ID", "STATE", "NAME", "ALLOWS", "CREATED", "EXPIRES"], "no tokens");
+            let mut rows =
+                Rows::new(["ID", "STATE", "NAME", "ALLOWS", "ROLES", "CREATED", "EXPIRES"], "no tokens")
+                    .whole([0, 1]);
             for key in &list.keys {
-                let expires = key.expires_at.as_deref().map(when).unwrap_or_default();
-                let created = when(&key.created_at);
-                rows.add([key.id.clone(), state(key), plain(&key.name), allowed(key), created, expires]);
+                let expires = key.expires_at.as_deref().map(ago).unwrap_or_default();
+                let created = ago(&key.created_at);
+                let (allows, roles) = (allowed(key), plain(&key.roles.join(", ")));
+                rows.add([key.id.clone(), state(key), plain(&key.name), allows, roles, created, expires]);
             }
             rows.text()
         })
@@ -155,8 +165,8 @@ impl Ls {
 }
 
 impl Revoke {
-    async fn execute(self, server: &Server) -> Done {
-        let answer = Client::new(server)?.call(&Call::delete(["api-keys", &self.id])).await?;
+    async fn execute(self, server: &ServerArgs) -> Done {
+        let answer = Client::new(server)?.call(&ApiCall::delete(["api-keys", &self.id])).await?;
         answer.print(server.output, key)
     }
 }

@@ -3,7 +3,7 @@
 use crate::serve::Error;
 
 /// Each key of the file with its variable: `limits.rate` is `SEMEL_LIMITS_RATE`.
-pub const KEYS: [(&str, &str); 20] = [
+pub const KEYS: [(&str, &str); 23] = [
     ("listen", "SEMEL_LISTEN"),
     ("store", "SEMEL_STORE"),
     ("auth", "SEMEL_AUTH"),
@@ -22,7 +22,10 @@ pub const KEYS: [(&str, &str); 20] = [
     ("limits.drain", "SEMEL_LIMITS_DRAIN"),
     ("limits.rate", "SEMEL_LIMITS_RATE"),
     ("limits.streams", "SEMEL_LIMITS_STREAMS"),
+    ("limits.max-open-runs", "SEMEL_LIMITS_MAX_OPEN_RUNS"),
     ("otel.endpoint", "SEMEL_OTEL_ENDPOINT"),
+    ("http.allow", "SEMEL_HTTP_ALLOW"),
+    ("http.deny", "SEMEL_HTTP_DENY"),
     ("demo", "SEMEL_DEMO"),
     ("config", "SEMEL_CONFIG"),
 ];
@@ -46,7 +49,9 @@ pub(super) fn settings(
             None if name == semel::sabotage::VARIABLE => {}
             None => {
                 let known = KEYS.map(|(_, variable)| variable).join(", ");
-                return Err(Error::Config(format!("{name} is no setting: remove it, or use one of {known}")));
+                return Err(Error::Config(format!(
+                    "{name} is not a setting: remove it, or use one of {known}"
+                )));
             }
         }
     }

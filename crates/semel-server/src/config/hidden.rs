@@ -7,18 +7,18 @@ use serde::{Deserialize, Serialize, Serializer};
 
 const HIDDEN: &str = "(hidden)";
 
-/// A secret. It shows itself to nobody who does not ask for it by name.
+/// A secret. `Debug` and serialisation hide it; only `expose` returns it.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Hides a text.
+    /// Wraps a text that logs and error messages must not show.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// The text itself.
+    /// The text in the clear: for the one place that needs it.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -66,7 +66,7 @@ impl StoreAddress {
 impl fmt::Display for StoreAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some((scheme, rest)) = self.0.split_once("://") else {
-            // A file; or an address that somebody has mistyped.
+            // A file, or a mistyped address.
             return match (self.0.split_once(':'), self.0.rsplit_once('@')) {
                 (Some((before, _)), Some((_, after))) => write!(f, "{before}:{HIDDEN}@{after}"),
                 _ => f.write_str(&self.0),

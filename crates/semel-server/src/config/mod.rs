@@ -1,4 +1,4 @@
-//! What a server is told: a file, then the environment, then flags; later beats earlier, and what is not known is refused.
+//! Settings of a server: from a file, then the environment, then flags. Later ones win; unknown ones are refused.
 
 mod environment;
 mod hidden;
@@ -16,15 +16,15 @@ pub use hidden::{Secret, StoreAddress};
 
 use crate::serve::Error;
 
-/// Where servers listen if they are not told.
+/// Default address and port of servers.
 pub const LISTEN: &str = "127.0.0.1:7700";
 
-/// A shorter root token could be guessed.
+/// Minimum length of a token that is set by the operator: a shorter one could be guessed.
 const SHORTEST_TOKEN: usize = 16;
-/// Nobody's token is longer than this; a longer one that comes with a request is not even hashed.
+/// Maximum length of a token. A longer one in a request is refused without being hashed.
 pub(crate) const LONGEST_TOKEN: usize = 256;
 
-/// All that a server is told.
+/// Settings of a server.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct Config {
@@ -32,126 +32,165 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Where runs are kept: `sqlite:path`, `postgres://…` or `memory:`.
     pub store: StoreAddress,
-    /// How callers are known.
+    /// How callers are authenticated.
     pub auth: Auth,
-    /// May create workspaces and API keys.
+    /// Token that may create workspaces and API keys, and nothing else. Absent: there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub root_token: Option<Secret>,
-    /// The certificate; without one, plain HTTP.
+    /// Certificate for TLS. Absent: plain HTTP.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<Tls>,
-    /// The log.
+    /// Format and level of the log.
     pub log: Log,
-    /// Where metrics are served, and to whom.
+    /// Address and token of the metrics.
     pub metrics: Metrics,
-    /// Which web pages elsewhere may call.
+    /// Web pages of other origins that may call the API.
     pub cors: Cors,
-    /// How much is let in.
+    /// Limits on connections, requests and workspaces.
     pub limits: Limits,
-    /// Traces, if this build has them.
+    /// Export of traces, in builds with the feature `otel`.
     pub otel: Otel,
-    /// Whether the workflow `demo-order` is offered.
+    /// Other systems that definitions call, by name; in the file only. [`crate::connections`] reads it.
+    #[serde(skip_serializing_if = "Table::is_empty")]
+    pub connections: Table,
+    /// What `http` without a connection may call.
+    pub http: Outbound,
+    /// Whether the server drives the workflow `demo-order`.
     #[serde(deserialize_with = "read::flag")]
     pub demo: bool,
+    /// The clock of the server. Only `semel dev` chooses another than the machine's.
+    #[serde(skip)]
+    pub clock: ClockMode,
 }
 
-/// How callers are known.
+/// The clock that a server uses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum ClockMode {
+    /// The clock of this machine.
+    #[default]
+    Machine,
+    /// That clock too, until a call of `POST /api/v1/dev/clock` moves it forward.
+    Manual,
+}
+
+/// How callers are authenticated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Auth {
-    /// By API keys.
+    /// Callers authenticate with API keys.
     #[default]
     Keys,
-    /// Not at all: everybody is the administrator. On loopback only.
+    /// No authentication: every caller is an administrator. On loopback only.
     None,
 }
 
-/// A certificate with its key, both PEM.
+/// A certificate and its private key, as PEM files.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Tls {
-    /// The file with the certificate, followed by those that vouch for it.
+    /// File with the certificate, followed by the certificates of its issuers.
     pub cert: PathBuf,
-    /// The file with its private key.
+    /// File with the private key of the certificate.
     pub key: PathBuf,
 }
 
-/// The log.
+/// Format and level of the log.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct Log {
-    /// Text on a terminal and JSON elsewhere, if not given.
+    /// Format of the log. Default: text on a terminal, JSON elsewhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub format: Option<LogFormat>,
-    /// What is logged: `info`, or `semel=debug,warn`.
+    /// Levels by module, such as `info` or `semel=debug,warn`.
     pub filter: String,
 }
 
-/// How a log line is written.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum LogFormat {
-    /// For people.
+    /// One line of text per event.
     Text,
-    /// For machines.
+    /// One short line of text per event: time of day, level, message and fields.
+    Compact,
+    /// One JSON document per event.
     Json,
 }
 
-/// Where metrics are served, and to whom. They tell of all workspaces together. With neither setting, only a server without
-/// auth, which is on loopback, serves them.
+/// Where metrics are served, and to whom. They cover all workspaces together. With neither setting, only a server without
+/// authentication, which is on loopback, serves them.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct Metrics {
-    /// An address and port of their own, which serves `/metrics`, `/healthz` and `/readyz` and nothing else. Without it
-    /// `/metrics` is on `listen`, if there is a token.
+    /// Separate address and port, which serves `/metrics`, `/healthz` and `/readyz` and nothing else. If absent, `/metrics`
+    /// is served on `listen`, provided that there is a token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub listen: Option<SocketAddr>,
-    /// The token that a call of `/metrics` must bring, as `Authorization: Bearer …`. Without it a call needs none.
+    /// Token that a request of `/metrics` must have, as `Authorization: Bearer …`. If absent, none is required.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token: Option<Secret>,
 }
 
-/// Which web pages elsewhere may call.
+/// Web pages of other origins that may call the API.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct Cors {
-    /// Their origins, as `https://app.example.com`. None by default.
+    /// Allowed origins, such as `https://app.example.com`. None by default.
     #[serde(deserialize_with = "read::list")]
     pub origins: Vec<String>,
 }
 
-/// How much is let in.
+/// Limits of a server.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct Limits {
-    /// Connections at once; more wait in the queue of the kernel.
+    /// Maximum number of open connections; further ones wait in the queue of the kernel.
     #[serde(deserialize_with = "read::number")]
     pub connections: u32,
-    /// How long a client may take for the head of a request, and keep an idle connection.
+    /// Maximum time for the head of a request, and for an idle connection.
     #[serde(with = "read::period")]
     pub header_timeout: Duration,
-    /// How long a request may take, what it asked to wait for apart.
+    /// Maximum time for a request, not counting the time for which it asked to wait.
     #[serde(with = "read::period")]
     pub request_timeout: Duration,
-    /// How long requests and steps have to end when the server stops.
+    /// Time that requests and steps have to end when the server stops.
     #[serde(with = "read::period")]
     pub drain: Duration,
-    /// Calls per second of each workspace that has no limit of its own, on this server; 0 is no limit.
+    /// Requests per second of each workspace without a limit of its own, on this server. 0: no limit.
     #[serde(deserialize_with = "read::number")]
     pub rate: u32,
-    /// Streams of events and wakes that one workspace may have open at once, on this server. All workspaces together
-    /// have at most half of `connections`.
+    /// Maximum number of open streams of one workspace, on this server. The streams of all workspaces together are limited
+    /// to half of `connections`.
     #[serde(deserialize_with = "read::number")]
     pub streams: u32,
+    /// Open runs that one workspace may have. A start over HTTP beyond it is answered with 429; one that repeats
+    /// another is not. Children and starts of workers are counted, but not refused. 0 is no limit.
+    #[serde(deserialize_with = "read::number")]
+    pub max_open_runs: u32,
 }
 
-/// Traces.
+/// Where traces are sent (builds with the feature `otel`).
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct Otel {
-    /// Where they go, by OTLP over HTTP: `http://collector:4318`.
+    /// Address of the collector for OTLP over HTTP, such as `http://collector:4318`. Absent: no export.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
+}
+
+/// What `http` without a connection may call: public addresses, of which these lists take some away.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct Outbound {
+    /// Hosts (`api.example.com`, `*.example.com`) and networks that may be called. All public ones if empty.
+    #[serde(deserialize_with = "read::list")]
+    pub allow: Vec<String>,
+    /// Hosts and networks that may not be called.
+    #[serde(deserialize_with = "read::list")]
+    pub deny: Vec<String>,
+    /// Whether addresses of this machine may be called: on development servers only, so there is no setting.
+    #[serde(skip)]
+    pub loopback: bool,
 }
 
 impl Default for Config {
@@ -167,7 +206,10 @@ impl Default for Config {
             cors: Cors::default(),
             limits: Limits::default(),
             otel: Otel::default(),
+            connections: Table::new(),
+            http: Outbound::default(),
             demo: false,
+            clock: ClockMode::Machine,
         }
     }
 }
@@ -187,12 +229,13 @@ impl Default for Limits {
             drain: Duration::from_secs(20),
             rate: 0,
             streams: 200,
+            max_open_runs: 0,
         }
     }
 }
 
 impl Config {
-    /// Reads the file, lays the environment over it, and the flags (`key`, `value`) over that.
+    /// Reads the settings from the file, the environment and the flags (`key`, `value`); later ones win.
     pub fn load(
         file: Option<&Path>,
         environment: impl Iterator<Item = (String, String)>,
@@ -213,17 +256,17 @@ impl Config {
         Ok(config)
     }
 
-    /// Whether only this machine can reach it.
+    /// Whether only this machine can reach the server.
     pub fn is_local(&self) -> bool {
         self.listen.ip().is_loopback()
     }
 
-    /// Refuses what would be unsafe or could not work.
+    /// Refuses settings that would be unsafe or could not work.
     pub fn check(&self) -> Result<(), Error> {
         let refuse = |text: String| Err(Error::Config(text));
         if self.auth == Auth::None && !self.is_local() {
             return refuse(format!(
-                "`auth = \"none\"` lets everybody who can reach {} do everything: listen on 127.0.0.1, \
+                "`auth = \"none\"` gives every caller who can reach {} all permissions: listen on 127.0.0.1, \
                  or set `auth = \"keys\"` and SEMEL_ROOT_TOKEN",
                 self.listen
             ));
@@ -241,23 +284,23 @@ impl Config {
             }
         }
         if self.store.expose().starts_with("http") {
-            return refuse("`store` is another server: give `sqlite:path` or `postgres://…`".to_owned());
+            return refuse("`store` is the URL of a server: give `sqlite:path` or `postgres://…`".to_owned());
         }
         if self.limits.connections == 0 {
-            return refuse("`limits.connections` is 0, so nobody could connect: give at least 1".to_owned());
+            return refuse("`limits.connections` must be at least 1".to_owned());
         }
         for (key, period) in [
             ("limits.header-timeout", self.limits.header_timeout),
             ("limits.request-timeout", self.limits.request_timeout),
         ] {
             if period.is_zero() {
-                return refuse(format!("`{key}` is nothing, so every call would be too late: give `30s`"));
+                return refuse(format!("`{key}` must be longer than zero: give `30s`"));
             }
         }
         Ok(())
     }
 
-    /// The whole of it as a file, with secrets hidden.
+    /// All settings as a file, with secrets hidden.
     pub fn shown(&self) -> String {
         toml::to_string(self).expect("a configuration is plain data")
     }
@@ -266,7 +309,7 @@ impl Config {
 fn read_file(path: &Path) -> Result<Table, Error> {
     let refuse = |why: String| Error::Config(format!("{}: {why}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|error| refuse(error.to_string()))?;
-    // Not as the library would say it: that shows the line, which may hold a token or a password. Its key holds none.
+    // The message of the library shows the line, which may contain a token or a password; the key contains none.
     let told = |wrong: toml::de::Error| {
         let number = wrong.span().map_or(0, |span| text[..span.start].matches('\n').count());
         let key = text.lines().nth(number).and_then(|line| line.split_once('=')).map(|(key, _)| key.trim());
@@ -274,8 +317,9 @@ fn read_file(path: &Path) -> Result<Table, Error> {
         let key = key.map(|key| format!(", `{key}`")).unwrap_or_default();
         refuse(format!("line {}{key}: {}", number + 1, wrong.message()))
     };
-    // Read as a configuration first, because only then the refusal names the line.
-    toml::from_str::<Config>(&text).map_err(told)?;
+    // Read as a configuration first: only then does an error have the number of the line.
+    let config = toml::from_str::<Config>(&text).map_err(told)?;
+    crate::connections::check(&config.connections, &text).map_err(refuse)?;
     toml::from_str(&text).map_err(told)
 }
 

@@ -7,13 +7,13 @@ use serde::de::{Deserializer, Error};
 pub(super) fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged, expecting = "a whole number from 0 to 4294967295")]
-    enum Written {
+    enum NumberOrDigits {
         Number(u32),
         Digits(String),
     }
-    match Written::deserialize(deserializer)? {
-        Written::Number(number) => Ok(number),
-        Written::Digits(digits) => digits
+    match NumberOrDigits::deserialize(deserializer)? {
+        NumberOrDigits::Number(number) => Ok(number),
+        NumberOrDigits::Digits(digits) => digits
             .parse()
             .map_err(|_| D::Error::custom(format!("{digits:?} is not a whole number from 0 to 4294967295"))),
     }
@@ -23,13 +23,13 @@ pub(super) fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, 
 pub(super) fn list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged, expecting = "a list of texts")]
-    enum Written {
+    enum ListOrCommas {
         List(Vec<String>),
         Commas(String),
     }
-    Ok(match Written::deserialize(deserializer)? {
-        Written::List(list) => list,
-        Written::Commas(text) => {
+    Ok(match ListOrCommas::deserialize(deserializer)? {
+        ListOrCommas::List(list) => list,
+        ListOrCommas::Commas(text) => {
             text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned).collect()
         }
     })
@@ -39,13 +39,13 @@ pub(super) fn list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Str
 pub(super) fn flag<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged, expecting = "true or false")]
-    enum Written {
+    enum FlagOrWord {
         Flag(bool),
         Word(String),
     }
-    match Written::deserialize(deserializer)? {
-        Written::Flag(flag) => Ok(flag),
-        Written::Word(word) => {
+    match FlagOrWord::deserialize(deserializer)? {
+        FlagOrWord::Flag(flag) => Ok(flag),
+        FlagOrWord::Word(word) => {
             word.parse().map_err(|_| D::Error::custom(format!("{word:?} is neither true nor false")))
         }
     }
@@ -67,7 +67,7 @@ pub(super) mod period {
         let text = &period.0;
         period
             .duration()
-            .ok_or_else(|| D::Error::custom(format!("{text:?} is no length of time such as `30s`")))
+            .ok_or_else(|| D::Error::custom(format!("{text:?} is not a length of time such as `30s`")))
     }
 
     pub(in super::super) fn serialize<S: Serializer>(

@@ -30,7 +30,7 @@ fn every_key_has_a_variable_that_is_understood() {
         "auth" => "keys",
         "root-token" | "metrics.token" => "0123456789abcdef",
         "log.format" => "json",
-        "limits.connections" | "limits.rate" | "limits.streams" => "5",
+        "limits.connections" | "limits.rate" | "limits.streams" | "limits.max-open-runs" => "5",
         "limits.header-timeout" | "limits.request-timeout" | "limits.drain" => "5s",
         "demo" => "true",
         _ => "text",

@@ -1,13 +1,13 @@
-//! Chance from a seed: the same seed, the same show.
+//! Random numbers from a seed: the same seed, the same show.
 
 /// Numbers that look random and are the same for the same seed.
 #[derive(Clone, Debug)]
 pub(crate) struct Dice(u64);
 
 impl Dice {
-    /// Dice for one matter. What others throw, and when, makes no difference to them.
+    /// A stream of numbers for one purpose, independent of all other streams of the seed.
     pub(crate) fn new(seed: u64, about: &str) -> Self {
-        // FNV-1a: short, and good enough to tell matters apart.
+        // FNV-1a: short, and good enough to tell purposes apart.
         let mix = |sum: u64, byte: u8| (sum ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
         Self(about.bytes().fold(seed ^ 0xcbf2_9ce4_8422_2325, mix))
     }

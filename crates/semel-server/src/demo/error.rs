@@ -4,30 +4,30 @@ use std::io;
 
 /// Why the demo cannot go on.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum DemoError {
     /// A file, a folder or a process.
     #[error("{what}: {source}")]
     Io {
-        /// What was tried.
+        /// What the demo tried to do.
         what: String,
-        /// What came of it.
+        /// Result of the demo.
         source: io::Error,
     },
-    /// A process of the demo does not do its part.
+    /// A process of the demo has failed.
     #[error("{0}")]
     Process(String),
     /// The store or the engine.
     #[error(transparent)]
     Store(#[from] semel::Error),
-    /// The shop's database.
+    /// The shop's own database failed.
     #[error("the shop: {0}")]
     Shop(String),
-    /// Somebody pressed Ctrl-C.
+    /// The user pressed Ctrl-C.
     #[error("stopped")]
     Stopped,
 }
 
-impl Error {
+impl DemoError {
     /// Says what was tried.
     pub(super) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let what = what.into();
@@ -35,7 +35,7 @@ impl Error {
     }
 }
 
-impl From<semel::Fail> for Error {
+impl From<semel::Fail> for DemoError {
     fn from(fail: semel::Fail) -> Self {
         Self::Shop(fail.to_string())
     }

@@ -6,66 +6,66 @@ use std::time::Duration;
 use semel::{Attempt, Ctx, Once, Result, Retry, fatal};
 use serde::{Deserialize, Serialize};
 
-use super::provider::{Ask, Kind};
+use super::provider::{EffectKind, EffectRequest};
 use super::shop::{Shop, Till};
 
 /// The name of the workflow.
 pub const NAME: &str = "demo-order";
 
-/// From this amount on somebody has to approve, in cents.
+/// Orders of at least this amount, in cents, need an approval.
 pub const NEEDS_APPROVAL: u64 = 10_000;
-/// No order is larger, in cents.
+/// The largest amount of an order, in cents.
 pub const LARGEST: u64 = 100_000_000;
-/// Longer names of orders do not fit into tokens.
+/// The longest name of an order: a token contains it.
 const LONGEST_NAME: usize = 100;
 
-/// How long one try may take: the provider is slow, but not that slow.
+/// Time limit of one attempt: longer than the provider takes, unless a call is stuck.
 const TRY: Duration = Duration::from_secs(1);
 /// How often the receipt is asked for before the run fails, and the pause between.
 const RECEIPT_TRIES: u32 = 10;
 const RECEIPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// What is ordered: the input.
+/// An order: the input of the workflow.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Order {
-    /// Its name.
+    /// Name of the order, unique in the shop.
     pub order: String,
-    /// What it costs, in cents.
+    /// Amount of the order, in cents.
     pub amount: u64,
-    /// Whether somebody has to approve; if nothing is said, from 10,000 cents on.
+    /// Whether the order needs an approval; by default from 10,000 cents on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval: Option<bool>,
 }
 
-/// Somebody's word about an order: what is delivered to its hook.
+/// An approval or refusal of an order: the payload of its hook.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Approval {
-    /// Yes or no.
+pub struct OrderApproval {
+    /// Whether the order may go on.
     pub approved: bool,
-    /// Whose word it is.
-    #[serde(default = "nobody")]
+    /// Name of the person who has decided.
+    #[serde(default = "unnamed")]
     pub by: String,
 }
 
-fn nobody() -> String {
-    "somebody".to_owned()
+fn unnamed() -> String {
+    "an unnamed person".to_owned()
 }
 
-/// What came of it: the result.
+/// The result of an order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Receipt {
-    /// The order.
+    /// Name of the order, from its input.
     pub order: String,
-    /// What it cost, in cents.
+    /// Amount of the order, in cents.
     pub amount: u64,
-    /// Who approved, if somebody had to.
+    /// Who approved the order; absent if it needed no approval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approved_by: Option<String>,
     /// The provider's number of the charge.
     pub charge: u64,
-    /// What the shop's account has left, in cents.
+    /// Balance of the shop's account after the debit, in cents.
     pub balance: i64,
     /// The provider's number of the letter.
     pub letter: u64,
@@ -96,8 +96,8 @@ impl Order {
         self.approval.unwrap_or(self.amount >= NEEDS_APPROVAL)
     }
 
-    fn ask(&self, kind: Kind, attempt: &Attempt) -> Ask {
-        Ask {
+    fn ask(&self, kind: EffectKind, attempt: &Attempt) -> EffectRequest {
+        EffectRequest {
             kind,
             order: self.order.clone(),
             cents: self.amount,
@@ -114,12 +114,12 @@ pub(super) async fn order<T: Till>(ctx: Ctx, order: Order) -> Result<Receipt> {
     let shop = ctx.state::<Shop<T>>();
     let approved_by = approval(&ctx, &order).await?;
 
-    // Keyed: tried until it is known to have taken place, always under the same key. The provider charges once per key.
+    // Keyed: retried until it is known to have taken place, always under the same key. The provider charges once per key.
     let charge = ctx
         .step("charge")
         .retry(patience())
         .timeout(TRY)
-        .run(async |attempt| shop.provider.effect(order.ask(Kind::Charge, &attempt)).await)
+        .run(async |attempt| shop.provider.effect(order.ask(EffectKind::Charge, &attempt)).await)
         .await?;
 
     // Transactional: the shop's rows and the outcome are one commit of the shop's database.
@@ -132,15 +132,15 @@ pub(super) async fn order<T: Till>(ctx: Ctx, order: Order) -> Result<Receipt> {
         })
         .await?;
 
-    // The provider prints as many letters as it is asked for. So it is asked what became of a try, before there is another.
+    // The provider prints a letter for each call. So the outcome of an attempt is looked up before there is another.
     let letter = ctx
         .step("letter")
         .retry(patience())
-        .reconcile(async |attempt| shop.provider.find(order.ask(Kind::Letter, &attempt)).await)
-        .run(async |attempt| shop.provider.effect(order.ask(Kind::Letter, &attempt)).await)
+        .reconcile(async |attempt| shop.provider.find(order.ask(EffectKind::Letter, &attempt)).await)
+        .run(async |attempt| shop.provider.effect(order.ask(EffectKind::Letter, &attempt)).await)
         .await?;
 
-    // Once: whichever run asks for the receipt of this order, there is one.
+    // Once: whichever run asks for the receipt of this order, there is only one.
     let label = format!("receipt-{}", order.order);
     let receipt = ctx.run_once(&*label, async || receipt(&shop, &order, &label).await);
     let receipt = receipt.scope(Once::Workspace).await?;
@@ -148,23 +148,30 @@ pub(super) async fn order<T: Till>(ctx: Ctx, order: Order) -> Result<Receipt> {
     Ok(Receipt { order: order.order, amount: order.amount, approved_by, charge, balance, letter, receipt })
 }
 
-/// Waits for somebody's word, for as long as it takes, if there has to be one.
+/// Waits without limit for an approval, if the order needs one.
 async fn approval(ctx: &Ctx, order: &Order) -> Result<Option<String>> {
     if !order.needs_approval() {
         return Ok(None);
     }
-    let mut hook = ctx.hook::<Approval>(token(&order.order));
+    let mut hook = ctx.hook::<OrderApproval>(token(&order.order));
     if let Some(owner) = hook.conflict().await? {
         return Err(fatal(format!("{} waits for the approval of {} already", owner.run_id, order.order)));
     }
-    let Approval { approved, by } = hook.recv().await?;
+    let OrderApproval { approved, by } = hook.recv().await?;
     if approved { Ok(Some(by)) } else { Err(fatal(format!("{} was refused by {by}", order.order))) }
 }
 
-/// Asks for the receipt until it is known. A once has no tries of its own: it is over when its body is.
+/// Asks for the receipt until it is known. `run_once` does not retry its body, so the loop is here.
 async fn receipt<T: Till>(shop: &Shop<T>, order: &Order, key: &str) -> Result<u64> {
     let (name, cents) = (order.order.clone(), order.amount);
-    let mut ask = Ask { kind: Kind::Receipt, order: name, cents, key: key.to_owned(), fence: 0, attempt: 1 };
+    let mut ask = EffectRequest {
+        kind: EffectKind::Receipt,
+        order: name,
+        cents,
+        key: key.to_owned(),
+        fence: 0,
+        attempt: 1,
+    };
     loop {
         match shop.provider.effect(ask.clone()).await {
             Err(fail) if ask.attempt < RECEIPT_TRIES && !fail.is_fatal() => {
@@ -176,7 +183,7 @@ async fn receipt<T: Till>(shop: &Shop<T>, order: &Order, key: &str) -> Result<u6
     }
 }
 
-/// A provider that loses answers is asked again soon, and often.
+/// Retries for a provider that loses answers: soon, and many.
 fn patience() -> Retry {
     Retry {
         max_attempts: 10,

@@ -13,12 +13,12 @@ use semel::store::Store;
 use semel::store::sqlite::{SqliteOptions, SqliteStore};
 use tokio::net::TcpListener;
 
-use super::error::Error;
+use super::error::DemoError;
 use super::provider::{Books, Desk, Note, Temper, Wire, serve};
 use super::shop::Shop;
 use crate::app::App;
 
-/// How long an engine that is to stop lets steps come to their end.
+/// How long a stopping engine waits for running steps.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// The files of a demo.
@@ -27,18 +27,18 @@ pub(super) const SHOP: &str = "shop.db";
 pub(super) const PROVIDER: &str = "provider.jsonl";
 
 /// The provider, until its input ends. What happens there is told line by line.
-pub async fn provider(folder: &Path, seed: u64) -> Result<(), Error> {
-    let books = Books::open(&folder.join(PROVIDER)).map_err(Error::io("the provider's file"))?;
+pub async fn provider(folder: &Path, seed: u64) -> Result<(), DemoError> {
+    let books = Books::open(&folder.join(PROVIDER)).map_err(DemoError::io("the provider's file"))?;
     let desk = Desk::new(books, Temper::bad(seed), Arc::new(SystemClock::new()), tell);
     let listener = listen(None).await?;
     tokio::select! {
-        served = serve(Arc::new(desk), listener) => served.map_err(Error::io("the provider")),
+        served = serve(Arc::new(desk), listener) => served.map_err(DemoError::io("the provider")),
         () = orphaned() => Ok(()),
     }
 }
 
 /// An engine with the HTTP API on the loopback, until its input ends.
-pub async fn engine(folder: &Path, provider: String, address: Option<SocketAddr>) -> Result<(), Error> {
+pub async fn engine(folder: &Path, provider: String, address: Option<SocketAddr>) -> Result<(), DemoError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let wire = Wire::to(provider)?;
     let shop = Shop::open(&folder.join(SHOP), wire, clock.clone()).await?;
@@ -47,15 +47,15 @@ pub async fn engine(folder: &Path, provider: String, address: Option<SocketAddr>
     let app = Arc::new(App::open(store.clone(), clock));
     let listener = listen(address).await?;
     tokio::select! {
-        served = axum::serve(listener, crate::http::router(app)) => served.map_err(Error::io("the engine"))?,
+        served = axum::serve(listener, crate::http::router(app)) => served.map_err(DemoError::io("the engine"))?,
         () = orphaned() => {}
     }
     engine.shutdown(GRACE).await?;
     Ok(store.close().await?)
 }
 
-/// Takes a port of the loopback, this one if it is free, and says which.
-async fn listen(address: Option<SocketAddr>) -> Result<TcpListener, Error> {
+/// Takes a port of the loopback, this one if it is free, and prints it.
+async fn listen(address: Option<SocketAddr>) -> Result<TcpListener, DemoError> {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let taken = match address {
         Some(address) => TcpListener::bind(address).await.ok(),
@@ -65,16 +65,16 @@ async fn listen(address: Option<SocketAddr>) -> Result<TcpListener, Error> {
         Some(listener) => Ok(listener),
         None => TcpListener::bind(any).await,
     };
-    let listener = bound.map_err(Error::io("no port of the loopback is free"))?;
-    let address = listener.local_addr().map_err(Error::io("a port without an address"))?;
+    let listener = bound.map_err(DemoError::io("no port of the loopback is free"))?;
+    let address = listener.local_addr().map_err(DemoError::io("a port without an address"))?;
     println!("{address}");
     Ok(listener)
 }
 
-/// Is over when nobody is left to say anything.
+/// Ends when standard input is closed: the parent process is gone.
 async fn orphaned() {
     let (alone, over) = tokio::sync::oneshot::channel();
-    // A thread of its own: a read of the input cannot be broken off, and the runtime would wait for it at its end.
+    // A thread of its own: a read of the input cannot be cancelled, and the runtime would wait for it at its end.
     std::thread::spawn(move || {
         let read = io::copy(&mut io::stdin().lock(), &mut io::sink());
         drop(alone.send(read));
@@ -82,7 +82,7 @@ async fn orphaned() {
     drop(over.await);
 }
 
-/// A line for the show. If nobody reads it, the show is over, and so is this process at once.
+/// Writes a line for the demo. If the pipe is closed, the demo is over, and this process ends at once.
 fn tell(note: &Note) {
     let line = serde_json::to_string(note).map_err(io::Error::from);
     let told = line.and_then(|line| {
@@ -90,6 +90,6 @@ fn tell(note: &Note) {
         writeln!(io::stdout().lock(), "{line}")
     });
     if let Err(error) = told {
-        tracing::debug!(%error, "nobody listens");
+        tracing::debug!(%error, "the event was not delivered");
     }
 }

@@ -14,8 +14,8 @@ use super::provider::Wire;
 /// What the shop's account holds at first, in cents.
 pub const OPENING: i64 = 1_000_000_000_000;
 
-/// The tables of a shop. That an order is debited twice is not forbidden by them: it must not happen, and if it did it
-/// could be seen.
+/// The tables of a shop. They do not forbid to debit an order twice: it must not happen, and if it did, the audit must
+/// see it.
 const TABLES: &str = "
     CREATE TABLE IF NOT EXISTS account (name TEXT PRIMARY KEY, cents INTEGER NOT NULL) STRICT;
     CREATE TABLE IF NOT EXISTS debits (order_name TEXT NOT NULL, cents INTEGER NOT NULL) STRICT;";
@@ -44,7 +44,7 @@ impl Shop<SqliteDb> {
 }
 
 /// Makes the tables, and opens the account if it is not there.
-pub(super) fn prepare(conn: &rusqlite::Connection) -> Result<()> {
+pub(super) fn prepare(conn: &rusqlite::Connection) -> rusqlite::Result<()> {
     conn.execute_batch(TABLES)?;
     conn.execute("INSERT INTO account VALUES ('shop', ?1) ON CONFLICT DO NOTHING", [OPENING])?;
     Ok(())

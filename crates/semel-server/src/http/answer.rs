@@ -1,16 +1,16 @@
-//! Answers that are no problem: JSON, with the headers that say how it came about.
+//! Successful answers: JSON, with headers that say how it came about.
 
 use axum::http::header::{CONTENT_TYPE, HeaderName, LOCATION};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
-/// On an answer that had been given before.
+/// Header of an answer to a repeated call.
 pub(super) const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
-/// On an answer that was waited for.
+/// Header of an answer that has waited as `Prefer` asked.
 pub(super) const APPLIED: HeaderName = HeaderName::from_static("preference-applied");
 
-/// What a route answers.
+/// Successful answer of a route.
 #[derive(Debug)]
 pub(super) struct Answer<T> {
     status: StatusCode,
@@ -19,29 +19,29 @@ pub(super) struct Answer<T> {
 }
 
 impl<T> Answer<T> {
-    /// 200.
+    /// Answer with status 200.
     pub(super) fn ok(value: T) -> Self {
         Self { status: StatusCode::OK, headers: Vec::new(), value }
     }
 
-    /// 201 if a run is there because of this call, and where it is in any case.
+    /// Status 201 if this call created a run, and the run's location in any case.
     pub(super) fn made(mut self, created: bool, run: &str) -> Self {
         self.status = if created { StatusCode::CREATED } else { StatusCode::OK };
         self.with(LOCATION, &format!("{}/workflow-runs/{run}", super::PREFIX))
     }
 
-    /// 201 if something is there because of this call.
+    /// Status 201 if this call created something.
     pub(super) fn created(mut self, created: bool) -> Self {
         self.status = if created { StatusCode::CREATED } else { StatusCode::OK };
         self
     }
 
-    /// The same, marked if it answers a call that was made before.
+    /// Marks the answer if the call was made before.
     pub(super) fn replayed(self, replayed: bool) -> Self {
         if replayed { self.with(REPLAYED, "true") } else { self }
     }
 
-    /// The same with a header.
+    /// Adds a header to the answer.
     pub(super) fn with(mut self, name: HeaderName, value: &str) -> Self {
         let value = HeaderValue::from_str(value).expect("headers are made of ids and numbers");
         self.headers.push((name, value));

@@ -4,14 +4,12 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use jiff::Timestamp;
-use semel::clock::Time;
 use serde::Deserialize;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::answer::Answer;
-use super::asked::{Asked, At, CallKey};
+use super::asked::{CallKey, PathOf, QueryOf, time_of};
 use super::describe::{Always, Changes, IdempotencyKey, OfRun};
 use super::{Body, Problem};
 use crate::access::keys::{self, NewKey};
@@ -19,9 +17,12 @@ use crate::access::records::{ApiKey, Workspace};
 use crate::access::{Caller, Concerns, workspaces};
 use crate::api::{ApiKeyCreated, ApiKeyList, ApiKeyView, CreateApiKey, time};
 use crate::app::App;
+use crate::definitions::template::check_name;
 
-/// The longest name of a key.
+/// Maximum length of a key's name, in characters.
 const LONGEST_NAME: usize = 200;
+/// Maximum number of roles of a key: the key is in memory as long as it is in use.
+const MOST_ROLES: usize = 32;
 
 pub(super) fn router() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new().routes(routes!(create, list)).routes(routes!(revoke))
@@ -29,7 +30,7 @@ pub(super) fn router() -> OpenApiRouter<Arc<App>> {
 
 /// Create an API key
 ///
-/// The token is in this answer and nowhere else. A call repeated under its `Idempotency-Key` gets the key without it.
+/// The token is only in this answer. A call repeated under its `Idempotency-Key` gets the key without the token.
 #[utoipa::path(
     post,
     path = "/api-keys",
@@ -39,7 +40,7 @@ pub(super) fn router() -> OpenApiRouter<Arc<App>> {
     request_body(content = CreateApiKey, example = json!({"name": "shop", "permissions": ["start", "read"]})),
     responses(
         (status = 201, description = "The new key with its token", body = ApiKeyCreated),
-        (status = 200, description = "The call was made before", body = ApiKeyCreated),
+        (status = 200, description = "The key that an earlier call under the same id created", body = ApiKeyCreated),
         Always,
         OfRun,
         Changes,
@@ -55,8 +56,8 @@ async fn create(
     check(&asked)?;
     let workspace = workspace_of(&app, &caller, asked.workspace.as_deref()).await?;
     let now = app.clock.now();
-    let expires = asked.expires_at.as_deref().map(|text| expiry(text, now)).transpose()?;
-    let key = ApiKey::new(asked.name, &workspace, asked.permissions, (now, expires));
+    let expires = asked.expires_at.as_deref().map(|text| time_of(text, "expiresAt", now)).transpose()?;
+    let key = ApiKey::new(asked.name, &workspace, (asked.permissions, asked.roles), (now, expires));
     let new = NewKey { key, call: call.text().map(str::to_owned) };
     let (id, key, token) = keys::create(&app, new).await?;
     let created = token.is_some();
@@ -65,18 +66,18 @@ async fn create(
     Ok(about(workspace.id, answer.created(created).replayed(!created)))
 }
 
-/// Which keys.
+/// Query of `GET /api-keys`.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct WhichKeys {
-    /// Those of this workspace, by name or id; only root may choose.
+    /// Name or id of the workspace. Only the root token may choose one.
     workspace: Option<String>,
 }
 
 /// List API keys
 ///
-/// Those of the caller's workspace, revoked and expired ones included; root sees those of all.
+/// Keys of the caller's workspace, including revoked and expired ones. The root token sees all keys.
 #[utoipa::path(
     get,
     path = "/api-keys",
@@ -88,7 +89,7 @@ struct WhichKeys {
 async fn list(
     State(app): State<Arc<App>>,
     caller: Caller,
-    Asked(asked): Asked<WhichKeys>,
+    QueryOf(asked): QueryOf<WhichKeys>,
 ) -> Result<Answer<ApiKeyList>, Problem> {
     caller.may_manage_keys()?;
     let workspace = match (caller.is_root(), &asked.workspace) {
@@ -101,7 +102,7 @@ async fn list(
 
 /// Revoke an API key
 ///
-/// Within a second no server takes it any more, and its open streams end. Revoking it again changes nothing.
+/// Within a second every server refuses the key and ends its open streams. Revoking it again changes nothing.
 #[utoipa::path(
     delete,
     path = "/api-keys/{id}",
@@ -113,7 +114,7 @@ async fn list(
 async fn revoke(
     State(app): State<Arc<App>>,
     caller: Caller,
-    At(id): At<String>,
+    PathOf(id): PathOf<String>,
 ) -> Result<Response, Problem> {
     caller.may_manage_keys()?;
     let workspace = (!caller.is_root()).then_some(caller.workspace);
@@ -121,14 +122,14 @@ async fn revoke(
     Ok(about(key.workspace, Answer::ok(view(&id.to_string(), &key)).replayed(!changed)))
 }
 
-/// The answer, with the workspace it is about.
+/// An answer with the workspace that it is about.
 fn about(workspace: semel::id::WorkspaceId, answer: impl IntoResponse) -> Response {
     let mut response = answer.into_response();
     response.extensions_mut().insert(Concerns(workspace));
     response
 }
 
-/// The workspace that is meant: root may choose, everybody else has their own.
+/// The workspace of a call: root may choose one, other callers have their own.
 pub(super) async fn workspace_of(
     app: &App,
     caller: &Caller,
@@ -139,10 +140,10 @@ pub(super) async fn workspace_of(
     if caller.is_root() {
         return found;
     }
-    // Whether there is another workspace of that name is nobody's business.
+    // Whether another workspace of that name exists is not disclosed.
     match found {
         Ok(workspace) if workspace.id == caller.workspace => Ok(workspace),
-        Err(unanswered) if unanswered.code() == "UNAVAILABLE" => Err(unanswered),
+        Err(unanswered) if unanswered.code() == semel::ErrorCode::Unavailable => Err(unanswered),
         _ => {
             Err(Problem::forbidden("an API key belongs to one workspace; leave `workspace` out, or ask root"))
         }
@@ -157,19 +158,17 @@ fn check(asked: &CreateApiKey) -> Result<(), Problem> {
         )));
     }
     if asked.permissions.is_empty() {
-        return Err(Problem::validation("`permissions` is empty: give some of start, read, worker, admin"));
+        return Err(Problem::validation(
+            "`permissions` is empty: give some of start, read, worker, define, decide, admin",
+        ));
+    }
+    if asked.roles.len() > MOST_ROLES {
+        return Err(Problem::validation(format!("`roles` has at most {MOST_ROLES} names")));
+    }
+    if let Some(why) = asked.roles.iter().find_map(|role| check_name(role).err()) {
+        return Err(Problem::validation(format!("`roles`: {why}")));
     }
     Ok(())
-}
-
-/// The time of an expiry; refused if it has passed, because a key that was never valid is a mistake.
-fn expiry(text: &str, now: Time) -> Result<Time, Problem> {
-    let at = text.parse::<Timestamp>().map(|at| Time(at.as_millisecond()));
-    at.ok().filter(|at| *at > now).ok_or_else(|| {
-        Problem::validation(format!(
-            "`expiresAt` is a future time like 2030-01-31T12:00:00Z, and not {text:?}"
-        ))
-    })
 }
 
 fn view(id: &str, key: &ApiKey) -> ApiKeyView {
@@ -178,6 +177,7 @@ fn view(id: &str, key: &ApiKey) -> ApiKeyView {
         name: key.name.clone(),
         workspace: key.workspace_name.clone(),
         permissions: key.permissions.clone(),
+        roles: key.roles.clone(),
         created_at: time(key.created_at),
         expires_at: key.expires_at.map(time),
         revoked_at: key.revoked_at.map(time),

@@ -1,10 +1,12 @@
-//! What a request says outside of its body: parts of the path, the query, headers. Whatever is not understood is refused.
+//! Path, query and headers of a request. What is not understood is refused.
 
 use std::time::Duration;
 
 use axum::extract::{FromRequestParts, Path, Query};
 use axum::http::HeaderMap;
 use axum::http::request::Parts;
+use jiff::Timestamp;
+use semel::clock::Time;
 use semel::rules::key::CallId;
 use serde::de::DeserializeOwned;
 
@@ -13,53 +15,62 @@ use super::Problem;
 /// Longest wait of one request: below the patience of common proxies and load balancers.
 pub(super) const MAX_WAIT: Duration = Duration::from_mins(1);
 
-/// The parts of the path, percent-decoded.
+/// Parts of the path, percent-decoded.
 #[derive(Debug)]
-pub(super) struct At<T>(pub(super) T);
+pub(super) struct PathOf<T>(pub(super) T);
 
-impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for At<T> {
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for PathOf<T> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         match Path::<T>::from_request_parts(parts, state).await {
             Ok(Path(value)) => Ok(Self(value)),
             Err(refused) => Err(Problem::validation(format!(
-                "the address is not understood: {}; percent-encode its parts as UTF-8",
+                "the path is not valid: {}; percent-encode its parts as UTF-8",
                 refused.body_text()
             ))),
         }
     }
 }
 
-/// The query.
+/// Query of the request.
 #[derive(Debug)]
-pub(super) struct Asked<T>(pub(super) T);
+pub(super) struct QueryOf<T>(pub(super) T);
 
-impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Asked<T> {
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for QueryOf<T> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         match Query::<T>::from_request_parts(parts, state).await {
             Ok(Query(value)) => Ok(Self(value)),
             Err(refused) => Err(Problem::validation(format!(
-                "the query is not what this route takes: {}",
+                "the query is not valid for this route: {}",
                 refused.body_text()
             ))),
         }
     }
 }
 
-/// The header `Idempotency-Key`, if there is one: a quoted string as the IETF draft has it, or bare.
+/// The header `Idempotency-Key`, if present: a quoted string as in the IETF draft, or bare.
 #[derive(Debug)]
 pub(super) struct CallKey(pub(super) Option<CallId>);
 
 impl CallKey {
-    /// Its text.
+    /// The key in these headers.
+    pub(super) fn of(headers: &HeaderMap) -> Result<Self, Problem> {
+        let Some(text) = single(headers, "idempotency-key")? else { return Ok(Self(None)) };
+        let text = if text.starts_with('"') { unquote(text)? } else { text.to_owned() };
+        let id = CallId::new(text)
+            .map_err(|refused| Problem::validation(format!("the header Idempotency-Key: {refused}")))?;
+        Ok(Self(Some(id)))
+    }
+
+    /// Text of the key.
     pub(super) fn text(&self) -> Option<&str> {
         self.0.as_ref().map(CallId::as_str)
     }
 
-    /// It, or what was said elsewhere about the same; refused if they differ.
+    /// The header value, or `other` if there is no header. Error if both are given and differ.
     pub(super) fn or(&self, other: Option<String>, name: &str) -> Result<Option<String>, Problem> {
         match (self.text(), other) {
             (Some(header), Some(other)) if header != other => Err(Problem::validation(format!(
@@ -74,15 +85,11 @@ impl<S: Send + Sync> FromRequestParts<S> for CallKey {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        let Some(text) = single(&parts.headers, "idempotency-key")? else { return Ok(Self(None)) };
-        let text = if text.starts_with('"') { unquote(text)? } else { text.to_owned() };
-        let id = CallId::new(text)
-            .map_err(|refused| Problem::validation(format!("the header Idempotency-Key: {refused}")))?;
-        Ok(Self(Some(id)))
+        Self::of(&parts.headers)
     }
 }
 
-/// The wait of the header `Prefer: wait=30` (RFC 7240), at most [`MAX_WAIT`]. Other preferences are somebody else's.
+/// Wait of the header `Prefer: wait=30` (RFC 7240), at most [`MAX_WAIT`]. Other preferences are ignored.
 #[derive(Debug)]
 pub(super) struct Prefer(pub(super) Option<Duration>);
 
@@ -104,13 +111,15 @@ impl<S: Send + Sync> FromRequestParts<S> for Prefer {
     }
 }
 
-/// A wait as the query has it; refused if it is longer than [`MAX_WAIT`].
+/// Parses the wait of a query; refused if it is longer than [`MAX_WAIT`].
 pub(super) fn wait_of(text: Option<&str>) -> Result<Option<Duration>, Problem> {
     let Some(text) = text else { return Ok(None) };
     let wait = seconds_of(text, "wait")?;
     if wait > MAX_WAIT {
         let most = MAX_WAIT.as_secs();
-        return Err(Problem::validation(format!("`wait` is at most {most} seconds; ask again after that")));
+        return Err(Problem::validation(format!(
+            "`wait` is at most {most} seconds; repeat the request after that"
+        )));
     }
     Ok(Some(wait))
 }
@@ -122,7 +131,15 @@ fn seconds_of(text: &str, name: &str) -> Result<Duration, Problem> {
     seconds.map(Duration::from_secs).ok_or_else(wrong)
 }
 
-/// How many items a page has: what was asked for, between 1 and the most.
+/// Parses a time in the future. One in the past is refused: what would never be valid is a mistake.
+pub(super) fn time_of(text: &str, name: &str, now: Time) -> Result<Time, Problem> {
+    let at = text.parse::<Timestamp>().map(|at| Time(at.as_millisecond()));
+    at.ok().filter(|at| *at > now).ok_or_else(|| {
+        Problem::validation(format!("`{name}` is a future time like 2030-01-31T12:00:00Z, and not {text:?}"))
+    })
+}
+
+/// Number of items on a page: the requested one, between 1 and the maximum.
 pub(super) fn limit_of(asked: Option<usize>, usual: usize, most: usize) -> Result<usize, Problem> {
     match asked {
         None => Ok(usual),
@@ -131,18 +148,18 @@ pub(super) fn limit_of(asked: Option<usize>, usual: usize, most: usize) -> Resul
     }
 }
 
-/// The only value of a header.
+/// Value of a header that may occur only once.
 pub(super) fn single<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Problem> {
     let mut values = headers.get_all(name).iter();
     let Some(value) = values.next() else { return Ok(None) };
     if values.next().is_some() {
-        return Err(Problem::validation(format!("the header {name} is there more than once; send it once")));
+        return Err(Problem::validation(format!("the header {name} occurs more than once; send it once")));
     }
     let text = std::str::from_utf8(value.as_bytes());
     text.map(Some).map_err(|_| Problem::validation(format!("the header {name} is not UTF-8")))
 }
 
-/// A string of RFC 8941 without its quotes.
+/// Removes the quotes of an RFC 8941 string.
 fn unquote(text: &str) -> Result<String, Problem> {
     let wrong =
         || Problem::validation("the header Idempotency-Key begins with a quote and is no quoted string");

@@ -1,4 +1,4 @@
-//! `GET /audit`: what administrators did in a workspace.
+//! `GET /audit`: administrative calls in a workspace.
 
 use std::sync::Arc;
 
@@ -10,39 +10,39 @@ use utoipa_axum::routes;
 use super::Problem;
 use super::answer::Answer;
 use super::api_keys::workspace_of;
-use super::asked::{Asked, limit_of};
+use super::asked::{QueryOf, limit_of};
 use super::describe::{Always, OfRun};
 use crate::access::Caller;
 use crate::access::audit::{self, Act};
 use crate::api::{AuditList, AuditView, time};
 use crate::app::App;
 
-/// Calls on a page, if nothing is asked.
+/// Calls on a page if no limit is given.
 const USUAL: usize = 50;
-/// Calls on the longest page.
+/// Maximum number of calls on a page.
 const MOST: usize = 500;
 
 pub(super) fn router() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new().routes(routes!(list))
 }
 
-/// Which calls.
+/// Query of `GET /audit`.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct WhichCalls {
-    /// Go on after this: `next` of the page before.
+    /// The `next` of the previous page. Absent for the first page.
     cursor: Option<String>,
-    /// At most this many, 50 if not given.
+    /// Maximum number of calls on the page; 50 if absent.
     #[param(minimum = 1, maximum = 500)]
     limit: Option<usize>,
-    /// Those of this workspace, by name or id; only root may choose.
+    /// Name or id of the workspace. Only the root token may choose one.
     workspace: Option<String>,
 }
 
-/// See the audit
+/// Read the audit
 ///
-/// Administrative calls of the last 90 days, the newest first.
+/// Administrative calls of the last 90 days, newest first.
 #[utoipa::path(
     get,
     path = "/audit",
@@ -54,7 +54,7 @@ struct WhichCalls {
 async fn list(
     State(app): State<Arc<App>>,
     caller: Caller,
-    Asked(asked): Asked<WhichCalls>,
+    QueryOf(asked): QueryOf<WhichCalls>,
 ) -> Result<Answer<AuditList>, Problem> {
     caller.may_manage_keys()?;
     let limit = limit_of(asked.limit, USUAL, MOST)?;

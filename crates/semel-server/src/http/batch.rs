@@ -10,13 +10,13 @@ use utoipa_axum::routes;
 use super::answer::Answer;
 use super::asked::CallKey;
 use super::describe::{Always, Oversize};
-use super::start::{absorbed, derived, start_of, start_view};
+use super::start::{absorbed, begin, derived, start_view};
 use super::{Body, Problem};
 use crate::access::Caller;
 use crate::api::{BatchAnswer, BatchResult, Permission, StartBatch, StartRun};
 use crate::app::App;
 
-/// Most starts of one call: as many as share one durable write with ease, and an answer that stays below 2 MiB.
+/// Maximum number of starts in one call: they share one durable write, and the answer stays below 2 MiB.
 pub const MAX_BATCH: usize = 1_000;
 
 pub(super) fn router() -> OpenApiRouter<Arc<App>> {
@@ -25,10 +25,10 @@ pub(super) fn router() -> OpenApiRouter<Arc<App>> {
 
 /// Start many runs
 ///
-/// Each start is decided by itself and has its own answer, in the same order. All of them share durable writes. A start
-/// without a key gets one that is derived from the header `Idempotency-Key` and its place, if there is that header; so
-/// the whole batch may be repeated. Each start counts as one call for the workspace's rate limit: those beyond it are
-/// answered with 429, and the others take place.
+/// Each start is decided independently and has its own answer, in the same order. All of them share durable writes. A
+/// start without a key gets one that is derived from the header `Idempotency-Key`, if present, and its position; so
+/// the whole batch may be repeated. Each start counts as one call for the workspace's rate limit: starts beyond it
+/// are answered with 429, and the others take place.
 #[utoipa::path(
     post,
     path = "/workflow-runs/batch",
@@ -40,8 +40,8 @@ pub(super) fn router() -> OpenApiRouter<Arc<App>> {
         {"workflow": "demo-order", "input": {"order": "8", "amount": 500}, "idempotencyKey": "order-8"},
     ]})),
     responses(
-        (status = 200, description = "One answer for each", body = BatchAnswer, headers(
-            ("Idempotent-Replayed" = String, description = "`true`: all of these were asked before"),
+        (status = 200, description = "One result per start", body = BatchAnswer, headers(
+            ("Idempotent-Replayed" = String, description = "`true` if every start was a repetition"),
         )),
         Always,
         Oversize,
@@ -58,7 +58,7 @@ async fn start_batch(
         let count = batch.runs.len();
         return Err(Problem::validation(format!("{count} starts in one batch; send at most {MAX_BATCH}")));
     }
-    // The call itself has counted for the first.
+    // The call itself has counted as the first start.
     let admitted = 1 + app.access.admit_more(&caller, batch.runs.len().saturating_sub(1), app.clock.now());
     let starts = batch.runs.into_iter().enumerate();
     let each = |(place, asked)| one(&app, &caller, &key, (place, place < admitted), asked);
@@ -68,7 +68,7 @@ async fn start_batch(
     Ok(Answer::ok(BatchAnswer { results }).replayed(replayed))
 }
 
-/// The answer to one start, and whether it came to nothing new.
+/// The answer to one start, and whether it was absorbed.
 async fn one(
     app: &App,
     caller: &Caller,
@@ -79,7 +79,7 @@ async fn one(
     let answer = match admitted {
         true => try_one(app, caller, header, place, asked).await,
         false => {
-            Err(Problem::rate_limited("this workspace starts too many runs a second; start this one later"))
+            Err(Problem::rate_limited("this workspace starts too many runs per second; start this one later"))
         }
     };
     match answer {
@@ -103,7 +103,7 @@ async fn try_one(
         (None, Some(header)) => Some(derived(&["batch", header, &place.to_string()])?),
         (None, None) => None,
     };
-    let started = app.store.start(start_of(app, caller, asked, key)?).await?;
+    let started = begin(app, caller, asked, key).await?;
     let status = if started.created() { 201 } else { 200 };
     let mut view = start_view(&started);
     app.services.mark(app, caller.workspace, &mut view.run).await;

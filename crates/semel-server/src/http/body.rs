@@ -1,4 +1,5 @@
-//! Bodies: JSON, read strictly. Whatever could not be kept exactly is refused with a sentence that says what to do.
+//! Request bodies: JSON, read strictly. What cannot be stored exactly is refused with a sentence that says what to
+//! do.
 
 use std::time::Duration;
 
@@ -12,15 +13,15 @@ use serde::de::DeserializeOwned;
 use super::Problem;
 use crate::access::Intake;
 
-/// How long a body may take to come, from its first byte to its last: the largest call of a worker in five megabits a second.
+/// Maximum time to receive a body: the largest call of a worker at five megabits per second.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// So much of a body that is refused is read all the same, and thrown away. A client that is still sending when the
-/// connection is closed loses the answer; many clients read it only after they have sent everything.
+/// Bytes of a refused body that are read and discarded. A client that is still sending when the connection closes
+/// loses the answer, because many clients read it only after they have sent everything.
 const THROWN_AWAY: usize = 64 * 1024 * 1024;
-/// How long the rest of a refused body is waited for.
+/// Maximum time to read the rest of a refused body.
 const REST: Duration = Duration::from_secs(10);
 
-/// A body as JSON. An empty one is read as `{}`, so that a control needs none.
+/// A body as JSON. An empty body is read as `{}`.
 #[derive(Debug)]
 pub struct Body<T>(pub T);
 
@@ -33,32 +34,46 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
         let text = if text.trim().is_empty() { "{}" } else { text };
         Json::parse(text).map_err(|refused| Problem::from(semel::Error::from(refused)))?;
         let value = serde_json::from_str(text).map_err(|refused| {
-            Problem::validation(format!("the body is not what this route takes: {refused}"))
+            Problem::validation(format!("the body is not valid for this route: {refused}"))
         })?;
         Ok(Self(value))
     }
 }
 
-/// The body, if it is not longer than that and there is room for it. One that is refused is read to its end, within
-/// bounds, so that its sender gets the answer.
+/// A body that is a text with at most `MOST` bytes.
+#[derive(Debug)]
+pub(super) struct TextBody<const MOST: usize>(pub(super) String);
+
+impl<const MOST: usize, S: Send + Sync> FromRequest<S> for TextBody<MOST> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
+        let bytes = read(request, MOST).await?;
+        Ok(Self(utf8(&bytes)?.to_owned()))
+    }
+}
+
+/// Reads the body, if it is within the limit and the workspace has memory for it. A refused body is read to its end,
+/// within bounds, so that its sender gets the answer.
 pub(super) async fn read(request: Request, most: usize) -> Result<Bytes, Problem> {
     let intake = request.extensions().get::<Intake>().cloned();
     let (long, asks) = (length(request.headers()) > most, request.headers().contains_key(header::EXPECT));
     let mut chunks = request.into_body().into_data_stream();
     let refused = match long {
-        // Its sender waits for a word before it sends anything.
+        // The sender waits for `100 Continue` before it sends anything.
         true if asks => return Err(too_long(most)),
         true => too_long(most),
         false => match tokio::time::timeout(PATIENCE, gather(&mut chunks, most, intake.as_ref())).await {
             Ok(Ok(bytes)) => return Ok(bytes),
             Ok(Err(refused)) => refused,
             Err(_) => {
-                let detail = format!("the body did not come in {} s; send it again", PATIENCE.as_secs());
+                let detail =
+                    format!("the body was not received within {} s; send it again", PATIENCE.as_secs());
                 return Err(Problem::unavailable(detail));
             }
         },
     };
-    // Whatever comes of it, the answer is the same.
+    // The result does not matter: the answer is the same.
     drop(tokio::time::timeout(REST, throw_away(&mut chunks)).await);
     Err(refused)
 }
@@ -72,7 +87,7 @@ fn too_long(most: usize) -> Problem {
     Problem::too_large(format!("the body is longer than {most} bytes; send less"))
 }
 
-/// Reads a body as it comes; what is in memory counts for the workspace.
+/// Reads a body in chunks; its memory counts for the workspace.
 async fn gather<E>(
     chunks: &mut (impl Stream<Item = Result<Bytes, E>> + Unpin),
     most: usize,
@@ -87,11 +102,11 @@ async fn gather<E>(
         }
         if intake.is_some_and(|intake| !intake.grow(chunk.len())) {
             return Err(Problem::rate_limited(
-                "too many bytes of bodies are on their way from this workspace, or from all; send fewer calls at once",
+                "too many bytes of request bodies are in transfer for this workspace, or for all workspaces; send fewer requests at once",
             ));
         }
         if first.is_empty() && all.is_empty() {
-            // Most bodies come in one piece, which need not be copied.
+            // Most bodies come in one chunk, which need not be copied.
             first = chunk;
             continue;
         }
@@ -111,9 +126,9 @@ async fn throw_away<E>(chunks: &mut (impl Stream<Item = Result<Bytes, E>> + Unpi
     }
 }
 
-/// A body as text.
+/// Checks that a body is UTF-8 text.
 pub(super) fn utf8(bytes: &Bytes) -> Result<&str, Problem> {
-    std::str::from_utf8(bytes).map_err(|_| Problem::validation("the body is not UTF-8; send JSON as UTF-8"))
+    std::str::from_utf8(bytes).map_err(|_| Problem::validation("the body is not UTF-8; send it as UTF-8"))
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! An operator's call: who makes it, under which id, and what it came to.
+//! Control calls of operators: caller, call id and answer.
 
 use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use semel::id::RunId;
-use semel::rules::control::{Action, Control, Controlled};
+use semel::rules::control::{Control, ControlAction, Controlled};
 
 use super::Problem;
 use super::answer::Answer;
@@ -16,14 +16,14 @@ use crate::access::Caller;
 use crate::api::{ControlAnswer, Permission};
 use crate::app::App;
 
-/// A call by somebody who may do everything.
-pub(super) struct Call {
+/// A call with the permission `admin`.
+pub(super) struct AdminCall {
     pub(super) app: Arc<App>,
     pub(super) caller: Caller,
     pub(super) key: CallKey,
 }
 
-impl FromRequestParts<Arc<App>> for Call {
+impl FromRequestParts<Arc<App>> for AdminCall {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Problem> {
@@ -34,19 +34,19 @@ impl FromRequestParts<Arc<App>> for Call {
     }
 }
 
-impl Call {
-    /// Does something about a run. The header `Idempotency-Key` is the id under which it may be repeated.
+impl AdminCall {
+    /// Controls a run. The header `Idempotency-Key` is the id under which the call may be repeated.
     pub(super) async fn control(
         self,
         run: RunId,
-        action: Action,
+        action: ControlAction,
         expected: Option<u64>,
     ) -> Result<(Answer<ControlAnswer>, Controlled), Problem> {
         let workspace = self.caller.workspace;
         let control = Control { workspace, run, action, by: self.caller.name, id: self.key.0, expected };
         let controlled = self.app.store.control(control).await?;
-        // How a run ended is not in its header. It is controlled, whatever becomes of this look; what went wrong with
-        // that is in the log.
+        // The header does not say how a run ended. The control has taken place even if this read fails; its error is
+        // in the log.
         let ended = match controlled.run.status().is_terminal() {
             true => found(&self.app, workspace, controlled.run.id()).await.ok(),
             false => None,

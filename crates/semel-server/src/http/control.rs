@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use semel::id::RunId;
-use semel::rules::control::{Action, Fork};
+use semel::rules::control::{ControlAction, Fork};
 use semel::rules::entry::RestartFrom;
 use semel::rules::key::Key;
 use semel::rules::ledger::Lineage;
@@ -11,8 +11,8 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::answer::Answer;
-use super::asked::At;
-use super::call::Call;
+use super::asked::PathOf;
+use super::call::AdminCall;
 use super::describe::{Always, Changes, IdempotencyKey, OfRun, RunParam};
 use super::runs::run_id;
 use super::{Body, Problem};
@@ -33,9 +33,9 @@ type Answered = Result<Answer<ControlAnswer>, Problem>;
 
 /// Cancel a run
 ///
-/// Whoever ends a run first has won: `changed` says whether it was this call. After a won cancel nothing of the run is
-/// recorded any more, and no step begins once whoever drives it has heard of it. With `graceful` the run is asked instead,
-/// and cleans up first.
+/// The first call to end a run wins: `changed` says whether it was this one. After a successful cancel nothing more
+/// of the run is recorded, and no step begins once its node has learnt of the cancel. With `graceful`, the run is
+/// asked to end and cleans up first.
 #[utoipa::path(
     post,
     path = "/workflow-runs/{id}/cancel",
@@ -43,20 +43,20 @@ type Answered = Result<Answer<ControlAnswer>, Problem>;
     tag = "control",
     params(RunParam, IdempotencyKey),
     request_body(content = CancelRun, example = json!({"reason": "the customer changed their mind"})),
-    responses((status = 200, description = "The run as it is now", body = ControlAnswer), Always, OfRun, Changes),
+    responses((status = 200, description = "The run after the call", body = ControlAnswer), Always, OfRun, Changes),
 )]
-async fn cancel(call: Call, At(id): At<String>, Body(asked): Body<CancelRun>) -> Answered {
+async fn cancel(call: AdminCall, PathOf(id): PathOf<String>, Body(asked): Body<CancelRun>) -> Answered {
     let reason = asked.reason.unwrap_or_else(|| format!("asked for by {}", call.caller.name));
     let action = match asked.graceful {
-        true => Action::RequestCancel { reason },
-        false => Action::Cancel { reason },
+        true => ControlAction::RequestCancel { reason },
+        false => ControlAction::Cancel { reason },
     };
     Ok(call.control(run_id(&id)?, action, asked.expected_version).await?.0)
 }
 
 /// Pause a run
 ///
-/// Nothing of it goes on until it is resumed.
+/// The run does not continue until it is resumed.
 #[utoipa::path(
     post,
     path = "/workflow-runs/{id}/pause",
@@ -64,10 +64,10 @@ async fn cancel(call: Call, At(id): At<String>, Body(asked): Body<CancelRun>) ->
     tag = "control",
     params(RunParam, IdempotencyKey),
     request_body(content = ControlRun, example = json!({})),
-    responses((status = 200, description = "The run as it is now", body = ControlAnswer), Always, OfRun, Changes),
+    responses((status = 200, description = "The run after the call", body = ControlAnswer), Always, OfRun, Changes),
 )]
-async fn pause(call: Call, At(id): At<String>, Body(asked): Body<ControlRun>) -> Answered {
-    Ok(call.control(run_id(&id)?, Action::Pause, asked.expected_version).await?.0)
+async fn pause(call: AdminCall, PathOf(id): PathOf<String>, Body(asked): Body<ControlRun>) -> Answered {
+    Ok(call.control(run_id(&id)?, ControlAction::Pause, asked.expected_version).await?.0)
 }
 
 /// Resume a paused run
@@ -78,15 +78,16 @@ async fn pause(call: Call, At(id): At<String>, Body(asked): Body<ControlRun>) ->
     tag = "control",
     params(RunParam, IdempotencyKey),
     request_body(content = ControlRun, example = json!({})),
-    responses((status = 200, description = "The run as it is now", body = ControlAnswer), Always, OfRun, Changes),
+    responses((status = 200, description = "The run after the call", body = ControlAnswer), Always, OfRun, Changes),
 )]
-async fn resume(call: Call, At(id): At<String>, Body(asked): Body<ControlRun>) -> Answered {
-    Ok(call.control(run_id(&id)?, Action::Resume, asked.expected_version).await?.0)
+async fn resume(call: AdminCall, PathOf(id): PathOf<String>, Body(asked): Body<ControlRun>) -> Answered {
+    Ok(call.control(run_id(&id)?, ControlAction::Resume, asked.expected_version).await?.0)
 }
 
 /// Retry a failed run
 ///
-/// A failed or timed-out run goes on where it failed: what succeeded is kept. The same as a restart from its failure.
+/// A failed or timed-out run continues where it failed; recorded results are kept. The same as a restart from
+/// `failure`.
 #[utoipa::path(
     post,
     path = "/workflow-runs/{id}/retry",
@@ -94,16 +95,16 @@ async fn resume(call: Call, At(id): At<String>, Body(asked): Body<ControlRun>) -
     tag = "control",
     params(RunParam, IdempotencyKey),
     request_body(content = ControlRun, example = json!({})),
-    responses((status = 200, description = "The run as it is now", body = ControlAnswer), Always, OfRun, Changes),
+    responses((status = 200, description = "The run after the call", body = ControlAnswer), Always, OfRun, Changes),
 )]
-async fn retry(call: Call, At(id): At<String>, Body(asked): Body<ControlRun>) -> Answered {
-    let action = Action::Restart(RestartFrom::Failure);
+async fn retry(call: AdminCall, PathOf(id): PathOf<String>, Body(asked): Body<ControlRun>) -> Answered {
+    let action = ControlAction::Restart(RestartFrom::Failure);
     Ok(call.control(run_id(&id)?, action, asked.expected_version).await?.0)
 }
 
 /// Restart a failed run
 ///
-/// A failed or timed-out run begins again, by default where it failed. Its effects have the same keys as before.
+/// A failed or timed-out run starts again, by default where it failed. Its effects keep their effect keys.
 #[utoipa::path(
     post,
     path = "/workflow-runs/{id}/restart",
@@ -111,17 +112,17 @@ async fn retry(call: Call, At(id): At<String>, Body(asked): Body<ControlRun>) ->
     tag = "control",
     params(RunParam, IdempotencyKey),
     request_body(content = RestartRun, example = json!({"from": "beginning"})),
-    responses((status = 200, description = "The run as it is now", body = ControlAnswer), Always, OfRun, Changes),
+    responses((status = 200, description = "The run after the call", body = ControlAnswer), Always, OfRun, Changes),
 )]
-async fn restart(call: Call, At(id): At<String>, Body(asked): Body<RestartRun>) -> Answered {
-    let action = Action::Restart(asked.from.unwrap_or(RestartFrom::Failure));
+async fn restart(call: AdminCall, PathOf(id): PathOf<String>, Body(asked): Body<RestartRun>) -> Answered {
+    let action = ControlAction::Restart(asked.from.unwrap_or(RestartFrom::Failure));
     Ok(call.control(run_id(&id)?, action, asked.expected_version).await?.0)
 }
 
 /// Fork a run
 ///
-/// Another run that has done what this one had done after `at` entries. Unless fresh keys are asked for, an effect that
-/// this run had is not repeated by it.
+/// Creates a new run with the first `at` entries of this one. Without fresh keys it shares this run's effect keys, so
+/// that providers recognise repeated effects.
 #[utoipa::path(
     post,
     path = "/workflow-runs/{id}/fork",
@@ -133,7 +134,7 @@ async fn restart(call: Call, At(id): At<String>, Body(asked): Body<RestartRun>) 
         (status = 201, description = "The new run", body = ControlAnswer, headers(
             ("Location" = String, description = "The new run"),
         )),
-        (status = 200, description = "The run that this call has made before", body = ControlAnswer, headers(
+        (status = 200, description = "The run that an earlier call under the same id created", body = ControlAnswer, headers(
             ("Location" = String, description = "The new run"),
         )),
         Always,
@@ -141,13 +142,14 @@ async fn restart(call: Call, At(id): At<String>, Body(asked): Body<RestartRun>) 
         Changes,
     ),
 )]
-async fn fork(call: Call, At(id): At<String>, Body(asked): Body<ForkRun>) -> Answered {
+async fn fork(call: AdminCall, PathOf(id): PathOf<String>, Body(asked): Body<ForkRun>) -> Answered {
     let fork = Fork {
         run: RunId(call.app.clock.uuid()),
         key: asked.key.map(Key::new).transpose().map_err(semel::Error::from)?,
         at: asked.at,
         lineage: if asked.fresh_keys { Lineage::Fresh } else { Lineage::Inherited },
     };
-    let (answer, forked) = call.control(run_id(&id)?, Action::Fork(fork), asked.expected_version).await?;
+    let (answer, forked) =
+        call.control(run_id(&id)?, ControlAction::Fork(fork), asked.expected_version).await?;
     Ok(answer.made(!forked.repeated, &forked.run.id().to_string()))
 }

@@ -1,30 +1,33 @@
-//! The `OpenAPI` description: what the declarations of the routes share, and the document that is made of them.
+//! The `OpenAPI` document: what the routes' declarations share, and how the document is made.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
 use axum::body::Bytes;
+use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
+use semel::ErrorCode;
+use semel::remote::wire;
 use semel::rules::key::MAX_KEY;
-use semel::rules::status::Status;
 use utoipa::openapi::path::{Parameter, ParameterBuilder, ParameterIn};
 use utoipa::openapi::schema::{ObjectBuilder, Schema, SchemaType, Type};
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, Http, HttpAuthScheme, SecurityScheme};
 use utoipa::openapi::{ContentBuilder, OpenApi, Ref, RefOr, Required, Response, ResponseBuilder};
-use utoipa::{IntoParams, IntoResponses, PartialSchema, ToSchema};
+use utoipa::{IntoParams, IntoResponses};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::problem::CODES;
 use crate::api::ProblemView;
 use crate::app::App;
+use crate::config::ClockMode;
+use crate::http::workers::answer::RefusalView;
 
 pub(super) fn router() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new().routes(routes!(openapi))
 }
 
-/// This description
+/// Get the OpenAPI document
 #[utoipa::path(
     get,
     path = "/openapi.json",
@@ -33,45 +36,56 @@ pub(super) fn router() -> OpenApiRouter<Arc<App>> {
     security(()),
     responses((status = 200, description = "OpenAPI 3.1", body = Object)),
 )]
-async fn openapi() -> impl IntoResponse {
-    static TEXT: LazyLock<Bytes> = LazyLock::new(|| {
-        let text = serde_json::to_vec(&super::document()).expect("a description is plain data");
-        Bytes::from(text)
-    });
-    ([(CONTENT_TYPE, "application/json")], TEXT.clone())
+async fn openapi(State(app): State<Arc<App>>) -> impl IntoResponse {
+    static USUAL: LazyLock<Bytes> = LazyLock::new(|| text(ClockMode::Machine));
+    static WITH_CLOCK: LazyLock<Bytes> = LazyLock::new(|| text(ClockMode::Manual));
+    let text = match app.clock_mode() {
+        ClockMode::Machine => USUAL.clone(),
+        ClockMode::Manual => WITH_CLOCK.clone(),
+    };
+    ([(CONTENT_TYPE, "application/json")], text)
 }
 
-/// What is described beside the routes.
+fn text(clock: ClockMode) -> Bytes {
+    serde_json::to_vec(&super::document(clock)).expect("a description is plain data").into()
+}
+
+/// Parts of the document beside the routes.
 #[derive(utoipa::OpenApi)]
 #[openapi(
     info(
         title = "Semel",
         description = "A durable workflow engine in which every effect takes place once. Every call that changes something \
-                       may be repeated: under the header `Idempotency-Key`, workers by version, fence and id; a repeated \
-                       answer carries `Idempotent-Replayed: true`. Problems are `application/problem+json`; the page that their `type` \
-                       names says what to do.",
+                       may be repeated: with the header `Idempotency-Key`, and on the worker routes by version, fence and id. The answer \
+                       to a repeated call carries `Idempotent-Replayed: true`. Errors are `application/problem+json`; `type` is the address \
+                       of a page that explains the error.",
     ),
-    components(schemas(ProblemView)),
+    servers((url = "/", description = "The server that serves this document")),
+    components(schemas(ProblemView, RefusalView)),
     security(("bearer" = []), ("apiKey" = [])),
     tags(
-        (name = "runs", description = "Start runs, and see what became of them"),
-        (name = "control", description = "What an operator can do about a run"),
-        (name = "hooks", description = "Input for runs that wait for it"),
-        (name = "keys", description = "What idempotency keys stand for"),
-        (name = "workers", description = "Processes elsewhere that drive runs"),
-        (name = "access", description = "Workspaces, API keys and the audit"),
-        (name = "operations", description = "For those who run the server"),
+        (name = "runs", description = "Start and read runs"),
+        (name = "definitions", description = "Push and read definitions: workflows as documents, run by the server"),
+        (name = "control", description = "Cancel, pause, resume, retry, restart and fork runs; resolve steps in doubt"),
+        (name = "hooks", description = "Deliver input to runs that wait for it; addresses for senders without an API key"),
+        (name = "approvals", description = "Decide what runs ask people"),
+        (name = "keys", description = "Look up and release idempotency keys"),
+        (name = "workers", description = "Protocol of remote workers. Every answer has the header `Semel-Protocol`; times are milliseconds"),
+        (name = "access", description = "Manage workspaces and API keys, read the audit log"),
+        (name = "operations", description = "Description of the API and of its errors"),
     ),
 )]
-struct Frame;
+struct ApiFrame;
 
-/// The description of all routes of a router.
+/// Completes the document of a router.
 pub(super) fn finish(paths: OpenApi) -> OpenApi {
-    let mut api = <Frame as utoipa::OpenApi>::openapi();
+    let mut api = <ApiFrame as utoipa::OpenApi>::openapi();
     api.merge(paths);
     let components = api.components.get_or_insert_default();
     for status in statuses() {
-        components.responses.insert(name_of(status), RefOr::T(problem(status)));
+        for view in [PLAIN, OF_WORKERS] {
+            components.responses.insert(name_of(view, status), RefOr::T(problem(view, status)));
+        }
     }
     let bearer = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
     let api_key = SecurityScheme::ApiKey(ApiKey::Header(ApiKeyValue::new("x-api-key")));
@@ -81,32 +95,39 @@ pub(super) fn finish(paths: OpenApi) -> OpenApi {
 }
 
 fn statuses() -> Vec<u16> {
-    let mut statuses: Vec<_> = CODES.iter().map(|(_, status, _)| *status).collect();
+    let mut statuses: Vec<_> = ErrorCode::ALL.iter().map(|code| code.status()).collect();
     statuses.dedup();
     statuses
 }
 
-fn name_of(status: u16) -> String {
-    format!("Problem{status}")
+/// Prefix of the shared answers, and the schema that they have.
+type ProblemKind = (&'static str, &'static str);
+
+const PLAIN: ProblemKind = ("Problem", "ProblemView");
+/// Workers are also told the error in the terms of the store.
+const OF_WORKERS: ProblemKind = ("WorkerProblem", "WorkerProblem");
+
+fn name_of((prefix, _): ProblemKind, status: u16) -> String {
+    format!("{prefix}{status}")
 }
 
-/// The shared answer with a status: all codes that have it.
-fn problem(status: u16) -> Response {
-    let codes = CODES.iter().filter(|(_, of, _)| *of == status);
-    let words: Vec<_> = codes.map(|(code, _, title)| format!("`{code}`: {title}.")).collect();
-    let content = ContentBuilder::new().schema(Some(Ref::from_schema_name("ProblemView"))).build();
+/// The shared answer for a status, with all codes that have it.
+fn problem((_, schema): ProblemKind, status: u16) -> Response {
+    let codes = ErrorCode::ALL.iter().filter(|code| code.status() == status);
+    let words: Vec<_> = codes.map(|code| format!("`{code}`: {}.", code.title())).collect();
+    let content = ContentBuilder::new().schema(Some(Ref::from_schema_name(schema))).build();
     ResponseBuilder::new().description(words.join(" ")).content("application/problem+json", content).build()
 }
 
 macro_rules! problems {
-    ($($(#[$doc:meta])* $name:ident: $($status:literal),+;)+) => {$(
+    ($($(#[$doc:meta])* $name:ident of $kind:ident: $($status:literal),+;)+) => {$(
         $(#[$doc])*
         pub(super) enum $name {}
 
         impl IntoResponses for $name {
             fn responses() -> BTreeMap<String, RefOr<Response>> {
                 let shared = |status: u16| {
-                    (status.to_string(), RefOr::Ref(Ref::from_response_name(name_of(status))))
+                    (status.to_string(), RefOr::Ref(Ref::from_response_name(name_of($kind, status))))
                 };
                 [$($status),+].into_iter().map(shared).collect()
             }
@@ -115,18 +136,20 @@ macro_rules! problems {
 }
 
 problems! {
-    /// What every route may answer.
-    Always: 400, 401, 403, 429, 503;
-    /// The address is not understood.
-    BadAddress: 400;
-    /// There is no such run, or none under this key.
-    OfRun: 404;
-    /// Nobody owns the token.
-    NoHook: 404;
-    /// What a route that changes something may answer.
-    Changes: 409, 413, 422;
-    /// What a route that takes a body may answer.
-    Oversize: 413;
+    /// Problems that every route may answer.
+    Always of PLAIN: 400, 401, 403, 429, 503;
+    /// The path or query is not understood.
+    BadAddress of PLAIN: 400;
+    /// The run does not exist, or none holds this key.
+    OfRun of PLAIN: 404;
+    /// The token has no owner.
+    NoHook of PLAIN: 404;
+    /// Problems of a route that changes something.
+    Changes of PLAIN: 409, 413, 422;
+    /// Problems of a route that takes a body.
+    Oversize of PLAIN: 413;
+    /// Problems of the routes for workers.
+    WorkerProblems of OF_WORKERS: 400, 401, 403, 404, 409, 413, 422, 429, 503;
 }
 
 fn header(name: &str, schema: Schema, description: &str) -> Parameter {
@@ -149,8 +172,23 @@ impl IntoParams for IdempotencyKey {
             .min_length(Some(1))
             .max_length(Some(MAX_KEY))
             .build();
-        let description = "The id under which the call may be repeated: a quoted string, or bare";
+        let description = "Id under which the call may be repeated, with or without quotes";
         vec![header("Idempotency-Key", text.into(), description)]
+    }
+}
+
+/// The header `Semel-Protocol`.
+pub(super) enum SpokenProtocol {}
+
+impl IntoParams for SpokenProtocol {
+    fn into_params(_: impl Fn() -> Option<ParameterIn>) -> Vec<Parameter> {
+        let text = ObjectBuilder::new()
+            .schema_type(SchemaType::Type(Type::String))
+            .enum_values(Some([wire::PROTOCOL]))
+            .build();
+        let description = "Version of the protocol that the worker speaks; another one than the server's is refused. Every answer \
+                           has this header too";
+        vec![header("Semel-Protocol", text.into(), description)]
     }
 }
 
@@ -163,7 +201,8 @@ impl IntoParams for PreferWait {
             .schema_type(SchemaType::Type(Type::String))
             .pattern(Some("^wait=[0-9]{1,2}$"))
             .build();
-        let description = "`wait=30`: answer when the run has ended, or after so many seconds, at most 60";
+        let description =
+            "`wait=30`: wait for the end of the run, for at most this number of seconds (up to 60)";
         vec![header("Prefer", text.into(), description)]
     }
 }
@@ -181,22 +220,9 @@ impl IntoParams for RunParam {
             .name("id")
             .parameter_in(ParameterIn::Path)
             .required(Required::True)
-            .description(Some("The run"))
+            .description(Some("Id of the run"))
             .schema(Some(id))
             .build();
         vec![run]
     }
 }
-
-/// The name of a run's state.
-pub(super) enum StatusName {}
-
-impl PartialSchema for StatusName {
-    fn schema() -> RefOr<Schema> {
-        let names = Status::ALL.map(|status| status.to_string());
-        let text = ObjectBuilder::new().schema_type(SchemaType::Type(Type::String)).enum_values(Some(names));
-        RefOr::T(text.build().into())
-    }
-}
-
-impl ToSchema for StatusName {}

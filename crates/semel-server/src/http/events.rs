@@ -21,7 +21,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::Problem;
-use super::asked::{Asked, At, single};
+use super::asked::{PathOf, QueryOf, single};
 use super::describe::{Always, OfRun};
 use super::runs::run_id;
 use super::view::entry_view;
@@ -30,34 +30,34 @@ use crate::access::{Caller, Life, Part};
 use crate::api::Permission;
 use crate::app::App;
 
-/// How often a silent stream says that it lives: more often than proxies cut silent connections.
+/// Interval of keep-alive comments: shorter than the timeouts of proxies.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// Entries that are read at once for a stream.
+/// Maximum number of entries read at once for a stream.
 const PAGE_ENTRIES: usize = 1_000;
-/// Bytes of entries that are read at once for a stream: a reader that goes away has cost no more.
+/// Maximum bytes of entries read at once for a stream: the cost of a reader that disconnects.
 const PAGE_BYTES: usize = 1024 * 1024;
-/// How often a stream looks whether there is memory for its next event before it ends. It ends with the id of the last
-/// event known to its reader, who goes on there.
+/// How often a stream checks whether there is memory for its next event before it ends. The reader continues with the
+/// id of the last event that it received.
 const PATIENCE: u32 = 10;
 
 pub(super) fn router() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new().routes(routes!(events))
 }
 
-/// Where to begin.
+/// Query of the event stream.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct EventsAfter {
-    /// The number of the last entry that is known; the header `Last-Event-ID` goes before it.
+    /// Number of the last known entry. The header `Last-Event-ID` takes precedence.
     after: Option<u64>,
 }
 
 /// Follow a run
 ///
-/// Its entries as server-sent events, from the first one or after `Last-Event-ID`; the data is what the ledger shows.
-/// The stream ends with the run, and when the API key is revoked or expires. A stream that is not read ends, too, when
-/// the workspace has too many events in memory: go on with `Last-Event-ID`.
+/// Streams the run's entries as server-sent events, from the first one or after `Last-Event-ID`; the data has the
+/// form of the ledger. The stream ends with the run, and when the API key is revoked or expires. A stream that is not
+/// read also ends when the workspace has too many events in memory: continue with `Last-Event-ID`.
 #[utoipa::path(
     get,
     path = "/workflow-runs/{id}/events",
@@ -66,7 +66,7 @@ struct EventsAfter {
     params(
         super::describe::RunParam,
         EventsAfter,
-        ("Last-Event-ID" = Option<u64>, Header, description = "The id of the last event that was received"),
+        ("Last-Event-ID" = Option<u64>, Header, description = "Id of the last event that was received; the stream continues after it"),
     ),
     responses(
         (status = 200, description = "Entries, each with its number as id", content_type = "text/event-stream", body = Object),
@@ -77,8 +77,8 @@ struct EventsAfter {
 async fn events(
     State(app): State<Arc<App>>,
     caller: Caller,
-    At(id): At<String>,
-    Asked(asked): Asked<EventsAfter>,
+    PathOf(id): PathOf<String>,
+    QueryOf(asked): QueryOf<EventsAfter>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     caller.may(Permission::Read)?;
@@ -124,24 +124,24 @@ struct Reader {
     app: Arc<App>,
     workspace: WorkspaceId,
     run: RunId,
-    /// The number of the last entry that was read.
+    /// Number of the last entry that was read.
     last: u64,
     ready: VecDeque<Ready>,
-    /// Whether nothing follows what is ready.
+    /// Whether nothing follows the entries that are ready.
     ended: bool,
     watch: Watch,
-    /// The validity of the credential: the stream ends with it.
+    /// Validity of the credential: the stream ends with it.
     life: Life,
-    /// Memory of the workspace for what is ready and for what is being sent.
+    /// The workspace's memory for events that are ready or being sent.
     room: Part,
-    /// The bytes of the event that is being sent. The next one is asked for when most of it is on its way.
+    /// Bytes of the event that is being sent. The next one is requested when most of it is sent.
     sent: usize,
     _place: Part,
 }
 
 impl Reader {
-    /// The next entry; none after the run's end, and none if the store cannot answer, the credential is refused, the
-    /// workspace has no memory left for events, or the server stops: the reader comes back then.
+    /// The next entry. `None` after the run's end, and if the store does not answer, the credential is refused, the
+    /// workspace has no memory left for events, or the server stops: the reader reconnects then.
     async fn next(&mut self) -> Option<Event> {
         self.room.shrink(std::mem::take(&mut self.sent));
         let mut patience = PATIENCE;
@@ -159,14 +159,14 @@ impl Reader {
             let more = match self.look().await {
                 Ok(more) => more,
                 Err(problem) => {
-                    tracing::debug!(run = %self.run, code = problem.code(), "a stream of events ends");
+                    tracing::debug!(run = %self.run, code = %problem.code(), "a stream of events ends");
                     return None;
                 }
             };
             if !self.ready.is_empty() || self.ended {
                 continue;
             }
-            // There is more, and other streams of the workspace hold the memory: some of them are not read.
+            // There is more, but other streams of the workspace hold the memory: some of them are not read.
             if more {
                 patience = patience.checked_sub(1)?;
             }
@@ -180,8 +180,8 @@ impl Reader {
         }
     }
 
-    /// Reads what is new, as far as there is memory for it; true if there is more. The header first: with the ledger
-    /// afterwards nothing of what it counts is missing.
+    /// Reads new entries, as far as there is memory; true if there are more. The header is read first, so that the
+    /// ledger contains all entries that it counts.
     async fn look(&mut self) -> Result<bool, Problem> {
         let (run, _) = found(&self.app, self.workspace, self.run).await?;
         let mut more = false;
@@ -199,7 +199,7 @@ impl Reader {
                 self.ready.push_back(Ready { number: line.number, data });
             }
         }
-        // What follows an end (a released key, a restart) is shown only if it is there already.
+        // Entries after an end (a released key, a restart) are shown only if they exist already.
         self.ended = !more && run.status().is_terminal() && (self.last >= run.state.version || run.purged);
         Ok(more)
     }
@@ -207,6 +207,6 @@ impl Reader {
 
 fn data(line: &Numbered) -> String {
     let data = serde_json::to_string(&entry_view(line)).expect("entries are plain data with text keys");
-    // Between the tokens of a value that is kept as it came there may be line ends; in an event they mean something.
+    // A raw JSON value may contain line ends between its tokens; in an event they have a meaning.
     data.replace(['\r', '\n'], " ")
 }

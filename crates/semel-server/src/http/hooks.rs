@@ -13,7 +13,7 @@ use utoipa_axum::routes;
 
 use super::Problem;
 use super::answer::Answer;
-use super::asked::{Asked, At, CallKey};
+use super::asked::{CallKey, PathOf, QueryOf};
 use super::body::{read, utf8};
 use super::describe::{Always, Changes, IdempotencyKey, NoHook};
 use super::view::{delivered_view, run_view};
@@ -25,33 +25,34 @@ pub(super) fn router() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new().routes(routes!(deliver, owner))
 }
 
-/// How it is delivered.
+/// Query of a delivery.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct DeliverTo {
-    /// The id under which it may be repeated, for senders that cannot set the header `Idempotency-Key`.
+    /// Id under which the delivery may be repeated, for senders that cannot set the header `Idempotency-Key`.
     #[param(min_length = 1, max_length = 255)]
     delivery_id: Option<String>,
 }
 
 /// Deliver to a hook
 ///
-/// The body, any JSON value, is what the owner of the token gets: once, in order. The same delivery id again is absorbed.
+/// The body, any JSON value, is delivered to the owner of the token: once, in order. The same delivery id again is
+/// absorbed.
 #[utoipa::path(
     post,
     path = "/hooks/{token}",
     operation_id = "deliver",
     tag = "hooks",
     params(
-        ("token" = String, Path, description = "The token", example = "order:7"),
+        ("token" = String, Path, description = "Token of the hook", example = "order:7"),
         DeliverTo,
         IdempotencyKey,
     ),
     request_body(content = serde_json::Value, content_type = "application/json", example = json!({"approved": true})),
     responses(
-        (status = 200, description = "It is in the owner's inbox", body = DeliverAnswer, headers(
-            ("Idempotent-Replayed" = String, description = "`true`: it had been delivered before"),
+        (status = 200, description = "The payload is in the inbox of the run that owns the token", body = DeliverAnswer, headers(
+            ("Idempotent-Replayed" = String, description = "`true` if the delivery was a repetition"),
         )),
         Always,
         NoHook,
@@ -61,8 +62,8 @@ struct DeliverTo {
 async fn deliver(
     State(app): State<Arc<App>>,
     caller: Caller,
-    At(token): At<String>,
-    Asked(asked): Asked<DeliverTo>,
+    PathOf(token): PathOf<String>,
+    QueryOf(asked): QueryOf<DeliverTo>,
     key: CallKey,
     request: Request,
 ) -> Result<Answer<DeliverAnswer>, Problem> {
@@ -70,11 +71,11 @@ async fn deliver(
     let id = key.or(asked.delivery_id, "deliveryId")?.map(CallId::new);
     let bytes = read(request, MAX_BYTES).await?;
     let text = utf8(&bytes)?;
-    // A webhook may have nothing to say but that it was called.
+    // A webhook may have an empty body.
     let text = if text.trim().is_empty() { "null" } else { text };
     let deliver = Deliver {
         workspace: caller.workspace,
-        token: token_of(token)?,
+        token: deliverable(token)?,
         payload: Payload::parse(text).map_err(semel::Error::from)?,
         id: id.transpose().map_err(semel::Error::from)?,
     };
@@ -82,19 +83,19 @@ async fn deliver(
     Ok(Answer::ok(delivered_view(&delivered)).replayed(delivered.absorbed))
 }
 
-/// See who owns a token
+/// Show the owner of a token
 #[utoipa::path(
     get,
     path = "/hooks/{token}",
     operation_id = "getHook",
     tag = "hooks",
-    params(("token" = String, Path, description = "The token", example = "order:7")),
+    params(("token" = String, Path, description = "Token of the hook", example = "order:7")),
     responses((status = 200, description = "The token and its owner", body = HookView), Always, NoHook),
 )]
 async fn owner(
     State(app): State<Arc<App>>,
     caller: Caller,
-    At(token): At<String>,
+    PathOf(token): PathOf<String>,
 ) -> Result<Answer<HookView>, Problem> {
     caller.may(Permission::Read)?;
     let token = token_of(token)?;
@@ -105,6 +106,22 @@ async fn owner(
         }
         None => Err(semel::Error::HookNotFound(token).into()),
     }
+}
+
+/// A token to which callers may deliver.
+pub(super) fn deliverable(text: String) -> Result<Token, Problem> {
+    check_deliverable(&text)?;
+    token_of(text)
+}
+
+/// Refuses the token of an approval: its own route checks roles and forms before it delivers.
+pub(super) fn check_deliverable(token: &str) -> Result<(), Problem> {
+    if crate::approvals::is_token(token) {
+        return Err(Problem::forbidden(
+            "this is the token of an approval: decide it by /approvals/{id}/decide; GET /approvals lists them",
+        ));
+    }
+    Ok(())
 }
 
 fn token_of(text: String) -> Result<Token, Problem> {

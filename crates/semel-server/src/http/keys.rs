@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use semel::id::RunId;
-use semel::rules::control::Action;
+use semel::rules::control::ControlAction;
 use semel::rules::entry::Outcome;
 use semel::rules::key::{Key, Scope};
 use semel::rules::run::Run;
@@ -14,8 +14,8 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::answer::Answer;
-use super::asked::{Asked, At};
-use super::call::Call;
+use super::asked::{PathOf, QueryOf};
+use super::call::AdminCall;
 use super::describe::{Always, Changes, IdempotencyKey, OfRun};
 use super::view::{duplicates_view, run_view};
 use super::{Body, Problem};
@@ -27,42 +27,42 @@ pub(super) fn router() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new().routes(routes!(get)).routes(routes!(release))
 }
 
-/// Where the key is unique.
+/// Query with the scope of a key.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct KeyScope {
-    /// Where the key is unique, as runs show it: `*` (the workspace; default), `w/order` (a workflow), `v/order/1` (a
-    /// workflow version), `child` (runs that runs have started).
+    /// Scope of the key, as runs show it: `*` (the workspace; default), `w/order` (a workflow), `v/order/1` (a
+    /// workflow version), `child` (children of runs).
     scope: Option<String>,
 }
 
-/// The scope of a query.
+/// Parses the scope of a query.
 pub(super) fn scope_of(text: Option<&str>) -> Result<Scope, Problem> {
     let text = text.unwrap_or("*");
     Scope::parse(text).ok_or_else(|| {
         Problem::validation(format!(
-            "{text:?} is no scope; write *, w/order, v/order/1 or child, as runs show it"
+            "{text:?} is not a scope; write *, w/order, v/order/1 or child, as runs show it"
         ))
     })
 }
 
-/// See what a key points at
+/// Show the holder of a key
 ///
-/// The run that holds it, and the duplicates that were absorbed, with the times when they came.
+/// The run that holds the key, and the duplicates that it has absorbed, with their times.
 #[utoipa::path(
     get,
     path = "/keys/{key}",
     operation_id = "getKey",
     tag = "keys",
-    params(("key" = String, Path, description = "The key", example = "order-7"), KeyScope),
+    params(("key" = String, Path, description = "The idempotency key", example = "order-7"), KeyScope),
     responses((status = 200, description = "The key and its run", body = KeyView), Always, OfRun),
 )]
 async fn get(
     State(app): State<Arc<App>>,
     caller: Caller,
-    At(key): At<String>,
-    Asked(asked): Asked<KeyScope>,
+    PathOf(key): PathOf<String>,
+    QueryOf(asked): QueryOf<KeyScope>,
 ) -> Result<Answer<KeyView>, Problem> {
     caller.may(Permission::Read)?;
     let (key, scope) = (key_of(key)?, scope_of(asked.scope.as_deref())?);
@@ -76,15 +76,15 @@ async fn get(
     }))
 }
 
-/// Free a key
+/// Release a key
 ///
-/// The run keeps going; the next start under the key makes another run.
+/// Its run continues; the next start with the key creates a new run.
 #[utoipa::path(
     post,
     path = "/keys/{key}/release",
     operation_id = "releaseKey",
     tag = "keys",
-    params(("key" = String, Path, description = "The key", example = "order-7"), KeyScope, IdempotencyKey),
+    params(("key" = String, Path, description = "The idempotency key", example = "order-7"), KeyScope, IdempotencyKey),
     request_body(content = ControlRun, example = json!({})),
     responses(
         (status = 200, description = "The run that held the key", body = ControlAnswer),
@@ -94,9 +94,9 @@ async fn get(
     ),
 )]
 async fn release(
-    call: Call,
-    At(key): At<String>,
-    Asked(asked): Asked<KeyScope>,
+    call: AdminCall,
+    PathOf(key): PathOf<String>,
+    QueryOf(asked): QueryOf<KeyScope>,
     Body(body): Body<ControlRun>,
 ) -> Result<Answer<ControlAnswer>, Problem> {
     let (key, scope) = (key_of(key)?, scope_of(asked.scope.as_deref())?);
@@ -107,11 +107,12 @@ async fn release(
             held.ok_or_else(|| free(&key))?.0.id()
         }
     };
-    Ok(call.control(run, Action::ReleaseKey, body.expected_version).await?.0)
+    Ok(call.control(run, ControlAction::ReleaseKey, body.expected_version).await?.0)
 }
 
-/// The run that lost this key by the same call: it is found by the call's id, since the key no longer points at it.
-async fn released_before(call: &Call, scope: &Scope, key: &Key) -> Result<Option<RunId>, Problem> {
+/// The run that released this key by an earlier try of the same call: found by the call's id, because the key no
+/// longer points at it.
+async fn released_before(call: &AdminCall, scope: &Scope, key: &Key) -> Result<Option<RunId>, Problem> {
     let Some(id) = &call.key.0 else { return Ok(None) };
     let find = Find { workspace: call.caller.workspace, by: FindBy::Call(id.clone()) };
     let run = call.app.store.find(find).await?.map(|(run, _)| run);

@@ -10,7 +10,7 @@ use utoipa_axum::routes;
 
 use super::Problem;
 use super::answer::Answer;
-use super::asked::{Asked, At, limit_of};
+use super::asked::{PathOf, QueryOf, limit_of};
 use super::describe::{Always, OfRun};
 use super::runs::run_id;
 use super::view::entry_view;
@@ -18,26 +18,26 @@ use crate::access::Caller;
 use crate::api::{LedgerView, Permission};
 use crate::app::App;
 
-/// Entries of one page, if nothing is said.
+/// Entries on a page if no limit is given.
 const PAGE: usize = 200;
-/// Most entries of one page.
+/// Maximum number of entries on a page.
 const MAX_PAGE: usize = 1_000;
-/// Most bytes of one page, but for its last commit: values may have 2 MiB each, and a page of those would not fit anywhere.
+/// Maximum bytes of a page, not counting its last commit: values may have 2 MiB each.
 const MAX_PAGE_BYTES: usize = 8 * 1024 * 1024;
 
 pub(super) fn router() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new().routes(routes!(ledger))
 }
 
-/// Which page.
+/// Query of `GET /workflow-runs/{id}/ledger`.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct LedgerPage {
-    /// The number of the first entry that is wanted: 1 if absent.
+    /// Number of the first entry; 1 if absent.
     #[param(minimum = 1)]
     from: Option<u64>,
-    /// Most entries of the page: 200 if absent. A page of long entries has fewer.
+    /// Maximum number of entries on the page; 200 if absent. A page of long entries has fewer.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
 }
@@ -56,8 +56,8 @@ struct LedgerPage {
 async fn ledger(
     State(app): State<Arc<App>>,
     caller: Caller,
-    At(id): At<String>,
-    Asked(asked): Asked<LedgerPage>,
+    PathOf(id): PathOf<String>,
+    QueryOf(asked): QueryOf<LedgerPage>,
 ) -> Result<Answer<LedgerView>, Problem> {
     caller.may(Permission::Read)?;
     let (run, limit) = (run_id(&id)?, limit_of(asked.limit, PAGE, MAX_PAGE)?);

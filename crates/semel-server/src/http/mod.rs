@@ -1,17 +1,25 @@
-//! The routes: what is asked over HTTP becomes a call of the store, and its answer becomes JSON. No rule lives here.
+//! The routes: a request becomes a call of the store, and its answer becomes JSON. No rule lives here.
 
+mod addresses;
 mod answer;
 mod api_keys;
+mod approval_page;
+mod approvals;
 mod asked;
 mod audit;
 mod batch;
 mod body;
 mod call;
+mod connections;
 mod control;
+mod cost;
+mod definitions;
 mod describe;
 mod errors;
 mod events;
+mod form;
 mod hooks;
+mod inlet;
 mod keys;
 mod ledger;
 mod problem;
@@ -37,52 +45,61 @@ use utoipa_axum::router::OpenApiRouter;
 pub use batch::MAX_BATCH;
 pub use body::Body;
 pub use errors::PAGES;
-pub use problem::{CODES, Problem};
+pub use problem::Problem;
 pub use services::Services;
-pub(crate) use services::title;
 
 use crate::app::App;
+use crate::config::ClockMode;
 
-/// The prefix of every route but those of operations.
+/// Prefix of every route except those for operations.
 pub const PREFIX: &str = "/api/v1";
 
-/// All routes.
+/// Router with all routes.
 pub fn router(app: Arc<App>) -> Router {
-    let (router, _) = routes().split_for_parts();
+    let (router, _) = routes(app.clock_mode()).split_for_parts();
     router.fallback(no_route).method_not_allowed_fallback(no_method).with_state(app)
 }
 
-/// The `OpenAPI` description of all routes.
-pub fn document() -> OpenApi {
-    describe::finish(routes().into_openapi())
+/// The `OpenAPI` document of all routes that a server with this clock has.
+pub fn document(clock: ClockMode) -> OpenApi {
+    describe::finish(routes(clock).into_openapi())
 }
 
-/// The routes with their descriptions.
-fn routes() -> OpenApiRouter<Arc<App>> {
+/// All routes with their descriptions.
+fn routes(clock: ClockMode) -> OpenApiRouter<Arc<App>> {
     let api = OpenApiRouter::new()
         .merge(start::router())
         .merge(batch::router())
         .merge(runs::router())
         .merge(ledger::router())
+        .merge(cost::router())
         .merge(events::router())
         .merge(control::router())
         .merge(replay::router())
         .merge(resolve::router())
         .merge(resume::router())
         .merge(hooks::router())
+        .merge(definitions::router())
+        .merge(addresses::router())
+        .merge(approvals::router())
         .merge(keys::router())
-        .merge(workers::router())
+        .merge(workers::router(clock))
         .merge(workspaces::router())
         .merge(api_keys::router())
         .merge(audit::router())
+        .merge(connections::router())
         .merge(describe::router());
-    OpenApiRouter::new().nest(PREFIX, api).merge(errors::router())
+    OpenApiRouter::new()
+        .nest(PREFIX, api)
+        .merge(errors::router())
+        .merge(approval_page::router())
+        .merge(inlet::router())
 }
 
 async fn no_route(uri: Uri) -> Problem {
-    Problem::not_found(format!("there is no {}; {PREFIX}/openapi.json lists what there is", uri.path()))
+    Problem::not_found(format!("there is no {}; {PREFIX}/openapi.json lists all routes", uri.path()))
 }
 
 async fn no_method(method: Method, uri: Uri) -> Problem {
-    Problem::method_not_allowed(format!("{} takes no {method}; see the header Allow", uri.path()))
+    Problem::method_not_allowed(format!("{} does not support {method}; see the header Allow", uri.path()))
 }

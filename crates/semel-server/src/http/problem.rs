@@ -1,123 +1,153 @@
-//! What went wrong, as `application/problem+json`.
+//! Errors of requests, as `application/problem+json`.
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use semel::Error;
+use semel::{Error, ErrorCode};
 
-use crate::api::ProblemView;
+use crate::api::{DocumentProblem, ProblemView};
 
-/// The codes, each with its status and its name. Every one has a page in docs/errors.
-pub const CODES: [(&str, u16, &str); 15] = [
-    ("VALIDATION_ERROR", 400, "The request is not acceptable"),
-    ("AUTH_ERROR", 401, "No valid credential"),
-    ("FORBIDDEN", 403, "Not allowed"),
-    ("NOT_FOUND", 404, "Not found"),
-    ("HOOK_NOT_FOUND", 404, "No open hook has this token"),
-    ("METHOD_NOT_ALLOWED", 405, "The route has no such method"),
-    ("CONCURRENCY_ERROR", 409, "Somebody else was first"),
-    ("DUPLICATE_RUN", 409, "A run exists under this key"),
-    ("INVALID_TRANSITION", 409, "The state does not allow it"),
-    ("RUN_FINISHED", 409, "The run has ended"),
-    ("PAYLOAD_TOO_LARGE", 413, "Too large"),
-    ("KEY_REUSED", 422, "The key stands for another request"),
-    ("INBOX_FULL", 429, "The run has too many messages"),
-    ("RATE_LIMIT_ERROR", 429, "Too many calls"),
-    ("UNAVAILABLE", 503, "Not available now"),
-];
-
-/// In how many seconds a caller that has too much under way may try again, if nothing better is known.
+/// Default of `Retry-After` in seconds, for a caller with too many calls in progress.
 pub(super) const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 
-/// What went wrong with a request.
+/// Why a request was refused.
 #[derive(Debug)]
 pub struct Problem {
-    code: &'static str,
+    code: ErrorCode,
     detail: String,
     owner: Option<String>,
     pointers: Vec<String>,
+    problems: Vec<DocumentProblem>,
 }
 
 impl Problem {
-    fn new(code: &'static str, detail: impl Into<String>) -> Self {
-        Self { code, detail: detail.into(), owner: None, pointers: Vec::new() }
+    fn new(code: ErrorCode, detail: impl Into<String>) -> Self {
+        Self { code, detail: detail.into(), owner: None, pointers: Vec::new(), problems: Vec::new() }
+    }
+
+    /// Names places in the request.
+    #[must_use]
+    pub fn at(self, pointers: Vec<String>) -> Self {
+        Self { pointers, ..self }
+    }
+
+    /// A document is not acceptable: its problems, the worst first.
+    pub fn document(problems: Vec<DocumentProblem>) -> Self {
+        let first = problems
+            .first()
+            .map_or_else(String::new, |problem| format!(" is in line {}: {}", problem.line, problem.message));
+        let detail = match problems.len() {
+            1 => format!("the definition is not accepted; the problem{first}"),
+            count => format!("the definition is not accepted; the first of {count} `problems`{first}"),
+        };
+        Self { problems, ..Self::new(ErrorCode::Validation, detail) }
+    }
+
+    /// There is no such definition.
+    pub fn no_definition(detail: impl Into<String>) -> Self {
+        Self::new(ErrorCode::DefinitionNotFound, detail)
+    }
+
+    /// The label of a definition belongs to another version.
+    pub fn version_taken(detail: impl Into<String>) -> Self {
+        Self::new(ErrorCode::VersionTaken, detail)
+    }
+
+    /// An input or an answer is not as its schema says.
+    pub fn input_invalid(detail: impl Into<String>) -> Self {
+        Self::new(ErrorCode::InputInvalid, detail)
+    }
+
+    /// The state does not allow the call.
+    pub fn impossible(detail: impl Into<String>) -> Self {
+        Self::new(ErrorCode::InvalidTransition, detail)
     }
 
     /// The request is not acceptable.
     pub fn validation(detail: impl Into<String>) -> Self {
-        Self::new("VALIDATION_ERROR", detail)
+        Self::new(ErrorCode::Validation, detail)
     }
 
-    /// There is no valid credential.
+    /// The request has no valid credential.
     pub fn auth(detail: impl Into<String>) -> Self {
-        Self::new("AUTH_ERROR", detail)
+        Self::new(ErrorCode::Auth, detail)
     }
 
-    /// The credential does not allow it.
+    /// The credential lacks the permission.
     pub fn forbidden(detail: impl Into<String>) -> Self {
-        Self::new("FORBIDDEN", detail)
+        Self::new(ErrorCode::Forbidden, detail)
     }
 
-    /// There is no such thing in this workspace.
+    /// The object does not exist in this workspace.
     pub fn not_found(detail: impl Into<String>) -> Self {
-        Self::new("NOT_FOUND", detail)
+        Self::new(ErrorCode::NotFound, detail)
     }
 
-    /// Somebody else was first.
+    /// The run has no open hook for the delivery.
+    pub fn hook_not_found(detail: impl Into<String>) -> Self {
+        Self::new(ErrorCode::HookNotFound, detail)
+    }
+
+    /// Another call was first.
     pub fn conflict(detail: impl Into<String>) -> Self {
-        Self::new("CONCURRENCY_ERROR", detail)
+        Self::new(ErrorCode::Concurrency, detail)
     }
 
-    /// The key stands for another request.
+    /// The key belongs to another request.
     pub fn key_reused(detail: impl Into<String>) -> Self {
-        Self::new("KEY_REUSED", detail)
+        Self::new(ErrorCode::KeyReused, detail)
     }
 
-    /// The route has no such method.
+    /// The approval has another decision, or takes none any more.
+    pub fn already_decided(detail: impl Into<String>) -> Self {
+        Self::new(ErrorCode::AlreadyDecided, detail)
+    }
+
+    /// The run that the call is about has ended.
+    pub fn run_finished(detail: impl Into<String>) -> Self {
+        Self::new(ErrorCode::RunFinished, detail)
+    }
+
+    /// The route does not have this method.
     pub fn method_not_allowed(detail: impl Into<String>) -> Self {
-        Self::new("METHOD_NOT_ALLOWED", detail)
+        Self::new(ErrorCode::MethodNotAllowed, detail)
     }
 
-    /// Too large.
+    /// The payload is too large.
     pub fn too_large(detail: impl Into<String>) -> Self {
-        Self::new("PAYLOAD_TOO_LARGE", detail)
+        Self::new(ErrorCode::PayloadTooLarge, detail)
     }
 
-    /// Too many calls.
+    /// The caller makes too many calls.
     pub fn rate_limited(detail: impl Into<String>) -> Self {
-        Self::new("RATE_LIMIT_ERROR", detail)
+        Self::new(ErrorCode::RateLimit, detail)
     }
 
-    /// Not now.
+    /// The server cannot answer now.
     pub fn unavailable(detail: impl Into<String>) -> Self {
-        Self::new("UNAVAILABLE", detail)
+        Self::new(ErrorCode::Unavailable, detail)
     }
 
-    /// Its code.
-    pub fn code(&self) -> &'static str {
+    /// Error code of the problem.
+    pub fn code(&self) -> ErrorCode {
         self.code
     }
 
-    fn known(&self) -> (u16, &'static str) {
-        let known = CODES.iter().find(|(code, ..)| *code == self.code);
-        known.map(|(_, status, title)| (*status, *title)).expect("every code is in the list")
-    }
-
-    /// The HTTP status.
+    /// HTTP status of the problem.
     pub fn status(&self) -> u16 {
-        self.known().0
+        self.code.status()
     }
 
-    /// As it travels.
+    /// The problem in its form on the wire.
     pub fn view(&self) -> ProblemView {
-        let (status, title) = self.known();
         ProblemView {
             kind: format!("/errors/{}", self.code),
-            title: title.to_owned(),
-            status,
+            title: self.code.title().to_owned(),
+            status: self.status(),
             detail: self.detail.clone(),
-            code: self.code.to_owned(),
+            code: self.code.to_string(),
             owner: self.owner.clone(),
             pointers: self.pointers.clone(),
+            problems: self.problems.clone(),
         }
     }
 }
@@ -132,9 +162,9 @@ impl From<Error> for Problem {
             _ => (None, Vec::new()),
         };
         let detail = match &error {
-            // What a database says may name hosts and files: that is for the log.
+            // Messages of a database may name hosts and files, so they go to the log only.
             Error::Unavailable(_) | Error::Corrupt { .. } | Error::Open { .. } => {
-                tracing::error!(%error, "a call could not be answered");
+                tracing::error!(%error, "a request could not be answered");
                 "the store cannot answer now; nothing was changed, try again".to_owned()
             }
             Error::Unknown(_) => {
@@ -143,13 +173,13 @@ impl From<Error> for Problem {
             }
             _ => error.to_string(),
         };
-        Self { code: error.code(), detail, owner, pointers }
+        Self { code: error.kind(), detail, owner, pointers, problems: Vec::new() }
     }
 }
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let status = StatusCode::from_u16(self.status()).expect("the list has valid statuses");
+        let status = StatusCode::from_u16(self.status()).expect("every code has a valid status");
         let body = serde_json::to_vec(&self.view()).expect("a problem is plain data");
         let mut response = (status, body).into_response();
         let kind = HeaderValue::from_static("application/problem+json");

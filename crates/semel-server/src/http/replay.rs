@@ -1,45 +1,108 @@
-//! `POST /workflow-runs/{id}/replay`: what a replay needs.
+//! `POST /workflow-runs/{id}/replay`: what the code of a run would do today, compared with what it did.
 //!
-//! The server has no workflow code, and so cannot itself say what the code of today makes of a recorded run. It answers
-//! with the run's history; whoever has the code replays that: `Engine::replay_history`, or a test in CI.
+//! The server replays what its own engine has the code of: definitions, and what is built in. For other runs it answers with the
+//! history; a program with the code replays that: `Engine::replay_history`, or a test in CI.
 
 use std::sync::Arc;
 
 use axum::extract::State;
-use semel::History;
+use axum::response::{IntoResponse, Response};
+use semel::engine::replay::{ReplayRow, ReplayVerdict};
+use semel::rules::entry::Entry;
+use semel::{Engine, History, Replay};
+use serde::Deserialize;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::Problem;
 use super::answer::Answer;
-use super::asked::At;
+use super::asked::{PathOf, QueryOf};
 use super::describe::{Always, OfRun, RunParam};
 use super::runs::run_id;
 use crate::access::Caller;
-use crate::api::Permission;
+use crate::api::{Permission, ReplayCounts, ReplayDiff, ReplayRowView};
 use crate::app::App;
 
 pub(super) fn router() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new().routes(routes!(replay))
 }
 
-/// Get what a replay needs
+/// Query of a replay.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct ReplayQuery {
+    /// Whether the answer is the history in any case. If absent, it is the comparison where the server has the code.
+    history: Option<bool>,
+}
+
+/// Replay a run
 ///
-/// The run's history (`semel/history/1`): its header and whole ledger in one document, with all inputs, results and
-/// payloads as they are. The server has no workflow code; whoever has it replays this, calling nothing and writing nothing.
+/// Where the server has the code (definitions, and what is built in), the answer compares what the code does now with what is
+/// recorded, part by part; nothing is called and nothing is written. For other runs, and with `history=true`, it is the history
+/// (`semel/history/1`): the run's header and whole ledger in one document, to be replayed where the code is.
 #[utoipa::path(
     post,
     path = "/workflow-runs/{id}/replay",
     operation_id = "replayRun",
     tag = "control",
-    params(RunParam),
-    responses((status = 200, description = "The history", body = Object), Always, OfRun),
+    params(RunParam, ReplayQuery),
+    responses((status = 200, description = "The comparison, or the history, which has a `format`", body = ReplayDiff), Always, OfRun),
 )]
 async fn replay(
     State(app): State<Arc<App>>,
     caller: Caller,
-    At(id): At<String>,
-) -> Result<Answer<History>, Problem> {
+    PathOf(id): PathOf<String>,
+    QueryOf(asked): QueryOf<ReplayQuery>,
+) -> Result<Response, Problem> {
     caller.may(Permission::Read)?;
-    Ok(Answer::ok(History::of(&*app.store, caller.workspace, run_id(&id)?).await?))
+    let history = History::of(&*app.store, caller.workspace, run_id(&id)?).await?;
+    if !asked.history.unwrap_or(false)
+        && let Some(engine) = engine_of(&app, &caller, &history).await?
+    {
+        return Ok(Answer::ok(diff(&engine.replay_history(&history).await?)).into_response());
+    }
+    Ok(Answer::ok(history).into_response())
+}
+
+/// The engine of this process, if it has the code of the run.
+async fn engine_of(app: &App, caller: &Caller, history: &History) -> Result<Option<Engine>, Problem> {
+    let Some(Entry::Created(created)) = history.entries.first().map(|line| &line.entry) else {
+        return Ok(None);
+    };
+    let (workflow, version) = (&created.workflow, &created.workflow_version);
+    if !app.drives(caller.workspace, workflow.as_str(), version.as_str()) {
+        return Ok(None);
+    }
+    // The replay waits for nothing but the ledger, so a definition has to be in memory before.
+    app.catalog.load(caller.workspace, version.as_str()).await?;
+    Ok(app.engine.as_ref().map(|engine| engine.in_workspace(caller.workspace)))
+}
+
+fn diff(replay: &Replay) -> ReplayDiff {
+    let count = |verdict| replay.count(verdict);
+    ReplayDiff {
+        run: replay.run.to_string(),
+        workflow: replay.workflow.clone(),
+        status: replay.status,
+        version: replay.version,
+        identical: replay.is_identical(),
+        summary: ReplayCounts {
+            identical: count(ReplayVerdict::Identical),
+            changed: count(ReplayVerdict::Changed),
+            missing: count(ReplayVerdict::Missing),
+            added: count(ReplayVerdict::Added),
+        },
+        rows: replay.rows.iter().map(row).collect(),
+    }
+}
+
+fn row(row: &ReplayRow) -> ReplayRowView {
+    ReplayRowView {
+        path: row.path.clone(),
+        kind: row.kind.to_string(),
+        original: row.original.clone(),
+        replayed: row.replayed.clone(),
+        verdict: row.verdict.to_string(),
+    }
 }

@@ -1,10 +1,10 @@
-//! `POST /workflow-runs/{id}/steps/{path}/resolve`: what became of a step in doubt.
+//! `POST /workflow-runs/{id}/steps/{path}/resolve`: decides a step in doubt.
 //!
 //! The path is one part of the address, percent-encoded: `left/pack[item-3]` is `left%2Fpack%5Bitem-3%5D`.
 
 use std::sync::Arc;
 
-use semel::rules::control::Action;
+use semel::rules::control::ControlAction;
 use semel::rules::entry::{Failure, FailureKind, Resolution};
 use semel::rules::json::Payload;
 use semel::rules::path::{Path, Visit};
@@ -12,8 +12,8 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::answer::Answer;
-use super::asked::At;
-use super::call::Call;
+use super::asked::PathOf;
+use super::call::AdminCall;
 use super::describe::{Always, Changes, IdempotencyKey, OfRun, RunParam};
 use super::runs::run_id;
 use super::start::payload;
@@ -25,10 +25,10 @@ pub(super) fn router() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new().routes(routes!(resolve))
 }
 
-/// Resolve a doubt
+/// Resolve a step in doubt
 ///
-/// Says what became of a step whose end a crash has hidden: it happened, with this result; it did not, run it again; or
-/// give up. When the last doubt is gone, the run that was paused over it goes on.
+/// Says what happened to a step whose outcome is unknown after a crash: it happened, with this result; it did not, so
+/// run it again; or give up. When the last doubt is resolved, the paused run continues.
 #[utoipa::path(
     post,
     path = "/workflow-runs/{id}/steps/{path}/resolve",
@@ -40,11 +40,11 @@ pub(super) fn router() -> OpenApiRouter<Arc<App>> {
         IdempotencyKey,
     ),
     request_body(content = ResolveStep, example = json!({"resolution": "happened", "value": {"charge": "ch_7"}})),
-    responses((status = 200, description = "The run as it is now", body = ControlAnswer), Always, OfRun, Changes),
+    responses((status = 200, description = "The run after the call", body = ControlAnswer), Always, OfRun, Changes),
 )]
 async fn resolve(
-    call: Call,
-    At((id, path)): At<(String, String)>,
+    call: AdminCall,
+    PathOf((id, path)): PathOf<(String, String)>,
     Body(asked): Body<ResolveStep>,
 ) -> Result<Answer<ControlAnswer>, Problem> {
     let run = run_id(&id)?;
@@ -55,21 +55,25 @@ async fn resolve(
     }
     let step = Visit { path, tick };
     let resolution = resolution(asked)?;
-    Ok(call.control(run, Action::Resolve { step, resolution }, None).await?.0)
+    Ok(call.control(run, ControlAction::Resolve { step, resolution }, None).await?.0)
 }
 
 fn resolution(asked: ResolveStep) -> Result<Resolution, Problem> {
-    let ResolveStep { resolution, value, message, .. } = asked;
-    match (resolution, value, message) {
-        (ResolutionView::Happened, value, None) => {
+    let ResolveStep { resolution, value, message, code, data, .. } = asked;
+    let has_error = message.is_some() || code.is_some() || data.is_some();
+    match (resolution, value, has_error) {
+        (ResolutionView::Happened, value, false) => {
             let value = value.as_ref().map_or(Ok(Payload::null()), payload)?;
             Ok(Resolution::Happened(value))
         }
-        (ResolutionView::DidNotHappen, None, None) => Ok(Resolution::DidNotHappen),
-        (ResolutionView::GiveUp, None, message) => {
+        (ResolutionView::DidNotHappen, None, false) => Ok(Resolution::DidNotHappen),
+        (ResolutionView::GiveUp, None, _) => {
             let message = message.unwrap_or_else(|| "given up by an operator".to_owned());
-            Ok(Resolution::GiveUp(Failure { kind: FailureKind::Fatal, message }))
+            let data = data.as_ref().map(payload).transpose()?;
+            Ok(Resolution::GiveUp(Failure { kind: FailureKind::Fatal, message, code, data }))
         }
-        _ => Err(Problem::validation("`value` goes with `happened` only, and `message` with `give-up` only")),
+        _ => Err(Problem::validation(
+            "`value` goes with `happened` only; `message`, `code` and `data` go with `give-up` only",
+        )),
     }
 }

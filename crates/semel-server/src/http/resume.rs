@@ -1,9 +1,9 @@
-//! `POST /workflow-runs/resume`: paused runs go on, many with one call, by the reason of their pause.
+//! `POST /workflow-runs/resume`: resumes many paused runs in one call, by the reason of their pause.
 
 use std::sync::Arc;
 
 use semel::Error;
-use semel::rules::control::{Action, Control};
+use semel::rules::control::{Control, ControlAction};
 use semel::rules::entry::PauseReason;
 use semel::rules::key::CallId;
 use semel::rules::run::Run;
@@ -14,7 +14,7 @@ use utoipa_axum::routes;
 
 use super::answer::Answer;
 use super::asked::limit_of;
-use super::call::Call;
+use super::call::AdminCall;
 use super::describe::{Always, Changes, IdempotencyKey};
 use super::runs::{page, run_id};
 use super::start::{derived, name};
@@ -23,9 +23,9 @@ use super::{Body, Problem};
 use crate::api::{PauseKind, ResumeRuns, ResumedRuns};
 use crate::app::App;
 
-/// Paused runs that one call looks at, if no limit is given.
+/// Paused runs that one call examines if no limit is given.
 const LOOKED_AT: usize = 100;
-/// Most paused runs that one call looks at: each costs a read and a write.
+/// Maximum number of paused runs that one call examines: each costs a read and a write.
 const MOST: usize = 500;
 
 pub(super) fn router() -> OpenApiRouter<Arc<App>> {
@@ -34,8 +34,8 @@ pub(super) fn router() -> OpenApiRouter<Arc<App>> {
 
 /// Resume paused runs
 ///
-/// All runs that are paused for one reason, a page at a time: repeat the call with `next` until there is none. With an
-/// `Idempotency-Key` a run is resumed once under it, also if it has been paused again when the call is repeated.
+/// Resumes all runs that are paused for one reason, a page at a time: repeat the call with `next` until it is absent.
+/// Under one `Idempotency-Key` a run is resumed once, even if it has been paused again when the call is repeated.
 #[utoipa::path(
     post,
     path = "/workflow-runs/resume",
@@ -43,9 +43,9 @@ pub(super) fn router() -> OpenApiRouter<Arc<App>> {
     tag = "control",
     params(IdempotencyKey),
     request_body(content = ResumeRuns, example = json!({"reason": "poisoned"})),
-    responses((status = 200, description = "The runs that go on", body = ResumedRuns), Always, Changes),
+    responses((status = 200, description = "The resumed runs", body = ResumedRuns), Always, Changes),
 )]
-async fn resume(call: Call, Body(asked): Body<ResumeRuns>) -> Result<Answer<ResumedRuns>, Problem> {
+async fn resume(call: AdminCall, Body(asked): Body<ResumeRuns>) -> Result<Answer<ResumedRuns>, Problem> {
     let query = Query {
         status: Some(Status::Paused),
         workflow: asked.workflow.as_deref().map(name).transpose()?,
@@ -72,8 +72,8 @@ fn kind(reason: &PauseReason) -> Option<PauseKind> {
     }
 }
 
-/// Resumes one run, if it is still as it was seen. Gives whether this call has done it.
-async fn resumes(call: &Call, run: &Run) -> Result<bool, Problem> {
+/// Resumes one run, if it is unchanged since it was read. Returns whether this call did it.
+async fn resumes(call: &AdminCall, run: &Run) -> Result<bool, Problem> {
     let id = match &call.key.0 {
         Some(key) => {
             let id = derived(&["resume", key.as_str(), &run.id().to_string()])?;
@@ -84,7 +84,7 @@ async fn resumes(call: &Call, run: &Run) -> Result<bool, Problem> {
     let control = Control {
         workspace: run.new.workspace,
         run: run.id(),
-        action: Action::Resume,
+        action: ControlAction::Resume,
         by: call.caller.name.clone(),
         id,
         expected: Some(run.state.version),

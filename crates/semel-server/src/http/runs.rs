@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use jiff::Timestamp;
 use semel::clock::Time;
 use semel::id::RunId;
@@ -16,56 +17,60 @@ use utoipa_axum::routes;
 
 use super::Problem;
 use super::answer::Answer;
-use super::asked::{Asked, At, limit_of, wait_of};
+use super::asked::{PathOf, QueryOf, limit_of, wait_of};
 use super::describe::{Always, OfRun};
 use super::keys::scope_of;
 use super::start::name;
-use super::steps::detail;
-use super::view::run_view;
+use super::steps::{detail, last_pause};
+use super::view::{pause_words, run_view};
 use super::wait::{found, until};
 use crate::access::Caller;
 use crate::api::{Permission, RunDetail, RunList};
 use crate::app::App;
 
-/// Runs of one page, if nothing is said.
+/// Runs on a page if no limit is given.
 const PAGE: usize = 50;
-/// Most runs of one page: their headers stay far below one body's 2 MiB.
+/// Maximum number of runs on a page: their headers stay far below 2 MiB.
 const MAX_PAGE: usize = 500;
+/// Maximum number of pause reasons that are looked up for a page.
+const REASONS: usize = 100;
+/// Number of concurrent reads of pause reasons.
+const READS_AT_ONCE: usize = 16;
 
 pub(super) fn router() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new().routes(routes!(list)).routes(routes!(get))
 }
 
-/// What is listed.
+/// Query of `GET /workflow-runs`.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct ListRuns {
-    /// Only in this state.
-    #[param(inline, value_type = Option<super::describe::StatusName>)]
+    /// Only runs in this state.
+    #[param(inline, value_type = Option<semel::rules::status::Status>)]
     status: Option<Status>,
-    /// Only of this workflow.
+    /// Only runs of this workflow.
     #[param(min_length = 1, max_length = 200)]
     workflow: Option<String>,
     /// Only the run that holds this key.
     #[param(min_length = 1, max_length = 255)]
     key: Option<String>,
-    /// Where that key is unique, as runs show it: `*` (default), `w/order`, `v/order/1`, `child`.
+    /// Scope of the key, as runs show it: `*` (default), `w/order`, `v/order/1`, `child`.
     scope: Option<String>,
-    /// Only created at this time or later: RFC 3339.
+    /// Only runs created at this time or later, RFC 3339.
     #[param(format = DateTime)]
     since: Option<String>,
-    /// The `next` of the page before. Absent for the first page.
+    /// The `next` of the previous page. Absent for the first page.
     cursor: Option<String>,
-    /// Most runs of the page: 50 if absent.
+    /// Maximum number of runs on the page; 50 if absent.
     #[param(minimum = 1, maximum = 500)]
     limit: Option<usize>,
 }
 
 /// List runs
 ///
-/// The newest first, without results. A page for which too many runs would have to be read is cut short: it has `partial`,
-/// may be empty, and its `next` goes on.
+/// Newest first, without results. A page for which too many runs would have to be read is cut short: it has
+/// `partial`, may be empty, and its `next` continues.
 #[utoipa::path(
     get,
     path = "/workflow-runs",
@@ -77,7 +82,7 @@ struct ListRuns {
 async fn list(
     State(app): State<Arc<App>>,
     caller: Caller,
-    Asked(asked): Asked<ListRuns>,
+    QueryOf(asked): QueryOf<ListRuns>,
 ) -> Result<Answer<RunList>, Problem> {
     caller.may(Permission::Read)?;
     let limit = limit_of(asked.limit, PAGE, MAX_PAGE)?;
@@ -93,26 +98,41 @@ async fn list(
         Some(key) => under_key(&app, &query, scope, key).await?,
         None => page(&app, query).await?,
     };
+    let reasons = pause_reasons(&app, &runs).await?;
     let mut runs: Vec<_> = runs.iter().map(|run| run_view(run, None)).collect();
     for run in &mut runs {
         app.services.mark(&app, caller.workspace, run).await;
     }
+    for (place, reason) in reasons {
+        runs[place].pause_reason = reason;
+    }
     Ok(Answer::ok(RunList { runs, next: next.map(|run| run.to_string()), partial }))
 }
 
-/// A page of the store. A cursor is the id of a run: its number is shared by all workspaces, and would tell how many runs
-/// there are.
+/// Pause reasons by place in the page. Bounded, because each costs a read.
+async fn pause_reasons(app: &App, runs: &[Run]) -> Result<Vec<(usize, Option<String>)>, Problem> {
+    let paused = runs.iter().enumerate().filter(|(_, run)| run.status() == Status::Paused);
+    let read = async |place: usize, run: &Run| -> Result<_, Problem> {
+        let reason = last_pause(app, run).await?;
+        Ok((place, reason.as_ref().map(pause_words)))
+    };
+    let reads: Vec<_> = paused.take(REASONS).map(|(place, run)| read(place, run)).collect();
+    stream::iter(reads).buffered(READS_AT_ONCE).try_collect().await
+}
+
+/// A page of the store. The cursor is the id of a run: its number is shared by all workspaces and would disclose how
+/// many runs there are.
 pub(super) async fn page(app: &App, query: Query) -> Result<Page, Problem> {
     let before = query.before;
     match app.store.list(query).await {
         Err(semel::Error::RunNotFound(run)) if before == Some(run) => {
-            Err(Problem::validation("there is no page after this `cursor` any more; begin again without it"))
+            Err(Problem::validation("this `cursor` has expired; start again without it"))
         }
         listed => Ok(listed?),
     }
 }
 
-/// The run that holds a key, if it is one of those that are asked for.
+/// The run that holds a key, if it matches the query.
 async fn under_key(app: &App, query: &Query, scope: Scope, key: String) -> Result<Page, Problem> {
     let key = Key::new(key).map_err(semel::Error::from)?;
     let find = Find { workspace: query.workspace, by: FindBy::Key(scope, key) };
@@ -127,7 +147,7 @@ fn since_of(text: &str) -> Result<Time, Problem> {
     })
 }
 
-/// How long to wait for what.
+/// Query of a long poll.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -135,13 +155,13 @@ struct WaitForRun {
     /// Wait up to this many seconds, for the run's end or for a version beyond `version`.
     #[param(value_type = Option<u64>, maximum = 60)]
     wait: Option<String>,
-    /// The version that is known already; with `wait`, the answer comes as soon as there is a later one.
+    /// Last known version. With `wait`, the answer comes as soon as there is a later one.
     version: Option<u64>,
 }
 
 /// Get a run
 ///
-/// With its input, result, steps, open hooks, and the duplicates that were absorbed.
+/// With its input, result, steps, open hooks and absorbed duplicates.
 #[utoipa::path(
     get,
     path = "/workflow-runs/{id}",
@@ -153,8 +173,8 @@ struct WaitForRun {
 async fn get(
     State(app): State<Arc<App>>,
     caller: Caller,
-    At(id): At<String>,
-    Asked(asked): Asked<WaitForRun>,
+    PathOf(id): PathOf<String>,
+    QueryOf(asked): QueryOf<WaitForRun>,
 ) -> Result<Answer<RunDetail>, Problem> {
     caller.may(Permission::Read)?;
     let id = run_id(&id)?;
@@ -170,7 +190,7 @@ async fn get(
     Ok(Answer::ok(detail))
 }
 
-/// The run of a path.
+/// Parses the run id of a path.
 pub(super) fn run_id(text: &str) -> Result<RunId, Problem> {
     text.parse().map_err(|refused| semel::Error::from(refused).into())
 }

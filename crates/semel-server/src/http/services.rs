@@ -1,14 +1,15 @@
-//! Which workflows are served: by engines in this process, by workers that were heard of here, and by those that have
-//! registered at other servers. A run that nothing serves waits; its caller is told so.
-//!
-//! An engine that is embedded in another process on the same database is not known here.
+//! Which workflows are served: by the engine of this process, by workers known here, by workers registered at other
+//! servers, and by engines in other processes on the same store. A run that nothing serves waits, and its caller is told.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use semel::clock::Time;
 use semel::id::WorkspaceId;
+use semel::rules::family::Family;
+use semel::rules::node::EngineRecord;
+use semel::rules::path::Name;
 use semel::rules::record::{Look, LookBy};
 use semel::rules::status::Status;
 
@@ -16,32 +17,55 @@ use super::workers;
 use crate::api::RunView;
 use crate::app::App;
 
-/// How long it is believed that the workers of other servers serve no more than was found.
+/// How long the list of workers at other servers, and of engines in other processes, is cached.
 const BELIEVED: Duration = Duration::from_secs(2);
-/// Workers of other servers that are looked at. With more of them it is taken for granted that all is served.
+/// Maximum number of workers at other servers that are examined. With more, everything is assumed to be served.
 const LOOKED_AT: usize = 500;
 
-/// What is served, by workspace.
+/// Workflows that workers serve, by workspace.
 #[derive(Debug, Default)]
 pub struct Services(Mutex<HashMap<WorkspaceId, Service>>);
 
 #[derive(Debug, Default)]
 struct Service {
-    /// By engines in this process.
-    engines: HashSet<String>,
-    /// By workers: until when the last of their leases ends.
+    /// Served by workers and by engines in other processes, with the end of the last lease.
     workers: HashMap<String, Time>,
-    /// When the workers of other servers were looked for.
+    /// Families of versions that engines in other processes serve, and until when that is believed.
+    families: HashMap<String, Time>,
+    /// Time at which the workers of other servers were last read.
     looked: Option<Time>,
-    /// Whether there are more workers than are looked at.
+    /// Whether there are more workers than are examined.
     many: bool,
 }
 
-/// What a worker or an engine says that it serves: `name@version`, and `queue:name` for queues, which have one version.
-pub(crate) fn title(workflow: &str, version: &str) -> String {
+/// Name under which a workflow is served: `name@version`, or `queue:name` for queues, which have one version.
+pub(super) fn title(workflow: &str, version: &str) -> String {
     match workflow.starts_with("queue:") {
         true => workflow.to_owned(),
         false => format!("{workflow}@{version}"),
+    }
+}
+
+/// A workflow version that something should serve.
+#[derive(Debug)]
+struct WantedVersion {
+    title: String,
+    /// Prefix of its version, if that is one of a family.
+    family: Option<Family>,
+}
+
+impl WantedVersion {
+    fn of(workflow: &str, version: &str) -> Self {
+        let family = Name::new(version).ok().and_then(|version| Family::of(&version));
+        Self { title: title(workflow, version), family }
+    }
+}
+
+impl Service {
+    fn serves(&self, wanted: &WantedVersion, now: Time) -> bool {
+        let later = |until: &Time| *until > now;
+        self.workers.get(&wanted.title).is_some_and(later)
+            || wanted.family.as_ref().and_then(|family| self.families.get(family.as_str())).is_some_and(later)
     }
 }
 
@@ -50,12 +74,7 @@ impl Services {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An engine in this process serves these.
-    pub(crate) fn engine(&self, workspace: WorkspaceId, titles: impl IntoIterator<Item = String>) {
-        self.lock().entry(workspace).or_default().engines.extend(titles);
-    }
-
-    /// A worker serves these until its lease ends.
+    /// Records what a worker serves until its lease ends.
     pub(super) fn worker<'a>(
         &self,
         workspace: WorkspaceId,
@@ -72,7 +91,7 @@ impl Services {
         }
     }
 
-    /// A worker has gone. What it served may be served by others: they are looked for again.
+    /// Records that a worker has left. Other workers may serve the same, so they are read again.
     pub(super) fn left<'a>(&self, workspace: WorkspaceId, titles: impl IntoIterator<Item = &'a String>) {
         if let Some(service) = self.lock().get_mut(&workspace) {
             for title in titles {
@@ -82,49 +101,78 @@ impl Services {
         }
     }
 
-    /// Whether it is served, as far as is known; none if the workers of other servers should be looked for.
-    fn known(&self, workspace: WorkspaceId, title: &str, now: Time) -> Option<bool> {
+    /// Records what an engine in another process serves in a workspace.
+    fn elsewhere(&self, workspace: WorkspaceId, engine: &EngineRecord, until: Time) {
+        if engine.workspace == workspace {
+            self.worker(workspace, &engine.serves, until);
+        }
+        let families = engine.families.iter().map(|family| (family.clone(), until));
+        self.lock().entry(workspace).or_default().families.extend(families);
+    }
+
+    /// Whether it is served, as far as is known; `None` if the workers of other servers should be read.
+    fn known(&self, workspace: WorkspaceId, wanted: &WantedVersion, now: Time) -> Option<bool> {
         let mut services = self.lock();
         let service = services.entry(workspace).or_default();
-        if service.engines.contains(title) || service.workers.get(title).is_some_and(|until| *until > now) {
+        if service.serves(wanted, now) {
             return Some(true);
         }
         let fresh = service.looked.is_some_and(|looked| now < looked.after(BELIEVED));
         if !fresh {
-            // The one that finds it old looks; meanwhile the others answer by what is known.
+            // The caller that finds it outdated reads; meanwhile the others answer from the cache.
             service.looked = Some(now);
             service.workers.retain(|_, until| *until > now);
+            service.families.retain(|_, until| *until > now);
             return None;
         }
         Some(service.many)
     }
 
-    /// Whether something serves this version of a workflow. Mostly a look into memory; every few seconds, and only if
-    /// it is not known to be served, a look at the workers that have registered at other servers.
-    async fn serve(&self, app: &App, workspace: WorkspaceId, title: &str) -> bool {
+    /// Whether something serves this workflow version. Mostly answered from memory; every few seconds, and only if it
+    /// is not known to be served, the workers of other servers are read.
+    async fn serve(&self, app: &App, workspace: WorkspaceId, wanted: &WantedVersion) -> bool {
         let now = app.clock.now();
-        if let Some(known) = self.known(workspace, title, now) {
+        if let Some(known) = self.known(workspace, wanted, now) {
             return known;
         }
         let by = LookBy::Page { after: None, limit: LOOKED_AT, newest_first: true };
-        let Ok(page) = app.store.records(Look { kind: workers::kind(workspace), by }).await else {
-            // A store that does not answer now says nothing about workers.
+        let workers = app.store.records(Look { kind: workers::kind(workspace), by }).await;
+        let (Ok(page), Ok(engines)) = (workers, workers::engines::present(app).await) else {
+            // A store that does not answer says nothing about workers.
             return true;
         };
         for record in &page {
             let titles = workers::served(record);
             self.worker(workspace, &titles, record.expires.unwrap_or(now.after(BELIEVED)));
         }
+        for (_, engine) in &engines {
+            self.elsewhere(workspace, engine, now.after(BELIEVED));
+        }
         let mut services = self.lock();
         let service = services.entry(workspace).or_default();
-        service.many = page.len() == LOOKED_AT;
-        service.many || service.workers.get(title).is_some_and(|until| *until > now)
+        service.many = page.len() == LOOKED_AT || engines.len() == workers::engines::MOST_ENGINES;
+        service.many || service.serves(wanted, now)
     }
 
-    /// Marks a run that waits for its first claim and that nothing serves.
+    /// Whether something here serves this workflow in any version, or may do so.
+    pub(super) async fn serves_any(&self, app: &App, workspace: WorkspaceId, workflow: &str) -> bool {
+        // Reads the workers of other servers, if that was long ago.
+        if self.serve(app, workspace, &WantedVersion::of(workflow, "1")).await {
+            return true;
+        }
+        let now = app.clock.now();
+        let prefix = format!("{workflow}@");
+        let services = self.lock();
+        let mut workers = services.get(&workspace).into_iter().flat_map(|service| &service.workers);
+        workers.any(|(title, until)| title.starts_with(&prefix) && *until > now)
+    }
+
+    /// Marks a pending run that nothing serves.
     pub(super) async fn mark(&self, app: &App, workspace: WorkspaceId, run: &mut RunView) {
         if run.status == Status::Pending {
-            run.unserved = !self.serve(app, workspace, &title(&run.workflow, &run.workflow_version)).await;
+            let (workflow, version) = (&run.workflow, &run.workflow_version);
+            run.unserved = !app.drives(workspace, workflow, version)
+                && !self.serve(app, workspace, &WantedVersion::of(workflow, version)).await;
         }
     }
 }
@@ -138,18 +186,33 @@ mod tests {
     #[test]
     fn what_is_served_is_known_until_the_lease_ends() {
         let services = Services::default();
-        assert_eq!(services.known(HERE, "a@1", Time(0)), None, "somebody has to look");
-        assert_eq!(services.known(HERE, "a@1", Time(1)), Some(false), "somebody is looking");
+        assert_eq!(
+            services.known(HERE, &WantedVersion::of("a", "1"), Time(0)),
+            None,
+            "the caller has to look"
+        );
+        assert_eq!(
+            services.known(HERE, &WantedVersion::of("a", "1"), Time(1)),
+            Some(false),
+            "another caller is looking"
+        );
         services.worker(HERE, &["a@1".to_owned()], Time(1_000));
         services.worker(HERE, &["a@1".to_owned()], Time(500));
-        assert_eq!(services.known(HERE, "a@1", Time(999)), Some(true));
-        assert_eq!(services.known(HERE, "a@2", Time(999)), Some(false));
-        assert_eq!(services.known(HERE, "a@1", Time(1_000)), Some(false));
-        assert_eq!(services.known(HERE, "a@1", Time(2_000)), None, "what was found is old");
+        assert_eq!(services.known(HERE, &WantedVersion::of("a", "1"), Time(999)), Some(true));
+        assert_eq!(services.known(HERE, &WantedVersion::of("a", "2"), Time(999)), Some(false));
+        assert_eq!(services.known(HERE, &WantedVersion::of("a", "1"), Time(1_000)), Some(false));
+        assert_eq!(
+            services.known(HERE, &WantedVersion::of("a", "1"), Time(2_000)),
+            None,
+            "what was found is old"
+        );
         let other = WorkspaceId(uuid::Uuid::from_u128(7));
-        services.engine(HERE, ["e@1".to_owned()]);
-        assert_eq!(services.known(HERE, "e@1", Time(i64::MAX)), Some(true));
-        assert_ne!(services.known(other, "e@1", Time(2_000)), Some(true), "workspaces do not share workers");
+        services.worker(HERE, &["a@1".to_owned()], Time(9_000));
+        assert_ne!(
+            services.known(other, &WantedVersion::of("a", "1"), Time(2_000)),
+            Some(true),
+            "workspaces do not share workers"
+        );
     }
 
     #[test]
@@ -157,7 +220,7 @@ mod tests {
         let services = Services::default();
         services.worker(HERE, &["a@1".to_owned()], Time(1_000));
         services.left(HERE, &["a@1".to_owned()]);
-        assert_eq!(services.known(HERE, "a@1", Time(1)), None);
+        assert_eq!(services.known(HERE, &WantedVersion::of("a", "1"), Time(1)), None);
     }
 
     #[test]
@@ -165,6 +228,41 @@ mod tests {
         assert_eq!(
             (title("order", "2"), title("queue:pay", "1")),
             ("order@2".to_owned(), "queue:pay".to_owned())
+        );
+    }
+
+    #[test]
+    fn an_engine_elsewhere_serves_its_workspace_and_its_families_everywhere() {
+        let services = Services::default();
+        let other = WorkspaceId(uuid::Uuid::from_u128(7));
+        let engine = EngineRecord {
+            name: "shop".to_owned(),
+            host: String::new(),
+            pid: 1,
+            workspace: HERE,
+            serves: vec!["order@1".to_owned()],
+            families: vec!["doc1_".to_owned()],
+            since: Time(0),
+        };
+        for workspace in [HERE, other] {
+            services.elsewhere(workspace, &engine, Time(1_000));
+        }
+        let table = [
+            (HERE, "order", "1", true),
+            (HERE, "order", "2", false),
+            (HERE, "any", "doc1_7f", true),
+            (other, "any", "doc1_7f", true),
+            (other, "any", "doc2_7f", false),
+            (other, "order", "1", false),
+        ];
+        for (workspace, workflow, version, served) in table {
+            let known = services.known(workspace, &WantedVersion::of(workflow, version), Time(999));
+            assert_eq!(known == Some(true), served, "{workflow}@{version}");
+        }
+        assert_ne!(
+            services.known(other, &WantedVersion::of("any", "doc1_7f"), Time(1_000)),
+            Some(true),
+            "it is old"
         );
     }
 }

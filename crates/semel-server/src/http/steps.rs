@@ -1,14 +1,16 @@
-//! A run with its steps: what the fold of its ledger says, and when its entries were written.
+//! A run with its steps: the fold of its ledger, and the times of its entries.
+
+mod waits;
 
 use std::collections::HashMap;
 
 use semel::clock::Time;
 use semel::rules::entry::{Class, Entry, Failure, Outcome, PauseReason};
-use semel::rules::ledger::{HookState, Ledger, Record};
+use semel::rules::ledger::{Ledger, VisitRecord};
 use semel::rules::path::Visit;
 use semel::rules::run::Run;
 use semel::rules::status::Status;
-use semel::rules::step::Step;
+use semel::rules::step::StepState;
 use semel::store::{LedgerPart, Numbered, Part};
 
 use super::Problem;
@@ -16,19 +18,21 @@ use super::view::{duplicates_view, failure_view, pause_words, run_view};
 use crate::api::{RunDetail, StepStatus, StepView, time, value};
 use crate::app::App;
 
-/// Most entries that are read for the steps of a run.
+/// Maximum number of entries read for the steps of a run.
 const MAX_ENTRIES: usize = 10_000;
-/// Most bytes that are read for them, but for the last commit.
+/// Maximum bytes read for the steps, not counting the last commit.
 const MAX_BYTES: usize = 8 * 1024 * 1024;
-/// Entries from the end of a longer ledger, for what the run is about now.
+/// Entries read from the end of a ledger, to find the current pause reason.
 const TAIL: u64 = 16;
+/// Maximum bytes of these entries, not counting the last commit.
+const TAIL_BYTES: usize = 1024 * 1024;
 
 /// The run as it was at the version of its header.
 pub(super) async fn detail(app: &App, run: &Run, outcome: Option<&Outcome>) -> Result<RunDetail, Problem> {
     let (workspace, id) = (run.new.workspace, run.id());
     let part = Part { workspace, run: id, from: 1, limit: MAX_ENTRIES, bytes: MAX_BYTES };
     let LedgerPart { entries: mut lines, next } = app.store.ledger_part(part).await?;
-    // What was written since is another version's.
+    // Later entries belong to a later version.
     lines.retain(|line| line.number <= run.state.version);
     let next = next.filter(|next| *next <= run.state.version);
     let unconsumed = app.store.unconsumed(workspace, id).await?;
@@ -36,58 +40,57 @@ pub(super) async fn detail(app: &App, run: &Run, outcome: Option<&Outcome>) -> R
     let mut detail = RunDetail {
         run: run_view(run, outcome),
         input: None,
-        pause_reason: None,
+        deadline: None,
         steps: Vec::new(),
         hooks: Vec::new(),
+        children: Vec::new(),
+        timers: Vec::new(),
+        onces: Vec::new(),
         unconsumed,
         duplicates,
         next_entry: next,
     };
-    // A forgotten history has no entries.
+    // A purged history has no entries.
     if !lines.is_empty() {
         let entries = lines.iter().map(|line| line.entry.clone());
         let ledger = Ledger::read(run.clone(), entries)
             .map_err(|source| semel::Error::Corrupt { at: id.to_string(), source: source.into() })?;
         detail.input = Some(value(&ledger.created().input));
+        detail.deadline = ledger.deadline().map(time);
         detail.steps = steps(&ledger, &lines);
+        detail.onces = waits::onces(&lines);
         if next.is_none() {
-            detail.pause_reason = ledger.pause().map(pause_words);
-            detail.hooks = open_hooks(&ledger);
+            detail.run.pause_reason = ledger.pause().map(pause_words);
+            detail.hooks = waits::open_hooks(&ledger);
+            detail.timers = waits::timers(&ledger);
+            detail.children = waits::children(app, &ledger, &lines).await?;
         } else if run.status() == Status::Paused {
-            detail.pause_reason = last_pause(app, run).await?.as_ref().map(pause_words);
+            detail.run.pause_reason = last_pause(app, run).await?.as_ref().map(pause_words);
         }
     }
     Ok(detail)
 }
 
-/// Why a run is paused, without a read of its whole ledger: its last entries say so.
+/// Why a run is paused, from its last entries, without a read of the whole ledger.
 pub(super) async fn last_pause(app: &App, run: &Run) -> Result<Option<PauseReason>, Problem> {
-    let from = run.state.version.saturating_sub(TAIL - 1).max(1);
-    let (workspace, limit, bytes) = (run.new.workspace, TAIL as usize, MAX_BYTES);
-    let tail = app.store.ledger_part(Part { workspace, run: run.id(), from, limit, bytes }).await?;
-    let reason = |line: Numbered| match line.entry {
-        Entry::Paused { reason } => Some(reason),
-        _ => None,
-    };
-    Ok(tail.entries.into_iter().rev().find_map(reason))
-}
-
-/// The tokens that it owns. They go with its end.
-fn open_hooks(ledger: &Ledger) -> Vec<String> {
-    if ledger.run().status().is_terminal() {
-        return Vec::new();
+    let (workspace, last) = (run.new.workspace, run.state.version);
+    // The pause is usually the last entry, which is read alone: the entries before it may be large.
+    for count in [1, TAIL] {
+        let from = last.saturating_sub(count - 1).max(1);
+        let part = Part { workspace, run: run.id(), from, limit: count as usize, bytes: TAIL_BYTES };
+        let reason = |line: Numbered| match line.entry {
+            Entry::Paused { reason } => Some(reason),
+            _ => None,
+        };
+        let found = app.store.ledger_part(part).await?.entries.into_iter().rev().find_map(reason);
+        if found.is_some() {
+            return Ok(found);
+        }
     }
-    let token = |(_, record): (&Visit, &Record)| match record {
-        Record::Hook { token, state: HookState::Open(_) } => Some(token.to_string()),
-        _ => None,
-    };
-    let mut tokens: Vec<_> = ledger.records().filter_map(token).collect();
-    tokens.sort();
-    tokens.dedup();
-    tokens
+    Ok(None)
 }
 
-/// What the entries say about one step beside where it stands.
+/// Times and reasons of one step, from its entries.
 #[derive(Default)]
 struct Trace {
     place: usize,
@@ -101,8 +104,8 @@ struct Trace {
 
 fn steps(ledger: &Ledger, lines: &[Numbered]) -> Vec<StepView> {
     let traces = traces(lines);
-    let view = |(visit, record): (&Visit, &Record)| match record {
-        Record::Step(step) => {
+    let view = |(visit, record): (&Visit, &VisitRecord)| match record {
+        VisitRecord::Step(step) => {
             traces.get(visit).map(|trace| (trace.place, step_view(ledger, visit, step, trace)))
         }
         _ => None,
@@ -135,14 +138,14 @@ fn traces(lines: &[Numbered]) -> HashMap<&Visit, Trace> {
     traces
 }
 
-fn step_view(ledger: &Ledger, visit: &Visit, step: &Step, trace: &Trace) -> StepView {
+fn step_view(ledger: &Ledger, visit: &Visit, step: &StepState, trace: &Trace) -> StepView {
     let status = match step {
-        Step::Started { .. } => StepStatus::Running,
-        Step::Retrying { .. } | Step::Cleared { .. } => StepStatus::Retrying,
-        Step::Completed(_) => StepStatus::Completed,
-        Step::Failed(_) | Step::GivenUp { .. } => StepStatus::Failed,
-        Step::Skipped => StepStatus::Skipped,
-        Step::InDoubt { .. } => StepStatus::InDoubt,
+        StepState::Started { .. } => StepStatus::Running,
+        StepState::Retrying { .. } | StepState::Cleared { .. } => StepStatus::Retrying,
+        StepState::Completed(_) => StepStatus::Completed,
+        StepState::Failed(_) | StepState::GivenUp { .. } => StepStatus::Failed,
+        StepState::Skipped => StepStatus::Skipped,
+        StepState::InDoubt { .. } => StepStatus::InDoubt,
     };
     let settled = step.is_settled();
     StepView {
@@ -155,17 +158,17 @@ fn step_view(ledger: &Ledger, visit: &Visit, step: &Step, trace: &Trace) -> Step
         started_at: trace.started.map(time),
         ended_at: trace.ended.filter(|_| settled).map(time),
         retry_at: match step {
-            Step::Retrying { at, .. } => Some(time(*at)),
+            StepState::Retrying { at, .. } => Some(time(*at)),
             _ => None,
         },
         value: match step {
-            Step::Completed(result) => Some(value(result)),
+            StepState::Completed(result) => Some(value(result)),
             _ => None,
         },
         error: match step {
-            Step::Failed(error) | Step::Retrying { error, .. } | Step::GivenUp { error, .. } => {
-                Some(failure_view(error))
-            }
+            StepState::Failed(error)
+            | StepState::Retrying { error, .. }
+            | StepState::GivenUp { error, .. } => Some(failure_view(error)),
             _ => trace.error.as_ref().filter(|_| !settled).map(failure_view),
         },
         reason: trace.reason.clone().filter(|_| matches!(status, StepStatus::Skipped | StepStatus::InDoubt)),

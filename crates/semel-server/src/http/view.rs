@@ -1,4 +1,4 @@
-//! Runs and entries of the store as they travel.
+//! Converts runs and entries of the store to their form on the wire.
 
 use semel::rules::entry::{Failure, Outcome, PauseReason};
 use semel::rules::receipt::{ReceiptKind, Receipts};
@@ -7,7 +7,7 @@ use semel::store::Numbered;
 
 use crate::api::{AbsorbedView, DeliverAnswer, DuplicatesView, EntryView, FailureView, RunView, time, value};
 
-/// A run, and how it ended.
+/// A run and its outcome.
 pub(super) fn run_view(run: &Run, outcome: Option<&Outcome>) -> RunView {
     let (new, state) = (&run.new, &run.state);
     RunView {
@@ -37,29 +37,31 @@ pub(super) fn run_view(run: &Run, outcome: Option<&Outcome>) -> RunView {
             Some(Outcome::Cancelled(reason)) => Some(reason.clone()),
             _ => None,
         },
+        pause_reason: None,
         purged: run.purged,
         unserved: false,
     }
 }
 
-/// How something went wrong.
+/// A failure of a run or step.
 pub(super) fn failure_view(failure: &Failure) -> FailureView {
-    FailureView { kind: failure.kind, message: failure.message.clone() }
+    let Failure { kind, message, code, data } = failure.clone();
+    FailureView { kind, message, code, data: data.as_ref().map(value) }
 }
 
-/// Why a run is paused, in words.
+/// Why a run is paused, as text.
 pub(super) fn pause_words(reason: &PauseReason) -> String {
     match reason {
-        PauseReason::Operator { by } => format!("paused by {by}; resume it"),
-        PauseReason::InDoubt => "a step is in doubt; say what became of it".to_owned(),
+        PauseReason::Operator { by } => format!("paused by {by}; resume it to continue"),
+        PauseReason::InDoubt => "a step is in doubt; resolve it".to_owned(),
         PauseReason::Poisoned => {
-            "its nodes died before it made progress, again and again; find out why, then resume it".to_owned()
+            "its nodes died repeatedly before it made progress; find the cause, then resume it".to_owned()
         }
-        PauseReason::Diverged(why) => format!("the code no longer fits its ledger: {why}"),
+        PauseReason::Diverged(why) => format!("the code no longer matches the ledger: {why}"),
     }
 }
 
-/// One line of a ledger.
+/// One entry of a ledger.
 pub(super) fn entry_view(line: &Numbered) -> EntryView {
     EntryView {
         number: line.number,
@@ -69,7 +71,7 @@ pub(super) fn entry_view(line: &Numbered) -> EntryView {
     }
 }
 
-/// What was absorbed.
+/// Absorbed duplicates by kind.
 pub(super) fn duplicates_view(receipts: Vec<(ReceiptKind, Receipts)>) -> Vec<DuplicatesView> {
     let view = |(kind, all): (ReceiptKind, Receipts)| DuplicatesView {
         kind,
@@ -85,7 +87,7 @@ pub(super) fn duplicates_view(receipts: Vec<(ReceiptKind, Receipts)>) -> Vec<Dup
     receipts.into_iter().map(view).collect()
 }
 
-/// What became of a delivery.
+/// The answer to a delivery.
 pub(super) fn delivered_view(delivered: &semel::rules::deliver::Delivered) -> DeliverAnswer {
     DeliverAnswer { run: delivered.run.to_string(), arrival: delivered.arrival, absorbed: delivered.absorbed }
 }

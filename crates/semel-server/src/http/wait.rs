@@ -1,4 +1,4 @@
-//! Waiting for a run: to change, or to end.
+//! Long polls: wait for a run to change or end.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use semel::store::{Find, FindBy};
 use super::Problem;
 use crate::app::App;
 
-/// How often whoever waits looks by itself: another server's progress is told to nobody here.
+/// Interval of reads while waiting: progress at another server sends no wake-up here.
 pub(super) const LOOK: Duration = Duration::from_secs(1);
 
-/// A run of the caller's workspace, and how it ended.
+/// A run of the caller's workspace, and its outcome.
 pub(super) async fn found(
     app: &App,
     workspace: WorkspaceId,
@@ -24,7 +24,7 @@ pub(super) async fn found(
     found.ok_or_else(|| semel::Error::RunNotFound(run).into())
 }
 
-/// The run as soon as it is far enough or has ended, or as it is when the time is over, or the server stops.
+/// The run as soon as it is far enough or has ended; at the latest when the time is over or the server stops.
 pub(super) async fn until(
     app: &App,
     workspace: WorkspaceId,

@@ -22,7 +22,7 @@ pub(super) fn router() -> OpenApiRouter<Arc<App>> {
 
 /// Create a workspace
 ///
-/// For root only. The name is its identity: asked for again with the same settings, the answer is the same workspace.
+/// Needs the root token. The name identifies it: a repeated call with the same settings gets the same workspace.
 #[utoipa::path(
     post,
     path = "/workspaces",
@@ -32,7 +32,7 @@ pub(super) fn router() -> OpenApiRouter<Arc<App>> {
     request_body(content = CreateWorkspace, example = json!({"name": "acme"})),
     responses(
         (status = 201, description = "The new workspace", body = WorkspaceView),
-        (status = 200, description = "It was there", body = WorkspaceView),
+        (status = 200, description = "The existing workspace", body = WorkspaceView),
         Always,
         Changes,
     ),
@@ -40,7 +40,7 @@ pub(super) fn router() -> OpenApiRouter<Arc<App>> {
 async fn create(
     State(app): State<Arc<App>>,
     caller: Caller,
-    // The name is the identity already; the header is only checked.
+    // The name identifies the workspace already; the header is only validated.
     _: CallKey,
     Body(asked): Body<CreateWorkspace>,
 ) -> Result<Response, Problem> {
@@ -54,13 +54,13 @@ async fn create(
 
 /// List workspaces
 ///
-/// For root only.
+/// Needs the root token.
 #[utoipa::path(
     get,
     path = "/workspaces",
     operation_id = "listWorkspaces",
     tag = "access",
-    responses((status = 200, description = "All of them, by name", body = WorkspaceList), Always),
+    responses((status = 200, description = "All workspaces, by name", body = WorkspaceList), Always),
 )]
 async fn list(State(app): State<Arc<App>>, caller: Caller) -> Result<Answer<WorkspaceList>, Problem> {
     caller.must_be_root()?;

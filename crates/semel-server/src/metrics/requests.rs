@@ -10,14 +10,14 @@ use metrics::{Counter, Histogram, counter, histogram};
 
 use super::{REQUEST_SECONDS, REQUESTS};
 
-/// Paths that are no route count as one: there are as many of those as somebody cares to try.
+/// Paths without a route count as one: callers can invent any number of them.
 const NO_ROUTE: &str = "none";
 
-type Meters = HashMap<(&'static str, u16), (Counter, Histogram)>;
+type RouteMeters = HashMap<(&'static str, u16), (Counter, Histogram)>;
 
 /// The meters of requests, each looked up once. There are as many as routes, methods and statuses.
 #[derive(Debug, Default)]
-pub struct Requests(RwLock<HashMap<String, Meters>>);
+pub struct Requests(RwLock<HashMap<String, RouteMeters>>);
 
 impl Requests {
     /// The name of a route: its pattern, never the path itself, which holds keys and tokens.

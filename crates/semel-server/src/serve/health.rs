@@ -25,7 +25,7 @@ use crate::metrics;
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// A store that takes longer than this to look one run up takes no work.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long an answer of the store holds for others who ask. The route needs no credential, so any number of callers must
+/// How long an answer of the store is reused for other callers. The route needs no credential, so any number of callers must
 /// cost the store no more than a few look-ups a second.
 const FRESH: Duration = Duration::from_millis(250);
 
@@ -36,7 +36,7 @@ pub(super) fn router() -> Router<Arc<App>> {
         .layer(Extension(Arc::new(Readiness::default())))
 }
 
-/// `/metrics`, for callers with this token; for everybody, if there is none.
+/// `/metrics`, for callers with this token; for every caller if there is none.
 pub(super) fn metrics(token: Option<Secret>) -> Router {
     Router::new().route("/metrics", get(numbers)).with_state(token.map(Arc::new))
 }

@@ -1,4 +1,4 @@
-//! On one's own machine nobody is asked who they are, so web pages must be kept out: a page on the internet can make a
+//! A development server has no authentication, so web pages must be kept out: a page on the internet can make a
 //! browser call `127.0.0.1`, and with a name that it lets point there (DNS rebinding) it could even read the answer.
 
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 
 use crate::http::Problem;
 
-/// Lets a request pass that was made to this machine by its name or address, and by no page of somebody else's.
+/// Passes a request that names this machine as its host and that no foreign web page has made.
 pub(super) async fn check(State(origins): State<Arc<[String]>>, request: Request, next: Next) -> Response {
     match refuse(request.uri(), request.headers(), &origins) {
         None => next.run(request).await,
@@ -21,16 +21,16 @@ pub(super) async fn check(State(origins): State<Arc<[String]>>, request: Request
 }
 
 fn refuse(uri: &Uri, headers: &HeaderMap, origins: &[String]) -> Option<&'static str> {
-    const HOST: &str = "this server has no auth and answers to names of this machine only: call it as 127.0.0.1 or localhost";
-    const ORIGIN: &str =
-        "this server has no auth and answers to no web page of another origin: add it to `cors.origins`";
+    const HOST: &str = "this server has no authentication and accepts only the host names of this machine: call it as 127.0.0.1 or localhost";
+    const ORIGIN: &str = "this server has no authentication and refuses web pages of other origins: add the origin to `cors.origins`";
     // HTTP/2 has the host in the address, HTTP/1 in a header.
     let host = match (uri.authority(), headers.get(header::HOST)) {
         (Some(authority), _) => Some(authority.clone()),
         (None, host) => host.and_then(|host| Authority::try_from(host.as_bytes()).ok()),
     };
     let Some(host) = host.filter(|host| is_local(host.host())) else { return Some(HOST) };
-    let origin = headers.get(header::ORIGIN)?;
+    // The page of a link names no origin when it is sent; its signature is the credential.
+    let origin = headers.get(header::ORIGIN).filter(|_| !uri.path().starts_with("/approvals/"))?;
     let known = |origin: &str| {
         let own =
             origin.split_once("://").is_some_and(|(_, place)| place.eq_ignore_ascii_case(host.as_str()));
@@ -79,6 +79,12 @@ mod tests {
         {
             assert!(is_refused("localhost:7700", Some(origin)), "{origin}");
         }
+        let headers = HeaderMap::from_iter([
+            (header::HOST, "localhost:7700".parse().unwrap()),
+            (header::ORIGIN, "null".parse().unwrap()),
+        ]);
+        assert!(refuse(&Uri::from_static("/approvals/apr_1"), &headers, &[]).is_none());
+        assert!(refuse(&Uri::from_static("/api/v1/approvals/apr_1/decide"), &headers, &[]).is_some());
     }
 
     #[test]

@@ -45,7 +45,7 @@ pub(super) fn around(router: Router, app: &Arc<App>, config: &Config) -> Result<
 fn panicked(_: Box<dyn Any + Send>) -> Response {
     tracing::error!("a handler has panicked; its request is answered with 503");
     Problem::unavailable(
-        "the server has a defect and could not answer; repeat the call with the same key, and report it",
+        "the server could not answer because of a defect; repeat the request with the same key, and report the defect",
     )
     .into_response()
 }
@@ -74,7 +74,9 @@ fn cors(origins: &[String]) -> Result<CorsLayer, Error> {
             matches!(scheme, "http" | "https") && !place.is_empty() && !place.contains(['/', '*'])
         });
         let wrong = || {
-            Error::Config(format!("`cors.origins`: {text:?} is no origin such as `https://app.example.com`"))
+            Error::Config(format!(
+                "`cors.origins`: {text:?} is not an origin such as `https://app.example.com`"
+            ))
         };
         HeaderValue::from_str(text).ok().filter(|_| plain).ok_or_else(wrong)
     };

@@ -102,7 +102,7 @@ impl Listener {
                         connections.spawn(self.doors.clone().connect(stream, router.clone(), permit));
                     }
                     Err(error) => {
-                        tracing::warn!(%error, "a connection could not be taken");
+                        tracing::warn!(%error, "a connection could not be accepted");
                         tokio::time::sleep(NO_FILES).await;
                     }
                 },
@@ -110,12 +110,12 @@ impl Listener {
         }
         let ended = self.see_off(&mut connections, &router, &room);
         if tokio::time::timeout(drain, ended).await.is_err() {
-            tracing::warn!(open = connections.len(), "connections did not end in time and are cut");
+            tracing::warn!(open = connections.len(), "connections did not end in time and are closed");
             connections.shutdown().await;
         }
     }
 
-    /// Waits until all connections have ended. Whoever comes meanwhile is still answered: that this server is not ready.
+    /// Waits until all connections have ended. New connections are still answered meanwhile: that this server is not ready.
     async fn see_off(&self, connections: &mut JoinSet<()>, router: &Router, room: &Arc<Semaphore>) {
         let mut late = JoinSet::new();
         loop {
@@ -161,7 +161,7 @@ fn builder(limits: &Limits) -> Builder<TokioExecutor> {
 impl Doors {
     async fn connect(self: Arc<Self>, stream: TcpStream, router: Router, _permit: OwnedSemaphorePermit) {
         if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "a connection was gone at once");
+            tracing::debug!(%error, "a connection was closed at once");
             return;
         }
         let Some(tls) = &self.tls else { return self.talk(TokioIo::new(stream), router).await };
@@ -184,7 +184,7 @@ impl Doors {
         let mut connection = pin!(self.builder.serve_connection(io, service));
         // Which version of HTTP it is, hyper finds out before its own timer runs: so a first request is waited for here.
         let mut first = pin!(tokio::time::sleep(self.header_timeout));
-        // Whoever comes after the order has one request.
+        // A connection made after the order gets one request.
         let (mut waits, mut stopping) = (true, self.stop.is_ordered());
         loop {
             tokio::select! {
@@ -197,7 +197,7 @@ impl Doors {
                 () = &mut first, if waits => {
                     waits = false;
                     if !asked.load(Ordering::Relaxed) {
-                        return tracing::debug!("a connection that asks for nothing is cut");
+                        return tracing::debug!("an idle connection is closed");
                     }
                 }
                 () = self.stop.ordered(), if !stopping => {

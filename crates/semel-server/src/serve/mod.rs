@@ -18,8 +18,7 @@ use std::time::Duration;
 
 use axum::Router;
 use semel::Engine;
-use semel::clock::{Clock as _, SystemClock, Time};
-use semel::id::WorkspaceId;
+use semel::clock::{Clock, ForwardClock, SystemClock, Time};
 use semel::store::Store;
 
 pub use error::Error;
@@ -29,10 +28,15 @@ pub use stop::{Stop, on_signals};
 use self::listen::Listener;
 use crate::access::{Access, Bounds, Keys, workspaces};
 use crate::app::App;
-use crate::config::{Auth, Config};
+use crate::approvals::Approvals;
+use crate::config::{Auth, ClockMode, Config};
+use crate::connections::Connections;
+use crate::definitions::catalog::Catalog;
+use crate::definitions::interpret::Interpreter;
 use crate::demo;
-use crate::http::{Services, title};
-use crate::metrics::{self, Metered};
+use crate::http::Services;
+use crate::metrics;
+use crate::senders::Senders;
 
 /// A server that is open: its store, its engine and its port.
 pub struct Server {
@@ -57,10 +61,17 @@ impl Server {
         };
         // Before the store is opened, which counts too.
         metrics::recorder();
-        let store = semel::engine::open_store(config.store.expose(), None).await?;
-        let store: Arc<dyn Store> = Arc::new(Metered::new(store));
-        let clock = Arc::new(SystemClock::new());
+        let forward = (config.clock == ClockMode::Manual).then(Arc::<ForwardClock>::default);
+        let manual = forward.clone().map(|clock| clock as Arc<dyn Clock>);
+        // Otherwise the store has a clock of its own: that of a database is the same for all servers.
+        let store = semel::engine::open_store(config.store.expose(), manual.clone()).await?;
+        let clock = manual.unwrap_or_else(|| Arc::new(SystemClock::new()));
+        let connections = Arc::new(Connections::open(config, store.clone())?);
         let mut builder = Engine::builder().store(store.clone()).clock(clock.clone());
+        let catalog = Arc::new(Catalog::new(store.clone()));
+        builder = builder.shared_state(connections.clone()).shared_state(catalog.clone());
+        builder = builder.programs(Interpreter::new(catalog.clone()));
+        builder = builder.state_of_store(Approvals::new);
         if config.demo {
             let offered = demo::workflows(builder, config.store.folder().as_deref()).await;
             builder = offered.map_err(|fail| Error::Config(format!("`demo`: {fail}")))?;
@@ -72,15 +83,18 @@ impl Server {
         };
         workspaces::ensure_default(&*store, &*clock).await?;
         let app = Arc::new(App {
+            catalog,
             store,
             clock,
+            forward,
             access,
             stop,
             bounds: Bounds::new(&config.limits),
+            engine: Some(engine.clone()),
             services: Services::default(),
+            connections: Some(connections),
+            senders: Senders::default(),
         });
-        let served = engine.versions().map(|(workflow, version)| title(workflow.as_str(), version.as_str()));
-        app.services.engine(WorkspaceId::DEFAULT, served);
         let router = layers::around(routes(&app, config), &app, config)?;
         let operations = operations.map(|listener| {
             let metrics = health::metrics(config.metrics.token.clone());
@@ -89,7 +103,7 @@ impl Server {
         Ok(Self { app, engine, listener, router, operations, drain: config.limits.drain })
     }
 
-    /// Where it listens.
+    /// Address it listens on; none if the system does not tell it.
     pub fn address(&self) -> Option<SocketAddr> {
         self.listener.address()
     }
@@ -99,12 +113,12 @@ impl Server {
         self.operations.as_ref().and_then(|(listener, _)| listener.address())
     }
 
-    /// Give the order here, and [`Server::run`] comes to its end.
+    /// The order to stop: once given, [`Server::run`] ends.
     pub fn stop(&self) -> Stop {
         self.app.stop.clone()
     }
 
-    /// Serves until it is ordered to stop; then what has begun comes to its end, and the store is closed.
+    /// Serves until it is ordered to stop; then it waits for what has begun, and closes the store.
     pub async fn run(self) -> Result<(), Error> {
         let upkeep = tokio::spawn(metrics::upkeep(self.app.clock.clone()));
         let operations = async {
@@ -121,20 +135,20 @@ impl Server {
     }
 }
 
-/// The keys; refused if there is none and nobody could make one.
+/// The API keys; refused if there is none and none could be created.
 async fn keys(config: &Config, store: &dyn Store, now: Time) -> Result<Keys, Error> {
     let keys = Keys::new(config.root_token.as_ref(), config.limits.rate);
-    if keys.anybody(store, now).await? {
+    if keys.any_usable(store, now).await? {
         return Ok(keys);
     }
     Err(Error::Config(
-        "nobody could call: the store has no valid API key, and there is no root token to make one. Set SEMEL_ROOT_TOKEN \
+        "no caller could be accepted: the store has no valid API key, and there is no root token to make one. Set SEMEL_ROOT_TOKEN \
          (`openssl rand -hex 32`), or use `semel dev` on your own machine"
             .to_owned(),
     ))
 }
 
-/// All routes. Metrics are among them only where the caller is known by the token, or where everybody is on this machine.
+/// All routes. Metrics are among them only if they need a token, or if the server accepts this machine only.
 fn routes(app: &Arc<App>, config: &Config) -> Router {
     let open = config.auth == Auth::None && config.is_local();
     let metrics = match (&config.metrics.listen, &config.metrics.token) {

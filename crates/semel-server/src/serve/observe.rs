@@ -41,7 +41,7 @@ pub(super) async fn observe(State(observer): State<Arc<Observer>>, request: Requ
     span.record("status", status);
     observer.requests.answered(route, &method, status, Duration::from_millis(ms.unsigned_abs()));
     let workspace = response.extensions().get::<CalledIn>().map(|called| called.0.to_string());
-    // Those who ask whether it is alive ask often.
+    // Health checks are frequent.
     match route {
         "/healthz" | "/readyz" | "/metrics" => tracing::debug!(%method, route, status, ms, id, "request"),
         _ => tracing::info!(%method, route, status, ms, workspace, id, "request"),

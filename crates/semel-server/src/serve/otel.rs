@@ -14,7 +14,7 @@ use super::Error;
 pub(super) fn layer(
     endpoint: &str,
 ) -> Result<(Box<dyn Layer<Registry> + Send + Sync>, SdkTracerProvider), Error> {
-    // The sender's HTTP wants to know which; whoever said it before has said the same.
+    // The exporter's HTTP client needs a default provider; one that was installed before is the same.
     drop(ring::default_provider().install_default());
     let exporter = SpanExporter::builder()
         .with_http()

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use super::Error;
 
-/// The order to stop. Whoever waits for long (long polls, streams of events) also waits for this, and answers early.
+/// The order to stop. Long polls and streams of events also wait for it, and answer early.
 #[derive(Clone, Debug)]
 pub struct Stop(Arc<watch::Sender<bool>>);
 
@@ -18,7 +18,7 @@ impl Default for Stop {
 }
 
 impl Stop {
-    /// Gives the order.
+    /// Orders the server to stop; repeating it does nothing.
     pub fn order(&self) {
         self.0.send_replace(true);
     }
@@ -36,7 +36,7 @@ impl Stop {
     }
 }
 
-/// SIGTERM and SIGINT stop in good order. The second of them ends the process at once: somebody is in a hurry.
+/// SIGTERM and SIGINT stop in good order. The second of them ends the process at once.
 pub fn on_signals(stop: Stop) -> Result<(), Error> {
     let listen = |kind| signal(kind).map_err(|error| Error::Logs(error.into()));
     let (mut terminate, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
@@ -48,7 +48,7 @@ pub fn on_signals(stop: Stop) -> Result<(), Error> {
             }
         };
         next().await;
-        tracing::info!("stopping: what has begun comes to its end; another signal ends it at once");
+        tracing::info!("stopping: waiting for what has begun; another signal ends the process at once");
         stop.order();
         next().await;
         tracing::warn!("stopped at once by a second signal");

@@ -18,7 +18,7 @@ pub(super) fn acceptor(tls: &Tls) -> Result<TlsAcceptor, Error> {
         .and_then(Iterator::collect)
         .map_err(|error| refuse(&tls.cert, error))?;
     if chain.is_empty() {
-        return Err(refuse(&tls.cert, "there is no certificate in it; it must be PEM"));
+        return Err(refuse(&tls.cert, "the file has no certificate in PEM format"));
     }
     let key = PrivateKeyDer::from_pem_file(&tls.key).map_err(|error| refuse(&tls.key, error))?;
     let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))

@@ -1,4 +1,4 @@
-//! The servers, as a caller sees them who does not give up: whatever is not answered is asked again, of the next server,
+//! The client of the servers, which does not give up: a call without an answer is repeated at the next server,
 //! under the same key.
 
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::findings::{Findings, Sort};
 use crate::outside::client;
 
-/// A server that was stopped answers nobody; beside what a call asks to wait, this is waited for.
+/// How long an answer may take beyond the wait that the call asks for: a server that is stopped gives none.
 const ANSWER: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(25);
 /// Nothing stays away for that long.
@@ -31,7 +31,7 @@ pub(crate) struct Api {
 enum Answer {
     /// An answer, whole.
     Whole(u16, Value),
-    /// Nobody knows, and why.
+    /// The outcome is unknown, and why.
     Lost(String),
 }
 
@@ -68,7 +68,7 @@ pub(crate) struct Reply {
     pub(crate) body: Value,
     /// Who has answered.
     pub(crate) server: usize,
-    /// Whether it had been asked before, and nobody knows what became of that.
+    /// Whether an earlier try of the same call had an unknown outcome.
     pub(crate) repeated: bool,
 }
 
@@ -91,7 +91,7 @@ impl Api {
         self.servers.len()
     }
 
-    /// Asks until somebody answers with something else than that the store is away. (Nobody here has a limit of calls.)
+    /// Repeats the call until the answer is another than that the store is unavailable. (No key has a rate limit here.)
     pub(crate) async fn ask(&self, question: &Question) -> Result<Reply, Failed> {
         let end = self.clock.now().after(PATIENCE + question.wait);
         let mut said = String::new();
@@ -113,7 +113,15 @@ impl Api {
             }
             self.clock.until(self.clock.now().after(PAUSE)).await;
         }
-        Err(format!("nobody answers {} {}: {said}", question.method, question.path).into())
+        Err(format!("no answer to {} {}: {said}", question.method, question.path).into())
+    }
+
+    /// Pushes a definition, which is text and not JSON.
+    pub(crate) async fn push(&self, text: &str) -> Result<Reply, Failed> {
+        let url = format!("{}/api/v1/workflow-definitions", self.servers[0]);
+        let response = self.http.post(url).timeout(ANSWER).body(text.to_owned()).send().await?;
+        let (status, text) = (response.status().as_u16(), response.text().await?);
+        Ok(Reply { status, body: serde_json::from_str(&text)?, server: 0, repeated: false })
     }
 
     async fn ask_once(&self, server: usize, question: &Question) -> Result<Answer, Failed> {

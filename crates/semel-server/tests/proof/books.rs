@@ -1,4 +1,4 @@
-//! What the recorder knows: every call, what it came to, and who may not ask any more.
+//! What the recorder knows: every call, its result, and which attempts are refused from now on.
 
 use std::collections::HashMap;
 
@@ -17,7 +17,7 @@ pub(crate) enum Mode {
     ApplyThenDrop,
     ApplyThenError,
     ErrorBefore,
-    /// Takes longer than whoever asks will wait, and applies at the end.
+    /// Takes longer than the caller will wait, and applies at the end.
     Hang,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Call {
     pub(crate) number: Option<u64>,
     /// Whether it changed something.
     pub(crate) applied: bool,
-    /// Whether it came from somebody who had been overtaken.
+    /// Whether it came from a superseded attempt.
     pub(crate) refused: bool,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct Books {
     pub(crate) looks: u64,
     #[serde(skip)]
     applied: HashMap<String, u64>,
-    /// Keys of effects of which somebody was told that they had not taken place, and the last try that may not do it any more.
+    /// Keys of effects that a look-up has reported as absent, and the last attempt that must not apply them any more.
     #[serde(skip)]
     closed: HashMap<String, (u64, u32)>,
     #[serde(skip)]
@@ -62,7 +62,7 @@ impl Books {
         self.calls.len() - 1
     }
 
-    /// Does what a call asks for; gives its number, or nothing if somebody was told that this would not happen.
+    /// Applies a call and gives its number; none if a look-up has reported that it would not happen.
     pub(crate) fn apply(&mut self, call: usize) -> Option<u64> {
         let call = &mut self.calls[call];
         let (key, this) = (call.ask.key.clone(), (call.ask.fence, call.ask.attempt));
@@ -77,7 +77,7 @@ impl Books {
             self.last
         });
         call.number = Some(number);
-        // Whoever asks later is told of the first.
+        // Later calls get the answer of the first.
         self.applied.entry(key).or_insert(number);
         Some(number)
     }

@@ -38,7 +38,7 @@ pub(crate) struct Counted {
     pub(crate) asked: u64,
     pub(crate) applied: u64,
     pub(crate) absorbed: u64,
-    /// Calls that the recorder has refused because somebody had been told that they would not come.
+    /// Calls that the recorder has refused because a look-up had reported that they would not come.
     pub(crate) overtaken: u64,
     /// Results that the servers have refused because their run was another's.
     pub(crate) late: u64,
@@ -159,7 +159,7 @@ impl<'a> Checker<'a> {
             let text = |value: &'b Value| value.as_str().unwrap_or_default();
             let (run, place) = (text(&detail["id"]), text(&detail["input"]["place"]));
             if !known.contains(place) {
-                self.findings.add(Sort::Wrong, run, place, "nobody has asked for it");
+                self.findings.add(Sort::Wrong, run, place, "no program asks for it");
             }
             if let Some(other) = places.insert(place, detail) {
                 self.findings.add(Sort::Doubled, run, place, format!("{} is a run of it too", other["id"]));
@@ -260,7 +260,7 @@ impl<'a> Checker<'a> {
                 wrong(format!("its cancel was answered with {cancel:?}, and it is cancelled"));
             }
             None if status == "CANCELLED" && life.superseded == Superseded::Not => {
-                wrong("nobody has cancelled it".to_owned());
+                wrong("it was not cancelled by a client".to_owned());
             }
             _ => {}
         }
@@ -312,7 +312,7 @@ impl<'a> Checker<'a> {
         (calls.iter().map(|call| call.ask.key.as_str()).collect(), applied.collect())
     }
 
-    /// A run that was asked to end has cleaned up, each part once; nobody else has.
+    /// A run that was asked to end has cleaned up, each part once; no other run has.
     fn clean_up(&self, life: &Life, status: &str) {
         let graceful = life.cancel.as_ref().is_some_and(|cancel| cancel.graceful);
         for (number, place) in life.expected.places.iter().enumerate() {
@@ -333,7 +333,8 @@ impl<'a> Checker<'a> {
                 // Children of a cancelled run are asked to end, however it was cancelled, and may clean up.
                 let may = if number == 0 { graceful } else { status != "COMPLETED" };
                 if !keys.is_empty() && (!may || status == "COMPLETED") {
-                    let said = format!("it is {status}, nobody has asked it to end, and it has cleaned up");
+                    let said =
+                        format!("it is {status}, no client has asked it to end, and it has cleaned up");
                     self.findings.add(Sort::Wrong, &life.run, &at, said);
                 }
             }
@@ -370,7 +371,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Nothing was done that nobody has asked for; each key belongs to one place.
+    /// No effect took place that no program asks for; each key belongs to one visit.
     fn known(&self) {
         let mut known: HashSet<String> = HashSet::new();
         for expected in self.begun {
@@ -382,7 +383,7 @@ impl<'a> Checker<'a> {
         let rows = self.books.rows.iter().map(|row| (&row.at, &row.key, ""));
         for (at, key, run) in asked.chain(rows) {
             if !known.contains(at) {
-                self.findings.add(Sort::Wrong, run, at, "nobody has started a program with this in it");
+                self.findings.add(Sort::Wrong, run, at, "no program that was started has this effect");
             }
             let owner = *owners.entry(key).or_insert(at);
             if owner != at {

@@ -1,7 +1,7 @@
 //! PostgreSQL with a synchronous standby: killed, restarted, failed over.
 //!
 //! Every commit that the primary has acknowledged is on the standby too, as long as there is one. So a fail-over loses
-//! nothing that was acknowledged; who connects through a [`Proxy`](crate::proxy::Proxy) only has to find the new primary.
+//! nothing that was acknowledged; a client of a [`Proxy`](crate::proxy::Proxy) only has to find the new primary.
 
 use std::fs::{self, Permissions};
 use std::io::Write as _;
@@ -40,7 +40,7 @@ pub(crate) struct Cluster {
     /// How many servers there have been: the names of their folders.
     made: usize,
     folder: PathBuf,
-    /// The last to go, if it is nobody else's.
+    /// Deleted last; none for a folder that was given.
     _temporary: Option<Folder>,
 }
 
@@ -54,7 +54,7 @@ impl Cluster {
         Ok(Self { _temporary: Some(temporary), ..cluster })
     }
 
-    /// The same in somebody's folder, which stays.
+    /// The same in the given folder, which is kept.
     pub(crate) async fn start_in(folder: &Path) -> Result<Self, Failed> {
         let folder = folder.join("cluster");
         fs::create_dir(&folder)?;
@@ -86,7 +86,7 @@ impl Cluster {
         self.primary.address()
     }
 
-    /// The database's URL for whoever connects by way of an address, and gives up a connection after three seconds of silence.
+    /// The database's URL through a proxy at this address, with connections given up after three seconds of silence.
     pub(crate) fn url(address: SocketAddr) -> String {
         format!("postgres://postgres@{address}/semel?tcp_user_timeout=3")
     }
@@ -106,7 +106,7 @@ impl Cluster {
         }
     }
 
-    /// Kills the primary, for good, and makes its standby the new one: gives its address. Commits go on without a standby
+    /// Kills the primary, never to start it again, and makes its standby the new one: gives its address. Commits go on without a standby
     /// until there is a new one by [`replicate`](Self::replicate).
     pub(crate) async fn fail_over(&mut self) -> Result<SocketAddr, Failed> {
         let standby = self.standby.take().ok_or("there is no standby: replicate first")?;
@@ -319,7 +319,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// Both sides of the line are there and acknowledge what comes; but nothing of it arrives, and nobody is told.
+/// Both sides of the line are there and acknowledge what comes; but nothing arrives, and neither side is told.
 async fn servers_leave_connections_that_have_fallen_silent() -> Result<(), Failed> {
     let cluster = Cluster::start().await?;
     let proxy = Proxy::to(cluster.address()).await?;

@@ -1,6 +1,6 @@
 //! A small disk for a server's folder, which can be full.
 //!
-//! As root it is a tmpfs; as anybody else a tmpfs in a name space of its own, which a process of ours keeps alive; where
+//! As root it is a tmpfs; as any other user a tmpfs in a name space of its own, which a process of ours keeps alive; where
 //! that is not allowed either, [`Faults`] count the bytes.
 
 use std::fs;
@@ -29,7 +29,7 @@ pub(crate) struct SmallDisk {
     place: PathBuf,
     /// Where all that was on it is left at the end.
     left: Option<PathBuf>,
-    /// The last to go, if it is nobody else's.
+    /// Deleted last; none for a folder that was given.
     _temporary: Option<TempDir>,
 }
 
@@ -48,7 +48,7 @@ impl SmallDisk {
         Ok(Self { kind, place, left: None, _temporary: Some(temporary) })
     }
 
-    /// The same in somebody's folder, where its files are left.
+    /// The same in the given folder, where its files are left.
     pub(crate) fn in_folder(folder: &Path) -> Result<Self, Failed> {
         let (kind, place) = Self::make(folder)?;
         Ok(Self { kind, place, left: Some(folder.join("left")), _temporary: None })

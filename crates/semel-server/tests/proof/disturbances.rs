@@ -66,7 +66,7 @@ impl Disturbance for Network {
         Box::pin(async move {
             let lines: Vec<&Arc<Proxy>> = site.lines.iter().chain(&self.database).collect();
             let line = lines[dice.below(lines.len() as u64) as usize];
-            // What happens to a line without connections happens to nobody.
+            // A line without connections has none to disturb.
             let struck = u64::from(line.is_used());
             match dice.below(4) {
                 0 => line.cut(Cut::Close),
@@ -78,7 +78,7 @@ impl Disturbance for Network {
                     return Ok(("delays", struck));
                 }
                 _ => {
-                    // Half-open: nobody hears that nobody listens. Some are told by a reset, the others find out.
+                    // Half-open: no side hears that the other is gone. Some are told by a reset, the others find out.
                     line.silence();
                     pause(site, dice.between(500, 3000)).await;
                     line.pass();
@@ -113,7 +113,7 @@ impl Disturbance for SyncErrors {
     }
 }
 
-/// There is no room on the disk for a while. It counts if somebody was refused.
+/// There is no room on the disk for a while. It counts if a call was refused.
 pub(crate) enum FullDisk {
     /// Its files may not grow.
     Haunted(Arc<Haunted>),

@@ -1,4 +1,4 @@
-//! Whoever asks for work: starts programs, repeats what was not answered, asks twice, asks for something else under the same
+//! The client: starts programs, repeats calls without an answer, sends duplicates, sends other inputs under the same
 //! key, delivers, cancels, supersedes, and remembers every answer.
 
 use std::pin::Pin;
@@ -18,7 +18,7 @@ use crate::program::{Expected, Program, draw};
 use crate::site::Site;
 use crate::trap::Trap;
 
-/// How often somebody looks whether a hook is open.
+/// How often a client looks whether a hook is open.
 const ROUND: Duration = Duration::from_millis(60);
 /// How long the end of a run is waited for in one question.
 const WAIT: Duration = Duration::from_secs(5);
@@ -50,7 +50,7 @@ impl Life {
 /// What a later start was told about the run that held its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Superseded {
-    /// Nobody has tried, or it had ended before.
+    /// It was not tried, or the run had ended before.
     Not,
     /// That it was cancelled.
     Told,
@@ -105,7 +105,7 @@ pub(crate) struct Asked {
     pub(crate) cancels: AtomicU64,
 }
 
-/// Whoever asks for work.
+/// The client that starts programs.
 pub(crate) struct Driver {
     site: Arc<Site>,
     seed: u64,
@@ -114,7 +114,7 @@ pub(crate) struct Driver {
     next: AtomicU64,
     over: AtomicBool,
     pub(crate) asked: Asked,
-    /// Of all programs that were drawn to be started, also of those whose end nobody has seen.
+    /// Of all programs that were drawn to be started, also of those whose end was not seen.
     begun: Mutex<Vec<Expected>>,
     lives: Mutex<Vec<Life>>,
 }
@@ -132,17 +132,17 @@ impl Driver {
     }
 
     pub(crate) fn lives(&self) -> Vec<Life> {
-        self.lives.lock().expect("nobody panics with it").clone()
+        self.lives.lock().expect("no holder of the lock panics").clone()
     }
 
     pub(crate) fn begun(&self) -> Vec<Expected> {
-        self.begun.lock().expect("nobody panics with it").clone()
+        self.begun.lock().expect("no holder of the lock panics").clone()
     }
 
     /// Draws a program that is going to be started.
     fn draw(&self, dice: &mut Dice, place: String) -> Program {
         let program = draw(dice, place);
-        self.begun.lock().expect("nobody panics with it").push(Expected::of(&program));
+        self.begun.lock().expect("no holder of the lock panics").push(Expected::of(&program));
         program
     }
 
@@ -275,7 +275,7 @@ impl Driver {
             );
             let ((version, end), delivered, (cancel, superseded)) = (end?, delivered?, met?);
             let life = Life { key, run, expected, cancel, superseded, delivered, version, end };
-            self.lives.lock().expect("nobody panics with it").push(life);
+            self.lives.lock().expect("no holder of the lock panics").push(life);
             Ok(())
         })
     }
@@ -369,7 +369,7 @@ impl Driver {
         if again.is_ok() && same {
             return Ok(());
         }
-        // Whoever does not know it any more has forgotten it; whoever takes it anew takes it twice.
+        // A server that does not know the key any more has forgotten it; one that takes it anew takes it twice.
         let sort = if again.is_ok() { Sort::Doubled } else { Sort::Lost };
         let said = format!(
             "the same delivery again is answered with {} {}, after {}",

@@ -44,7 +44,7 @@ struct control {
 enum error_kind {
     KEPT = 0,    /* on the disk all the same */
     LOST = 1,    /* lost, and the old data is read again, as after the cache was emptied */
-    CACHED = 2,  /* lost, and nobody can tell: it is read from the cache, which takes it for clean, as Linux does */
+    CACHED = 2,  /* lost without a sign: it is read from the cache, which takes it for clean, as Linux does */
 };
 
 enum record_kind { OPENED = 1, WRITTEN, CUT_TO, SYNCED, DROPPED, UNLINKED, RENAMED, FOLDER_SYNCED };
@@ -261,7 +261,7 @@ ssize_t pwrite(int fd, const void *data, size_t length, off_t at) {
 
 ssize_t pwrite64(int fd, const void *data, size_t length, off64_t at) { return pwrite(fd, data, length, at); }
 
-/* Nobody shares a descriptor of these files among threads, so its position does not move meanwhile. */
+/* No threads share a descriptor of these files, so its position does not move meanwhile. */
 ssize_t write(int fd, const void *data, size_t length) {
     REAL(write);
     if (!tracked(fd)) return real(fd, data, length);

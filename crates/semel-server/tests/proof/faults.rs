@@ -49,7 +49,7 @@ enum Word {
 
 const WORDS: u64 = Word::Refused as u64 + 1;
 
-/// The troubles of one folder, and of the clock of whoever works in it.
+/// The faults of one folder, and of the clock of the processes that use it.
 pub(crate) struct Faults {
     library: PathBuf,
     /// What is below this folder fails.
@@ -172,7 +172,7 @@ impl Faults {
 pub(crate) struct Haunted {
     pub(crate) faults: Faults,
     pub(crate) store: String,
-    /// Removed at the end, if it is nobody else's.
+    /// Removed at the end; none for a folder that was given.
     _temporary: Option<tempfile::TempDir>,
 }
 
@@ -184,7 +184,7 @@ impl Haunted {
         Ok(Self { _temporary: Some(temporary), ..haunted })
     }
 
-    /// In somebody's folder, which stays.
+    /// In the given folder, which is kept.
     pub(crate) fn in_folder(folder: &Path) -> Result<Self, Failed> {
         let below = folder.join("store");
         fs::create_dir(&below)?;

@@ -21,7 +21,7 @@ pub(crate) enum Sort {
 #[derive(Clone, Debug)]
 pub(crate) struct Finding {
     pub(crate) sort: Sort,
-    /// The run, or the key if nobody knows its run.
+    /// The run, or the key if its run is unknown.
     pub(crate) run: String,
     /// The path or token, if it is about one.
     pub(crate) at: String,
@@ -38,7 +38,7 @@ pub(crate) struct Findings {
 
 impl Findings {
     fn lock(&self) -> MutexGuard<'_, Vec<Finding>> {
-        self.all.lock().expect("nobody panics with it")
+        self.all.lock().expect("no holder of the lock panics")
     }
 
     pub(crate) fn add(&self, sort: Sort, run: &str, at: &str, said: impl Into<String>) {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use libtest_mimic::{Failed, Trial};
 
 use crate::cluster::remove;
+use crate::definitions;
 use crate::disk::SmallDisk;
 use crate::disturbances::{ClockJumps, Database, FullDisk, Network, SyncErrors, database};
 use crate::faults::Haunted;
@@ -109,7 +110,7 @@ struct Part {
     least: &'static [Least],
 }
 
-const PARTS: [Part; 4] = [
+const PARTS: [Part; 5] = [
     Part {
         name: "sqlite",
         seconds: 260,
@@ -153,6 +154,12 @@ const PARTS: [Part; 4] = [
         name: "disk",
         seconds: 25,
         least: &[("server kills", 3), ("disk full", 1), ("runs", 200), ("effects", 800)],
+    },
+    // It ends when it has shown this.
+    Part {
+        name: "definitions",
+        seconds: 120,
+        least: &[("server kills", 50), ("worker kills", 10), ("runs", 500), ("effects", 10_000)],
     },
 ];
 
@@ -209,6 +216,13 @@ fn long() -> Result<(), Failed> {
 }
 
 async fn phase(name: &'static str, load: Duration, folder: &Path, seed: u64) -> Result<Tally, Failed> {
+    let findings = Arc::new(Findings::default());
+    if name == "definitions" {
+        let brief = load < Duration::from_mins(1);
+        let scale = if brief { definitions::SHORT } else { definitions::LONG };
+        let layout = Layout { lines: true, ..sqlite(name) };
+        return definitions::play(&scale, layout, Vec::new(), folder, seed, &findings).await;
+    }
     let own = folder.join(name);
     std::fs::create_dir(&own)?;
     let pace = Pace {
@@ -247,7 +261,7 @@ async fn phase(name: &'static str, load: Duration, folder: &Path, seed: u64) -> 
         }
         _ => phase.others.push(Box::new(Network { database: None })),
     }
-    let tally = play(phase, folder, seed, &Arc::new(Findings::default())).await;
+    let tally = play(phase, folder, seed, &findings).await;
     drop(kept);
     tally
 }

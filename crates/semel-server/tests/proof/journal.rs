@@ -34,7 +34,7 @@ pub(crate) enum Call<'a> {
         file: u64,
         began: u64,
     },
-    /// A sync that failed, and with it the data: gone for good, or still in the cache.
+    /// A sync that failed, and with it the data: lost on disk and in the cache, or still in the cache.
     Dropped {
         file: u64,
         began: u64,
@@ -60,7 +60,7 @@ impl Journal {
         Ok(Self(fs::read(path)?))
     }
 
-    /// All calls. One that was cut off by the end of its process did not take place as far as anybody knows.
+    /// All calls. A call that was cut off by the end of its process counts as not made.
     pub(crate) fn calls(&self) -> impl Iterator<Item = Noted<'_>> {
         let mut next = 0;
         std::iter::from_fn(move || {

@@ -8,6 +8,7 @@ mod api;
 mod books;
 mod checker;
 mod cluster;
+mod definitions;
 mod disk;
 mod disturbances;
 mod driver;
@@ -76,6 +77,7 @@ fn main() -> ExitCode {
         disk::trials(),
         power::trials(),
         forms::trials(),
+        definitions::trials(),
     ];
     libtest_mimic::run(&arguments, trials.into_iter().flatten().collect()).exit_code()
 }
@@ -87,7 +89,7 @@ pub(crate) fn runtime() -> tokio::runtime::Runtime {
 
 /// This process is one of those that are disturbed, or the one that never is.
 fn play(role: &str) -> Result<(), Failed> {
-    // It does not outlive whoever started it.
+    // It does not outlive its parent process.
     std::thread::spawn(|| {
         drop(std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink()));
         std::process::exit(0);
@@ -95,6 +97,7 @@ fn play(role: &str) -> Result<(), Failed> {
     match role {
         "recorder" => runtime().block_on(recorder::record(place()?)),
         "worker" => runtime().block_on(worker::work(place()?)),
+        "provider" => runtime().block_on(definitions::provider::provide(place()?)),
         other => Err(format!("{other:?} is no role").into()),
     }
 }

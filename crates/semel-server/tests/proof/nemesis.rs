@@ -1,4 +1,4 @@
-//! Whoever disturbs: each kind of blow has its own stream of moments, drawn from the seed.
+//! The nemesis: each kind of disturbance has its own stream of moments, drawn from the seed.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -54,7 +54,7 @@ pub(crate) struct Blows {
     pub(crate) others: Mutex<Vec<(&'static str, u64)>>,
 }
 
-/// Whoever disturbs.
+/// Disturbs servers, workers, databases and lines.
 pub(crate) struct Nemesis {
     site: Arc<Site>,
     seed: u64,
@@ -210,7 +210,7 @@ impl Nemesis {
         let (mut dice, gap) = (self.dice(&format!("disturbance {number}")), other.gap());
         while self.next(&mut dice, gap).await {
             let blow = other.strike(&self.site, &mut dice).await?;
-            self.blows.others.lock().expect("nobody panics with it").push(blow);
+            self.blows.others.lock().expect("no holder of the lock panics").push(blow);
         }
         Ok(())
     }

@@ -67,12 +67,12 @@ impl Outside {
         self.post("look-ups", ask, LOOK_UP).await
     }
 
-    /// Another number each time: only who keeps the first has the same everywhere.
+    /// Another number each time: only an engine that keeps the first has the same everywhere.
     pub(crate) async fn rate(&self, label: u32) -> Result<u64> {
         self.post("rates", &label, LOOK_UP).await
     }
 
-    /// Where something took place twice that nobody else absorbs.
+    /// Where an effect took place twice that only the fence table can absorb.
     #[cfg(feature = "sabotage")]
     pub(crate) async fn doubled(&self) -> Result<Vec<String>> {
         self.post("doubled", &(), LOOK_UP).await

@@ -27,7 +27,7 @@ pub(crate) struct Phase {
     pub(crate) callers: usize,
     /// How long there are new orders, and blows.
     pub(crate) load: Duration,
-    /// How long all that was begun may take to come to its end afterwards.
+    /// How long all that was begun may take to end afterwards.
     pub(crate) calm: Duration,
 }
 
@@ -68,7 +68,8 @@ pub(crate) async fn play(
     let site = Arc::new(Site::open(layout, folder, seed, findings.clone()).await?);
     let (trap, from) = (Arc::new(Trap::default()), site.clock.now());
     let driver = Arc::new(Driver::new(site.clone(), seed, findings.clone(), trap.clone()));
-    let operator = Arc::new(Operator::new(site.clone(), findings.clone()));
+    let witness = Arc::new(site.outside.clone());
+    let operator = Arc::new(Operator::new(site.clone(), findings.clone(), witness));
     let nemesis = Arc::new(Nemesis::new(site.clone(), seed, pace, trap));
     let mut calls = JoinSet::new();
     for _ in 0..callers {
@@ -122,7 +123,7 @@ pub(crate) async fn play(
     all(&mut operating).await?;
     let (begun, lives, books) = (driver.begun(), driver.lives(), site.outside.books().await?);
     let counted = Checker::new(&site, findings.clone(), &begun, &lives, &books).check().await?;
-    site.nobody_panicked()?;
+    site.no_process_panicked()?;
     let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
     let (blows, asked) = (&nemesis.blows, &driver.asked);
     let mut figures = vec![
@@ -142,7 +143,7 @@ pub(crate) async fn play(
         ("doubts", count(&operator.doubts)),
         ("poisoned", count(&operator.poisoned)),
     ];
-    figures.extend(blows.others.lock().expect("nobody panics with it").iter());
+    figures.extend(blows.others.lock().expect("no holder of the lock panics").iter());
     Ok(Tally {
         name,
         figures,
@@ -156,7 +157,7 @@ pub(crate) async fn play(
 }
 
 /// Waits for all of them; one that has panicked is a failure.
-async fn all(tasks: &mut JoinSet<()>) -> Result<(), Failed> {
+pub(crate) async fn all(tasks: &mut JoinSet<()>) -> Result<(), Failed> {
     while let Some(ended) = tasks.join_next().await {
         ended?;
     }
@@ -167,7 +168,7 @@ async fn all(tasks: &mut JoinSet<()>) -> Result<(), Failed> {
 const OPEN: [&str; 4] = ["PENDING", "RUNNING", "WAITING", "PAUSED"];
 
 /// Waits until no run is open, the children and remote steps of cancelled ones included.
-async fn at_rest(site: &Site, end: Time) -> Result<bool, Failed> {
+pub(crate) async fn at_rest(site: &Site, end: Time) -> Result<bool, Failed> {
     let back = OPEN.into_iter().rev();
     loop {
         // A run that moves from a state that is asked for later to one that was asked for before is missed by one

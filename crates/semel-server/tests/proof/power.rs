@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
 use semel::id::RunId;
-use semel::rules::archive::{Checker, Line};
+use semel::rules::archive::{ArchiveLine, Checker};
 use semel::rules::status::Status;
 use semel::store::Store as _;
 use semel::store::sqlite::{SqliteOptions, SqliteStore};
@@ -331,7 +331,7 @@ fn folder() -> Result<TempDir, Failed> {
     Ok(tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?)
 }
 
-/// As whoever finds a machine that has lost its power would do it.
+/// Checks the store by command, as after a power failure.
 fn check_by_command(image: &Path) -> Result<(), Failed> {
     let file = image.join("semel.db");
     if !file.exists() {
@@ -350,9 +350,9 @@ async fn check(image: &Path, acknowledged: impl Iterator<Item = &Acknowledged>) 
     let archive = store.archive().ok_or("a store has an archive")?;
     let mut wrong = archive.sound().await?;
     let (mut checker, mut runs) = (Checker::default(), HashMap::new());
-    let mut each = |line: Line| {
+    let mut each = |line: ArchiveLine| {
         wrong.extend(checker.check(&line).iter().map(ToString::to_string));
-        if let Line::Run(run) = line {
+        if let ArchiveLine::Run(run) = line {
             let ledger = run.commits.into_iter().map(|commit| commit.entries).collect();
             let inbox = run.inbox.into_iter().map(|message| message.message).collect();
             runs.insert(run.id, Held { ledger, inbox });

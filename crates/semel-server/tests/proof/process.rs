@@ -12,7 +12,7 @@ use libtest_mimic::Failed;
 pub(crate) const ROLE: &str = "SEMEL_PROOF_ROLE";
 pub(crate) const PLACE: &str = "SEMEL_PROOF_PLACE";
 
-/// A command that is killed as soon as whoever starts it has died, whatever they died of, where the system can do that.
+/// A command that is killed as soon as its parent process has died, where the system can do that.
 pub(crate) fn mortal(program: impl AsRef<OsStr>) -> Command {
     let mut words = bound().iter().map(OsStr::new).chain([program.as_ref()]);
     let mut command = Command::new(words.next().unwrap_or_default());
@@ -60,7 +60,7 @@ impl Process {
     }
 
     fn child(&self) -> MutexGuard<'_, Child> {
-        self.child.lock().expect("nobody panics with it")
+        self.child.lock().expect("no holder of the lock panics")
     }
 
     /// SIGKILL, and waits until it is dead.

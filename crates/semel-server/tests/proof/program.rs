@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) enum Act {
     /// A step with a key.
     Step { n: u32 },
-    /// A step that fails for good after its effect took place; the program goes on.
+    /// A step that fails with a fatal error after its effect took place; the program goes on.
     Fatal { n: u32 },
     /// A step that must not be called twice.
     Letter { n: u32 },

@@ -1,6 +1,6 @@
 //! A TCP proxy between two parties that must survive what networks do: cuts, silence, delay, and another address.
 //!
-//! Stand it in front of PostgreSQL or of a server, and give its [`address`](Proxy::address) to whoever connects.
+//! It stands in front of PostgreSQL or of a server; clients connect to its [`address`](Proxy::address).
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
 use semel::clock::SystemClock;
-use semel::remote::{Options, Remote};
+use semel::remote::{Options, RemoteStore};
 use semel::store::Store;
 use semel::{Ctx, Engine};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 use crate::said::PATIENCE;
 use crate::victim::Victim;
 
-/// What everybody on the line is told. Numbers of cuts and silences only grow: a connection compares them with those that
+/// What all connections on the line are told. Numbers of cuts and silences only grow: a connection compares them with those that
 /// it was born with.
 #[derive(Clone, Copy)]
 struct Orders {
@@ -92,9 +92,9 @@ impl Proxy {
         self.address
     }
 
-    /// Whether somebody is connected.
+    /// Whether a client is connected.
     pub(crate) fn is_used(&self) -> bool {
-        // One is ours, one that of whoever listens.
+        // One is held here, one by the listener.
         Arc::strong_count(&self.used) > 2
     }
 
@@ -126,8 +126,8 @@ impl Proxy {
         });
     }
 
-    /// New connections pass again, without delay. Those that were silenced stay so until they are cut: nobody on a real
-    /// network would tell them either.
+    /// New connections pass again, without delay. Those that were silenced stay so until they are cut: a real
+    /// network would not tell them either.
     pub(crate) fn pass(&self) {
         self.orders.send_modify(|orders| {
             orders.silent = false;
@@ -154,7 +154,7 @@ async fn carry(mut inbound: TcpStream, orders: watch::Receiver<Orders>, born: Or
         true => None,
         false => match TcpStream::connect(born.target).await {
             Ok(outbound) => Some(outbound),
-            // Nobody there: whoever asked is told by the end of the connection.
+            // The target is down: the client is told by the end of the connection.
             Err(_) => return,
         },
     };
@@ -216,7 +216,7 @@ async fn pump(
     }
 }
 
-/// Reads what comes, for nobody, and never ends by itself: also an end is not told to the other side.
+/// Reads and discards what comes, and never ends by itself: an end is not told to the other side either.
 async fn swallow(from: &mut ReadHalf<'_>) -> io::Result<()> {
     let mut bytes = vec![0; 16 * 1024];
     while from.read(&mut bytes).await.is_ok_and(|read| read > 0) {}
@@ -330,7 +330,7 @@ async fn new_connections_go_to_the_new_address() -> Result<(), Failed> {
     hear(&mut there, b"new").await?;
     say(&mut near, b"old").await?;
     hear(&mut far, b"old").await?;
-    // Nobody listens any more: the connection is accepted, and ends.
+    // The target is gone: the connection is accepted, and ends.
     drop(new);
     let mut refused = TcpStream::connect(proxy.address()).await?;
     assert_eq!(refused.read(&mut [0; 8]).await?, 0);
@@ -351,7 +351,7 @@ async fn a_worker_goes_on_whatever_becomes_of_its_connections() -> Result<(), Fa
     let proxy = Proxy::to(victim.address()?).await?;
     let options =
         Options { timeout: Duration::from_secs(2), ..Options::new(format!("http://{}", proxy.address())) };
-    let store: Arc<dyn Store> = Arc::new(Remote::open(options).await?);
+    let store: Arc<dyn Store> = Arc::new(RemoteStore::open(options).await?);
     let engine = Engine::builder().store(store).workflow("walk", walk).open().await?;
     let disturbances: [fn(&Proxy); 4] = [
         |proxy| proxy.cut(Cut::Reset),

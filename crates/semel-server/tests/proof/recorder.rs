@@ -1,4 +1,4 @@
-//! The world outside, as a process that is never killed: it applies effects, and treats whoever asks as badly as the
+//! The world outside, as a process that is never killed: it applies effects, and treats its callers as badly as the
 //! network and providers do.
 
 use std::collections::HashSet;
@@ -60,7 +60,7 @@ pub(crate) async fn record(place: Place) -> Result<(), Failed> {
         let recorder = recorder.clone();
         tokio::spawn(async move {
             let service = service_fn(move |request| respond(recorder.clone(), request));
-            // It ends with an error on purpose, or because whoever asked was killed.
+            // It ends with an error on purpose, or because the caller was killed.
             drop(http1::Builder::new().serve_connection(TokioIo::new(stream), service).await);
         });
     }
@@ -69,7 +69,7 @@ pub(crate) async fn record(place: Place) -> Result<(), Failed> {
 /// What goes wrong with a question. Without an answer the connection ends.
 type Wrong = Box<dyn std::error::Error + Send + Sync>;
 
-/// A question goes its way although whoever asked may be dead by now: only so can a call come too late.
+/// A call is processed even if its caller has died: only so can a call arrive too late.
 async fn respond(recorder: Arc<Recorder>, request: Request<Incoming>) -> Result<Response<Body>, Wrong> {
     let path = request.uri().path().to_owned();
     let body = to_bytes(Body::new(request.into_body()), LONGEST).await?;
@@ -89,7 +89,7 @@ fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Wrong> {
 
 impl Recorder {
     fn books(&self) -> MutexGuard<'_, Books> {
-        self.books.lock().expect("nobody panics with it")
+        self.books.lock().expect("no holder of the lock panics")
     }
 
     async fn answer(&self, path: &str, body: &[u8]) -> Answer {
@@ -112,7 +112,7 @@ impl Recorder {
                 let done = rows.iter().map(|row| &row.at).chain(blind.map(|call| &call.ask.at));
                 ok(&done.filter(|at| !seen.insert(*at)).collect::<Vec<_>>())
             }
-            // Whoever started this process wants to know that it listens.
+            // Tells the parent process that it listens.
             "/" => ok(&()),
             other => Err(format!("{other} is no question").into()),
         }
@@ -124,7 +124,7 @@ impl Recorder {
     }
 
     fn draw(&self) -> (Mode, Duration) {
-        let mut dice = self.dice.lock().expect("nobody panics with it");
+        let mut dice = self.dice.lock().expect("no holder of the lock panics");
         let mode = match dice.below(1000) {
             0..40 => Mode::ApplyThenDrop,
             40..70 => Mode::ApplyThenError,
@@ -151,7 +151,10 @@ impl Recorder {
             return error;
         }
         let Some(number) = self.books().apply(call) else {
-            return Ok((StatusCode::CONFLICT, "somebody was told that this would not happen".to_owned()));
+            return Ok((
+                StatusCode::CONFLICT,
+                "a look-up has reported that this would not happen".to_owned(),
+            ));
         };
         match mode {
             Mode::ApplyThenDrop => Err("the answer is lost on purpose".into()),

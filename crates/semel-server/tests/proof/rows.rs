@@ -22,7 +22,7 @@ pub(crate) struct Row {
     pub(crate) number: u64,
 }
 
-/// A connection that does not answer for this long is one to nobody.
+/// A connection that does not answer for this long is dead.
 pub(crate) const ANSWER: Duration = Duration::from_secs(2);
 
 /// Nothing in this table is unique but the number.
@@ -50,7 +50,7 @@ impl Rows {
         match self {
             Self::Sqlite(db) => {
                 tx::install(db).await?;
-                db.call(|conn| Ok(conn.execute_batch(SQLITE)?)).await
+                Ok(db.call(|conn| conn.execute_batch(SQLITE)).await?)
             }
             Self::Postgres(pool) => {
                 tx::install(pool).await?;
@@ -64,15 +64,15 @@ impl Rows {
         const ALL: &str = "SELECT place, effect_key, number FROM effects";
         match self {
             Self::Sqlite(db) => {
-                db.call(|conn| {
+                let read = db.call(|conn| {
                     let mut all = conn.prepare(ALL)?;
                     let row = |row: &tx::rusqlite::Row<'_>| {
                         let number: i64 = row.get(2)?;
                         Ok(Row { at: row.get(0)?, key: row.get(1)?, number: number as u64 })
                     };
-                    Ok(all.query_map([], row)?.collect::<Result<_, _>>()?)
-                })
-                .await
+                    all.query_map([], row)?.collect()
+                });
+                Ok(read.await?)
             }
             Self::Postgres(pool) => {
                 let rows = pool.get().await?.query(ALL, &[]).await?;
@@ -94,7 +94,7 @@ async fn insert(ctx: Ctx, at: String) -> Result<u64> {
     row(&ctx, "insert", at).await
 }
 
-/// The pool has a connection to nobody, and nobody says so.
+/// The pool has a connection that is dead without a sign.
 async fn a_row_is_there_once_although_the_line_has_fallen_silent() -> Result<(), Failed> {
     let cluster = Cluster::start().await?;
     let line = Proxy::to(cluster.address()).await?;

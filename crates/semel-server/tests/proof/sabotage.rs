@@ -8,6 +8,7 @@ use semel::clock::{Clock as _, SystemClock};
 use semel::sabotage::{Bug, VARIABLE};
 use serde_json::json;
 
+use crate::definitions;
 use crate::faults::Haunted;
 use crate::findings::{Finding, Findings, Sort};
 use crate::forms::{CALM, in_folder, seed, sqlite};
@@ -65,16 +66,17 @@ fn cases() -> [Case; 7] {
 pub(crate) fn find_all() -> Result<(), Failed> {
     let (mut rows, mut missed) = (Vec::new(), Vec::new());
     println!("\n{:<24}  {:>12}  how", "bug", "caught after");
-    for case in cases() {
-        let (bug, clock, mut found) = (case.bug, SystemClock::new(), None);
+    let hunts = cases().map(Hunt::OfPrograms).into_iter().chain([Hunt::OfDefinitions(Bug::WindowIgnored)]);
+    for hunt in hunts {
+        let (bug, clock, mut found) = (hunt.bug(), SystemClock::new(), None);
         for round in 0..ROUNDS {
-            match look(case, seed()? + round) {
+            match hunt.look(seed()? + round) {
                 Ok(None) => {}
                 Ok(first) => {
                     found = first;
                     break;
                 }
-                // A bug may break everything so that nobody can go on; that alone does not count as found.
+                // A bug may break so much that nothing goes on; that alone does not count as found.
                 Err(failed) => println!("{}: {}", bug.name(), failed.message().unwrap_or("no reason")),
             }
         }
@@ -88,6 +90,43 @@ pub(crate) fn find_all() -> Result<(), Failed> {
     }
     report::write("sabotage-proof.json", &json!({"seed": seed()?, "bugs": rows}))?;
     if missed.is_empty() { Ok(()) } else { Err(format!("not found: {}", missed.join(", ")).into()) }
+}
+
+/// What brings a bug out.
+enum Hunt {
+    OfPrograms(Case),
+    /// Runs of definitions, whose effects are counted at the end.
+    OfDefinitions(Bug),
+}
+
+impl Hunt {
+    fn bug(&self) -> Bug {
+        match self {
+            Self::OfPrograms(case) => case.bug,
+            Self::OfDefinitions(bug) => *bug,
+        }
+    }
+
+    fn look(&self, seed: u64) -> Result<Option<Finding>, Failed> {
+        match self {
+            Self::OfPrograms(case) => look(*case, seed),
+            Self::OfDefinitions(bug) => look_at_definitions(*bug, seed),
+        }
+    }
+}
+
+fn look_at_definitions(bug: Bug, seed: u64) -> Result<Option<Finding>, Failed> {
+    let env = vec![(VARIABLE.to_owned(), bug.name().to_owned())];
+    in_folder(async |folder| {
+        let layout = Layout { workers: 2, env, ..sqlite(bug.name()) };
+        let findings = Arc::new(Findings::default());
+        let played =
+            definitions::play(&definitions::SHORT, layout, Vec::new(), &folder, seed, &findings).await;
+        match findings.any(&[Sort::Doubled]) {
+            Some(first) => Ok(Some(first)),
+            None => played.map(|_| None),
+        }
+    })
 }
 
 /// Plays with a bug in all processes; gives what was found first of what it must be found by.
@@ -112,7 +151,7 @@ fn look(Case { bug, sorts, pace, write, load }: Case, seed: u64) -> Result<Optio
     })
 }
 
-/// Looks all the time whether something took place twice, so that nobody has to wait for the end to hear of it.
+/// Checks all the time whether an effect took place twice, so that the test need not wait for the end.
 pub(crate) async fn watch(site: Arc<Site>, findings: Arc<Findings>) {
     loop {
         // If the database is away, the next look tells.

@@ -26,7 +26,7 @@ impl Said {
         Self(said)
     }
 
-    /// How many lines there are: whoever waits for a line that comes after this moment gives it to [`line`](Self::line).
+    /// The number of lines so far; pass it to [`line`](Self::line) to wait for a line after this moment.
     pub(crate) fn so_far(&self) -> usize {
         self.0.borrow().len()
     }
@@ -47,7 +47,7 @@ impl Said {
         }
     }
 
-    /// The last lines, for whoever wants to know what went wrong.
+    /// The last lines, for the message of a failure.
     pub(crate) fn text(&self) -> String {
         let lines = self.0.borrow();
         lines[lines.len().saturating_sub(40)..].join("\n")

@@ -47,7 +47,7 @@ pub(crate) struct Layout {
     /// Where transactional steps write; a file in the folder if nothing is said.
     pub(crate) rows: Option<String>,
     pub(crate) surroundings: Surroundings,
-    /// Whether everybody reaches the servers by lines that can be cut.
+    /// Whether all processes reach the servers by lines that can be cut.
     pub(crate) lines: bool,
     /// Variables for servers and workers.
     pub(crate) env: Vec<(String, String)>,
@@ -57,22 +57,22 @@ pub(crate) struct Layout {
 #[derive(Default)]
 pub(crate) struct Slot {
     process: Mutex<Option<Arc<Process>>>,
-    /// Whoever disturbs it holds this.
+    /// Held while the process is being disturbed.
     pub(crate) turn: tokio::sync::Mutex<()>,
 }
 
 impl Slot {
     fn lock(&self) -> MutexGuard<'_, Option<Arc<Process>>> {
-        self.process.lock().expect("nobody panics with it")
+        self.process.lock().expect("no holder of the lock panics")
     }
 
     pub(crate) fn process(&self) -> Option<Arc<Process>> {
         self.lock().clone()
     }
 
-    /// SIGKILL, at once. Nobody is to have died before, by themselves.
+    /// SIGKILL, at once. Refused if the process has died before by itself.
     pub(crate) fn kill(&self) -> Result<(), Failed> {
-        let process = self.lock().take().ok_or("whoever disturbs a process has put it back")?;
+        let process = self.lock().take().ok_or("a disturbance puts the process back")?;
         if !process.lives() {
             return Err(format!("a process has ended by itself; see {}", process.log().display()).into());
         }
@@ -91,7 +91,7 @@ pub(crate) struct Site {
     pub(crate) lines: Vec<Arc<Proxy>>,
     pub(crate) clock: SystemClock,
     ports: Vec<u16>,
-    /// Where everybody reaches the servers.
+    /// Addresses at which all processes reach the servers.
     bases: Vec<String>,
     recorder: String,
     _recorder: Process,
@@ -224,7 +224,7 @@ impl Site {
 
     /// Counts a server that has ended before it listened; it may not if nothing but itself was killed.
     fn may_fail(&self, said: &str) -> Result<(), Failed> {
-        // Somebody else on this machine may have tried its port while it was down.
+        // Another program on this machine may have tried its port while it was down.
         if said.contains("Address already in use") {
             return Ok(());
         }
@@ -245,7 +245,7 @@ impl Site {
     }
 
     /// Refuses logs of servers and workers that tell of a panic.
-    pub(crate) fn nobody_panicked(&self) -> Result<(), Failed> {
+    pub(crate) fn no_process_panicked(&self) -> Result<(), Failed> {
         for file in std::fs::read_dir(&self.folder)? {
             let file = file?.path();
             if file.extension().is_none_or(|extension| extension != "log") {

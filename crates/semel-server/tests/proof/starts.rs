@@ -1,4 +1,4 @@
-//! Callers who start runs all the time, ask again until they are answered, and remember every answer.
+//! Callers that start runs all the time, repeat calls until they are answered, and remember every answer.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// Nobody is answered for this long: then something hangs.
+/// Longest time without an answer: beyond it, something hangs.
 const PATIENCE: Duration = Duration::from_secs(90);
 /// An answer that takes longer is given up, and asked for again.
 const ANSWER: Duration = Duration::from_secs(20);
@@ -71,7 +71,7 @@ impl Starters {
             .map_err(|_| Failed::from(format!("{} of {enough} starts are answered", *self.count.borrow())))?
     }
 
-    /// Lets everybody be answered for the last time, and gives all answers.
+    /// Waits for the last answers, and gives all of them.
     pub(crate) async fn end(mut self) -> Result<Started, Failed> {
         self.stop.send_replace(true);
         while let Some(ended) = self.callers.join_next().await {
@@ -128,7 +128,7 @@ pub(crate) enum Answer {
     Run(String, Novelty),
     /// 503 with the code `UNAVAILABLE`, and why.
     Unavailable(String),
-    /// Nobody knows.
+    /// The outcome is unknown.
     Lost,
 }
 

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::process::mortal;
 use crate::said::Said;
 
-/// A server that listens on a port of its own and asks nobody who they are. Dropped, it is killed.
+/// A server on a port of its own, without authentication. It is killed when dropped.
 pub(crate) struct Victim {
     child: Child,
     said: Said,

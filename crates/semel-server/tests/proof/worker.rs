@@ -6,7 +6,7 @@ use std::time::Duration;
 use libtest_mimic::Failed;
 use semel::clock::{Clock as _, SystemClock};
 use semel::id::NodeId;
-use semel::remote::{Options, Remote};
+use semel::remote::{Options, RemoteStore};
 use semel::store::Store;
 use semel::{Engine, Limits};
 use serde::{Deserialize, Serialize};
@@ -25,7 +25,7 @@ pub(crate) struct Place {
     pub(crate) lease: Duration,
 }
 
-/// A server that was stopped answers nobody; a call is not waited for longer than this.
+/// How long a call may take: a server that is stopped gives no answer.
 const ANSWER: Duration = Duration::from_secs(3);
 /// Between two tries to reach a server that is not there.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -52,7 +52,7 @@ pub(crate) async fn work(place: Place) -> Result<(), Failed> {
 }
 
 async fn open(place: &Place, outside: &Outside, rows: &Rows) -> semel::error::Result<Engine> {
-    let store = Remote::open(Options { timeout: ANSWER, ..Options::new(&place.server) }).await?;
+    let store = RemoteStore::open(Options { timeout: ANSWER, ..Options::new(&place.server) }).await?;
     let store: Arc<dyn Store> = Arc::new(store);
     let limits = Limits { lease: place.lease, ..Limits::default() };
     Engine::builder()
@@ -89,7 +89,7 @@ async fn serve(place: &Place, outside: &Outside, clock: &SystemClock) -> Result<
             let take = json!({"node": node, "queues": [QUEUE], "limit": 10, "waitMs": lease / 4});
             alive = match desk.post("/steps/claim", &take).await {
                 Ok(taken) => {
-                    let tasks: Vec<Task> = serde_json::from_value(taken["tasks"].clone())?;
+                    let tasks: Vec<Task> = serde_json::from_value(taken["steps"].clone())?;
                     for task in tasks {
                         tokio::spawn(desk.clone().perform(outside.clone(), *clock, task));
                     }
@@ -128,9 +128,9 @@ impl Desk {
             Ok(number) => ("/steps/complete", json!({"run": run, "fence": fence, "value": number})),
             Err(fail) => ("/steps/fail", json!({"run": run, "fence": fence, "message": fail.to_string()})),
         };
-        // Until somebody has heard it: the task is this worker's for as long as the worker lives. Told again it is
+        // Until the report is answered: the step is this worker's for as long as the worker lives. A repeated report is
         // absorbed, or refused.
-        while self.post(path, &json!({ "tasks": [report] })).await.is_err() {
+        while self.post(path, &json!({ "steps": [report] })).await.is_err() {
             clock.until(clock.now().after(PAUSE)).await;
         }
     }

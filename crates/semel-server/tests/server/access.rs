@@ -33,7 +33,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         a_storm_of_wrong_tokens_does_not_reach_the_store,
         a_workspace_that_calls_too_often_is_told_when_to_come_back,
         administrative_calls_are_in_the_audit_of_their_workspace,
-        a_server_that_nobody_could_call_does_not_start,
+        a_server_that_no_key_could_call_does_not_start,
         the_description_and_operations_need_no_token,
     ]
 }
@@ -317,7 +317,7 @@ async fn administrative_calls_are_in_the_audit_of_their_workspace() {
     assert!(root.get("/audit?workspace=acme").await.text.contains("cancel"));
 }
 
-async fn a_server_that_nobody_could_call_does_not_start() {
+async fn a_server_that_no_key_could_call_does_not_start() {
     let config = Config { root_token: None, ..keyed() };
     let refused = semel_server::serve::Server::open(&config).await;
     let error = refused.err().expect("it is refused").to_string();

@@ -1,7 +1,9 @@
 //! The command line, as people and scripts meet it: the binary itself, its output and its exit codes.
 #![expect(clippy::unwrap_used, reason = "a test that fails by unwrap says where")]
 
+mod definitions;
 mod machine;
+mod people;
 mod runs;
 mod store;
 
@@ -26,12 +28,12 @@ macro_rules! tests {
 use tests;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let all = [runs::trials(), store::trials(), machine::trials()];
+    let all = [definitions::trials(), people::trials(), runs::trials(), store::trials(), machine::trials()];
     all.into_iter().flatten().collect()
 }
 
 /// What a command has said, and how it ended.
-struct Said {
+pub(crate) struct Said {
     code: i32,
     out: String,
     err: String,
@@ -44,15 +46,22 @@ impl Said {
     }
 
     /// It must have ended like this.
-    fn ends(self, code: i32) -> Self {
+    pub(crate) fn ends(self, code: i32) -> Self {
         assert_eq!(self.code, code, "{self:?}");
         self
     }
 
     /// Its errors must say this.
-    fn tells(self, what: &str) -> Self {
+    pub(crate) fn tells(self, what: &str) -> Self {
         assert!(self.err.contains(what), "{what:?} is not in {self:?}");
         self
+    }
+}
+
+impl Said {
+    /// Whether its output says this.
+    pub(crate) fn tells_on_stdout(&self, what: &str) -> bool {
+        self.out.contains(what)
     }
 }
 
@@ -80,7 +89,7 @@ fn ended(child: Child) -> Said {
 }
 
 /// Runs a command that needs no server.
-fn say(arguments: &[&str]) -> Said {
+pub(crate) fn say(arguments: &[&str]) -> Said {
     ended(semel(arguments).spawn().expect("the binary is there"))
 }
 
@@ -110,7 +119,7 @@ impl Server {
             let end = rest.find(|c: char| c == ',' || c == '/' || c.is_whitespace()).unwrap_or(rest.len());
             Some(format!("http://{}", &rest[..end]))
         });
-        // Whoever writes to a pipe that nobody reads any more is stopped by it.
+        // A command that writes to a closed pipe is stopped by it.
         std::thread::spawn(move || lines.for_each(drop));
         (child, url.expect("it says where it listens"))
     }
@@ -151,7 +160,7 @@ impl Server {
         ended(child)
     }
 
-    /// Starts a run that nobody drives; its id.
+    /// Starts a run that no engine drives; gives its id.
     fn run(&self, key: &str) -> String {
         let said = self.say(&["start", "idle", "--key", key, "-o", "json"]).ends(0);
         said.json()["run"]["id"].as_str().expect("a run has an id").to_owned()

@@ -171,7 +171,7 @@ async fn a_doubt_is_resolved(world: World) {
     let detail = world.client.reached(&run, "PAUSED").await;
     let step = &detail["steps"][0];
     assert_eq!((&step["path"], &step["status"]), (&json!("left/send[a b]"), &json!("IN_DOUBT")));
-    assert_eq!(detail["pauseReason"], "a step is in doubt; say what became of it");
+    assert_eq!(detail["pauseReason"], "a step is in doubt; resolve it");
     let resolve = async |path: &str, body: &str| {
         world.client.post_as("r1", &format!("/workflow-runs/{run}/steps/{path}/resolve"), body).await
     };

@@ -98,7 +98,7 @@ impl Begun {
         let mut child = command.stdout(Stdio::piped()).spawn()?;
         let mut lines = BufReader::new(child.stdout.take().ok_or("a pipe")?).lines();
         let engine = lines.by_ref().find_map(|line| address(&line.ok()?));
-        // Somebody has to go on reading: a full pipe would stop the show.
+        // The pipe has to be read on: a full pipe would stop the demo.
         std::thread::spawn(move || lines.for_each(drop));
         match engine {
             Some(engine) => Ok(Self { child, engine }),
@@ -118,7 +118,7 @@ fn address(line: &str) -> Option<SocketAddr> {
     line.split_once("http://")?.1.split_once('/')?.0.parse().ok()
 }
 
-/// Waits until nobody listens any more: a connection ends, or is reset, when its other end goes. False if one does not.
+/// Waits until the engine listens no more: a connection ends, or is reset, when its other end goes. False if one does not.
 fn is_gone(engine: SocketAddr) -> bool {
     while let Ok(mut connection) = TcpStream::connect(engine) {
         connection.set_read_timeout(Some(PATIENCE)).expect("a time that is not zero");

@@ -31,24 +31,54 @@ struct Bans {
 struct Banned {
     #[serde(rename = "crate")]
     name: String,
+    /// The crates that may depend on it nevertheless.
+    #[serde(default)]
+    wrappers: HashSet<String>,
 }
 
 #[derive(Deserialize)]
 struct Tree {
     packages: Vec<Package>,
+    resolve: Resolved,
+}
+
+#[derive(Deserialize)]
+struct Resolved {
+    nodes: Vec<TreeNode>,
+}
+
+/// A package of the tree with the ids of those that it depends on.
+#[derive(Deserialize)]
+struct TreeNode {
+    id: String,
+    dependencies: Vec<String>,
 }
 
 #[derive(Clone, Deserialize)]
 struct Package {
+    id: String,
     name: String,
     license: Option<String>,
     source: Option<String>,
 }
 
+impl Tree {
+    /// Names of the packages that depend on this one.
+    fn dependents(&self, package: &Package) -> HashSet<&str> {
+        let nodes = self.resolve.nodes.iter().filter(|node| node.dependencies.contains(&package.id));
+        let ids: HashSet<_> = nodes.map(|node| node.id.as_str()).collect();
+        let packages = self.packages.iter().filter(|package| ids.contains(package.id.as_str()));
+        packages.map(|package| package.name.as_str()).collect()
+    }
+}
+
 impl Rules {
-    fn refuse(&self, package: &Package) -> Option<String> {
+    fn refuse(&self, package: &Package, dependents: &HashSet<&str>) -> Option<String> {
         let name = &package.name;
-        if self.bans.deny.iter().any(|banned| banned.name == *name) {
+        let is_wrapped = |banned: &Banned| {
+            !dependents.is_empty() && dependents.iter().all(|dependent| banned.wrappers.contains(*dependent))
+        };
+        if self.bans.deny.iter().any(|banned| banned.name == *name && !is_wrapped(banned)) {
             return Some(format!("{name} is banned"));
         }
         if package.source.as_ref().is_some_and(|source| !source.starts_with("registry+")) {
@@ -111,21 +141,28 @@ fn allowed() -> Result<(), Failed> {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let rules: Rules = toml::from_str(&std::fs::read_to_string(format!("{root}/deny.toml"))?)?;
     let package = |name: &str, license: &str, source: &str| Package {
+        id: name.to_owned(),
         name: name.to_owned(),
         license: Some(license.to_owned()),
         source: Some(source.to_owned()),
     };
     let fine = package("fine", "(GPL-3.0 OR MIT) AND Apache-2.0 WITH LLVM-exception", "registry+x");
-    assert_eq!(rules.refuse(&fine), None);
+    let nothing = HashSet::new();
+    assert_eq!(rules.refuse(&fine, &nothing), None);
     for wrong in [
         package("fine", "MIT AND GPL-3.0", "registry+x"),
         package("fine", "(MIT OR ISC) AND GPL-3.0", "registry+x"),
         package("fine", "MIT", "git+https://example.com/fine"),
         package("openssl-sys", "MIT", "registry+x"),
     ] {
-        assert!(rules.refuse(&wrong).is_some(), "{} {:?}", wrong.name, wrong.license);
+        assert!(rules.refuse(&wrong, &nothing).is_some(), "{} {:?}", wrong.name, wrong.license);
     }
-    assert!(rules.refuse(&Package { license: None, ..fine }).is_some());
+    let wrapped = package("chrono", "MIT", "registry+x");
+    for (dependents, is_refused) in [(&["rmcp"][..], false), (&["rmcp", "other"], true), (&[], true)] {
+        let dependents = dependents.iter().copied().collect();
+        assert_eq!(rules.refuse(&wrapped, &dependents).is_some(), is_refused, "{dependents:?}");
+    }
+    assert!(rules.refuse(&Package { license: None, ..fine }, &nothing).is_some());
     let mut cargo = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()));
     // Of this platform: those of the others were not downloaded for this build. `make deny` looks at them all.
     cargo
@@ -136,7 +173,8 @@ fn allowed() -> Result<(), Failed> {
     assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
     let tree: Tree = serde_json::from_slice(&told.stdout)?;
     assert!(tree.packages.len() > 100, "the whole tree is looked at");
-    let refused: Vec<String> = tree.packages.iter().filter_map(|package| rules.refuse(package)).collect();
+    let refuse = |package: &Package| rules.refuse(package, &tree.dependents(package));
+    let refused: Vec<String> = tree.packages.iter().filter_map(refuse).collect();
     assert_eq!(refused, Vec::<String>::new());
     Ok(())
 }

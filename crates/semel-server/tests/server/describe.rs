@@ -4,10 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use libtest_mimic::{Failed, Trial};
+use semel::ErrorCode;
 use semel::clock::SystemClock;
 use semel::store::memory::MemoryStore;
 use semel_server::app::App;
-use semel_server::http::{CODES, PAGES, document, router};
+use semel_server::config::ClockMode;
+use semel_server::http::{PAGES, document, router};
 use serde_json::Value;
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -21,12 +23,14 @@ pub(crate) fn trials() -> Vec<Trial> {
             Ok(())
         }),
         Trial::test("describe::every_reference_leads_somewhere", references),
+        Trial::test("describe::times_and_enums_are_described_as_such", formats),
         Trial::test("describe::every_code_has_its_page_and_the_reverse", pages),
+        Trial::test("describe::the_documentation_lists_exactly_the_codes", table),
     ]
 }
 
 fn described() -> Value {
-    serde_json::to_value(document()).expect("plain data")
+    serde_json::to_value(document(ClockMode::Machine)).expect("plain data")
 }
 
 fn routes() {
@@ -72,6 +76,38 @@ fn operations() {
     }
 }
 
+fn formats() -> Result<(), Failed> {
+    let document = described();
+    assert_eq!(document["servers"][0]["url"], "/");
+    let schemas = document["components"]["schemas"].as_object().ok_or("schemas")?;
+    let mut times = 0;
+    for (name, schema) in schemas {
+        for (member, about) in schema["properties"].as_object().into_iter().flatten() {
+            // Workers speak in milliseconds, the place of a fork and the bound of a list are numbers.
+            let text = about.to_string();
+            if text.contains("schemas/Time") || ["ForkCall", "RunQuery"].contains(&name.as_str()) {
+                continue;
+            }
+            if member.ends_with("At") || ["at", "deadline"].contains(&member.as_str()) {
+                times += usize::from(member != "at" || name != "ForkRun");
+                // The entry at which a run is forked is a number.
+                assert!(about["format"] == "date-time" || name == "ForkRun", "{name}.{member}: {about}");
+            }
+        }
+    }
+    assert!(times > 15, "{times}");
+    let names = |name: &str| schemas.get(name).map(|schema| schema["enum"].clone()).unwrap_or_default();
+    assert_eq!(names("RunStatus").as_array().map(Vec::len), Some(8), "{}", names("RunStatus"));
+    assert_eq!(names("EffectClass"), serde_json::json!(["keyed", "at-most-once", "reconcile", "tx"]));
+    assert_eq!(names("ReceiptKind"), serde_json::json!(["start", "delivery", "result", "control"]));
+    for name in ["FailureKind", "StartVerdict", "KeyScope", "RestartFrom"] {
+        assert!(names(name).is_array(), "{name}");
+    }
+    let status = &schemas["RunView"]["properties"]["status"];
+    assert_eq!(status["$ref"], "#/components/schemas/RunStatus", "{status}");
+    Ok(())
+}
+
 fn references() -> Result<(), Failed> {
     fn walk<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
         match value {
@@ -99,16 +135,31 @@ fn pages() -> Result<(), Failed> {
     for file in std::fs::read_dir(folder)? {
         files.insert(file?.file_name().to_string_lossy().replace(".md", ""));
     }
-    let codes: BTreeSet<_> = CODES.iter().map(|(code, ..)| (*code).to_owned()).collect();
-    let served: BTreeSet<_> = PAGES.iter().map(|(code, _)| (*code).to_owned()).collect();
+    let codes: BTreeSet<_> = ErrorCode::ALL.iter().map(ToString::to_string).collect();
+    let served: BTreeSet<_> = PAGES.iter().map(|(code, _)| code.to_string()).collect();
     assert_eq!(files, codes, "docs/errors");
-    assert_eq!(served, codes, "what is in the binary");
-    for (code, status, title) in CODES {
-        let (_, page) = PAGES.iter().find(|(known, _)| *known == code).expect("compared above");
-        assert!(page.starts_with(&format!("# {code}\n\n{title} (HTTP {status}).")), "{code}");
-        for part in ["## When", "## What to do", "## Example", &format!("\"type\": \"/errors/{code}\"")] {
+    assert_eq!(served, codes, "the pages in the binary");
+    for (code, page) in PAGES {
+        assert!(
+            page.starts_with(&format!("# {code}\n\n{} (HTTP {}).", code.title(), code.status())),
+            "{code}"
+        );
+        for part in ["## When", "## What to do", "## Example"] {
             assert!(page.contains(part), "{code}: {part}");
         }
+        let (kind, title) =
+            (format!("\"type\": \"/errors/{code}\""), format!("\"title\": {:?}", code.title()));
+        assert!(page.contains(&kind) && page.contains(&title), "{code}: the example");
     }
+    Ok(())
+}
+
+fn table() -> Result<(), Failed> {
+    let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/http.md");
+    let page = std::fs::read_to_string(page)?;
+    let listed: BTreeSet<_> = page.lines().filter(|line| line.contains("](errors/")).collect();
+    let row = |code: &ErrorCode| format!("| `{code}` | {} | [page](errors/{code}.md) |", code.status());
+    let codes: Vec<_> = ErrorCode::ALL.iter().map(row).collect();
+    assert_eq!(listed, codes.iter().map(String::as_str).collect(), "docs/http.md");
     Ok(())
 }

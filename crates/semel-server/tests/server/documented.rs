@@ -7,6 +7,8 @@ use libtest_mimic::{Failed, Trial};
 use serde_json::{Map, Value};
 
 const PAGE: &str = include_str!("../../../../docs/start.md");
+/// The line of the page at which the server is killed and started again.
+const KILLED: &str = "<!-- The server is killed and started again here. -->";
 /// Where the page says that the server listens.
 const THERE: &str = "http://127.0.0.1:7700";
 
@@ -30,6 +32,9 @@ fn blocks() -> Vec<Block> {
                 inside = true;
             }
             (Some(_), true) => inside = false,
+            (None, false) if line == KILLED => {
+                blocks.push(Block { language: "killed".to_owned(), text: String::new() });
+            }
             (None, true) => {
                 let block = blocks.last_mut().expect("one was opened");
                 block.text.push_str(line);
@@ -74,23 +79,62 @@ impl Drop for Dev {
 
 fn first_ten_minutes() -> Result<(), Failed> {
     let folder = tempfile::tempdir()?;
-    let dev = Dev::start(&folder.path().join("semel"))?;
+    let mut dev = Dev::start(&folder.path().join("semel"))?;
     let all = blocks();
-    let mut played = 0;
-    for (block, answer) in all.iter().zip(all.iter().skip(1)) {
-        if block.language != "sh" || !block.text.contains("curl") || answer.language != "json" {
-            continue;
+    let end = Block { language: String::new(), text: String::new() };
+    let (mut played, mut kills) = (0, 0);
+    for (block, answer) in all.iter().zip(all.iter().skip(1).chain([&end])) {
+        match block.language.as_str() {
+            "killed" => {
+                drop(dev);
+                dev = Dev::start(&folder.path().join("semel"))?;
+                kills += 1;
+            }
+            "sh" if is_played(&block.text) => {
+                play(&block.text.replace(THERE, &dev.url), answer, folder.path(), &dev.url)?;
+                played += 1;
+            }
+            _ => {}
         }
-        let command = block.text.replace(THERE, &dev.url);
-        let output = Command::new("sh").arg("-c").arg(&command).output()?;
-        let said = String::from_utf8(output.stdout)?;
-        let said: Value = serde_json::from_str(&said).map_err(|_| format!("{command}\nanswers {said:?}"))?;
-        let expected: Value =
-            serde_json::from_str(&answer.text).map_err(|e| format!("{}: {e}", answer.text))?;
-        assert_eq!(timeless(&said), timeless(&expected), "{command}\nanswers\n{said:#}");
-        played += 1;
     }
-    assert!(played >= 5, "{played} commands with their answers are not the page that is meant");
+    assert!(played >= 12 && kills == 1, "{played} commands and {kills} kills are not the page that is meant");
+    Ok(())
+}
+
+/// Commands of the page, except those that start servers and the demo.
+fn is_played(text: &str) -> bool {
+    ["curl", "cat >", "sed", "semel definition"].iter().any(|start| text.starts_with(start))
+}
+
+/// Plays a command in a folder, and compares its answer with the block that follows it on the page.
+fn play(text: &str, answer: &Block, folder: &std::path::Path, url: &str) -> Result<(), Failed> {
+    let binary = std::path::Path::new(env!("CARGO_BIN_EXE_semel"));
+    let places = std::env::join_paths(
+        binary
+            .parent()
+            .map(Into::into)
+            .into_iter()
+            .chain(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())),
+    )?;
+    let mut command = Command::new("sh");
+    command.arg("-c").arg(text).current_dir(folder).env("PATH", places).env("SEMEL_URL", url);
+    let output = command.output()?;
+    let (said, told) = (String::from_utf8(output.stdout)?, String::from_utf8(output.stderr)?);
+    match answer.language.as_str() {
+        "json" => {
+            let said: Value =
+                serde_json::from_str(&said).map_err(|_| format!("{text}\nanswers {said:?} {told}"))?;
+            let expected: Value =
+                serde_json::from_str(&answer.text).map_err(|e| format!("{}: {e}", answer.text))?;
+            assert_eq!(timeless(&said), timeless(&expected), "{text}\nanswers\n{said:#}");
+        }
+        "text" => {
+            for line in answer.text.lines() {
+                assert!(said.contains(line) || told.contains(line), "{line:?} is not in\n{said}{told}");
+            }
+        }
+        _ => assert!(output.status.success(), "{text}\n{said}{told}"),
+    }
     Ok(())
 }
 
@@ -119,5 +163,6 @@ fn member(name: &str, value: &Value) -> Value {
 }
 
 fn word(word: &str) -> &str {
-    if word.starts_with("run_") { "run_…" } else { word }
+    let ids = [("run_", "run_…"), ("def1_", "def1_…")];
+    ids.iter().find(|(start, _)| word.starts_with(start)).map_or(word, |(_, id)| id)
 }

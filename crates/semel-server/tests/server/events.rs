@@ -76,7 +76,7 @@ async fn entries_come_as_they_are_written_until_the_end(world: World) {
     let mut events = Events::of(&world, &run, None).await;
     let (number, created) = events.next().await.expect("the run exists");
     assert_eq!((number, created["kind"].as_str()), (1, Some("created")));
-    // Whatever comes now is written while somebody reads.
+    // Entries from now on are written while the stream is read.
     let _engine = world.engine(|builder| builder.workflow("approval", approval)).await;
     let mut seen = Vec::new();
     while seen.last() != Some(&"waiting".to_owned()) {

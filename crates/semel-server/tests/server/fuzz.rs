@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that fails by unwrap says where")]
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use axum::body::{Body, to_bytes};
@@ -22,13 +23,19 @@ use semel_server::http::router;
 use serde_json::Value;
 use tower::ServiceExt as _;
 
-use crate::world::runtime;
+use crate::process::Process;
+use crate::world::{Api, runtime};
 
 pub(crate) fn trials() -> Vec<Trial> {
     let trial = |name: &str, test: fn() -> Result<(), String>| {
         Trial::test(format!("fuzz::{name}"), move || Ok::<_, Failed>(test()?))
     };
-    vec![trial("requests", requests), trial("configurations", configurations)]
+    vec![
+        trial("requests", requests),
+        trial("definitions", definitions),
+        trial("the_memory_of_definitions", the_memory_of_definitions),
+        trial("configurations", configurations),
+    ]
 }
 
 fn routes() -> Router {
@@ -39,7 +46,7 @@ fn routes() -> Router {
     router(app).layer(Extension(caller))
 }
 
-/// What came of a request: its status, and its body unless that may have no end.
+/// The answer to a request: its status, and its body unless that may have no end.
 async fn asked(routes: &Router, request: Request<Body>) -> (u16, String) {
     let answer = routes.clone().oneshot(request).await.unwrap();
     let status = answer.status().as_u16();
@@ -113,8 +120,14 @@ async fn corpus(routes: &Router) -> Vec<String> {
         body("hooks/order:7", r#"{"approved": true, "by": "é"}"#),
         body("api-keys", r#"{"name": "shop", "permissions": ["start", "read"]}"#),
         body("workspaces", r#"{"name": "shop", "rateLimit": 100}"#),
+        body(
+            "workflow-definitions?current=false",
+            "semel: 1\nname: a\nsteps:\n  - {name: pause, wait: 1s}\n",
+        ),
+        body("workflow-definitions/a/use", r#"{"version": "1"}"#),
+        body("workflow-runs", r#"{"definitionId": "a@1", "input": {"n": 1}, "idempotencyKey": "a-7"}"#),
         body("steps/claim", &format!(r#"{{"node": "{node}", "queues": ["payments"], "limit": 5}}"#)),
-        body("steps/complete", &format!(r#"{{"tasks": [{{"run": "{run}", "fence": 2, "value": 1}}]}}"#)),
+        body("steps/complete", &format!(r#"{{"steps": [{{"run": "{run}", "fence": 2, "value": 1}}]}}"#)),
         "GET /api/v1/workflow-runs?status=RUNNING&workflow=order&since=2026-11-15T00:00:00Z&limit=10"
             .to_owned(),
         format!("GET /api/v1/workflow-runs/{run}?include=ledger"),
@@ -142,6 +155,89 @@ fn requests() -> Result<(), String> {
         prop_assert!(said("code") && said("detail") && problem["status"] == status, "{body}");
         Ok(Read::Refused)
     })
+}
+
+/// The definitions that the check accepts, as texts.
+fn right_definitions() -> Vec<String> {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/definitions/right");
+    let mut texts: Vec<_> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap())
+        .collect();
+    texts.sort();
+    texts
+}
+
+/// Maximum time of a check; without optimisation everything takes many times as long.
+const CHECKED_WITHIN_MS: u128 = if cfg!(debug_assertions) { 2_000 } else { 100 };
+
+fn definitions() -> Result<(), String> {
+    let runtime = runtime();
+    let _inside = runtime.enter();
+    let post = |address: &str, text: &str| {
+        Request::post(format!("/api/v1/{address}")).body(Body::from(text.to_owned())).unwrap()
+    };
+    let (checks, slowest) = (routes(), Cell::new(0));
+    let played = play(&damaged_text(right_definitions()), |text| {
+        let clock = SystemClock::new();
+        let (status, body) = runtime.block_on(asked(&checks, post("workflow-definitions?check=true", &text)));
+        let took = clock.elapsed().as_millis();
+        prop_assert!(status < 500, "{status} {body}");
+        prop_assert!(took <= CHECKED_WITHIN_MS, "{took} ms");
+        slowest.set(slowest.get().max(took));
+        let answer: Value = serde_json::from_str(&body).map_err(wrong)?;
+        if status == 413 {
+            return Ok(Read::Refused);
+        }
+        if status >= 400 {
+            let problems = answer["problems"].as_array().map_or(&[][..], Vec::as_slice);
+            let placed = problems
+                .iter()
+                .all(|problem| problem["line"].as_u64() >= Some(1) && problem["pointer"].is_string());
+            prop_assert!(!problems.is_empty() && placed, "{body}");
+            return Ok(Read::Refused);
+        }
+        // What is accepted can be pushed, read and started; each on a store of its own, which it leaves small.
+        let pushed = routes();
+        let (status, body) = runtime.block_on(asked(&pushed, post("workflow-definitions", &text)));
+        prop_assert!(status == 201, "{status} {body}");
+        let id = answer["id"].as_str().unwrap_or_default();
+        let start = serde_json::json!({"definitionId": id, "input": {"n": 1}}).to_string();
+        let (status, body) = runtime.block_on(asked(&pushed, post("workflow-runs", &start)));
+        prop_assert!(matches!(status, 201 | 422), "{status} {body}");
+        Ok(Read::Taken)
+    });
+    println!("the slowest check took {} ms", slowest.get());
+    played
+}
+
+/// Most that checks may add to the memory of a server, in bytes.
+const CHECKED_IN: u64 = 64 << 20;
+
+/// By a server of its own, whose most memory is what the largest of them took: each is checked in less than that.
+fn the_memory_of_definitions() -> Result<(), String> {
+    let mut server = Process::serve(&["--store", "memory:"], &[("SEMEL_AUTH", "none")]);
+    server.drain();
+    let (runtime, api) = (runtime(), Api::at(server.base()));
+    let check = |text: String| runtime.block_on(api.post("/workflow-definitions?check=true", text)).status;
+    // What a server has once it has checked something, and the largest document that is read at all.
+    let small = right_definitions().remove(0);
+    assert!(check(small) < 500);
+    let before = server.most_memory();
+    let large =
+        (0..1_000).map(|n| format!("  - {{name: s{n}, set: {{a: '{{{{ {} }}}}'}}}}\n", "[[[1]]]".repeat(50)));
+    assert!(check(format!("semel: 1\nname: a\nsteps:\n{}", large.collect::<String>())) < 500);
+    let played = play(&damaged_text(right_definitions()), |text| {
+        let status = check(text);
+        prop_assert!(status < 500, "{status}");
+        Ok(if status < 300 { Read::Taken } else { Read::Refused })
+    });
+    let grown = server.most_memory() - before;
+    println!("checks took at most {} KiB more", grown >> 10);
+    if grown > CHECKED_IN {
+        return Err(format!("checks took {grown} bytes more"));
+    }
+    played
 }
 
 /// Secrets in their places.

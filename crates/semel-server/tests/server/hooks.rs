@@ -8,7 +8,7 @@ use crate::world::{World, cases};
 cases![
     a_delivery_reaches_the_owner_once,
     a_token_shows_its_owner,
-    a_token_that_nobody_owns_is_a_problem,
+    a_token_that_no_run_owns_is_a_problem,
     the_delivery_id_is_the_header_or_the_query,
     any_value_is_a_payload_and_kept_exactly,
     one_hundred_equal_deliveries_at_once_arrive_once,
@@ -56,9 +56,9 @@ async fn a_token_shows_its_owner(world: World) {
     assert_eq!(detail["hooks"], json!(["order:7/a b"]));
 }
 
-async fn a_token_that_nobody_owns_is_a_problem(world: World) {
-    world.client.get("/hooks/nobody").await.problem(404, "HOOK_NOT_FOUND");
-    world.client.post("/hooks/nobody", "1").await.problem(404, "HOOK_NOT_FOUND");
+async fn a_token_that_no_run_owns_is_a_problem(world: World) {
+    world.client.get("/hooks/unknown").await.problem(404, "HOOK_NOT_FOUND");
+    world.client.post("/hooks/unknown", "1").await.problem(404, "HOOK_NOT_FOUND");
     for wrong in ["%20", "%00", &"x".repeat(256)] {
         world.client.get(&format!("/hooks/{wrong}")).await.problem(400, "VALIDATION_ERROR");
         world.client.post(&format!("/hooks/{wrong}"), "1").await.problem(400, "VALIDATION_ERROR");

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use crate::process::Process;
 use crate::world::{Api, runtime};
 
-/// Those who start runs at the same time: half of them one by one, half of them in batches.
+/// Concurrent callers: half of them start runs one by one, half of them in batches.
 const CALLERS: usize = 16;
 const BATCH: usize = 10;
 /// Runs that are asked for again in one call.
@@ -63,7 +63,7 @@ async fn siege() {
         server.kill();
         while callers.join_next().await.is_some() {}
     }
-    let started = answers.started.lock().expect("nobody panics").len();
+    let started = answers.started.lock().expect("no holder panics").len();
     assert!(started >= kills as usize * 50);
     println!("{kills} kills, {started} starts, all there");
 }
@@ -72,7 +72,7 @@ fn start(key: &str) -> Value {
     json!({"workflow": "order", "idempotencyKey": key, "input": {"cents": 1999}})
 }
 
-/// Starts runs until nobody answers any more.
+/// Starts runs until the server answers no more.
 async fn load(api: Api, answers: Arc<Answers>, name: String, batched: bool) {
     for n in 0.. {
         let keys: Vec<String> = match batched {
@@ -81,7 +81,7 @@ async fn load(api: Api, answers: Arc<Answers>, name: String, batched: bool) {
         };
         let Some(runs) = call(&api, &keys, batched).await else { return };
         answers.count.fetch_add(runs.len(), Ordering::SeqCst);
-        answers.started.lock().expect("nobody panics").extend(keys.into_iter().zip(runs));
+        answers.started.lock().expect("no holder panics").extend(keys.into_iter().zip(runs));
         answers.more.notify_one();
     }
 }
@@ -108,7 +108,7 @@ async fn call(api: &Api, keys: &[String], batched: bool) -> Option<Vec<String>> 
 
 /// Every start that was answered finds its run again.
 async fn check(api: &Api, answers: &Answers) {
-    let started = answers.started.lock().expect("nobody panics").clone();
+    let started = answers.started.lock().expect("no holder panics").clone();
     for some in started.chunks(CHECKED) {
         let starts: Vec<_> = some.iter().map(|(key, _)| start(key)).collect();
         let reply = api.post("/workflow-runs/batch", json!({ "runs": starts }).to_string()).await;

@@ -1,9 +1,15 @@
 //! The server's only integration-test program: one named test per store and case.
 
 mod access;
+mod approvals;
 mod batch;
+mod canaries;
+mod channels;
 mod cli;
 mod control;
+mod costs;
+mod databases;
+mod definitions;
 mod demo;
 mod dependencies;
 mod deployed;
@@ -16,26 +22,33 @@ mod hostile;
 mod keys;
 mod kill;
 mod operate;
+mod outbound;
 mod process;
+#[cfg(all(feature = "nats", feature = "redis"))]
+mod publish;
 mod queues;
 mod reads;
+mod replays;
 mod secure;
+mod senders;
 mod served;
 mod servers;
 mod starts;
 mod strict;
+mod tasks;
 mod tenants;
 mod workers;
 mod world;
 
 use std::collections::HashSet;
+use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use libtest_mimic::{Arguments, Trial};
 
 fn main() -> ExitCode {
-    if std::env::var_os("SEMEL_TEST_POSTGRES").is_none() {
-        return again_with_postgres();
+    if SERVICES.iter().any(|(variable, _)| std::env::var_os(variable).is_none()) {
+        return again_with_services();
     }
     let arguments = Arguments::from_args();
     let mut trials = describe::trials();
@@ -48,19 +61,34 @@ fn main() -> ExitCode {
     trials.extend(operate::trials());
     trials.extend(process::trials());
     trials.extend(secure::trials());
+    trials.extend(canaries::trials());
+    trials.extend(outbound::trials());
     trials.extend(tenants::trials());
+    trials.extend(databases::trials());
+    trials.extend(definitions::tenants::trials());
     trials.extend(hostile::trials());
     trials.extend(demo::trials());
     trials.extend(documented::trials());
     trials.extend(workers::trials());
     trials.extend(cli::trials());
+    trials.extend(approvals::trials());
+    #[cfg(all(feature = "nats", feature = "redis"))]
+    trials.extend(publish::trials());
+    trials.extend(channels::trials());
+    trials.extend(tasks::trials());
     for cases in [
+        approvals::cases(),
+        tasks::order::cases(),
+        senders::cases(),
         starts::cases(),
         batch::cases(),
         reads::cases(),
+        replays::cases(),
         events::cases(),
         control::cases(),
+        costs::cases(),
         hooks::cases(),
+        definitions::cases(),
         keys::cases(),
         queues::cases(),
         strict::cases(),
@@ -75,11 +103,22 @@ fn main() -> ExitCode {
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
-/// Plain `cargo test` has no PostgreSQL: the script starts one and runs this program again.
-fn again_with_postgres() -> ExitCode {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/with-postgres");
+/// The servers that tests use: the variable with the URL, and the script that starts one.
+const SERVICES: [(&str, &str); 4] = [
+    ("SEMEL_TEST_POSTGRES", "with-postgres"),
+    ("SEMEL_TEST_MARIADB", "with-mariadb"),
+    ("SEMEL_TEST_NATS", "with-nats"),
+    ("SEMEL_TEST_REDIS", "with-redis"),
+];
+
+/// Plain `cargo test` has no servers: the scripts start them and run this program again. A script whose server is there
+/// already only runs the next one.
+fn again_with_services() -> ExitCode {
+    let scripts = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts"));
     let this = std::env::current_exe().expect("a program knows where it is");
-    let ended = Command::new(script).arg(this).args(std::env::args_os().skip(1)).status();
+    let mut words = SERVICES.iter().map(|(_, script)| scripts.join(script)).chain([this]);
+    let mut command = Command::new(words.next().expect("there is a program at least"));
+    let ended = command.args(words).args(std::env::args_os().skip(1)).status();
     match ended.expect("the script can be run").code() {
         Some(0) => ExitCode::SUCCESS,
         _ => ExitCode::FAILURE,

@@ -27,6 +27,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         a_taken_port_is_refused_with_what_to_do,
         numbers_tell_of_an_absorbed_duplicate,
         every_metric_is_described,
+        gauges_show_what_is_in_the_store,
     ]
 }
 
@@ -74,7 +75,7 @@ async fn more_connections_than_allowed_wait_for_room() {
     assert!(rest(&mut second).await.ends_with("alive\n"));
 }
 
-const START: &str = r#"{"workflow": "nobody-drives-it"}"#;
+const START: &str = r#"{"workflow": "not-served"}"#;
 
 async fn a_stop_answers_a_long_poll_early() {
     let served = Served::open(&config()).await;
@@ -197,6 +198,24 @@ async fn numbers_tell_of_an_absorbed_duplicate() {
         ("semel_http_request_seconds_count", r#"route="/api/v1/workflow-runs""#),
     ] {
         assert!(sum(&after, name, label) > sum(&before, name, label), "{name} {label}:\n{after}");
+    }
+}
+
+/// The engine of the server sets them with its first sweep.
+async fn gauges_show_what_is_in_the_store() {
+    let served = Served::open(&config()).await;
+    let url = format!("http://{}/metrics", served.address);
+    let shown = async {
+        loop {
+            let text = client().get(&url).send().await.unwrap().text().await.unwrap();
+            if sum(&text, "semel_nodes_alive", "") > 0.0 {
+                return text;
+            }
+        }
+    };
+    let text = tokio::time::timeout(std::time::Duration::from_mins(1), shown).await.unwrap();
+    for name in ["semel_runs_in_doubt ", "semel_runs_due "] {
+        assert!(text.lines().any(|line| line.starts_with(name)), "{name}\n{text}");
     }
 }
 

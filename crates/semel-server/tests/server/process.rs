@@ -4,17 +4,21 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt as _;
-use std::process::{Child, ChildStderr, Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread::JoinHandle;
 
 use libtest_mimic::Trial;
+use reqwest::Method;
 use serde_json::Value;
 
 use crate::served::Token;
-use crate::world::runtime;
+use crate::world::{Reply, runtime};
 
 pub(crate) fn trials() -> Vec<Trial> {
     crate::served_trials![
         dev_prints_where_it_listens_and_a_first_curl,
+        dev_logs_runs_and_no_requests,
+        tests_move_the_manual_clock_of_dev,
         serve_stops_in_good_order_when_it_is_terminated,
         living_workers_keep_their_work_over_a_restart,
         a_second_signal_ends_it_at_once,
@@ -31,7 +35,9 @@ const ROOT: &str = "root-token-of-the-tests";
 /// The binary, which listens.
 pub(crate) struct Process {
     child: Child,
-    log: BufReader<ChildStderr>,
+    log: Box<dyn BufRead + Send>,
+    /// Reads what is logged, where it is not read line by line.
+    rest: Option<JoinHandle<String>>,
     seen: String,
     address: String,
 }
@@ -55,8 +61,8 @@ impl Process {
         let mut command = semel();
         command.args(["serve", "--listen", "127.0.0.1:0", "--log", "json"]).args(arguments);
         let mut child = command.envs(environment.iter().copied()).spawn().expect("the binary can be run");
-        let log = BufReader::new(child.stderr.take().expect("it is piped"));
-        let mut process = Self { child, log, seen: String::new(), address: String::new() };
+        let log = Box::new(BufReader::new(child.stderr.take().expect("it is piped")));
+        let mut process = Self { child, log, rest: None, seen: String::new(), address: String::new() };
         while process.address.is_empty() {
             let from = process.seen.len();
             let read = process.log.read_line(&mut process.seen).expect("text");
@@ -67,6 +73,16 @@ impl Process {
             }
         }
         process
+    }
+
+    /// Reads its log from now on, so that it can log more than a pipe holds.
+    pub(crate) fn drain(&mut self) {
+        let mut log = std::mem::replace(&mut self.log, Box::new(std::io::empty()));
+        self.rest = Some(std::thread::spawn(move || {
+            let mut rest = String::new();
+            log.read_to_string(&mut rest).expect("text");
+            rest
+        }));
     }
 
     /// Its most memory so far, in bytes, as the kernel counts it.
@@ -101,6 +117,9 @@ impl Process {
     pub(crate) fn ended(mut self) -> String {
         self.signal();
         self.log.read_to_string(&mut self.seen).expect("text");
+        if let Some(rest) = self.rest.take() {
+            self.seen += &rest.join().expect("text");
+        }
         let status = self.child.wait().expect("it is ours");
         assert_eq!(status.code(), Some(0), "{}", self.seen);
         std::mem::take(&mut self.seen)
@@ -137,6 +156,54 @@ async fn dev_prints_where_it_listens_and_a_first_curl() {
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
+/// A definition that waits for a week ends at once, and the engine of the server keeps its lease.
+async fn tests_move_the_manual_clock_of_dev() {
+    let folder = tempfile::tempdir().unwrap();
+    let dev = ["dev", "--listen", "127.0.0.1:0", "--clock", "manual"];
+    let mut child = semel().args(dev).current_dir(&folder).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let address =
+        lines.find_map(|line| Some(line.unwrap().split_once("http://")?.1.split_once(',')?.0.to_owned()));
+    let dev = Token::at(format!("http://{}", address.unwrap()), "");
+    let nap = serde_json::json!({"semel": 1, "name": "nap", "steps": [{"name": "week", "wait": "7d"}]});
+    dev.post("/workflow-definitions", &nap).await.ok();
+    let run = dev.post("/workflow-runs", &serde_json::json!({"definitionId": "nap"})).await.run_id();
+    // More than once: the timer may be set after the first time.
+    for weeks in 1.. {
+        assert!(weeks < 30, "the run sleeps on");
+        dev.post("/dev/clock", &serde_json::json!({"advanceMs": 604_800_000})).await.ok();
+        let waits = dev.request(Method::GET, &format!("/workflow-runs/{run}")).header("prefer", "wait=1");
+        if Reply::of(waits).await.ok()["status"] == "COMPLETED" {
+            break;
+        }
+    }
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let log = String::from_utf8(child.wait_with_output().unwrap().stderr).unwrap();
+    assert!(log.contains("run started") && !log.contains("lease"), "no lease has ended: {log}");
+}
+
+/// The log of `semel dev` is read by people: runs, and no requests.
+async fn dev_logs_runs_and_no_requests() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = semel();
+    let mut child = command.args(["dev", "--listen", "127.0.0.1:0"]).current_dir(&folder).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let address =
+        lines.find_map(|line| Some(line.unwrap().split_once("http://")?.1.split_once(',')?.0.to_owned()));
+    let dev = Token::at(format!("http://{}", address.unwrap()), "");
+    let start = serde_json::json!({"workflow": "idle", "idempotencyKey": "order-7"});
+    let run = dev.post("/workflow-runs", &start).await.run_id();
+    dev.post(&format!("/workflow-runs/{run}/cancel"), &serde_json::json!({})).await.ok();
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let log = String::from_utf8(child.wait_with_output().unwrap().stderr).unwrap();
+    for part in ["run started", "run cancelled", "workflow=idle", &run] {
+        assert!(log.contains(part), "{part}: {log}");
+    }
+    // A key may be a secret.
+    assert!(!log.contains("order-7") && !log.contains("request") && !log.contains("semel_server::"), "{log}");
+    assert!(log.lines().all(|line| line.as_bytes().get(2) == Some(&b':')), "times of day: {log}");
+}
+
 async fn serve_stops_in_good_order_when_it_is_terminated() {
     let folder = tempfile::tempdir().unwrap();
     let store = format!("sqlite:{}", folder.path().join("semel.db").display());
@@ -169,7 +236,7 @@ async fn living_workers_keep_their_work_over_a_restart() {
         |node: &str| serde_json::json!({"node": node, "queues": ["payments"], "limit": 10, "waitMs": 0});
     key.post("/workers", &register(NODE)).await.ok();
     let claimed = key.post("/workers/steps/claim", &claim(NODE)).await.ok();
-    let fence = claimed["tasks"][0]["fence"].clone();
+    let fence = claimed["steps"][0]["fence"].clone();
     for n in 0..6 {
         if n % 2 == 0 {
             process.kill();
@@ -181,10 +248,10 @@ async fn living_workers_keep_their_work_over_a_restart() {
         worker.post("/workers/heartbeat", &serde_json::json!({"node": NODE, "leaseMs": 30000})).await.ok();
         worker.post("/workers", &register(OTHER)).await.ok();
         let other = worker.post("/workers/steps/claim", &claim(OTHER)).await.ok();
-        assert_eq!(other["tasks"], serde_json::json!([]), "its step is handed to no other");
+        assert_eq!(other["steps"], serde_json::json!([]), "its step is handed to no other");
     }
     let worker = process.caller(&token);
-    let report = serde_json::json!({"tasks": [{"run": run, "fence": fence, "value": "done"}]});
+    let report = serde_json::json!({"steps": [{"run": run, "fence": fence, "value": "done"}]});
     worker.post("/workers/steps/complete", &report).await.ok();
     let ended = worker.get(&format!("/workflow-runs/{run}")).await.ok();
     assert_eq!(ended["status"], "COMPLETED", "{ended}");

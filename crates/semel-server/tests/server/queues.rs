@@ -43,7 +43,7 @@ async fn worker(api: &Api) -> String {
 async fn take(api: &Api, node: &str, limit: u64) -> Vec<Value> {
     let call = json!({"node": node, "queues": ["payments"], "limit": limit, "waitMs": 60_000});
     let answer = api.post(CLAIM, call.to_string()).await.ok();
-    answer["tasks"].as_array().expect("a list").clone()
+    answer["steps"].as_array().expect("a list").clone()
 }
 
 fn completed(task: &Value, value: &str) -> Value {
@@ -51,7 +51,7 @@ fn completed(task: &Value, value: &str) -> Value {
 }
 
 async fn report(api: &Api, route: &str, tasks: &[Value]) -> Vec<Value> {
-    let answer = api.post(route, json!({"tasks": tasks}).to_string()).await.ok();
+    let answer = api.post(route, json!({"steps": tasks}).to_string()).await.ok();
     answer["results"].as_array().expect("a list").clone()
 }
 
@@ -87,14 +87,19 @@ async fn a_failed_step_comes_again_under_its_key(world: World) {
         seen.push((task["key"].clone(), task["attempt"].clone()));
     }
     let task = take(&world.client, &node, 1).await.remove(0);
-    let fatal =
-        json!({"run": task["run"], "fence": task["fence"], "kind": "fatal", "message": "no such card"});
+    let fatal = json!({"run": task["run"], "fence": task["fence"], "kind": "fatal", "message": "no such card",
+               "code": "CARD_UNKNOWN", "data": {"digits": 9_007_199_254_740_993_u64}});
     report(&world.client, FAIL, &[fatal]).await;
     seen.push((task["key"].clone(), task["attempt"].clone()));
     assert_eq!(seen.iter().map(|(_, attempt)| attempt.clone()).collect::<Vec<_>>(), [1, 2, 3]);
     assert!(seen.iter().all(|(key, _)| *key == seen[0].0 && key.as_str().is_some_and(|key| key.len() == 34)));
     let detail = world.client.ended(&run).await;
-    assert!(detail.to_string().contains("no such card"), "{detail}");
+    assert!(
+        detail["error"]["message"].as_str().is_some_and(|text| text.contains("no such card")),
+        "{detail}"
+    );
+    assert_eq!(detail["error"]["code"], "CARD_UNKNOWN", "it reaches the run and its readers: {detail}");
+    assert_eq!(detail["error"]["data"], json!({"digits": 9_007_199_254_740_993_u64}), "{detail}");
 }
 
 async fn reports_of_one_call_are_decided_one_by_one(world: World) {
@@ -149,11 +154,12 @@ async fn what_makes_no_sense_is_refused(world: World) {
         json!({"node": node, "queues": ["payments"], "waitMs": 60_001}),
         json!({"node": "till", "queues": ["payments"]}),
         json!({"queues": ["payments"]}),
+        json!({"node": node, "tasks": []}),
     ] {
         world.client.post(CLAIM, call.to_string()).await.problem(400, "VALIDATION_ERROR");
     }
     let idle = json!({"node": node, "queues": []});
-    assert_eq!(world.client.post(CLAIM, idle.to_string()).await.ok(), json!({"tasks": []}));
-    world.client.post(COMPLETE, r#"{"tasks": [{"run": "1"}]}"#).await.problem(400, "VALIDATION_ERROR");
-    world.client.post(FAIL, r#"{"tasks": 1}"#).await.problem(400, "VALIDATION_ERROR");
+    assert_eq!(world.client.post(CLAIM, idle.to_string()).await.ok(), json!({"steps": []}));
+    world.client.post(COMPLETE, r#"{"steps": [{"run": "1"}]}"#).await.problem(400, "VALIDATION_ERROR");
+    world.client.post(FAIL, r#"{"steps": 1}"#).await.problem(400, "VALIDATION_ERROR");
 }

@@ -19,6 +19,8 @@ cases![
     a_run_with_a_long_ledger_is_shown_in_part,
     a_run_is_shown_with_its_steps,
     a_failing_step_shows_its_attempts,
+    a_waiting_run_shows_what_it_waits_for,
+    a_page_has_the_reasons_of_its_paused_runs,
     a_run_is_waited_for_beyond_a_version,
     a_ledger_is_read_page_by_page,
     a_history_is_what_a_replay_needs,
@@ -150,6 +152,51 @@ async fn a_failing_step_shows_its_attempts(world: World) {
     paused.problem(409, "RUN_FINISHED");
 }
 
+async fn a_waiting_run_shows_what_it_waits_for(world: World) {
+    async fn waits(ctx: semel::Ctx, (): ()) -> semel::Result<()> {
+        ctx.run_once("rates", async || Ok(json!({"eur": 1}))).await?;
+        let hour = std::time::Duration::from_hours(1);
+        let (slept, charged) = tokio::join!(
+            ctx.sleep("cool-off", hour).into_future(),
+            ctx.remote::<u64>("charge", "payments", 7).into_future()
+        );
+        slept?;
+        charged.map(drop)
+    }
+    let _engine = world.engine(|builder| builder.workflow("waits", waits)).await;
+    let start = json!({"workflow": "waits", "input": null, "timeout": "2h", "idempotencyKey": "k"});
+    let run = world.client.post("/workflow-runs", start.to_string()).await.run_id();
+    let detail = world.client.reached(&run, "WAITING").await;
+    assert_eq!(
+        (&detail["onces"][0]["label"], &detail["onces"][0]["value"]),
+        (&json!("rates"), &json!({"eur": 1}))
+    );
+    assert_eq!(detail["timers"][0]["path"], "cool-off", "{detail}");
+    let child = &detail["children"][0];
+    assert_eq!(
+        (&child["path"], &child["workflow"], &child["status"]),
+        (&json!("charge"), &json!("queue:payments"), &json!("PENDING"))
+    );
+    let (timer, limit) = (detail["timers"][0]["firesAt"].as_str(), detail["deadline"].as_str());
+    assert!(timer.is_some() && timer < limit, "an hour and two: {detail}");
+    world.client.post(&format!("/workflow-runs/{run}/cancel"), "").await.ok();
+    let ended = world.client.ended(&run).await;
+    assert_eq!(ended["timers"], json!([]), "an ended run waits for nothing");
+}
+
+async fn a_page_has_the_reasons_of_its_paused_runs(world: World) {
+    let (paused, open) =
+        (world.client.start("order", "a", "1").await, world.client.start("order", "b", "1").await);
+    world.client.post(&format!("/workflow-runs/{paused}/pause"), "").await.ok();
+    let page = world.client.get("/workflow-runs").await.ok();
+    let reason = |id: &str| {
+        let runs = page["runs"].as_array().expect("a list");
+        runs.iter().find(|run| run["id"] == id).map(|run| run["pauseReason"].clone())
+    };
+    assert_eq!(reason(&paused), Some(json!("paused by local; resume it to continue")));
+    assert_eq!(reason(&open), Some(serde_json::Value::Null));
+}
+
 async fn a_run_is_waited_for_beyond_a_version(world: World) {
     let run = world.client.start("order", "k", "1").await;
     let path = format!("/workflow-runs/{run}");
@@ -158,7 +205,7 @@ async fn a_run_is_waited_for_beyond_a_version(world: World) {
     assert_eq!(stopped.ok()["changed"], true);
     let detail = detail.ok();
     assert_eq!((&detail["status"], &detail["version"]), (&json!("PAUSED"), &json!(2)));
-    assert_eq!(detail["pauseReason"], "paused by local; resume it");
+    assert_eq!(detail["pauseReason"], "paused by local; resume it to continue");
     let now = world.client.get(&format!("{path}?wait=0&version=7")).await.ok();
     assert_eq!(now["version"], 2, "what is not to be waited for is shown as it is");
     let (ended, _) = join(

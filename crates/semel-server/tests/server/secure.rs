@@ -14,7 +14,7 @@ use crate::world::{Reply, runtime};
 
 pub(crate) fn trials() -> Vec<Trial> {
     crate::served_trials![
-        a_foreign_host_or_origin_is_refused_where_nobody_is_asked,
+        a_foreign_host_or_origin_is_refused_without_authentication,
         where_callers_are_known_any_host_is_answered,
         cors_is_off_unless_an_origin_is_listed,
         every_answer_has_its_headers,
@@ -24,7 +24,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-async fn a_foreign_host_or_origin_is_refused_where_nobody_is_asked() {
+async fn a_foreign_host_or_origin_is_refused_without_authentication() {
     let served = Served::open(&config()).await;
     let ask = async |host: &str, origin: Option<&str>| {
         let url = format!("http://{}/api/v1/workflow-runs", served.address);

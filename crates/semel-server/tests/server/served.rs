@@ -24,7 +24,7 @@ macro_rules! served_trials {
     }};
 }
 
-/// The root token of servers that ask who calls.
+/// The root token of servers with authentication.
 pub(crate) const ROOT: &str = "root-token-of-the-tests";
 
 /// A server that runs until it is told to stop.
@@ -36,7 +36,7 @@ pub(crate) struct Served {
     running: JoinHandle<Result<(), Error>>,
 }
 
-/// What a server of a test is told: a store in memory, a port of its own, nobody is asked.
+/// The configuration of a test's server: a store in memory, a port of its own, no authentication.
 pub(crate) fn config() -> Config {
     Config {
         listen: "127.0.0.1:0".parse().expect("an address"),
@@ -109,7 +109,7 @@ pub(crate) fn client() -> Client {
     Client::builder().no_proxy().build().expect("a client can be made")
 }
 
-/// Somebody with a token.
+/// A caller with a token.
 #[derive(Clone)]
 pub(crate) struct Token {
     base: String,
@@ -118,7 +118,7 @@ pub(crate) struct Token {
 }
 
 impl Token {
-    /// Somebody with this token, at a server somewhere.
+    /// A caller with this token, at the server of this address.
     pub(crate) fn at(base: String, token: &str) -> Self {
         Self { base, text: token.to_owned(), client: client() }
     }
@@ -149,7 +149,7 @@ impl Token {
         Self { text: token.to_owned(), ..self.clone() }
     }
 
-    /// Makes a key, as whoever this is; gives its id and somebody who has it.
+    /// Creates an API key as this caller; gives its id and a caller that has it.
     pub(crate) async fn key(&self, workspace: Option<&str>, permissions: &[&str]) -> (String, Self) {
         let mut asked = json!({"name": "test", "permissions": permissions});
         if let Some(workspace) = workspace {

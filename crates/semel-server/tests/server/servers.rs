@@ -4,6 +4,8 @@ use std::collections::HashSet;
 
 use futures_util::future::join_all;
 use libtest_mimic::Trial;
+use semel::{Ctx, Engine};
+use serde_json::json;
 
 use crate::world::{Api, Reply, fresh_schema, postgres, runtime};
 
@@ -15,6 +17,10 @@ pub(crate) fn trials() -> Vec<Trial> {
         }),
         Trial::test("servers::what_one_server_ends_the_other_hears_of", || {
             runtime().block_on(heard());
+            Ok(())
+        }),
+        Trial::test("servers::a_server_shows_and_controls_what_an_embedded_engine_drives", || {
+            runtime().block_on(embedded());
             Ok(())
         }),
         Trial::test("servers::a_worker_of_one_server_is_listed_by_the_other_until_it_leaves", || {
@@ -43,6 +49,43 @@ async fn listed() {
     let other = Api::serve(postgres(&schema).await).await;
     other.post("/workers/release", format!(r#"{{"node": "{node}"}}"#)).await.ok();
     assert_eq!(here.get("/workers").await.ok()["workers"], serde_json::json!([]));
+}
+
+async fn wait_for_pay(ctx: Ctx, id: u64) -> semel::Result<String> {
+    ctx.hook(format!("pay:{id}")).recv().await
+}
+
+/// The engine has a store of its own on the same database, as a program of its own has.
+async fn embedded() {
+    let schema = fresh_schema();
+    let builder = Engine::builder().store(postgres(&schema).await).workflow("order", wait_for_pay);
+    let engine = builder.name("shop").open().await.expect("the schema is there");
+    let server = Api::serve(postgres(&schema).await).await;
+    let listed = loop {
+        let list = server.get("/workers").await.ok();
+        if !list["engines"].as_array().expect("a list").is_empty() {
+            break list["engines"][0].clone();
+        }
+    };
+    assert_eq!((&listed["name"], &listed["serves"]), (&json!("shop"), &json!(["order@1"])));
+    assert_eq!(listed["pid"], std::process::id());
+
+    let later = |workflow: &str| format!(r#"{{"workflow": "{workflow}", "input": 7, "delay": "1h"}}"#);
+    let known = server.post("/workflow-runs", later("order")).await.ok();
+    let unserved = server.post("/workflow-runs", later("nope")).await.ok();
+    assert_eq!(known["run"]["status"], "PENDING");
+    assert!(known["run"]["unserved"].is_null(), "{known}");
+    assert_eq!(unserved["run"]["unserved"], true, "{unserved}");
+
+    let run = server.start("order", "k", "7").await;
+    while server.get(&format!("/workflow-runs/{run}")).await.ok()["status"] != "WAITING" {}
+    let cancelled = server.post(&format!("/workflow-runs/{run}/cancel"), "").await;
+    assert_eq!((cancelled.status, server.ended(&run).await["status"].as_str()), (200, Some("CANCELLED")));
+    let id = run.parse().expect("the id of a run");
+    assert!(engine.run(id).result().await.is_err(), "the engine knows");
+
+    engine.shutdown(std::time::Duration::from_secs(5)).await.expect("it stops in good order");
+    assert_eq!(server.get("/workers").await.ok()["engines"], json!([]));
 }
 
 async fn two_servers() -> [Api; 2] {

@@ -31,10 +31,12 @@ pub(crate) fn trials() -> Vec<Trial> {
         metrics_may_need_a_token,
         metrics_may_have_a_port_of_their_own,
         a_workspace_has_so_many_streams_and_others_have_theirs,
+        a_workspace_has_so_many_open_runs_and_others_have_theirs,
         the_rate_limit_counts_the_starts_of_a_batch,
         a_body_above_the_limit_is_answered_although_it_is_still_being_sent,
         bodies_on_their_way_have_a_bound_and_others_have_theirs,
         a_run_that_nothing_serves_says_so,
+        what_is_built_in_is_driven_in_every_workspace,
         workers_are_listed_by_pages,
         a_worker_says_only_so_much_of_itself,
         a_claim_asks_for_so_many_workflows,
@@ -147,6 +149,32 @@ async fn the_rate_limit_counts_the_starts_of_a_batch() {
     assert_eq!(refused["code"], "RATE_LIMIT_ERROR", "{answer}");
 }
 
+async fn a_workspace_has_so_many_open_runs_and_others_have_theirs() {
+    let limits = Limits { max_open_runs: 2, ..Limits::default() };
+    let served = Served::open(&Config { limits, ..keyed() }).await;
+    let root = served.caller(ROOT);
+    root.post("/workspaces", &json!({"name": "acme"})).await.ok();
+    let (_, key) = root.key(None, &["start", "read", "admin"]).await;
+    let (_, other) = root.key(Some("acme"), &["start", "read"]).await;
+    let start = |n: u64| json!({"workflow": "w", "idempotencyKey": n.to_string()});
+    let run = key.post("/workflow-runs", &start(1)).await.run_id();
+    assert_eq!(key.post("/workflow-runs", &start(2)).await.status, 201);
+    let refused = key.post("/workflow-runs", &start(3)).await;
+    refused.problem(429, "RATE_LIMIT_ERROR");
+    let batch = key.post("/workflow-runs/batch", &json!({"runs": [start(2), start(4)]})).await.ok();
+    assert_eq!([&batch["results"][0]["status"], &batch["results"][1]["status"]], [200, 429], "{batch}");
+    assert_eq!(key.post("/workflow-runs", &start(1)).await.status, 200, "a repeated start makes no new run");
+    assert_eq!(other.post("/workflow-runs", &start(3)).await.status, 201, "others have theirs");
+    key.post(&format!("/workflow-runs/{run}/cancel"), &json!({})).await.ok();
+    // Asked for as long as the last count is believed.
+    let again = async {
+        while key.post("/workflow-runs", &start(3)).await.status != 201 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(1), again).await.unwrap();
+}
+
 async fn a_body_above_the_limit_is_answered_although_it_is_still_being_sent() {
     let served = Served::open(&config()).await;
     let chunk = vec![b' '; 64 * 1024];
@@ -246,6 +274,29 @@ async fn a_run_that_nothing_serves_says_so() {
     assert!(start("other").await["unserved"].is_null(), "what a worker asks for it serves");
     caller.post("/workers/release", &json!({"node": NODE})).await.ok();
     assert_eq!(start("order").await["unserved"], true, "the worker has gone");
+}
+
+async fn what_is_built_in_is_driven_in_every_workspace() {
+    let served = Served::open(&Config { demo: true, ..keyed() }).await;
+    let root = served.caller(ROOT);
+    for (number, workspace) in ["acme", "beta"].into_iter().enumerate() {
+        root.post("/workspaces", &json!({"name": workspace})).await.ok();
+        let (_, key) = root.key(Some(workspace), &["start", "read"]).await;
+        let order = json!({"order": format!("o-{number}"), "amount": 1999});
+        // The same key is another run in each.
+        let body = json!({"workflow": "demo-order", "input": order, "idempotencyKey": "k"});
+        let start = key.request(Method::POST, "/workflow-runs").header("prefer", "wait=30");
+        let run = Reply::of(start.body(body.to_string())).await.ok()["run"].clone();
+        assert_eq!(run["status"], "COMPLETED", "{workspace}: {run}");
+        assert_eq!(run["workflowVersion"], "demo_1");
+        let start = async |workflow: &str, version: &str| {
+            let body = json!({"workflow": workflow, "workflowVersion": version, "delay": "1h"});
+            key.post("/workflow-runs", &body).await.ok()["run"].clone()
+        };
+        assert!(start("demo-order", "demo_1").await["unserved"].is_null(), "{workspace}");
+        let run = start("demo-order", "1").await;
+        assert_eq!(run["unserved"], true, "{workspace}: {run}");
+    }
 }
 
 const NODE: &str = "node_01j0000000e00800000000007z";

@@ -1,10 +1,11 @@
-//! A server on a store, and somebody who calls it.
+//! A server on a store, and a client that calls it.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use axum::{Extension, Router};
 use libtest_mimic::Trial;
 use reqwest::header::HeaderMap;
 use reqwest::{Client, Method, RequestBuilder};
@@ -15,6 +16,7 @@ use semel::store::memory::MemoryStore;
 use semel::store::postgres::{PostgresOptions, PostgresStore};
 use semel::store::sqlite::{SqliteOptions, SqliteStore};
 use semel::{Ctx, Engine};
+use semel_server::access::Caller;
 use semel_server::app::App;
 use semel_server::http;
 use serde_json::Value;
@@ -108,7 +110,7 @@ async fn double(ctx: Ctx, number: u64) -> semel::Result<u64> {
     ctx.step("check").run(async |_| Ok(doubled)).await
 }
 
-/// A schema that nobody has used.
+/// A schema that no other test has used.
 pub(crate) fn fresh_schema() -> String {
     static CASES: AtomicUsize = AtomicUsize::new(0);
     format!("server_{}_{}", std::process::id(), CASES.fetch_add(1, Ordering::Relaxed))
@@ -140,8 +142,20 @@ pub(crate) struct Reply {
 impl Api {
     /// Serves a store on a port of its own for as long as the runtime lives.
     pub(crate) async fn serve(store: Arc<dyn Store>) -> Self {
-        let app = App::open(store, Arc::new(SystemClock::new()));
-        let router = http::router(Arc::new(app));
+        Self::serve_app(App::open(store, Arc::new(SystemClock::new()))).await
+    }
+
+    /// The same with the state of a server.
+    pub(crate) async fn serve_app(app: App) -> Self {
+        Self::route(http::router(Arc::new(app))).await
+    }
+
+    /// Serves an application, each of whose calls is made by this caller.
+    pub(crate) async fn serve_as(app: App, caller: Caller) -> Self {
+        Self::route(http::router(Arc::new(app)).layer(Extension(caller))).await
+    }
+
+    async fn route(router: Router) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let base = format!("http://{}", listener.local_addr().expect("it is bound"));
         tokio::spawn(async move { axum::serve(listener, router).await.expect("serving goes on") });
@@ -163,6 +177,15 @@ impl Api {
     pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {
         let api = if path.starts_with("/errors") { "" } else { http::PREFIX };
         self.client.request(method, format!("{}{api}{path}", self.base))
+    }
+
+    /// A request outside the API.
+    pub(crate) fn outside(&self, method: Method, path: &str) -> RequestBuilder {
+        self.client.request(method, format!("{}{path}", self.base))
+    }
+
+    pub(crate) async fn delete(&self, path: &str) -> Reply {
+        Reply::of(self.request(Method::DELETE, path)).await
     }
 
     pub(crate) async fn get(&self, path: &str) -> Reply {

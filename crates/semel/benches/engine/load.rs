@@ -1,4 +1,4 @@
-//! Many callers who each start a run and await its result, under keys of their own and without; one caller alone; many callers who all ask for the same.
+//! Many callers that each start a run and await its result, with keys of their own and without; one caller alone; many callers of one key.
 
 use std::path::Path;
 use std::sync::LazyLock;

@@ -2,7 +2,7 @@
 //! the store and the disk do in the same run. Writes `target/bench/engine.json`.
 //!
 //! `SEMEL_BENCH_QUICK=1` measures everything small, for development. `SEMEL_BENCH_ONLY` is one of `sqlite`, `postgres`;
-//! `SEMEL_BENCH_PHASES` some of `load,alone,long,duplicates,children,sleepers`, or `profile`: the runs of `load` and nothing
+//! `SEMEL_BENCH_PHASES` some of `load,alone,long,duplicates,children,large,sleepers`, or `profile`: the runs of `load` and nothing
 //! else.
 //! `SEMEL_BENCH_SECONDS` sets the time for each figure (6), `SEMEL_BENCH_CALLERS` the callers of `load`
 //! (64,256,1024,4096), `SEMEL_BENCH_CHILDREN` the children of one run (10000), `SEMEL_BENCH_SLEEPERS` the sleeping runs.
@@ -16,6 +16,7 @@ mod children;
 #[allow(dead_code, reason = "shared with the store benchmark, which needs all of it")]
 #[path = "../store/disk.rs"]
 mod disk;
+mod large;
 mod load;
 mod long;
 mod place;
@@ -48,6 +49,8 @@ struct Extent {
     longest: u64,
     /// Of one run.
     children: u64,
+    /// Runs that end a step with a large value at once.
+    large: usize,
     sleepers: u64,
     naps: u64,
 }
@@ -64,9 +67,10 @@ impl Extent {
         Self {
             time: Duration::from_secs(seconds),
             callers: callers.iter().filter_map(|n| n.parse().ok()).collect(),
-            phases: list("SEMEL_BENCH_PHASES", "load,alone,long,duplicates,children,sleepers"),
+            phases: list("SEMEL_BENCH_PHASES", "load,alone,long,duplicates,children,large,sleepers"),
             longest: if quick { 20_000 } else { 100_000 },
             children: setting("SEMEL_BENCH_CHILDREN", if quick { 1_000 } else { 10_000 }),
+            large: if quick { 50 } else { 600 },
             sleepers: setting("SEMEL_BENCH_SLEEPERS", if quick { 20_000 } else { 1_000_000 }),
             naps: if quick { 1_000 } else { 10_000 },
         }
@@ -132,6 +136,9 @@ async fn measure(
     }
     if extent.has("children") {
         children::measure(report, name, extent, &place("children")).await?;
+    }
+    if extent.has("large") {
+        large::measure(report, name, extent, &place("large")).await?;
     }
     if extent.has("sleepers") {
         sleepers::measure(report, name, extent, &place("sleepers")).await?;

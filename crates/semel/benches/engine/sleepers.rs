@@ -78,7 +78,7 @@ async fn fill(engine: &Engine, wanted: u64) -> Anything<u64> {
                     return Ok::<_, Error>(());
                 }
                 engine.start(sleeper, n).await?;
-                // Nobody waits for the end of a sleeper, so starts must not run away from those who drive them.
+                // No caller waits for the end of a sleeper, so starts must not outrun the engine that drives them.
                 while n > workflows::steps() - before + 2_048 {
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }

@@ -1,6 +1,6 @@
 //! The workflows that are measured. Their steps do next to nothing: what is left is what the engine costs.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use semel::clock::Time;
@@ -17,6 +17,11 @@ pub(crate) static HELD: Notify = Notify::const_new();
 pub(crate) static MARK: Notify = Notify::const_new();
 /// Lets it go on.
 pub(crate) static GO: Semaphore = Semaphore::const_new(0);
+
+/// Steps with large values that wait to be let go on.
+static LARGE_WAITING: AtomicUsize = AtomicUsize::new(0);
+/// Lets one of them go on.
+pub(crate) static LARGE_GO: Semaphore = Semaphore::const_new(0);
 
 /// The steps of a block.
 pub(crate) const BLOCK: u64 = 1_000;
@@ -38,6 +43,7 @@ pub(crate) fn add_to(builder: Builder) -> Builder {
         .workflow("paced", paced)
         .workflow("held", held)
         .workflow("one", one)
+        .workflow("large", large)
         .workflow("brood", brood)
         .workflow("sleeper", sleeper)
         .workflow("nap", nap)
@@ -88,6 +94,20 @@ pub(crate) async fn held(ctx: Ctx, steps: u64) -> Result<u64> {
 
 pub(crate) async fn one(ctx: Ctx, n: u64) -> Result<u64> {
     ctx.step("step").run(async |_| Ok(done(n))).await
+}
+
+pub(crate) fn large_waiting() -> usize {
+    LARGE_WAITING.load(Ordering::Relaxed)
+}
+
+/// One step with so many bytes, which waits to be let go on.
+pub(crate) async fn large(ctx: Ctx, bytes: usize) -> Result<usize> {
+    let body = async |_| {
+        LARGE_WAITING.fetch_add(1, Ordering::Relaxed);
+        LARGE_GO.acquire().await?.forget();
+        Ok("x".repeat(bytes))
+    };
+    Ok(ctx.step("large").run(body).await?.len())
 }
 
 /// Starts so many children at once, and adds up their results.

@@ -13,7 +13,7 @@ use crate::turns::under_load;
 
 const CONNECTIONS: usize = 16;
 
-/// The server, if there is one; by its local socket, as somebody who counts microseconds on one machine would go.
+/// The server, if there is one; by its local socket, the fastest way on one machine.
 pub(crate) fn url() -> Option<String> {
     let given = ["SEMEL_TEST_POSTGRES_SOCKET", "SEMEL_TEST_POSTGRES"];
     given.into_iter().find_map(|name| std::env::var(name).ok())
@@ -65,7 +65,7 @@ pub(crate) async fn one_statement_per_step(url: &str, callers: usize, time: Dura
                 let saved = client.execute(statement, &[&run, &version, &&*entries]).await?;
                 pool.next.lock().expect("no panic inside").push(at);
                 drop(permit);
-                assert_eq!(saved, 1, "nobody else writes to this run");
+                assert_eq!(saved, 1, "only this loop writes to the run");
                 version += 2;
                 turns.end();
             }

@@ -24,7 +24,7 @@ use crate::turns::under_load;
 pub(crate) struct Load {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<SystemClock>,
-    node: NodeId,
+    pub(crate) node: NodeId,
     result: Payload,
 }
 
@@ -37,7 +37,7 @@ impl Load {
         Ok(Self { store, clock, node, result })
     }
 
-    fn request(&self, key: Option<&str>) -> Result<Start> {
+    pub(crate) fn request(&self, key: Option<&str>) -> Result<Start> {
         let key = key.map(Key::new).transpose()?;
         let input = Payload::parse(r#"{"order":4711,"cents":1999}"#)?;
         let run = RunId(self.clock.uuid());

@@ -2,13 +2,15 @@
 //! disk's own limit, and to one statement per step, in the same run. Writes `target/bench/store.json`.
 //!
 //! `SEMEL_BENCH_SECONDS` sets the time for each figure (6), `SEMEL_BENCH_ENTRIES` the ledger entries of the full store
-//! (5,000,000), `SEMEL_BENCH_ONLY` one of `sqlite`, `postgres`.
+//! (5,000,000), `SEMEL_BENCH_ONLY` one of `sqlite`, `postgres`. `SEMEL_BENCH_PHASES=hosted` measures only the claims of hosted
+//! workflows; without it they are measured last.
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 #![allow(missing_docs, reason = "a program, not a library")]
 #![allow(clippy::cast_precision_loss, reason = "figures for people")]
 
 mod baseline;
 mod disk;
+mod hosted;
 mod load;
 mod report;
 mod turns;
@@ -46,12 +48,16 @@ async fn bench() -> Anything<()> {
     let only: String = setting("SEMEL_BENCH_ONLY", String::new());
     let folder = tempfile::tempdir()?;
     let mut report = Report::default();
-    if only != "postgres" {
-        sqlite(&mut report, folder.path(), time).await?;
+    let phases: String = setting("SEMEL_BENCH_PHASES", String::new());
+    if phases != "hosted" {
+        if only != "postgres" {
+            sqlite(&mut report, folder.path(), time).await?;
+        }
+        if only != "sqlite" {
+            postgres(&mut report, folder.path(), time).await?;
+        }
     }
-    if only != "sqlite" {
-        postgres(&mut report, folder.path(), time).await?;
-    }
+    hosted(&mut report, folder.path(), &only).await?;
     report.summary();
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/bench/store.json");
     report.write(&path)?;
@@ -123,6 +129,26 @@ async fn starts(report: &mut Report, name: &str, load: &Load, time: Duration) ->
     report.rate(&format!("{name}.starts.duplicate"), load.starts(STARTERS, Some(1_000), time).await?);
     let runs = load.equal_starts(STARTERS, 10_000).await?;
     report.limit(&format!("{name}: runs of 10,000 equal starts"), runs as f64, 1.0);
+    Ok(())
+}
+
+/// Claims of hosted workflows, on stores of their own.
+async fn hosted(report: &mut Report, folder: &Path, only: &str) -> Anything<()> {
+    if only != "postgres" {
+        println!("SQLite, claims of hosted workflows");
+        let store = SqliteStore::open(SqliteOptions::new(folder.join("hosted.db"))).await?;
+        let load = Load::new(Arc::new(store)).await?;
+        hosted::measure(report, "sqlite", &load).await?;
+        load.store.close().await?;
+    }
+    if let Some(url) = baseline::url().filter(|_| only != "sqlite") {
+        println!("PostgreSQL, claims of hosted workflows");
+        let options =
+            PostgresOptions { schema: Some("bench_hosted".to_owned()), ..PostgresOptions::new(&url) };
+        let load = Load::new(Arc::new(PostgresStore::open(options).await?)).await?;
+        hosted::measure(report, "postgres", &load).await?;
+        load.store.close().await?;
+    }
     Ok(())
 }
 

@@ -1,5 +1,6 @@
-//! A run that is suspected of killing its nodes is driven alone: until it has made progress its engine takes nothing else, so
-//! that the next death says something about it and harms no other run (see [`rules::claim`](crate::rules::claim)).
+//! A run that is suspected of killing its nodes is driven alone. Until it has made progress, its engine takes no
+//! other run, so the next death is evidence against it and harms no other run (see
+//! [`rules::claim`](crate::rules::claim)).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -11,21 +12,21 @@ use crate::id::RunId;
 use crate::rules::claim::SUSPECT;
 use crate::store::Claimed;
 
-/// The longest time for which an engine takes nothing else. A run that needs longer for its next step must not hold up the
-/// others; should it kill its node later, it does so in company.
+/// Maximum time for which an engine takes no other run. A suspect that needs longer for its next step must not hold
+/// up the others; if it kills its node later, it does so in company.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// The suspect that an engine drives alone, if it does.
+/// The suspect that an engine drives alone, if there is one.
 #[derive(Default)]
 pub(super) struct Alone {
-    /// Whether there may be one: all that a start has to look at.
+    /// Whether there may be one: the only thing that a start has to check.
     any: AtomicBool,
     suspect: Mutex<Option<Suspect>>,
 }
 
 struct Suspect {
     run: RunId,
-    /// Its version when it was claimed.
+    /// Version of the run when it was claimed.
     version: u64,
     until: Time,
 }

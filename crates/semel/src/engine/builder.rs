@@ -1,4 +1,4 @@
-//! How an engine is described and opened.
+//! Describing and opening an engine.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -10,32 +10,29 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 
+use super::programs::{Hosted, Programs};
+use super::registry::Registry;
 use super::residents::Residents;
 use super::store_time::StoreTime;
-use super::{Core, Engine, Running, join};
+use super::{Core, Engine, StopOnDrop, join};
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, Result};
 use crate::id::{NodeId, WorkspaceId};
-use crate::rules::path::Name;
-use crate::rules::start::DEFAULT_VERSION;
-use crate::sdk::workflow::{Registry, Workflow};
 use crate::store::Store;
 use crate::store::memory::MemoryStore;
 
-/// How much an engine takes on at once.
+/// Limits on the work that an engine takes on at once.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Runs that are driven at the same time; more wait in the store.
+    /// Maximum number of runs that are driven at the same time; further ones wait in the store.
     pub driven: usize,
-    /// Runs that wait and stay in memory nevertheless, so that they need not be rebuilt.
+    /// Maximum number of waiting runs that stay in memory, so that they need not be rebuilt.
     pub resting: usize,
-    /// The memory that those may take, roughly.
+    /// Approximate memory that those may take, in bytes.
     pub resting_bytes: usize,
-    /// How long the store believes in an engine that does not say that it is alive. Its runs are then given to others.
+    /// Duration of the engine's lease. If it is not renewed for so long, other engines take over its runs.
     pub lease: Duration,
 }
 
@@ -51,11 +48,11 @@ impl Default for Limits {
     }
 }
 
-/// Where an engine keeps its runs: see [`Builder::store`].
+/// The store of an engine: see [`Builder::store`].
 pub enum IntoStore {
-    /// A path or URL.
+    /// A path or URL of the store.
     Address(String),
-    /// A store that is open already.
+    /// A store that is already open.
     Open(Arc<dyn Store>),
 }
 
@@ -99,6 +96,9 @@ impl fmt::Debug for IntoStore {
     }
 }
 
+/// Makes a state of the engine's store.
+type StateOfStore = Box<dyn FnOnce(Arc<dyn Store>) -> (TypeId, Arc<dyn Any + Send + Sync>) + Send>;
+
 /// Describes an [`Engine`]; [`Builder::open`] opens it.
 #[derive(Default)]
 #[must_use = "an engine is opened by `.open().await`"]
@@ -107,8 +107,11 @@ pub struct Builder {
     clock: Option<Arc<dyn Clock>>,
     workspace: Option<WorkspaceId>,
     limits: Limits,
+    name: Option<String>,
     registry: Registry,
+    programs: Vec<Arc<dyn Programs>>,
     states: HashMap<TypeId, Arc<dyn Any + Send + Sync>>,
+    states_of_store: Vec<StateOfStore>,
     wrong: Option<Error>,
     #[cfg(feature = "testing")]
     probe: Option<Arc<crate::testing::crash::fate::Fate>>,
@@ -140,7 +143,7 @@ impl Builder {
         self
     }
 
-    /// Something that workflows find by its type, with [`Ctx::state`](crate::Ctx::state).
+    /// Adds a value that workflows find by its type, with [`Ctx::state`](crate::Ctx::state).
     ///
     /// ```
     /// # use semel::{Ctx, Engine, Result};
@@ -162,59 +165,37 @@ impl Builder {
         self
     }
 
-    /// The same, for something that others hold as well.
+    /// Like [`state`](Self::state), for a value that other code shares.
     pub fn shared_state<T: Any + Send + Sync>(mut self, state: Arc<T>) -> Self {
         self.states.insert(TypeId::of::<T>(), state);
         self
     }
 
-    /// A workflow: a plain `async fn(Ctx, In) -> Result<Out>`, and the name under which its runs are known. Its version
-    /// is `1`.
-    ///
-    /// ```
-    /// # use semel::{Ctx, Engine, Result};
-    /// async fn greet(_: Ctx, name: String) -> Result<String> {
-    ///     Ok(format!("Hello, {name}!"))
-    /// }
-    /// let builder = Engine::builder().workflow("greet", greet);
-    /// ```
-    pub fn workflow<W, In>(self, name: &str, workflow: W) -> Self
-    where
-        W: Workflow<In>,
-        In: DeserializeOwned + Send + 'static,
-        W::Out: Serialize,
-    {
-        self.workflow_version(name, DEFAULT_VERSION, workflow)
+    /// Like [`state`](Self::state), for a value that is made of the engine's store when the engine is opened: code that keeps
+    /// records beside the runs.
+    pub fn state_of_store<T: Any + Send + Sync>(
+        mut self,
+        make: impl FnOnce(Arc<dyn Store>) -> T + Send + 'static,
+    ) -> Self {
+        self.states_of_store.push(Box::new(|store| (TypeId::of::<T>(), Arc::new(make(store)))));
+        self
     }
 
-    /// A version of a workflow. A run that is started by its function gets the version of that function, one that is started
-    /// by a [`WorkflowRef`](crate::WorkflowRef) the version that this names. It is executed by that version for good, on
-    /// whichever engine has it registered; as long as there is none, it waits in the store.
-    ///
-    /// To let new code go on with the runs of an old version, register it under that version too:
-    /// `.workflow_version("order", "2", order).workflow_version("order", "1", order)`. Such a function is started by a
-    /// `WorkflowRef`, which says under which version.
-    pub fn workflow_version<W, In>(mut self, name: &str, version: &str, workflow: W) -> Self
-    where
-        W: Workflow<In>,
-        In: DeserializeOwned + Send + 'static,
-        W::Out: Serialize,
-    {
-        let names = Name::new(name).and_then(|name| Ok((name, Name::new(version)?)));
-        match names {
-            Ok((name, version)) => {
-                if let Err(error) = self.registry.add(name, version, workflow) {
-                    self.wrong.get_or_insert(error);
-                }
-            }
-            Err(error) => {
-                self.wrong.get_or_insert(error.into());
-            }
+    /// Adds programs that this engine hosts, beside the functions that are registered: see [`Programs`].
+    pub fn programs(mut self, programs: impl Programs) -> Self {
+        self.programs.push(Arc::new(programs));
+        self
+    }
+
+    /// Changes the registry of functions; the first error is that of [`open`](Self::open).
+    pub(crate) fn register(mut self, add: impl FnOnce(&mut Registry) -> Result<()>) -> Self {
+        if let Err(error) = add(&mut self.registry) {
+            self.wrong.get_or_insert(error);
         }
         self
     }
 
-    /// How much it takes on at once.
+    /// Sets the limits on the work that it takes on at once.
     ///
     /// ```
     /// # use semel::{Engine, Limits};
@@ -227,30 +208,40 @@ impl Builder {
         self
     }
 
-    /// Where time comes from, for tests.
+    /// Sets the name under which operators find it in the list of engines (`semel worker ls`); that of the program by
+    /// default.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Sets the clock, for tests.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = Some(clock);
         self
     }
 
-    /// Who decides whether it dies at a step, for tests.
+    /// Sets what decides whether it dies at a step, for tests.
     #[cfg(feature = "testing")]
     pub(crate) fn probe(mut self, probe: Arc<crate::testing::crash::fate::Fate>) -> Self {
         self.probe = Some(probe);
         self
     }
 
-    /// The tenant whose runs it drives.
+    /// Sets the workspace in which it drives the registered workflows, and for which it starts and finds runs; see
+    /// [`Engine::in_workspace`] for others. Without this it is the default workspace.
     pub fn workspace(mut self, workspace: WorkspaceId) -> Self {
         self.workspace = Some(workspace);
         self
     }
 
-    /// Opens the store and begins to drive what is due.
+    /// Opens the store and begins to drive due runs.
     pub async fn open(self) -> Result<Engine> {
         if let Some(wrong) = self.wrong {
             return Err(wrong);
         }
+        let registry = Arc::new(self.registry);
+        let hosted = Hosted::new(&registry, self.programs)?;
         let owns_store = !matches!(self.store, Some(IntoStore::Open(_)));
         let store = match self.store {
             Some(IntoStore::Open(store)) => store,
@@ -261,19 +252,27 @@ impl Builder {
             }
         };
         let clock = self.clock.unwrap_or_else(|| Arc::new(SystemClock::new()));
+        let workspace = self.workspace.unwrap_or(WorkspaceId::DEFAULT);
+        let mut states = self.states;
+        states.extend(self.states_of_store.into_iter().map(|make| make(store.clone())));
         let core = Arc::new(Core {
             store,
             node: Mutex::new(NodeId(clock.uuid())),
+            name: self.name.unwrap_or_else(super::presence::program),
+            since: clock.now(),
             clock,
-            workspace: self.workspace.unwrap_or(WorkspaceId::DEFAULT),
-            registry: self.registry,
-            states: self.states,
+            home: workspace,
+            registry,
+            hosted,
+            states,
             limits: self.limits,
             store_time: StoreTime::new(),
             alone: super::alone::Alone::default(),
+            gauges: super::gauges::Gauges::default(),
             residents: Arc::new(Residents::new(self.limits.driven.max(1))),
             due: Notify::new(),
             renew: Notify::new(),
+            renamed: Notify::new(),
             left: Notify::new(),
             stopping: AtomicBool::new(false),
             owns_store,
@@ -281,14 +280,14 @@ impl Builder {
             #[cfg(feature = "testing")]
             probe: self.probe,
         });
-        let engine = Engine(Arc::new(Running { core: core.clone() }));
+        let engine = Engine { shared: Arc::new(StopOnDrop { core: core.clone() }), workspace };
         join(&core).await?;
         Ok(engine)
     }
 }
 
-/// Opens a store by its address: a path, `sqlite:path`, `postgres://…` or `memory:`. Without a clock it has its own: the
-/// machine's, or the database's.
+/// Opens a store by its address: a path, `sqlite:path`, `postgres://…` or `memory:`. Without a clock the store uses
+/// its own: that of the machine or of the database.
 pub async fn open_store(address: &str, clock: Option<Arc<dyn Clock>>) -> Result<Arc<dyn Store>> {
     if address == "memory:" {
         let clock = clock.unwrap_or_else(|| Arc::new(SystemClock::new()));
@@ -305,6 +304,17 @@ pub async fn open_store(address: &str, clock: Option<Arc<dyn Clock>>) -> Result<
         return Err(Error::Validation(format!("{scheme}:// is no store that Semel knows; give {known}")));
     }
     open_sqlite(address.strip_prefix("sqlite:").unwrap_or(address), clock).await
+}
+
+/// The same for a program that drives no runs.
+pub(super) async fn open_for_client(address: &str, clock: Option<Arc<dyn Clock>>) -> Result<Arc<dyn Store>> {
+    #[cfg(feature = "remote")]
+    if address.starts_with("http://") || address.starts_with("https://") {
+        use crate::remote::{Options, RemoteStore};
+        let options = Options { drives: false, ..Options::new(address) };
+        return Ok(Arc::new(RemoteStore::open(options).await?));
+    }
+    open_store(address, clock).await
 }
 
 #[cfg(feature = "postgres")]
@@ -324,8 +334,8 @@ fn open_postgres(_: &str, _: Option<Arc<dyn Clock>>) -> Ready<Result<Arc<dyn Sto
 
 #[cfg(feature = "remote")]
 async fn open_remote(url: &str) -> Result<Arc<dyn Store>> {
-    use crate::remote::{Options, Remote};
-    Ok(Arc::new(Remote::open(Options::new(url)).await?))
+    use crate::remote::{Options, RemoteStore};
+    Ok(Arc::new(RemoteStore::open(Options::new(url)).await?))
 }
 
 #[cfg(not(feature = "remote"))]

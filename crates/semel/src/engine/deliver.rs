@@ -1,9 +1,9 @@
-//! Delivering a payload: what is asked, before it takes place.
+//! A delivery that is described first and takes place when it is awaited.
 
 use std::future::IntoFuture;
 use std::pin::Pin;
 
-use super::Engine;
+use super::caller::EngineOrClient;
 use crate::error::Result;
 use crate::rules::deliver::{Deliver, Delivered};
 use crate::rules::json::{InvalidJson, Payload};
@@ -13,18 +13,18 @@ use crate::rules::key::{CallId, Token};
 #[must_use = "a delivery takes place when it is awaited"]
 #[derive(Debug)]
 pub struct DeliverTo {
-    engine: Engine,
+    caller: EngineOrClient,
     token: String,
     payload: Result<Payload, InvalidJson>,
     id: Option<String>,
 }
 
 impl DeliverTo {
-    pub(super) fn new(engine: Engine, token: String, payload: Result<Payload, InvalidJson>) -> Self {
-        Self { engine, token, payload, id: None }
+    pub(super) fn new(caller: EngineOrClient, token: String, payload: Result<Payload, InvalidJson>) -> Self {
+        Self { caller, token, payload, id: None }
     }
 
-    /// The id under which it may be repeated: the second time it is absorbed.
+    /// Id under which the delivery may be repeated: a second one under the same id is absorbed.
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());
         self
@@ -37,14 +37,13 @@ impl IntoFuture for DeliverTo {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let core = self.engine.core();
             let deliver = Deliver {
-                workspace: core.workspace,
+                workspace: self.caller.workspace(),
                 token: Token::new(self.token)?,
                 payload: self.payload?,
                 id: self.id.map(CallId::new).transpose()?,
             };
-            core.store.deliver(deliver).await
+            self.caller.store().deliver(deliver).await
         })
     }
 }

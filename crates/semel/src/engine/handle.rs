@@ -1,4 +1,4 @@
-//! A run in the user's hand: what it is, how it ends, and what can be done about it.
+//! A handle on one run: its state, its result, and operator actions on it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,13 +8,16 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
 
-use super::cell::Cell;
-use super::state::Over;
-use super::{Core, Engine};
+use super::Core;
+use super::caller::EngineOrClient;
+use super::run::Cell;
+use super::run::state::Over;
 use crate::error::{Error, Result};
-use crate::id::RunId;
-use crate::rules::control::{Action, Control, Controlled, Fork};
+use crate::id::{RunId, WorkspaceId};
+use crate::rules::control::{Control, ControlAction, Controlled, Fork};
 use crate::rules::deliver::Delivered;
 use crate::rules::entry::{Entry, Failure, FailureKind, Outcome, PauseReason, Resolution, RestartFrom};
 use crate::rules::json::{InvalidJson, Payload};
@@ -22,27 +25,27 @@ use crate::rules::key::{CallId, Key};
 use crate::rules::ledger::{Ledger, Lineage};
 use crate::rules::path::Visit;
 use crate::rules::run::Run;
-use crate::rules::start::Verdict;
+use crate::rules::start::StartVerdict;
 use crate::rules::status::Status;
 use crate::sabotage::{self, Bug};
-use crate::store::{Find, FindBy, Numbered, Started};
+use crate::store::{Find, FindBy, Numbered, Started, Store, Wake};
 
-/// How often whoever waits for an end looks by itself, in case nobody tells.
+/// Interval at which a wait for the end of a run asks the store, in case no wake-up arrives.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// A step in doubt.
+/// A step whose effect may or may not have taken place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Doubt {
-    /// Where it stands in the run, as its path is written.
+    /// Path of the step in the run.
     pub step: String,
-    /// Why nobody knows whether it took place.
+    /// Why it is not known whether the effect took place.
     pub reason: String,
 }
 
-/// One run. `Out` is what its workflow gives.
+/// A handle on one run. `Out` is the result type of its workflow.
 pub struct RunHandle<Out> {
-    engine: Engine,
+    caller: EngineOrClient,
     id: RunId,
     started: Option<Box<Started>>,
     /// The run in this engine's memory, if this handle has started it.
@@ -59,16 +62,16 @@ impl<Out> fmt::Debug for RunHandle<Out> {
 }
 
 impl<Out> RunHandle<Out> {
-    pub(super) fn of(engine: Engine, id: RunId) -> Self {
-        Self { engine, id, started: None, cell: None, by: None, call: None, out: PhantomData }
+    pub(super) fn of(caller: EngineOrClient, id: RunId) -> Self {
+        Self { caller, id, started: None, cell: None, by: None, call: None, out: PhantomData }
     }
 
-    pub(super) fn started(engine: Engine, started: Box<Started>, cell: Option<Arc<Cell>>) -> Self {
-        let handle = Self::of(engine, started.run.id());
+    pub(super) fn started(caller: EngineOrClient, started: Box<Started>, cell: Option<Arc<Cell>>) -> Self {
+        let handle = Self::of(caller, started.run.id());
         Self { started: Some(started), cell, ..handle }
     }
 
-    /// Its id.
+    /// Id of the run.
     pub fn id(&self) -> RunId {
         self.id
     }
@@ -78,84 +81,80 @@ impl<Out> RunHandle<Out> {
         self.started.as_ref().is_some_and(|started| started.created())
     }
 
-    /// What the start that gave this handle came to.
-    pub fn verdict(&self) -> Option<Verdict> {
+    /// Verdict of the start that gave this handle; none for a run that was looked up.
+    pub fn verdict(&self) -> Option<StartVerdict> {
         self.started.as_ref().map(|started| started.verdict)
     }
 
-    /// Where the payload of a start with [`deliver`](super::Begin::deliver) went. None if nobody will ever take it: the run
-    /// under the key had ended, and nobody owned the token.
+    /// Where the payload of a start with [`deliver`](super::Begin::deliver) went. None if no run will consume it: the
+    /// run under the key had ended, and no run owned the token.
     pub fn delivered(&self) -> Option<&Delivered> {
         self.started.as_ref().and_then(|started| started.delivered.as_ref())
     }
 
-    /// Everything that the start that gave this handle was answered.
+    /// The full answer to the start that gave this handle; none for a run that was looked up.
     pub fn answer(&self) -> Option<&Started> {
         self.started.as_deref()
     }
 
-    /// The same run, whose workflow gives another type.
+    /// The same run with another result type.
     pub fn typed<Other>(self) -> RunHandle<Other> {
-        let Self { engine, id, started, cell, by, call, .. } = self;
-        RunHandle { engine, id, started, cell, by, call, out: PhantomData }
+        let Self { caller, id, started, cell, by, call, .. } = self;
+        RunHandle { caller, id, started, cell, by, call, out: PhantomData }
     }
 
-    /// Who acts, for the ledger: `engine` if nothing is said.
+    /// Sets the name of the caller for the ledger; `engine` by default, or `client` for a [`Client`](super::Client).
     #[must_use]
     pub fn by(mut self, who: impl Into<String>) -> Self {
         self.by = Some(who.into());
         self
     }
 
-    /// The id under which an action may be repeated without being done twice. It stays on the handle, and stands for one
-    /// action: another one under it is refused (`KEY_REUSED`), and needs another id, or a handle without one
-    /// ([`Engine::run`]).
+    /// Sets the id under which an action may be repeated without being done twice. It stays on the handle and belongs
+    /// to one action: a different one under it is refused (`KEY_REUSED`), and needs another id, or a handle without
+    /// one ([`Engine::run`](super::Engine::run)).
     #[must_use]
     pub fn call_id(mut self, id: impl Into<String>) -> Self {
         self.call = Some(CallId::new(id).map_err(Error::from));
         self
     }
 
-    fn core(&self) -> &Arc<Core> {
-        self.engine.core()
-    }
-
-    /// The run's header as it is now.
+    /// Present header of the run.
     pub async fn header(&self) -> Result<Run> {
         Ok(self.find().await?.0)
     }
 
-    /// Its state as it is now.
+    /// Present status of the run.
     pub async fn status(&self) -> Result<Status> {
         Ok(self.find().await?.0.status())
     }
 
-    /// Waits until it is in a state, or has ended in another.
+    /// Waits until it has a status, or has ended with another.
     pub async fn reached(&self, status: Status) -> Result<Status> {
-        let mut wakes = self.core().store.wakes();
+        let (mut wakes, clock) = (self.caller.store().wakes(), self.caller.clock());
         let mut pause = Duration::from_millis(5);
         loop {
             let now = self.status().await?;
             if now == status || now.is_terminal() {
                 return Ok(now);
             }
-            // Not every change of state wakes somebody: it is also looked at again, less and less often.
-            let until = self.core().clock.until(self.core().clock.now().after(pause));
+            // Not every change of status sends a wake-up, so the store is also polled, less and less often.
+            let until = clock.until(clock.now().after(pause));
             tokio::select! {
                 biased;
-                // The time first: what others do must not hold it up.
+                // The timer first: other wake-ups must not hold it up.
                 () = until => pause = (pause * 2).min(Duration::from_secs(1)),
                 _ = wakes.recv() => {}
             }
         }
     }
 
-    /// Its ledger.
+    /// All entries of its ledger.
     pub async fn ledger(&self) -> Result<Vec<Numbered>> {
-        self.core().store.ledger(self.core().workspace, self.id, 1).await
+        self.caller.store().ledger(self.caller.workspace(), self.id, 1).await
     }
 
-    /// Why it is paused, if it is.
+    /// Reason of its pause, if it is paused.
     pub async fn pause_reason(&self) -> Result<Option<PauseReason>> {
         let (status, ledger) = (self.status().await?, self.ledger().await?);
         let last = ledger.into_iter().rev().find_map(|numbered| match numbered.entry {
@@ -165,8 +164,8 @@ impl<Out> RunHandle<Out> {
         Ok(last.filter(|_| status == Status::Paused))
     }
 
-    /// Its steps in doubt, and why each is: what [`happened`](Self::happened), [`did_not_happen`](Self::did_not_happen) and
-    /// [`give_up`](Self::give_up) are said of.
+    /// Its steps in doubt, with the reason of each. Resolve them with [`happened`](Self::happened),
+    /// [`did_not_happen`](Self::did_not_happen) or [`give_up`](Self::give_up).
     ///
     /// ```
     /// # use semel::{Ctx, Engine, Fail, Result};
@@ -201,17 +200,29 @@ impl<Out> RunHandle<Out> {
         Ok(folded.doubts().into_iter().map(doubt).collect())
     }
 
-    async fn find(&self) -> Result<(Run, Option<Outcome>)> {
-        let find = Find { workspace: self.core().workspace, by: FindBy::Id(self.id) };
-        self.core().store.find(find).await?.ok_or(Error::RunNotFound(self.id))
+    /// The run, if it is in this engine's memory. A run of another workspace is not found, as in the store.
+    fn resident(&self, core: &Core) -> Option<Arc<Cell>> {
+        core.residents.get(self.id).filter(|cell| cell.workspace == self.caller.workspace())
     }
 
-    /// Waits for its end, whatever that is.
+    async fn find(&self) -> Result<(Run, Option<Outcome>)> {
+        let find = Find { workspace: self.caller.workspace(), by: FindBy::Id(self.id) };
+        self.caller.store().find(find).await?.ok_or(Error::RunNotFound(self.id))
+    }
+
+    /// Waits for its end and returns the outcome.
     pub async fn outcome(&self) -> Result<Outcome> {
+        match self.caller.core() {
+            Some(core) => self.ended_near(core).await,
+            None => self.ended_in_store().await,
+        }
+    }
+
+    /// Waits for its end in an engine, which may drive it.
+    async fn ended_near(&self, core: &Core) -> Result<Outcome> {
         let mut here = self.cell.clone();
         loop {
-            let driven =
-                || self.core().residents.get(self.id).filter(|cell| !self.core().residents.rests(cell));
+            let driven = || self.resident(core).filter(|cell| !core.residents.rests(cell));
             if let Some(cell) = here.take().or_else(driven)
                 && let Over::Ended(outcome) = cell.over().await
                 && matches!(outcome, Outcome::Completed(_) | Outcome::Cancelled(_))
@@ -219,10 +230,11 @@ impl<Out> RunHandle<Out> {
                 return Ok(outcome);
             }
             // Any other end may have been followed by a restart: the store knows.
-            let before = self.core().residents.get(self.id).map(|cell| (cell.claim(), cell));
-            if let Some(outcome) = self.core().ended_elsewhere(self.id).await? {
+            let before = self.resident(core).map(|cell| (cell.claim(), cell));
+            if let Some(outcome) = core.ended_elsewhere(self.caller.workspace(), self.id).await? {
                 if let Some((claim, cell)) = before {
-                    // What rests here is of no more use. Not what has come since: that may be the next life of the run.
+                    // The run that rests here is no longer needed. Only this claim is lost: a newer one may belong to
+                    // a restarted run.
                     cell.lose(claim);
                 }
                 return Ok(outcome);
@@ -230,9 +242,26 @@ impl<Out> RunHandle<Out> {
         }
     }
 
-    /// Ends it now. Whoever ended it first has won: [`Controlled::changed`] says whether it was this call. After a won
-    /// cancel nothing of the run is recorded any more, and no step begins in this engine; an engine elsewhere that drives
-    /// it begins none once it has heard of it, at its next write at the latest. Nothing is cleaned up either; see
+    /// Waits for its end as the store shows it.
+    async fn ended_in_store(&self) -> Result<Outcome> {
+        let (store, clock) = (self.caller.store(), self.caller.clock());
+        // From here on no end is missed.
+        let mut wakes = store.wakes();
+        loop {
+            if let Some(outcome) = outcome_of(&**store, self.caller.workspace(), self.id).await? {
+                return Ok(outcome);
+            }
+            tokio::select! {
+                biased;
+                () = end_told(&mut wakes, self.id) => {}
+                () = clock.until(clock.now().after(LOOK)) => {}
+            }
+        }
+    }
+
+    /// Ends it now. The first end wins: [`Controlled::changed`] says whether it was this call. After a won cancel
+    /// nothing of the run is recorded any more, and no step begins in this engine; another engine that drives it
+    /// begins none once it learns of the cancel, at its next write at the latest. No clean-up runs; see
     /// [`RunHandle::request_cancel`].
     ///
     /// ```
@@ -249,12 +278,12 @@ impl<Out> RunHandle<Out> {
     /// # }
     /// ```
     pub async fn cancel(&self, reason: impl Into<String>) -> Result<Controlled> {
-        self.control(Action::Cancel { reason: reason.into() }).await
+        self.control(ControlAction::Cancel { reason: reason.into() }).await
     }
 
-    /// Asks it to end: its waits and new steps fail with [`Fail::is_cancelled`](crate::Fail::is_cancelled), its clean-up
-    /// steps go on ([`Ctx::cleanup`](crate::Ctx::cleanup)), and then it is cancelled; unless it comes to a result all the
-    /// same.
+    /// Asks it to end: its waits and new steps fail with [`Fail::is_cancelled`](crate::Fail::is_cancelled), its
+    /// clean-up steps run ([`Ctx::cleanup`](crate::Ctx::cleanup)), and then it is cancelled, unless it returns a
+    /// result nevertheless.
     ///
     /// ```
     /// # use semel::{Ctx, Engine, Result};
@@ -277,17 +306,17 @@ impl<Out> RunHandle<Out> {
     /// # }
     /// ```
     pub async fn request_cancel(&self, reason: impl Into<String>) -> Result<Controlled> {
-        self.control(Action::RequestCancel { reason: reason.into() }).await
+        self.control(ControlAction::RequestCancel { reason: reason.into() }).await
     }
 
     /// Stops it until it is resumed.
     pub async fn pause(&self) -> Result<Controlled> {
-        self.control(Action::Pause).await
+        self.control(ControlAction::Pause).await
     }
 
     /// Lets it go on after a pause.
     pub async fn resume(&self) -> Result<Controlled> {
-        self.control(Action::Resume).await
+        self.control(ControlAction::Resume).await
     }
 
     /// Lets a failed or timed-out run go on where it failed: what succeeded is kept.
@@ -313,21 +342,21 @@ impl<Out> RunHandle<Out> {
     /// # }
     /// ```
     pub async fn retry(&self) -> Result<Controlled> {
-        self.control(Action::Restart(RestartFrom::Failure)).await
+        self.control(ControlAction::Restart(RestartFrom::Failure)).await
     }
 
-    /// Lets a failed or timed-out run begin anew. Its effects have the same keys as before.
+    /// Lets a failed or timed-out run begin again. Its effects have the same keys as before.
     pub async fn restart(&self) -> Result<Controlled> {
-        self.control(Action::Restart(RestartFrom::Beginning)).await
+        self.control(ControlAction::Restart(RestartFrom::Beginning)).await
     }
 
-    /// Frees its key for another run. A run that is being executed goes on as it is; its driver records the release.
+    /// Frees its key for another run. A run that is being executed goes on; its driver records the release.
     pub async fn release_key(&self) -> Result<Controlled> {
-        self.control(Action::ReleaseKey).await
+        self.control(ControlAction::ReleaseKey).await
     }
 
-    /// Starts another run that has done what this one had done at a version (all of it, if none is given). It has no
-    /// parent, and no time limit, also if this one had.
+    /// Starts a new run that takes over this run's ledger up to a version (all of it, if none is given). The new run
+    /// has no parent and no time limit, even if this one had.
     ///
     /// ```
     /// # use semel::{Ctx, Engine, Result, rules::ledger::Lineage};
@@ -339,7 +368,7 @@ impl<Out> RunHandle<Out> {
     /// # let engine = Engine::builder().store("memory:").workflow("order", order).open().await?;
     /// # let run = engine.start(order, ()).await?;
     /// # let key = run.result().await?;
-    /// // From the beginning: whoever is asked again is told the same keys, or others.
+    /// // From the beginning: providers that are asked again get the same keys, or others.
     /// let (again, anew) = (run.fork(Some(1), Lineage::Inherited).await?, run.fork(Some(1), Lineage::Fresh).await?);
     /// assert_eq!(again.result().await?, key);
     /// assert_ne!(anew.result().await?, key);
@@ -357,9 +386,9 @@ impl<Out> RunHandle<Out> {
         at: Option<u64>,
         lineage: Lineage,
     ) -> Result<RunHandle<Out>> {
-        let run = RunId(self.core().clock.uuid());
-        let forked = self.control(Action::Fork(Fork { run, key, at, lineage })).await?;
-        Ok(RunHandle::of(self.engine.clone(), forked.run.id()))
+        let run = RunId(self.caller.clock().uuid());
+        let forked = self.control(ControlAction::Fork(Fork { run, key, at, lineage })).await?;
+        Ok(RunHandle::of(self.caller.clone(), forked.run.id()))
     }
 
     /// A step in doubt took place, with this result.
@@ -373,9 +402,9 @@ impl<Out> RunHandle<Out> {
         self.resolve(step, Resolution::DidNotHappen).await
     }
 
-    /// Nobody will find out about a step in doubt: it has failed. A retry of the run asks again before it tries again.
+    /// Gives up on a step in doubt: it has failed. A retry of the run asks again before it tries again.
     pub async fn give_up(&self, step: &str, message: impl Into<String>) -> Result<Controlled> {
-        let failure = Failure { kind: FailureKind::Fatal, message: message.into() };
+        let failure = Failure::new(FailureKind::Fatal, message);
         self.resolve(step, Resolution::GiveUp(failure)).await
     }
 
@@ -383,24 +412,35 @@ impl<Out> RunHandle<Out> {
     pub async fn resolve(&self, step: &str, resolution: Resolution) -> Result<Controlled> {
         let visit = Visit::parse(step);
         let step = visit.ok_or_else(|| Error::Validation(format!("{step:?} is no path of a step")))?;
-        self.control(Action::Resolve { step, resolution }).await
+        self.control(ControlAction::Resolve { step, resolution }).await
     }
 
     /// Does something about it.
-    pub async fn control(&self, action: Action) -> Result<Controlled> {
+    pub async fn control(&self, action: ControlAction) -> Result<Controlled> {
         let id = match &self.call {
             None => None,
             Some(Ok(id)) => Some(id.clone()),
             Some(Err(error)) => return Err(Error::Validation(error.to_string())),
         };
-        let (workspace, run) = (self.core().workspace, self.id);
-        let by = self.by.clone().unwrap_or_else(|| "engine".to_owned());
-        let residents = &self.core().residents;
-        let (before, asked) = (residents.get(run), action.clone());
-        let controlled =
-            self.core().store.control(Control { workspace, run, action, by, id, expected: None }).await?;
+        let (workspace, run) = (self.caller.workspace(), self.id);
+        let by = self.by.clone().unwrap_or_else(|| self.caller.title().to_owned());
+        let control = Control { workspace, run, action, by, id, expected: None };
+        match self.caller.core() {
+            Some(core) => core.control(control).await,
+            None => self.caller.store().control(control).await,
+        }
+    }
+}
+
+impl Core {
+    /// Does something about a run. If this engine has it in memory and loses it by that, nothing more begins here.
+    async fn control(&self, control: Control) -> Result<Controlled> {
+        let (run, asked) = (control.run, control.action.clone());
+        let residents = &self.residents;
+        let before = residents.get(run);
+        let controlled = self.store.control(control).await?;
         // The engine that drives it has lost it as soon as the store says so, and begins nothing more.
-        let takes = !matches!(asked, Action::Fork(_)) && !asked.goes_to_inbox(controlled.run.status());
+        let takes = !matches!(asked, ControlAction::Fork(_)) && !asked.goes_to_inbox(controlled.run.status());
         let told = takes && controlled.changed && !sabotage::commits(Bug::CancelLeavesDriver);
         if !told {
             return Ok(controlled);
@@ -414,11 +454,11 @@ impl<Out> RunHandle<Out> {
             }
             // Its execution is dropped before the answer is given, so that nothing of it begins afterwards; unless it
             // does not let go of its thread.
-            let soon = self.core().clock.now().after(LOOK);
+            let soon = self.clock.now().after(LOOK);
             tokio::select! {
                 biased;
                 _ = cell.over() => {}
-                () = self.core().clock.until(soon) => {}
+                () = self.clock.until(soon) => {}
             }
         }
         Ok(controlled)
@@ -427,7 +467,7 @@ impl<Out> RunHandle<Out> {
 
 impl<Out: DeserializeOwned> RunHandle<Out> {
     /// Waits for its end and gives its result; any other end is [`Error::Ended`]. A paused run has not ended: this waits until
-    /// somebody lets it go on ([`pause_reason`](Self::pause_reason) says why it is).
+    /// an operator lets it go on ([`pause_reason`](Self::pause_reason) says why it is).
     ///
     /// ```
     /// # use semel::{Ctx, Engine, Error, Result, fatal};
@@ -446,7 +486,7 @@ impl<Out: DeserializeOwned> RunHandle<Out> {
     pub async fn result(&self) -> Result<Out> {
         let value = match self.outcome().await? {
             Outcome::Completed(value) => value,
-            outcome => return Err(Error::Ended { run: self.id, outcome }),
+            outcome => return Err(Error::Ended { run: self.id, outcome: outcome.into() }),
         };
         value.read().map_err(|error| {
             let json =
@@ -456,22 +496,39 @@ impl<Out: DeserializeOwned> RunHandle<Out> {
     }
 }
 
+/// How a run has ended; none if it has not.
+async fn outcome_of(store: &dyn Store, workspace: WorkspaceId, id: RunId) -> Result<Option<Outcome>> {
+    let find = Find { workspace, by: FindBy::Id(id) };
+    match store.find(find).await? {
+        None => Err(Error::RunNotFound(id)),
+        Some((run, None)) if run.status().is_terminal() => Ok(crate::rules::finish::purged(&run)),
+        Some((_, outcome)) => Ok(outcome),
+    }
+}
+
+/// Completes when the end of a run is told, or when it may have been missed.
+async fn end_told(wakes: &mut Receiver<Wake>, run: RunId) {
+    loop {
+        match wakes.recv().await {
+            Ok(Wake::Ended(ended)) if ended == run => return,
+            Ok(Wake::All) | Err(RecvError::Lagged(_)) => return,
+            // The store tells nothing any more: its answers say so.
+            Err(RecvError::Closed) => std::future::pending().await,
+            Ok(_) => {}
+        }
+    }
+}
+
 impl Core {
     /// Waits for the end of a run that is not in this engine's memory. Gives nothing if it may have come into it.
-    async fn ended_elsewhere(&self, id: RunId) -> Result<Option<Outcome>> {
+    async fn ended_elsewhere(&self, workspace: WorkspaceId, id: RunId) -> Result<Option<Outcome>> {
         let end = self.residents.end_of(id);
         let told = end.notified();
         tokio::pin!(told);
         // From here on no end is missed.
         told.as_mut().enable();
-        let find = Find { workspace: self.workspace, by: FindBy::Id(id) };
-        match self.store.find(find).await? {
-            None => return Err(Error::RunNotFound(id)),
-            Some((run, None)) if run.status().is_terminal() => {
-                return Ok(crate::rules::finish::purged(&run));
-            }
-            Some((_, Some(outcome))) => return Ok(Some(outcome)),
-            Some((_, None)) => {}
+        if let Some(outcome) = outcome_of(&*self.store, workspace, id).await? {
+            return Ok(Some(outcome));
         }
         let here = self.residents.get(id).filter(|cell| !self.residents.rests(cell));
         if here.is_some() {
@@ -482,7 +539,7 @@ impl Core {
         tokio::select! {
             biased;
             () = told => {}
-            // It may have come into this engine's memory, or its end may have been told to nobody.
+            // It may have come into this engine's memory, or the word of its end may be lost.
             () = self.clock.until(self.clock.now().after(LOOK)) => {}
         }
         Ok(None)

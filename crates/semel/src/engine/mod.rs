@@ -1,26 +1,29 @@
 //! The engine: the only place where rules, store and clock meet.
 //!
-//! `schedule` takes due runs, `drive` polls the workflow of each and commits, `cell` is what driver and workflow share,
-//! `state` what is under its lock, `residents` are the runs in memory. What users hold in their hands is [`Engine`],
-//! [`Begin`] and [`RunHandle`].
+//! `schedule` takes due runs, `drive` polls the workflow of each and commits, `run` is what driver and workflow share
+//! while a run is in memory, `residents` are the runs in memory. What users hold in their hands is [`Engine`], [`Begin`]
+//! and [`RunHandle`].
 
 mod alone;
 mod builder;
-pub(crate) mod cell;
+mod caller;
+mod client;
 mod deliver;
 mod drive;
+mod gauges;
 mod handle;
-pub(crate) mod inbox;
+mod list;
+mod presence;
+mod programs;
 pub mod queue;
+mod registry;
 pub mod replay;
-pub(crate) mod residents;
+mod residents;
+pub(crate) mod run;
 mod schedule;
 mod settle;
-mod signal;
 mod start;
-pub(crate) mod state;
 mod store_time;
-mod waits;
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -33,45 +36,54 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 pub use self::builder::{Builder, IntoStore, Limits, open_store};
+pub use self::client::{Client, ClientBuilder};
 pub use self::deliver::DeliverTo;
-pub(crate) use self::drive::{Execution, panic_text};
 pub use self::handle::{Doubt, RunHandle};
+pub use self::list::ListRuns;
+pub use self::programs::{Code, Programs};
+#[doc(hidden)]
+pub use self::registry::Registry;
+pub use self::registry::{ByName, Startable, WorkflowName, WorkflowRef};
 pub use self::replay::{History, Replay, Replays};
 pub use self::start::Begin;
 
 use self::alone::Alone;
-use self::cell::Cell;
+use self::caller::EngineOrClient;
 use self::drive::Driver;
+use self::programs::Hosted;
 use self::residents::Residents;
+use self::run::Cell;
+use self::run::state::Over;
 use self::settle::PAUSE;
-use self::state::Over;
 use self::store_time::StoreTime;
 use crate::clock::{Clock, Time};
 use crate::error::{Error, Result};
 use crate::id::{NodeId, RunId, WorkspaceId};
-use crate::rules::claim::{Claim, Drives};
-use crate::rules::control::{Action, Control};
+use crate::rules::claim::{Claim, Drives, HeldRuns};
+use crate::rules::control::{Control, ControlAction};
 use crate::rules::json::Payload;
-use crate::rules::key::Token;
 use crate::rules::ledger::Ledger;
 use crate::rules::path::Name;
-use crate::rules::run::Run;
+use crate::rules::run::{NewRun, Run};
+use crate::rules::start::default_version;
 use crate::sabotage::{self, Bug};
-use crate::sdk::ctx::Ctx;
-use crate::sdk::workflow::{Registered, Registry, Startable};
 use crate::store::{Arrival, Claimed, Find, FindBy, Lease, LeaseAct, Store};
 
 /// Runs workflows. Clones are the same engine; when the last one is dropped it stops at once, as if the process had been
 /// killed. [`Engine::shutdown`] lets what has begun come to an end first.
 #[derive(Clone)]
-pub struct Engine(Arc<Running>);
+pub struct Engine {
+    shared: Arc<StopOnDrop>,
+    /// The tenant for which this handle starts, finds and controls runs.
+    workspace: WorkspaceId,
+}
 
 /// Stops the engine's tasks when the last handle is gone.
-struct Running {
+struct StopOnDrop {
     core: Arc<Core>,
 }
 
-impl Drop for Running {
+impl Drop for StopOnDrop {
     fn drop(&mut self) {
         self.core.kill();
     }
@@ -79,7 +91,7 @@ impl Drop for Running {
 
 impl fmt::Debug for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Engine({:?})", self.0.core.node())
+        write!(f, "Engine({:?})", self.core().node())
     }
 }
 
@@ -87,18 +99,28 @@ impl fmt::Debug for Engine {
 pub(crate) struct Core {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) workspace: WorkspaceId,
-    pub(crate) registry: Registry,
+    /// The tenant whose runs of registered functions this engine drives. Families are driven for all tenants.
+    home: WorkspaceId,
+    registry: Arc<Registry>,
+    hosted: Hosted,
     states: HashMap<TypeId, Arc<dyn Any + Send + Sync>>,
     limits: Limits,
+    /// Name by which operators know this engine.
+    name: String,
+    /// Time at which it was opened.
+    since: Time,
     node: Mutex<NodeId>,
     store_time: StoreTime,
     alone: Alone,
+    /// When the numbers of the store were last shown.
+    gauges: gauges::Gauges,
     pub(crate) residents: Arc<Residents>,
     /// Something may be due, or there is room again for what was.
     due: Notify,
     /// The lease is in question.
     renew: Notify,
+    /// The engine goes on as another node.
+    renamed: Notify,
     /// A run has left memory.
     left: Notify,
     stopping: AtomicBool,
@@ -111,18 +133,35 @@ pub(crate) struct Core {
 }
 
 impl Engine {
-    /// Describes an engine.
+    /// Starts the description of an engine: store, workflows, options.
     pub fn builder() -> Builder {
         Builder::default()
     }
 
     pub(crate) fn core(&self) -> &Arc<Core> {
-        &self.0.core
+        &self.shared.core
     }
 
-    /// The workflows that are registered in this engine, each with its version.
+    fn caller(&self) -> EngineOrClient {
+        EngineOrClient::Engine(self.clone())
+    }
+
+    /// The workflow versions that this engine drives in the workspace of its builder, as name and version. Families are not
+    /// among them.
     pub fn versions(&self) -> impl Iterator<Item = (&Name, &Name)> {
-        self.core().registry.versions()
+        self.core().hosted.versions()
+    }
+
+    /// Whether this engine drives runs of a workflow version in this handle's workspace.
+    pub fn drives(&self, workflow: &Name, version: &Name) -> bool {
+        self.core().can_drive(self.workspace, workflow, version)
+    }
+
+    /// Version that a start of a workflow gets in this handle's workspace if it names none: the one that the engine's
+    /// [programs](Programs) say is current, or `1`.
+    pub async fn current_version(&self, workflow: &Name) -> Result<Name> {
+        let current = self.core().hosted.current(self.workspace, workflow).await?;
+        Ok(current.unwrap_or_else(default_version))
     }
 
     /// Starts a run, or finds the one that its key stands for. Say more about it, then await it.
@@ -147,32 +186,41 @@ impl Engine {
         In: serde::Serialize,
     {
         let named = workflow.named(&self.core().registry);
-        Begin::new(self.clone(), named, Payload::of(&input))
+        Begin::new(self.caller(), named, Payload::of(&input))
     }
 
     /// A run by its id. Whether there is such a run is asked when something is done with it.
     pub fn run(&self, id: RunId) -> RunHandle<serde_json::Value> {
-        RunHandle::of(self.clone(), id)
+        RunHandle::of(self.caller(), id)
     }
 
     /// The run that holds a key in the whole workspace.
     pub async fn run_by_key(&self, key: &str) -> Result<Option<RunHandle<serde_json::Value>>> {
-        let scope = crate::rules::key::Scope::of(
-            crate::rules::key::KeyScope::Workspace,
-            &Name::new("any")?,
-            &Name::new("any")?,
-        );
-        self.find(FindBy::Key(scope, crate::rules::key::Key::new(key)?)).await
+        self.caller().run_by_key(key).await
     }
 
     /// The run that owns a token now.
     pub async fn hook(&self, token: &str) -> Result<Option<RunHandle<serde_json::Value>>> {
-        self.find(FindBy::Token(Token::new(token)?)).await
+        self.caller().hook(token).await
     }
 
-    async fn find(&self, by: FindBy) -> Result<Option<RunHandle<serde_json::Value>>> {
-        let find = Find { workspace: self.core().workspace, by };
-        Ok(self.core().store.find(find).await?.map(|(run, _)| self.run(run.id())))
+    /// Lists runs, the newest first. Say which, then await it.
+    ///
+    /// ```
+    /// # use semel::{Ctx, Engine, Result};
+    /// # use semel::rules::status::Status;
+    /// # async fn order(_: Ctx, cents: u64) -> Result<u64> { Ok(cents) }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<()> {
+    /// # let engine = Engine::builder().store("memory:").workflow("order", order).open().await?;
+    /// for run in engine.list().workflow("order").status(Status::Paused).await? {
+    ///     engine.run(run.id()).resume().await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn list(&self) -> ListRuns {
+        ListRuns::new(self.caller())
     }
 
     /// Puts a payload into the inbox of the token's owner. Say more about it, then await it.
@@ -193,7 +241,7 @@ impl Engine {
     /// # }
     /// ```
     pub fn deliver<T: serde::Serialize>(&self, token: impl Into<String>, payload: T) -> DeliverTo {
-        DeliverTo::new(self.clone(), token.into(), Payload::of(&payload))
+        DeliverTo::new(self.caller(), token.into(), Payload::of(&payload))
     }
 
     /// What was given with [`Builder::state`].
@@ -206,9 +254,27 @@ impl Engine {
         &self.core().store
     }
 
-    /// The tenant whose runs these are.
+    /// The tenant for which this handle starts, finds and controls runs.
     pub fn workspace(&self) -> WorkspaceId {
-        self.core().workspace
+        self.workspace
+    }
+
+    /// The same engine for another tenant: what is started, found and controlled through this handle belongs to that
+    /// workspace. An engine drives runs of registered functions in the workspace of its builder, and runs of
+    /// [families](Builder::family) in all workspaces.
+    #[must_use]
+    pub fn in_workspace(&self, workspace: WorkspaceId) -> Self {
+        Self { shared: self.shared.clone(), workspace }
+    }
+
+    /// Lengthens the engine's lease by a time that its [clock](crate::clock::ForwardClock) is about to skip, so that the
+    /// lease does not end by that. An engine whose lease has ended goes on as another node in any case.
+    pub async fn prolong_lease(&self, by: Duration) -> Result<()> {
+        let core = self.core();
+        match core.lease(core.node(), LeaseAct::Renew(core.limits.lease.saturating_add(by))).await {
+            Ok(_) | Err(Error::NodeLost(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Stops: nothing new begins, what has begun has this long to end, everything is given back, and the store is closed
@@ -273,7 +339,7 @@ impl Core {
 
     fn kill(&self) {
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
-        // Whoever waits for the end of a run looks elsewhere: no driver will tell.
+        // What waits for the end of a run looks elsewhere: no driver will tell.
         for cell in self.residents.all() {
             cell.set_over(Over::Gone);
         }
@@ -283,6 +349,13 @@ impl Core {
     /// Drives a run that was just claimed.
     fn take(self: &Arc<Self>, claimed: Claimed) {
         let (run, version) = (claimed.run.id(), claimed.run.state.version);
+        let workspace = claimed.run.new.workspace;
+        if claimed.run.state.stalls > 0 {
+            tracing::warn!(
+                %run, workflow = %claimed.run.new.workflow,
+                "a run is taken over: the lease of the node that drove it has ended"
+            );
+        }
         match claimed.entries {
             None => {
                 if let Err(claimed) = self.residents.wake(Box::new(claimed)) {
@@ -290,18 +363,51 @@ impl Core {
                 }
             }
             Some(entries) => match Ledger::read(claimed.run, entries) {
-                Ok(ledger) => {
-                    let mut driver = self.enter(ledger, claimed.inbox);
-                    self.spawn(async move { driver.drive().await });
-                }
-                Err(refused) => {
-                    tracing::error!(%refused, %run, "a ledger cannot be read; its run is paused");
-                    self.free_place();
-                    let (core, by) = (self.clone(), format!("engine: {refused}"));
-                    self.spawn(async move { core.set_aside(run, version, by).await });
-                }
+                Err(source) => self.put_aside(workspace, run, version, &Error::Refused { run, source }),
+                Ok(ledger) => match self.code_at_hand(&ledger.run().new) {
+                    Some(code) => self.drive(ledger, claimed.inbox, &code),
+                    None => {
+                        let core = self.clone();
+                        self.spawn(async move { core.load_and_drive(ledger, claimed.inbox).await });
+                    }
+                },
             },
         }
+    }
+
+    fn drive(self: &Arc<Self>, ledger: Ledger, inbox: Vec<Arrival>, code: &Code) {
+        let mut driver = self.enter(ledger, inbox, code);
+        self.spawn(async move { driver.drive().await });
+    }
+
+    /// Drives a claimed run whose code has to be read first. The claim stays: a run that others take meanwhile refuses
+    /// the first commit.
+    async fn load_and_drive(self: Arc<Self>, ledger: Ledger, inbox: Vec<Arrival>) {
+        let (new, version) = (ledger.run().new.clone(), ledger.run().state.version);
+        loop {
+            match self.code(new.workspace, &new.workflow, &new.workflow_version).await {
+                Ok(code) => return self.drive(ledger, inbox, &code),
+                Err(error @ (Error::Unavailable(_) | Error::Unknown(_))) if !self.is_stopping() => {
+                    tracing::warn!(%error, run = %new.id, "the code of a run cannot be read; trying again");
+                    self.clock.until(self.clock.now().after(PAUSE)).await;
+                }
+                Err(Error::Unavailable(_) | Error::Unknown(_)) => return self.free_place(),
+                Err(error) => return self.put_aside(new.workspace, new.id, version, &error),
+            }
+        }
+    }
+
+    /// Pauses a claimed run that cannot be driven.
+    fn put_aside(self: &Arc<Self>, workspace: WorkspaceId, run: RunId, version: u64, error: &Error) {
+        tracing::error!(%error, %run, "a claimed run cannot be driven; it is paused");
+        self.free_place();
+        let (core, by) = (self.clone(), format!("engine: {error}"));
+        self.spawn(async move { core.set_aside(workspace, run, version, by).await });
+    }
+
+    /// The code of a run, if it need not be read from elsewhere.
+    fn code_at_hand(&self, new: &NewRun) -> Option<Code> {
+        self.hosted.code(new.workspace, &new.workflow, &new.workflow_version)
     }
 
     /// Drives a claimed run that made room a moment ago: what it had in memory has to be read again.
@@ -313,7 +419,7 @@ impl Core {
     async fn read_and_drive(self: Arc<Self>, run: Run, inbox: Vec<Arrival>) {
         let (id, version) = (run.id(), run.state.version);
         loop {
-            match self.store.ledger(self.workspace, id, 1).await {
+            match self.store.ledger(run.new.workspace, id, 1).await {
                 Ok(numbered) if numbered.len() as u64 == version => {
                     let entries = numbered.into_iter().map(|numbered| numbered.entry).collect();
                     return self.take(Claimed { run, entries: Some(entries), inbox });
@@ -328,7 +434,7 @@ impl Core {
                 Err(error) => {
                     tracing::error!(%error, run = %id, "a ledger cannot be read; its run is paused");
                     self.free_place();
-                    return self.set_aside(id, version, format!("engine: {error}")).await;
+                    return self.set_aside(run.new.workspace, id, version, format!("engine: {error}")).await;
                 }
             }
         }
@@ -336,8 +442,8 @@ impl Core {
 
     /// Pauses a run that this engine has claimed at a version and cannot drive, so that an operator looks at it. Once the
     /// claim is over there is nothing left to do.
-    async fn set_aside(&self, run: RunId, version: u64, by: String) {
-        let (workspace, action) = (self.workspace, Action::Pause);
+    async fn set_aside(&self, workspace: WorkspaceId, run: RunId, version: u64, by: String) {
+        let action = ControlAction::Pause;
         let pause = Control { workspace, run, action, by, id: None, expected: Some(version) };
         loop {
             match self.store.control(pause.clone()).await {
@@ -355,28 +461,20 @@ impl Core {
     }
 
     /// Puts a claimed run into memory, to be driven.
-    fn enter(self: &Arc<Self>, ledger: Ledger, inbox: Vec<Arrival>) -> Driver {
+    fn enter(self: &Arc<Self>, ledger: Ledger, inbox: Vec<Arrival>, code: &Code) -> Driver {
         let cell = Cell::new(self.clone(), ledger, inbox, false);
         self.residents.enter(&cell);
-        self.driver(cell)
+        self.driver(cell, code)
     }
 
     /// The driver of a run that has come into memory.
-    fn driver(self: &Arc<Self>, cell: Arc<Cell>) -> Driver {
-        let (workflow, input) = {
-            let state = cell.lock();
-            let created = state.ledger.created();
-            (self.registry.find(&created.workflow, &created.workflow_version), created.input.clone())
-        };
-        let Some(workflow) = workflow else {
-            // Claims and starts ask for registered versions of workflows only.
-            unreachable!("only what is registered is claimed")
-        };
+    fn driver(self: &Arc<Self>, cell: Arc<Cell>, code: &Code) -> Driver {
+        let input = cell.ledger(|ledger| ledger.created().input.clone());
         if self.is_stopping() {
             // The order to stop went out before this one was here.
             cell.order(|orders| orders.stop = true);
         }
-        let execution = workflow.call(Ctx::new(cell.clone()), input);
+        let execution = code.begin(cell.clone(), input);
         Driver::new(self.clone(), cell, execution)
     }
 
@@ -416,12 +514,12 @@ impl Core {
         self.left.notify_one();
     }
 
-    /// The run is somebody else's by now, if it is not driven under this claim any more.
+    /// Marks the claim as lost if the run is not driven under it any more.
     async fn check_taken(&self, cell: &Cell) -> Result<()> {
-        let (claim, find) = (cell.claim(), Find { workspace: self.workspace, by: FindBy::Id(cell.id) });
+        let (claim, find) = (cell.claim(), Find { workspace: cell.workspace, by: FindBy::Id(cell.id) });
         match self.store.find(find).await? {
             Some((run, _)) if run.state.node == Some(self.node()) => {}
-            // Nobody drives it, and nothing has happened to it.
+            // It is not driven anywhere, and nothing has happened to it.
             Some((run, _)) if cell.rests_at(run.state.version) => {}
             _ => cell.lose(claim),
         }
@@ -431,7 +529,7 @@ impl Core {
     /// A run was just started, and something else was heard of it before the answer came: it is driven only if it is still
     /// as it was started.
     async fn check_started(&self, cell: &Cell) {
-        let find = Find { workspace: self.workspace, by: FindBy::Id(cell.id) };
+        let find = Find { workspace: cell.workspace, by: FindBy::Id(cell.id) };
         loop {
             match self.store.find(find.clone()).await {
                 Ok(Some((run, _)))
@@ -449,19 +547,16 @@ impl Core {
     }
 }
 
-/// A function that could not be started.
-pub(crate) fn unregistered(function: &str) -> Error {
-    Error::Validation(format!(
-        "{function} is not registered in this engine: add `.workflow(name, function)` to its builder"
-    ))
-}
-
 pub(crate) use self::schedule::join;
 
 impl Core {
-    /// The code that a run follows.
-    fn code(&self, workflow: &Name, version: &Name) -> Result<Registered> {
-        self.registry.find(workflow, version).ok_or_else(|| {
+    /// The code of a workflow version, wherever it is kept.
+    async fn code(&self, workspace: WorkspaceId, workflow: &Name, version: &Name) -> Result<Code> {
+        let code = match self.hosted.code(workspace, workflow, version) {
+            Some(code) => Some(code),
+            None => self.hosted.load(workspace, workflow, version).await?,
+        };
+        code.ok_or_else(|| {
             Error::Validation(format!(
                 "version {version} of the workflow {workflow} is not registered in this engine: add \
                  `.workflow_version(\"{workflow}\", \"{version}\", function)` to its builder"
@@ -472,12 +567,25 @@ impl Core {
     /// A claim of everything that this engine can drive.
     fn claim(&self, limit: usize) -> Claim {
         let drives = |(workflow, version): (&Name, &Name)| Drives {
-            workspace: self.workspace,
+            workspace: self.home,
             workflow: workflow.clone(),
             workflow_version: version.clone(),
         };
-        let workflows = self.registry.versions().map(drives).collect();
-        Claim { held: Some(self.residents.clone()), ..Claim::new(self.node(), workflows, limit) }
+        let workflows = self.hosted.versions().map(drives).collect();
+        let families = self.hosted.families().to_vec();
+        let held = Some(self.residents.clone() as Arc<dyn HeldRuns>);
+        Claim { families, held, ..Claim::new(self.node(), workflows, limit) }
+    }
+
+    /// Whether this engine claims runs of a workspace.
+    fn claims_in(&self, workspace: WorkspaceId) -> bool {
+        workspace == self.home || !self.hosted.families().is_empty()
+    }
+
+    /// Whether this engine can drive runs of a workflow version in a workspace.
+    fn can_drive(&self, workspace: WorkspaceId, workflow: &Name, version: &Name) -> bool {
+        let claims = workspace == self.home || self.hosted.has_family_of(version);
+        claims && self.hosted.may_have(workspace, workflow, version)
     }
 
     async fn lease(&self, node: NodeId, act: LeaseAct) -> Result<Time> {

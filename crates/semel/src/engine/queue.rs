@@ -1,5 +1,5 @@
-//! The store's side of queues: tasks are taken, and what came of them is reported. Each report is one commit, made at the
-//! version of the claim, so that a worker that has lost its task is refused.
+//! The store's side of queues: workers claim tasks and report their results. Each report is one commit at the version
+//! of the claim, so a worker that has lost its task is refused.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,79 +9,79 @@ use crate::clock::{Clock, Time};
 use crate::error::{Error, Result};
 use crate::id::{NodeId, RunId, WorkspaceId};
 use crate::rules::claim::Claim;
-use crate::rules::control::{Action, Control};
+use crate::rules::control::{Control, ControlAction};
 use crate::rules::entry::{Entry, Failure, Message};
 use crate::rules::json::Payload;
 use crate::rules::ledger::Ledger;
 use crate::rules::path::Name;
-use crate::rules::queue::{self, Moment, Overdue, Report, Task};
+use crate::rules::queue::{self, Assignment, Overdue, Report, TimeAndChance};
 use crate::store::{Arrival, Claimed, Find, FindBy, Numbered, Store};
 
-/// Tasks with more input than this, together, are not given in one answer. A first one always is.
+/// Maximum total size in bytes of the inputs in one answer. The first task is always given.
 const MOST_BYTES: usize = 16 * 1024 * 1024;
-/// How often the end of a run that cannot be handed out is sent.
+/// Number of times that the end of a run that cannot be handed out is sent.
 const TRIES: usize = 3;
 
-/// A worker asks for tasks.
+/// A worker's request for tasks.
 #[derive(Clone, Debug)]
 pub struct Take {
-    /// The tenant.
+    /// Workspace of the worker.
     pub workspace: WorkspaceId,
     /// The worker. Its lease must be alive.
     pub node: NodeId,
-    /// What it can do.
+    /// Queues that it serves.
     pub queues: Vec<Name>,
-    /// At most this many.
+    /// Maximum number of tasks.
     pub limit: usize,
 }
 
-/// What there was to do.
+/// Answer to a request for tasks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Taken {
-    /// Each of them is the worker's until its lease ends.
-    pub tasks: Vec<Task>,
-    /// When the next task of these queues becomes due. What is due already does not count.
+pub struct Assignments {
+    /// The tasks. Each belongs to the worker until its lease ends.
+    pub tasks: Vec<Assignment>,
+    /// Time at which the next task of these queues becomes due. Tasks that are already due do not count.
     pub next_due: Option<Time>,
-    /// Whether there was more than is given, or something that could not be given.
+    /// Whether more tasks were due than were given, or some could not be given.
     pub more: bool,
 }
 
-/// A task in a worker's hands.
+/// Reference to a task that a worker has claimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TaskRef {
-    /// The tenant.
+pub struct AssignmentRef {
+    /// Workspace of the worker.
     pub workspace: WorkspaceId,
-    /// The run that stands for it.
+    /// The run that represents the task.
     pub run: RunId,
-    /// The version of the claim.
+    /// Version of the claim.
     pub fence: u64,
 }
 
-/// A task as it was handed out, to be reported on: see [`Queues::handed_out`].
+/// A task as it was handed out, for a report on it: see [`Queues::handed_out`].
 #[derive(Clone, Debug)]
 pub struct HandedOut {
-    task: TaskRef,
+    task: AssignmentRef,
     node: NodeId,
-    /// When it was claimed.
+    /// Time of the claim.
     claimed: Time,
     /// The ledger up to the claim.
     ledger: Ledger,
-    /// What was written after the claim.
+    /// Entries that were written after the claim.
     after: Vec<Entry>,
 }
 
 impl HandedOut {
-    /// The node that it was handed to.
+    /// The node to which it was handed.
     pub fn node(&self) -> NodeId {
         self.node
     }
 
-    /// Whether this very report stands in the ledger already.
+    /// Whether the ledger already has this very report.
     pub fn is_reported(&self, report: &Report) -> bool {
         queue::is_reported(&self.after, report)
     }
 
-    /// The error of a report by a worker that does not have the task.
+    /// The error for a report by a worker that does not have the task.
     pub fn lost(&self) -> Error {
         Error::Concurrency { run: self.task.run, expected: self.task.fence }
     }
@@ -101,19 +101,19 @@ impl fmt::Debug for Queues {
 }
 
 impl Queues {
-    /// Those of this store. The clock says when a failed task is tried again.
+    /// Queues of this store. The clock says when a failed task is tried again.
     pub fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Self {
         Self { store, clock }
     }
 
-    /// Takes due tasks for a worker. If the answer is lost, they are due again when the worker's lease ends: a worker that
-    /// got none gives its lease up and goes on under another id, as engines do.
-    pub async fn take(&self, take: Take) -> Result<Taken> {
+    /// Claims due tasks for a worker. If the answer is lost, they are due again when the worker's lease ends: a
+    /// worker that got no answer gives up its lease and goes on under another id, as engines do.
+    pub async fn take(&self, take: Take) -> Result<Assignments> {
         let Take { workspace, node, queues, limit } = take;
         let drives = |queue: &Name| -> Result<_> { Ok(queue::drives(workspace, queue)?) };
         let workflows = queues.iter().map(drives).collect::<Result<_>>()?;
         let claims = self.store.claim(Claim::new(node, workflows, limit)).await?;
-        let mut taken = Taken { next_due: claims.next_due, ..Taken::default() };
+        let mut taken = Assignments { next_due: claims.next_due, ..Assignments::default() };
         taken.more = claims.runs.len() == limit && limit > 0;
         let mut bytes = 0;
         for claimed in claims.runs {
@@ -124,7 +124,7 @@ impl Queues {
                     taken.tasks.push(task);
                 }
                 Ok(None) => taken.more = true,
-                // One that is broken must not keep the others from whoever has claimed them.
+                // A broken task must not keep the others from the worker that has claimed them.
                 Err(error @ Error::Refused { .. }) => self.park(workspace, run, &error).await,
                 Err(error) => {
                     tracing::warn!(%error, %run, "a run of a queue is held until its worker's lease ends");
@@ -135,15 +135,15 @@ impl Queues {
     }
 
     /// A claimed run as a task; none if it was settled, or given back because the answer is full.
-    async fn hand(&self, claimed: Claimed, bytes: usize) -> Result<Option<Task>> {
+    async fn hand(&self, claimed: Claimed, bytes: usize) -> Result<Option<Assignment>> {
         match self.hand_at(claimed.clone(), bytes, self.clock.now()).await {
-            // Its time is up by this machine's clock, and not by the store's.
+            // Its time is up by this machine's clock, but not by the store's.
             Err(Error::TooEarly { now, .. }) => self.hand_at(claimed, bytes, now).await,
             handed => handed,
         }
     }
 
-    async fn hand_at(&self, claimed: Claimed, bytes: usize, now: Time) -> Result<Option<Task>> {
+    async fn hand_at(&self, claimed: Claimed, bytes: usize, now: Time) -> Result<Option<Assignment>> {
         let (run, inbox) = (claimed.run.id(), messages(claimed.inbox));
         let refused = |source| Error::Refused { run, source };
         let mut ledger = Ledger::read(claimed.run, claimed.entries.unwrap_or_default()).map_err(refused)?;
@@ -157,7 +157,7 @@ impl Queues {
         let Some(commit) = ledger.commit() else { return Ok(None) };
         for left in (0..TRIES).rev() {
             match self.store.commit(commit.clone()).await {
-                // Somebody else has it: it is theirs.
+                // Another node has the run.
                 Ok(_) | Err(Error::Concurrency { .. }) => break,
                 Err(error @ Error::TooEarly { .. }) => return Err(error),
                 Err(error) if left == 0 => return Err(error),
@@ -170,32 +170,32 @@ impl Queues {
     async fn park(&self, workspace: WorkspaceId, run: RunId, error: &Error) {
         tracing::error!(%error, %run, "a run of a queue cannot be handed out; it is paused");
         let by = format!("queue: {error}");
-        let control = Control { workspace, run, action: Action::Pause, by, id: None, expected: None };
+        let control = Control { workspace, run, action: ControlAction::Pause, by, id: None, expected: None };
         if let Err(error) = self.store.control(control).await {
             tracing::error!(%error, %run, "nor can it be paused; it is due again when its worker's lease ends");
         }
     }
 
-    /// The task has this result.
-    pub async fn complete(&self, task: TaskRef, value: Payload) -> Result<()> {
+    /// Reports the result of a task.
+    pub async fn complete(&self, task: AssignmentRef, value: Payload) -> Result<()> {
         self.report(task, Report::Completed(value)).await
     }
 
-    /// The task has failed. Whether it is tried again is decided by its step.
-    pub async fn fail(&self, task: TaskRef, error: Failure) -> Result<()> {
+    /// Reports that a task has failed. The retry policy of its step decides whether it is tried again.
+    pub async fn fail(&self, task: AssignmentRef, error: Failure) -> Result<()> {
         self.report(task, Report::Failed { error, retry_after: None }).await
     }
 
-    /// What came of a task. Reported again, it is answered as the first time; reported by a worker that has lost the
-    /// task, it is refused and counted. So is a report that comes when the time of the task is up.
-    pub async fn report(&self, task: TaskRef, report: Report) -> Result<()> {
+    /// Reports on a task. A repeated report gets the same answer; one from a worker that has lost the task, or one
+    /// after the task's time limit, is refused and counted.
+    pub async fn report(&self, task: AssignmentRef, report: Report) -> Result<()> {
         let task = self.handed_out(task).await?;
         self.report_on(&task, &report).await.map(drop)
     }
 
     /// A task as the worker was given it. An error if it was never handed out with this fence.
-    pub async fn handed_out(&self, task: TaskRef) -> Result<HandedOut> {
-        let TaskRef { workspace, run, fence } = task;
+    pub async fn handed_out(&self, task: AssignmentRef) -> Result<HandedOut> {
+        let AssignmentRef { workspace, run, fence } = task;
         let found = self.store.find(Find { workspace, by: FindBy::Id(run) }).await?;
         let (header, _) = found.ok_or(Error::RunNotFound(run))?;
         if queue::queue(&header.new.workflow).is_none() {
@@ -203,8 +203,8 @@ impl Queues {
         }
         let lost = || Error::Concurrency { run, expected: fence };
         let mut lines = self.store.ledger(workspace, run, 1).await?;
-        // The ledger as the worker has seen it: a report that comes late is made at that place, and the store refuses it
-        // and counts it.
+        // The ledger as the worker has seen it: a late report is made at that version, and the store refuses and
+        // counts it.
         let after = lines.split_off(lines.len().min(usize::try_from(fence).unwrap_or(usize::MAX)));
         let (node, claimed) = match lines.last() {
             Some(Numbered { number, at, entry: Entry::Claimed { node } }) if *number == fence => (*node, *at),
@@ -216,18 +216,18 @@ impl Queues {
         Ok(HandedOut { task, node, claimed, ledger, after: after.into_iter().map(entry).collect() })
     }
 
-    /// What came of a task that was handed out. Gives when it is tried again, if it is and this report said so. A report that
-    /// comes when the time of the task is up is refused.
+    /// Reports on a task that was handed out. Returns when it is tried again, if this report leads to that. A report
+    /// after the task's time limit is refused.
     pub async fn report_on(&self, task: &HandedOut, report: &Report) -> Result<Option<Time>> {
         match self.report_at(task, report, self.clock.now()).await {
-            // Its time is up by this machine's clock, and not by the store's.
+            // Its time is up by this machine's clock, but not by the store's.
             Err(Error::TooEarly { now, .. }) => self.report_at(task, report, now).await,
             reported => reported,
         }
     }
 
     async fn report_at(&self, handed_out: &HandedOut, report: &Report, now: Time) -> Result<Option<Time>> {
-        let TaskRef { workspace, run, fence } = handed_out.task;
+        let AssignmentRef { workspace, run, fence } = handed_out.task;
         let mut ledger = handed_out.ledger.clone();
         let lost = || Error::Concurrency { run, expected: fence };
         let refused = |source| Error::Refused { run, source };
@@ -240,7 +240,7 @@ impl Queues {
             Report::Completed(_) => Vec::new(),
             Report::Failed { .. } => messages(self.store.inbox(workspace, run, 1).await?),
         };
-        let moment = Moment { now, random: chance(&*self.clock) };
+        let moment = TimeAndChance { now, random: chance(&*self.clock) };
         match overdue {
             Some(Overdue::Run(limit)) => ledger.record(Entry::TimedOut { limit }),
             _ => queue::report(&mut ledger, &counts, &inbox, moment),
@@ -251,7 +251,7 @@ impl Queues {
             Ok(_) if overdue.is_some() => Err(lost()),
             Ok(_) => Ok(ledger.run().state.due),
             Err(error @ (Error::Concurrency { .. } | Error::Unknown(_))) => {
-                // Without a look it stays what it was: lost, or unknown.
+                // If the ledger cannot be read, the error stays as it was: lost, or unknown.
                 let Ok(written) = self.entries(workspace, run).await else { return Err(error) };
                 let after = written.get(usize::try_from(fence).unwrap_or(usize::MAX)..).unwrap_or_default();
                 if queue::is_reported(after, report) { Ok(None) } else { Err(error) }

@@ -1,4 +1,4 @@
-//! Replay: the code of today against what was recorded, without doing anything. What would happen, beside what did.
+//! Replay: today's code against a recorded run, without doing anything. It compares what would happen with what did.
 //!
 //! `watch` sees what the code asks for, `judge` compares that with the ledger, `again` executes a second time under the
 //! same keys, `history` is a run as a file, `folder` judges many files for a CI.
@@ -18,77 +18,77 @@ use serde::Serialize;
 use serde_json::Value;
 
 pub use self::folder::Replays;
-pub use self::history::{AskedChild, History, Line};
+pub use self::history::{AskedChild, History, HistoryLine};
 
 use super::Engine;
 use crate::error::{Error, Result};
 use crate::id::RunId;
 use crate::rules::status::Status;
 
-/// How one thing that a run did compares with what its code does now.
+/// How one part of a run compares with what its code does now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Verdict {
+pub enum ReplayVerdict {
     /// The code does the same.
     Identical,
     /// The code does something else there.
     Changed,
-    /// It is recorded, and the code does not come by.
+    /// It is recorded, and the code does not visit it.
     Missing,
     /// The code asks for it, and it is not recorded.
     Added,
 }
 
-/// What kind of thing stands at a path.
+/// Kind of work at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
-    /// A step, or one that was skipped.
+pub enum ReplayKind {
+    /// A step, executed or skipped.
     Step,
     /// A timer: of a sleep, or of a wait with a limit.
     Timer,
-    /// A hook.
+    /// A hook that the code opened.
     Hook,
-    /// A child.
+    /// A child run that the code started.
     Child,
     /// A recorded value: a time, a random number, the winner of a race.
     Value,
     /// The result kept under a label.
     Once,
-    /// How the run itself ended.
+    /// The end of the run itself.
     Run,
 }
 
-/// One thing that was compared.
+/// One comparison of a replay.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Row {
-    /// Where in the run: a path, or the label of a once.
+pub struct ReplayRow {
+    /// Place in the run: a path, or the label of a shared result.
     pub path: String,
-    /// What it is; of something that has changed, what it was.
-    pub kind: Kind,
-    /// What is recorded.
+    /// Kind of work; if it has changed, the recorded kind.
+    pub kind: ReplayKind,
+    /// Recorded value; absent if nothing is recorded.
     pub original: Option<Value>,
-    /// What the code makes of it now, as far as that is known without doing it.
+    /// What the code produces now, as far as that is known without executing it.
     pub replayed: Option<Value>,
-    /// How they compare.
-    pub verdict: Verdict,
+    /// Result of the comparison.
+    pub verdict: ReplayVerdict,
 }
 
-/// What a replay has found.
+/// Result of a replay.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Replay {
     /// The run that was replayed.
     pub run: RunId,
-    /// Its workflow.
+    /// Name of its workflow.
     pub workflow: String,
-    /// Its state, as its ledger tells.
+    /// Status of the run according to its ledger.
     pub status: Status,
-    /// How many entries its ledger had.
+    /// Number of entries in its ledger.
     pub version: u64,
     /// The run that has executed it again, if one has: see [`ReplayBegin::dry_run`].
     pub fork: Option<RunId>,
-    /// Everything that was compared, in the order of the ledger; what is not in it comes last.
-    pub rows: Vec<Row>,
+    /// All comparisons, in the order of the ledger; additions come last.
+    pub rows: Vec<ReplayRow>,
 }
 
 impl Replay {
@@ -97,18 +97,18 @@ impl Replay {
         self.differences().next().is_none()
     }
 
-    /// What is not as it was.
-    pub fn differences(&self) -> impl Iterator<Item = &Row> {
-        self.rows.iter().filter(|row| row.verdict != Verdict::Identical)
+    /// The rows that are not identical.
+    pub fn differences(&self) -> impl Iterator<Item = &ReplayRow> {
+        self.rows.iter().filter(|row| row.verdict != ReplayVerdict::Identical)
     }
 
-    /// How many rows have this verdict.
-    pub fn count(&self, verdict: Verdict) -> usize {
+    /// Number of rows with this verdict.
+    pub fn count(&self, verdict: ReplayVerdict) -> usize {
         self.rows.iter().filter(|row| row.verdict == verdict).count()
     }
 }
 
-/// A replay that has not begun. It does when it is awaited.
+/// A replay that begins when it is awaited.
 #[must_use = "a replay takes place when it is awaited"]
 #[derive(Debug)]
 pub struct ReplayBegin {
@@ -118,12 +118,13 @@ pub struct ReplayBegin {
 }
 
 impl ReplayBegin {
-    /// Whether nothing is done, which is what happens if nothing is said: bodies are not called, nothing is written.
+    /// Sets whether the replay is dry, which is the default: bodies are not called, and nothing is written.
     ///
-    /// With `false` the run, which must have ended, is executed again from its beginning, as a fork with the same effect
-    /// keys: whoever was given a key can tell the repetition. A step that may not take place twice is not repeated but
-    /// keeps its outcome, hooks are given the payloads of the first time, and timers take their time. Times, random
-    /// numbers and ids are new, and are not compared. A fork that waits for what the original never got is cancelled.
+    /// With `false` the run, which must have ended, is executed again from its beginning, as a fork with the same
+    /// effect keys, so that providers recognise the repetition. A step that must not take place twice is not repeated
+    /// but keeps its outcome, hooks are given the payloads of the first execution, and timers take their time. Times,
+    /// random numbers and ids are new, and are not compared. A fork that waits for input that the original never got
+    /// is cancelled.
     pub fn dry_run(mut self, dry: bool) -> Self {
         self.dry = dry;
         self
@@ -173,19 +174,19 @@ impl Engine {
         ReplayBegin { engine: self.clone(), run, dry: true }
     }
 
-    /// The same with a run that was [exported](Engine::export), from whatever store: this engine needs its workflow only.
+    /// The same with a run that was [exported](Engine::export) from any store: this engine needs its workflow only.
     pub async fn replay_history(&self, history: &History) -> Result<Replay> {
         let recorded = history.recorded()?;
         let created = recorded.ledger.created();
-        let code = self.core().code(&created.workflow, &created.workflow_version)?;
+        let code = self.core().code(self.workspace(), &created.workflow, &created.workflow_version).await?;
         let input = created.input.clone();
-        let execution = dry::Execution::begin(self.core(), &recorded.ledger, |ctx| code.call(ctx, input));
+        let execution = dry::DryRun::begin(self.core(), &recorded.ledger, |run| code.begin(run, input));
         let rows = judge::judge(&recorded, &execution.play().await);
         Ok(recorded.replay(None, rows))
     }
 }
 
 /// A ledger that does not hold together, said of a run.
-fn refused(run: RunId) -> impl FnOnce(crate::rules::ledger::Refused) -> Error {
+fn refused(run: RunId) -> impl FnOnce(crate::rules::ledger::RefusedEntry) -> Error {
     move |source| Error::Refused { run, source }
 }

@@ -1,4 +1,4 @@
-//! The runs in memory: those that are driven, and those that rest and may be dropped for others.
+//! The runs in memory: driven ones, and resting ones that may be dropped to make room.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-use super::cell::Cell;
+use super::run::Cell;
 use crate::id::RunId;
 use crate::map::Map;
-use crate::rules::claim::Held;
+use crate::rules::claim::HeldRuns;
 use crate::store::Claimed;
 
 struct Resting {
@@ -20,35 +20,35 @@ struct Resting {
 }
 
 #[derive(Default)]
-struct Tables {
+struct ResidentTables {
     all: Map<RunId, Arc<Cell>>,
     resting: HashMap<i64, Resting>,
-    /// In the order in which they came to rest; those that have gone on since are skipped.
+    /// Resting runs in the order in which they came to rest; those that have gone on since are skipped.
     order: VecDeque<(i64, u64)>,
     weight: usize,
     kin: HashMap<Kin, Vec<RunId>>,
-    /// Runs that are being started with this engine's claim, and whether something else was heard of them meanwhile.
+    /// Runs that are being started with this engine's claim, and whether other news of them arrived meanwhile.
     starting: Map<RunId, bool>,
-    /// Who waits for the end of a run that is not here.
+    /// Tasks that wait for the end of a run that is not in memory.
     ends: HashMap<RunId, Arc<Notify>>,
 }
 
-/// Whose affairs concern other runs in memory.
+/// A relation to something that concerns other runs in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kin {
     /// A parent or a child: its end is in the inbox of the others.
     Run(RunId),
-    /// Whoever makes the result that others wait for.
+    /// The once whose result other runs wait for.
     Once,
 }
 
 /// All runs in memory.
 pub(crate) struct Residents {
-    tables: Mutex<Tables>,
-    /// Places for driven runs that are taken.
+    tables: Mutex<ResidentTables>,
+    /// Number of used slots for driven runs.
     taken: AtomicUsize,
     places: usize,
-    /// Whether the next one that is free is worth a look for due runs: whoever claimed last has found no place, or something.
+    /// Whether the next freed slot is a reason to look for due runs: the latest claim found no slot, or found runs.
     wanted: AtomicBool,
 }
 
@@ -58,7 +58,7 @@ impl fmt::Debug for Residents {
     }
 }
 
-impl Held for Residents {
+impl HeldRuns for Residents {
     fn holds(&self, num: i64, version: u64) -> bool {
         self.lock().resting.get(&num).is_some_and(|resting| resting.version == version)
     }
@@ -69,12 +69,12 @@ impl Residents {
         Self { tables: Mutex::default(), taken: AtomicUsize::new(0), places, wanted: AtomicBool::new(false) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Tables> {
+    fn lock(&self) -> MutexGuard<'_, ResidentTables> {
         // Every change is a single call that cannot panic half-way.
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes up to so many places for runs to be driven; gives how many.
+    /// Reserves up to `wanted` slots for driven runs; returns how many.
     pub(super) fn reserve(&self, wanted: usize) -> usize {
         let granted = |taken: usize| wanted.min(self.places.saturating_sub(taken));
         let before =
@@ -82,9 +82,10 @@ impl Residents {
         before.map_or(0, granted)
     }
 
-    /// The same for whoever claims: if there is none, [`free`](Self::free) says when to ask again.
+    /// Like [`reserve`](Self::reserve), for a claim: if there is no slot, [`free`](Self::free) says when to try
+    /// again.
     pub(super) fn reserve_or_wait(&self, places: usize) -> usize {
-        // First: of a place that is freed in between somebody must hear.
+        // Set first, so that a slot that is freed in between is reported.
         self.want();
         let granted = self.reserve(places);
         if granted > 0 {
@@ -93,24 +94,24 @@ impl Residents {
         granted
     }
 
-    /// The next place that is free is worth a look, also if there is room: there may be more where something was due.
+    /// The next freed slot is a reason to look for due runs, even if there is room: more may be due.
     pub(super) fn want(&self) {
         self.wanted.store(true, Ordering::SeqCst);
     }
 
-    /// Gives a place back. Whether that is worth a look for due runs.
-    #[must_use = "whoever claims is told of it by nobody else"]
+    /// Frees a slot. Returns whether that is a reason to look for due runs.
+    #[must_use = "the scheduler has no other way to learn of it"]
     pub(super) fn free(&self) -> bool {
         self.free_many(1);
         self.wanted.swap(false, Ordering::SeqCst)
     }
 
-    /// Gives back what was reserved for claims that found less.
+    /// Frees slots that were reserved for claims and not used.
     pub(super) fn free_many(&self, places: usize) {
         self.taken.fetch_sub(places, Ordering::SeqCst);
     }
 
-    /// A run comes into memory. If an earlier claim of it is still here, that one is lost.
+    /// A run enters memory. An earlier claim of it that is still here is lost.
     pub(super) fn enter(&self, cell: &Arc<Cell>) {
         let mut tables = self.lock();
         tables.touch(cell.id);
@@ -126,14 +127,14 @@ impl Residents {
         Starting { residents: self.clone(), run }
     }
 
-    /// The run was taken from whoever held it, or has been claimed again. If it is being started here, the answer to the
+    /// The run was taken from its owner, or has been claimed again. If it is being started here, the answer to the
     /// start may be older than that.
     pub(super) fn touch(&self, run: RunId) {
         self.lock().touch(run);
     }
 
-    /// A run that was just started comes into memory. In the same moment it is no longer being started: what takes it
-    /// away from now on finds it here.
+    /// A run that was just started enters memory. At the same moment it stops counting as being started: whatever
+    /// takes it away from now on finds it here.
     pub(super) fn enter_started(&self, cell: &Arc<Cell>) -> Entered {
         let mut tables = self.lock();
         let touched = tables.starting.remove(&cell.id).unwrap_or(true);
@@ -144,7 +145,7 @@ impl Residents {
         if touched { Entered::Touched } else { Entered::Fresh }
     }
 
-    /// A run rests. The longest resting ones make room if there is too much.
+    /// A run comes to rest. If there is too little room, those that have rested longest leave memory.
     pub(super) fn rest(&self, cell: &Arc<Cell>, version: u64, weight: usize, bytes: usize, most: usize) {
         let mut tables = self.lock();
         if !tables.all.get(&cell.id).is_some_and(|here| Arc::ptr_eq(here, cell)) {
@@ -164,7 +165,7 @@ impl Residents {
         tables.trim();
     }
 
-    /// Hands a claimed run to its driver; gives it back if that is no longer there.
+    /// Hands a claimed run to its driver; returns the claim if the driver is gone.
     pub(super) fn wake(&self, claimed: Box<Claimed>) -> Result<(), Box<Claimed>> {
         let mut tables = self.lock();
         match tables.drop_resting(claimed.run.num) {
@@ -191,24 +192,24 @@ impl Residents {
         self.lock().all.get(&run).cloned()
     }
 
-    /// Whether a run is here and rests.
+    /// Whether a run is in memory and rests.
     pub(super) fn rests(&self, cell: &Cell) -> bool {
         self.lock().resting.contains_key(&cell.num)
     }
 
-    /// All of them, in the order in which the store has numbered them: whoever is told something is told in that order.
+    /// All runs in memory, in the order of their numbers in the store: they are notified in that order.
     pub(super) fn all(&self) -> Vec<Arc<Cell>> {
         let mut all: Vec<_> = self.lock().all.values().cloned().collect();
         all.sort_by_key(|cell| cell.num);
         all
     }
 
-    /// Places that are taken, or cells that still have a driver.
+    /// Whether no slot is used and no cell has a driver.
     pub(super) fn is_empty(&self) -> bool {
         self.taken.load(Ordering::SeqCst) == 0 && self.lock().all.is_empty()
     }
 
-    /// Lets go of a run that rests. From here on no claim counts on it: its driver may be gone before it hears of one.
+    /// Drops a resting run. From here on no claim relies on it: its driver may be gone before it learns of one.
     pub(super) fn evict(&self, run: RunId) {
         let mut tables = self.lock();
         tables.touch(run);
@@ -225,7 +226,7 @@ impl Residents {
         }
     }
 
-    /// From now on `run` is to look into its inbox when something happens to its kin.
+    /// From now on `run` looks into its inbox when something happens to `kin`.
     pub(crate) fn relate(self: &Arc<Self>, run: RunId, kin: Kin) -> Related {
         self.lock().kin.entry(kin).or_default().push(run);
         Related { residents: self.clone(), run, kin }
@@ -235,10 +236,10 @@ impl Residents {
         self.lock().kin.get(&kin).cloned().unwrap_or_default()
     }
 
-    /// Something to be told of the end of a run.
+    /// A notification for the end of a run.
     pub(super) fn end_of(&self, run: RunId) -> Arc<Notify> {
         let mut tables = self.lock();
-        // Those that nobody holds any more are of no use.
+        // Those without a waiting task are of no use.
         if tables.ends.len() > 1024 {
             tables.ends.retain(|_, end| Arc::strong_count(end) > 1);
         }
@@ -265,7 +266,7 @@ impl Residents {
     }
 }
 
-impl Tables {
+impl ResidentTables {
     fn touch(&mut self, run: RunId) {
         if let Some(touched) = self.starting.get_mut(&run) {
             *touched = true;
@@ -278,7 +279,7 @@ impl Tables {
         Some(resting.cell)
     }
 
-    /// Forgets the places of those who have gone on, once they are most of what is remembered.
+    /// Removes entries of runs that have gone on, once they are the majority.
     fn trim(&mut self) {
         if self.order.len() > 64 + 2 * self.resting.len() {
             let resting = &self.resting;
@@ -287,18 +288,18 @@ impl Tables {
     }
 }
 
-/// How a run that was just started came into memory.
+/// How a run that was just started entered memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Entered {
-    /// Nothing was heard of it but the answer to its start.
+    /// The answer to its start is the only news of it.
     Fresh,
-    /// Something else was heard of it meanwhile: the claim that it was started with may be over.
+    /// Other news of it arrived meanwhile: the claim with which it was started may be over.
     Touched,
-    /// It did not: a later claim of it is here.
+    /// It did not enter: a later claim of it is in memory.
     IsHere,
 }
 
-/// A run is being started until this is dropped, or until the run [has come](Residents::enter_started).
+/// Marks that a run is being started, until this is dropped or the run [has entered](Residents::enter_started).
 #[derive(Debug)]
 pub(super) struct Starting {
     residents: Arc<Residents>,

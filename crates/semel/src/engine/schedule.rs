@@ -43,6 +43,7 @@ pub(crate) async fn join(core: &Arc<Core>) -> Result<()> {
     core.spawn(core.clone().claim_for_ever());
     core.spawn(core.clone().renew_for_ever());
     core.spawn(core.clone().sweep_for_ever());
+    core.spawn(core.clone().introduce_for_ever());
     Ok(())
 }
 
@@ -104,7 +105,7 @@ impl Core {
         }
         let places = self.residents.reserve_or_wait(AT_ONCE);
         if places == 0 {
-            // Whoever leaves says so.
+            // A run that leaves says so.
             return Ok(Some(None));
         }
         let node = self.node();
@@ -152,8 +153,8 @@ impl Core {
         }
     }
 
-    /// Goes on as another node, and gives up all that it held: whatever it may have claimed without knowing it is due for
-    /// everybody then.
+    /// Goes on as another node, and gives up all that it held: what it may have claimed without knowing it is due for all
+    /// nodes then.
     pub(super) async fn renounce(&self) {
         let before = self.node();
         self.residents.lose_all();
@@ -161,6 +162,7 @@ impl Core {
             tracing::warn!(%error, "no new lease; trying again");
             self.clock.until(self.clock.now().after(FLOOR / 10)).await;
         }
+        self.renamed.notify_one();
         if let Err(error) = self.lease(before, LeaseAct::Leave).await {
             tracing::warn!(%error, node = %before, "a lease could not be given up; it ends by itself");
         }
@@ -190,6 +192,7 @@ impl Core {
                     FLOOR
                 }
             };
+            self.show_gauges().await;
             self.clock.until(self.clock.now().after(pause)).await;
         }
     }
@@ -213,7 +216,7 @@ impl Core {
         match wake {
             Wake::Due => self.due.notify_one(),
             Wake::DueIn(workspace) => {
-                if workspace == self.workspace {
+                if self.claims_in(workspace) {
                     self.due.notify_one();
                 }
             }
@@ -288,6 +291,7 @@ impl Core {
         }
         let left = self.lease(self.node(), LeaseAct::Leave).await;
         self.kill();
+        self.take_leave().await;
         if self.owns_store {
             self.store.close().await?;
         }

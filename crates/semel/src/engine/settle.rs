@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use super::Core;
-use super::cell::Cell;
+use super::run::Cell;
 use crate::error::{Error, Result};
-use crate::rules::commit::{Commit, Saved};
-use crate::rules::control::{Action, Control};
-use crate::rules::entry::Entry;
+use crate::rules::commit::{Commit, CommitFate, Saved};
+use crate::rules::control::{Control, ControlAction};
 use crate::sabotage::{self, Bug};
 
 /// Between two attempts to reach a store that cannot answer.
@@ -16,7 +15,7 @@ pub(super) const PAUSE: Duration = Duration::from_millis(100);
 impl Core {
     /// Answers a commit that met an error: when it can be said for certain. Either it is saved, or it never will be.
     pub(super) async fn settle(&self, cell: &Cell, commit: Commit, error: Error) -> Result<Saved> {
-        // Once nobody knows what became of it, no later answer says that it did not take place: only the ledger does.
+        // Once it is unknown whether it took place, no later answer says that it did not take place: only the ledger does.
         let mut unknown = false;
         let mut error = error;
         loop {
@@ -43,15 +42,15 @@ impl Core {
                         self.pause().await;
                     }
                 }
-                // It has come through, or the run is somebody else's: what is in its place tells. If nothing is, the run has
-                // come to its end and its history is forgotten.
+                // It has come through, or another node has the run: what is in its place tells. If nothing is, the run has
+                // ended and its history is forgotten.
                 Error::Concurrency { .. } if unknown => {
-                    return self.look_up(&commit).await.unwrap_or_else(lost);
+                    return self.look_up(cell, &commit).await.unwrap_or_else(lost);
                 }
                 Error::Concurrency { .. } => return lost(),
                 refused => match self.refuse(cell, &commit, &refused).await {
                     Err(Error::Concurrency { .. }) if unknown => {
-                        return self.look_up(&commit).await.unwrap_or_else(lost);
+                        return self.look_up(cell, &commit).await.unwrap_or_else(lost);
                     }
                     Ok(()) | Err(Error::Concurrency { .. }) => return lost(),
                     // Not even that: the same again, until the store has an answer.
@@ -61,7 +60,7 @@ impl Core {
                     }
                 },
             }
-            if unknown && let Some(found) = self.look_up(&commit).await {
+            if unknown && let Some(found) = self.look_up(cell, &commit).await {
                 return found;
             }
             error = match self.store.commit(commit.clone()).await {
@@ -79,9 +78,9 @@ impl Core {
     async fn refuse(&self, cell: &Cell, commit: &Commit, error: &Error) -> Result<()> {
         tracing::error!(%error, run = %cell.id, "a commit was refused; the run is paused");
         let control = Control {
-            workspace: self.workspace,
+            workspace: cell.workspace,
             run: cell.id,
-            action: Action::Pause,
+            action: ControlAction::Pause,
             by: format!("engine: {error}"),
             id: None,
             expected: Some(commit.expected()),
@@ -89,12 +88,11 @@ impl Core {
         self.store.control(control).await.map(drop)
     }
 
-    /// Finds out whether a commit took place: nobody else writes what it says at its place. Gives nothing if nothing is
-    /// there yet.
-    async fn look_up(&self, commit: &Commit) -> Option<Result<Saved>> {
-        let (run, expected, count) = (commit.run(), commit.expected(), commit.count());
+    /// Finds out whether a commit took place. None if it has not taken place yet.
+    async fn look_up(&self, cell: &Cell, commit: &Commit) -> Option<Result<Saved>> {
+        let (run, expected) = (commit.run(), commit.expected());
         let entries = loop {
-            match self.store.ledger(self.workspace, run, expected + 1).await {
+            match self.store.ledger(cell.workspace, run, expected + 1).await {
                 Ok(entries) => break entries,
                 // It was taken over and has ended since, long enough ago to be forgotten.
                 Err(Error::RunNotFound(_)) => return Some(Err(Error::Concurrency { run, expected })),
@@ -104,16 +102,10 @@ impl Core {
                 }
             }
         };
-        if entries.is_empty() {
-            return None;
+        match commit.fate(entries.into_iter().map(|numbered| numbered.entry)) {
+            CommitFate::Saved(saved) => Some(Ok(saved)),
+            CommitFate::Open => None,
+            CommitFate::Lost => Some(Err(Error::Concurrency { run, expected })),
         }
-        let written: Vec<Entry> =
-            entries.into_iter().take(count as usize).map(|numbered| numbered.entry).collect();
-        Some(match commit.matches(&written) {
-            Some(settled) => Ok(Saved { version: expected + count, settled, freed: false }),
-            // A store elsewhere sends a large commit in pieces: the rest of them is sent again.
-            None if commit.begins_with(&written) => return None,
-            None => Err(Error::Concurrency { run, expected }),
-        })
     }
 }

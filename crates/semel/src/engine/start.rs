@@ -7,11 +7,13 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio::sync::oneshot;
 
-use super::cell::Cell;
+use super::caller::EngineOrClient;
 use super::drive::Driver;
 use super::residents::Entered;
+use super::run::Cell;
 use super::settle::PAUSE;
-use super::{Core, Engine, RunHandle};
+use super::{Code, Core, RunHandle};
+use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::id::RunId;
 use crate::rules::entry::Message;
@@ -22,7 +24,7 @@ use crate::rules::path::Name;
 use crate::rules::run::Retention;
 use crate::rules::start::{Handover, Policy, Start};
 use crate::sabotage::{self, Bug};
-use crate::store::{Arrival, Started};
+use crate::store::{Arrival, Started, Store};
 use std::sync::Arc;
 
 /// How often a start is repeated whose answer was lost.
@@ -31,7 +33,7 @@ const TRIES: usize = 50;
 /// A start that has not taken place yet. It does when it is awaited.
 #[must_use = "a start takes place when it is awaited"]
 pub struct Begin<Out> {
-    engine: Engine,
+    caller: EngineOrClient,
     start: Result<Box<Start>>,
     out: std::marker::PhantomData<fn() -> Out>,
 }
@@ -44,17 +46,16 @@ impl<Out> std::fmt::Debug for Begin<Out> {
 
 impl<Out> Begin<Out> {
     pub(super) fn new(
-        engine: Engine,
+        caller: EngineOrClient,
         named: Result<(Name, Name)>,
         input: Result<Payload, InvalidJson>,
     ) -> Self {
-        let core = engine.core();
         let start = named.and_then(|(workflow, version)| {
-            let run = RunId(core.clock.uuid());
-            let start = Start::new(core.workspace, run, workflow, input?, None);
+            let run = RunId(caller.clock().uuid());
+            let start = Start::new(caller.workspace(), run, workflow, input?, None);
             Ok(Box::new(Start { workflow_version: version, ..start }))
         });
-        Self { engine, start, out: std::marker::PhantomData }
+        Self { caller, start, out: std::marker::PhantomData }
     }
 
     fn with(mut self, change: impl FnOnce(&mut Start) -> Result<()>) -> Self {
@@ -140,8 +141,8 @@ impl<Out> Begin<Out> {
         })
     }
 
-    /// If the run has not ended after this long, it is ended: `TIMED_OUT`. A paused run waits for whoever resumes it: it is
-    /// ended then.
+    /// If the run has not ended after this long, it is ended: `TIMED_OUT`. A paused run is
+    /// ended when it is resumed.
     pub fn timeout(self, timeout: Duration) -> Self {
         self.with(|start| {
             start.timeout = Some(timeout);
@@ -151,7 +152,7 @@ impl<Out> Begin<Out> {
 
     /// Hands a payload over with the start, in one transaction: to the owner of the token if there is one, which is then
     /// what the start comes to; else to the run that is started, for when it opens a hook with this token. If the key finds a
-    /// run that has ended, and nobody owns the token, the payload goes nowhere: [`RunHandle::delivered`] says so.
+    /// run that has ended, and no run owns the token, the payload goes nowhere: [`RunHandle::delivered`] says so.
     ///
     /// The same payload for the same token is absorbed when it comes again with the same workflow, key and scope, as long as
     /// the key stands for the same run. To deliver an equal payload twice, give each its own
@@ -197,41 +198,70 @@ impl<Out: Send + 'static> IntoFuture for Begin<Out> {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let (core, start) = (self.engine.core().clone(), self.start?);
-            let (reply, answer) = oneshot::channel();
-            // Apart from the caller: if that goes away in the middle, the run that comes with its claim is driven all
-            // the same, by this very task.
-            self.engine.core().spawn(async move {
-                // Boxed: the task may rest for months, and needs no room for its start then.
-                let (answer, driver) = match Box::pin(core.start(start)).await {
-                    Ok((started, driver)) => (Ok((started, driver.as_ref().map(Driver::cell))), driver),
-                    Err(error) => (Err(error), None),
-                };
-                // A caller that has gone away needs no answer.
-                drop(reply.send(answer));
-                if let Some(mut driver) = driver {
-                    driver.drive().await;
+            let (caller, start) = (self.caller, self.start?);
+            let (started, cell) = match caller.core() {
+                Some(core) => begin(core, start).await?,
+                None => {
+                    let (started, _) = start_for_certain(&**caller.store(), &**caller.clock(), &start).await;
+                    (Box::new(started?), None)
                 }
-            });
-            let stopped = |_| Error::Unavailable("the engine has stopped".into());
-            let (started, cell) = answer.await.map_err(stopped)??;
-            Ok(RunHandle::started(self.engine, started, cell))
+            };
+            Ok(RunHandle::started(caller, started, cell))
         })
     }
+}
+
+/// Starts a run in an engine. Gives the run in its memory, if it is driven there.
+async fn begin(core: &Arc<Core>, start: Box<Start>) -> Result<(Box<Started>, Option<Arc<Cell>>)> {
+    let (reply, answer) = oneshot::channel();
+    let starting = core.clone();
+    // Apart from the caller: if that goes away in the middle, the run that comes with its claim is driven all
+    // the same, by this very task.
+    core.spawn(async move {
+        // Boxed: the task may rest for months, and needs no room for its start then.
+        let (answer, driver) = match Box::pin(starting.start(start)).await {
+            Ok((started, driver)) => (Ok((started, driver.as_ref().map(Driver::cell))), driver),
+            Err(error) => (Err(error), None),
+        };
+        // A caller that has gone away needs no answer.
+        drop(reply.send(answer));
+        if let Some(mut driver) = driver {
+            driver.drive().await;
+        }
+    });
+    answer.await.map_err(|_| Error::Unavailable("the engine has stopped".into()))?
+}
+
+/// A start whose answer is lost is repeated until it is known: the run may be there, with the claim of an engine on it.
+/// Gives whether it was repeated.
+async fn start_for_certain(store: &dyn Store, clock: &dyn Clock, start: &Start) -> (Result<Started>, bool) {
+    for tried in 0..TRIES {
+        match store.start(start.clone()).await {
+            Err(Error::Unknown(error)) => {
+                tracing::warn!(%error, run = %start.run, "it is unknown whether a run was started; asking again");
+                clock.until(clock.now().after(PAUSE)).await;
+            }
+            answer => return (answer, tried > 0),
+        }
+    }
+    let unknown = Error::Unknown("the store has not told whether a run was started".into());
+    (Err(unknown), true)
 }
 
 impl Core {
     /// Starts a run. If there is room here it comes with its claim and its driver, without another trip to the store.
     async fn start(self: &Arc<Self>, mut start: Box<Start>) -> Result<(Box<Started>, Option<Driver>)> {
-        let here = !self.is_stopping()
+        // Code that has to be read first is not worth a claim here: the start would wait for it.
+        let code = self.code_of(&start);
+        let here = code.is_some()
+            && !self.is_stopping()
             && !self.drives_suspect()
             && start.delay.is_zero()
-            && self.registry.find(&start.workflow, &start.workflow_version).is_some()
             && self.residents.reserve(1) == 1;
-        let place = here.then(|| (Place(self), self.residents.starts(start.run)));
+        let place = here.then(|| (RunSlot(self), self.residents.starts(start.run)));
         start.claim = here.then(|| self.node());
         let claim = start.claim;
-        let (started, asked_again) = self.start_for_certain(&start).await;
+        let (started, asked_again) = start_for_certain(&*self.store, &*self.clock, &start).await;
         // As another node by now, this engine has given up what it had claimed.
         let same_node = claim == Some(self.node());
         let claimed = |started: &Started| started.created() && started.run.state.node == claim;
@@ -239,16 +269,16 @@ impl Core {
         if asked_again && same_node && !mine && !sabotage::commits(Bug::UnknownStartForgotten) {
             // The call that was not answered may still be on its way, and find the key free when it arrives: then it
             // starts a run with a claim of which this engine knows nothing. For another node that claim counts no more.
-            let core = self.clone();
-            self.spawn(async move { core.renounce().await });
+            let this = self.clone();
+            self.spawn(async move { this.renounce().await });
         }
         let mut started = Box::new(started?);
         // A repeated request may find the run it made long ago: then its entries are not those of a fresh run.
         let fresh =
             started.entries.len() as u64 == started.run.state.version && started.run.state.version == 2;
-        if !mine || !fresh || started.run.id() != start.run {
+        let Some(code) = code.filter(|_| mine && fresh && started.run.id() == start.run) else {
             return Ok((started, None));
-        }
+        };
         let inbox = match (&started.delivered, start.deliver) {
             (Some(delivered), Some(Handover { token, payload, .. })) if delivered.run == started.run.id() => {
                 let message = Message::Delivery { token, payload };
@@ -263,7 +293,7 @@ impl Core {
         if entered == Entered::IsHere {
             return Ok((started, None));
         }
-        let driver = self.driver(cell);
+        let driver = self.driver(cell, &code);
         // It is the driver's to give back now.
         if let Some((place, _)) = place {
             std::mem::forget(place);
@@ -273,28 +303,20 @@ impl Core {
         }
         Ok((started, Some(driver)))
     }
+}
 
-    /// A start whose answer is lost is repeated until it is known: the run may be there, with this engine's claim on it.
-    /// Gives whether it was.
-    async fn start_for_certain(&self, start: &Start) -> (Result<Started>, bool) {
-        for tried in 0..TRIES {
-            match self.store.start(start.clone()).await {
-                Err(Error::Unknown(error)) => {
-                    tracing::warn!(%error, run = %start.run, "it is unknown whether a run was started; asking again");
-                    self.clock.until(self.clock.now().after(PAUSE)).await;
-                }
-                answer => return (answer, tried > 0),
-            }
-        }
-        let unknown = Error::Unknown("the store has not told whether a run was started".into());
-        (Err(unknown), true)
+impl Core {
+    /// The code of a start that this engine could drive at once.
+    fn code_of(&self, start: &Start) -> Option<Code> {
+        let claims = start.workspace == self.home || self.hosted.has_family_of(&start.workflow_version);
+        claims.then(|| self.hosted.code(start.workspace, &start.workflow, &start.workflow_version)).flatten()
     }
 }
 
 /// A place among the driven runs, given back unless it is used.
-struct Place<'a>(&'a Core);
+struct RunSlot<'a>(&'a Core);
 
-impl Drop for Place<'_> {
+impl Drop for RunSlot<'_> {
     fn drop(&mut self) {
         self.0.free_place();
     }

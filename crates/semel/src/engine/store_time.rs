@@ -1,55 +1,56 @@
-//! What time it is for the store, as far as this machine can tell.
+//! The store's time, as far as this machine can tell.
 //!
-//! An answer tells the store's time at some moment between question and answer, by this machine's clock. So the store's
-//! clock minus this one's is known within two bounds, as far apart as the answer took. What is due is judged by the lower
-//! one, and never fires early; times to come are counted from the upper one, so that nothing lasts shorter than it was
-//! asked for. One slow answer makes no timer late: clocks keep their distance but for a small drift, so the tightest
-//! bounds count, made wider by as much as clocks can have drifted since. Bounds that contradict the newest answer are those
-//! of a clock that was set, or of another store's, and are given up.
+//! An answer tells the store's time at some moment between question and answer, by this machine's clock. So the
+//! difference between the store's clock and this one is known within two bounds, as far apart as the answer took. Due
+//! times are judged by the lower bound, so nothing fires early; future times are counted from the upper one, so
+//! nothing lasts shorter than requested. One slow answer makes no timer late: clocks keep their distance except for a
+//! small drift, so the tightest bounds are used, widened by as much as clocks can have drifted since. Bounds that
+//! contradict the newest answer belong to a clock that was set, or to another store, and are dropped.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use crate::clock::Time;
 
-/// Of so many milliseconds two clocks lose one to each other at most: twice what clocks are slewed by at most (500 ppm).
+/// Number of milliseconds in which two clocks drift apart by at most one: twice the maximum slew rate (500 ppm).
 /// Between two answers, a third of a lease apart, that is too little to matter.
 const DRIFT: i64 = 1_000;
 
-/// Nothing was heard yet.
+/// Marks that no answer has arrived yet.
 const NEVER: i64 = i64::MIN;
 
-/// The bounds of the store's clock minus this machine's, in milliseconds. Each is true by itself: whoever reads one while
-/// the other is written is not misled.
+/// The bounds of the store's clock minus this machine's, in milliseconds. Each is true by itself, so reading one
+/// while the other is being written is harmless.
 #[derive(Debug)]
 pub(super) struct StoreTime {
     least: AtomicI64,
     most: AtomicI64,
-    /// When they were looked at last, by this machine's clock.
+    /// When they were last updated, by this machine's clock.
     learned: AtomicI64,
 }
 
 impl StoreTime {
-    /// Until the store has said something its clock is taken for this machine's.
+    /// Until the first answer, the store's clock is assumed to equal this machine's.
     pub(super) const fn new() -> Self {
         Self { least: AtomicI64::new(0), most: AtomicI64::new(0), learned: AtomicI64::new(NEVER) }
     }
 
-    /// The store's time when this machine's clock shows `local`: not before this.
+    /// Lower bound of the store's time when this machine's clock shows `local`.
     pub(super) fn earliest(&self, local: Time) -> Time {
         Time(local.0.saturating_add(self.least.load(Ordering::Relaxed)))
     }
 
-    /// The same: not after this.
+    /// Upper bound of the store's time when this machine's clock shows `local`.
     pub(super) fn latest(&self, local: Time) -> Time {
         Time(local.0.saturating_add(self.most.load(Ordering::Relaxed)))
     }
 
-    /// When this machine's clock shows a time from which on it is certainly `at` for the store.
+    /// Time of this machine's clock from which on it is certainly `at` for the store.
     pub(super) fn local(&self, at: Time) -> Time {
         Time(at.0.saturating_sub(self.least.load(Ordering::Relaxed)))
     }
 
-    /// The store has answered that it is `told`; it was asked and heard at these times of this machine.
+    /// Learns from an answer that the store's time is `told`, for a question asked and answered at these times of
+    /// this machine.
     pub(super) fn learn(&self, told: Time, asked: Time, heard: Time) {
         let (mut least, mut most) = (told.0.saturating_sub(heard.0), told.0.saturating_sub(asked.0));
         let learned = self.learned.swap(heard.0, Ordering::Relaxed);
@@ -65,7 +66,7 @@ impl StoreTime {
         self.most.store(most, Ordering::Relaxed);
     }
 
-    /// The store's time is only `told`, although it was taken for later: its clock was set back. It is at least that.
+    /// The store's time is only `told`, though it was assumed to be later: its clock was set back.
     pub(super) fn is_only(&self, told: Time, heard: Time) {
         self.least.store(told.0.saturating_sub(heard.0), Ordering::Relaxed);
     }

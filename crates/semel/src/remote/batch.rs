@@ -6,18 +6,18 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::{Mutex, mpsc, oneshot};
 
-use super::client::{Client, Does};
+use super::client::{Does, HttpClient};
 use super::wire::{Answers, BODY_BYTES, MOST};
 use crate::error::{Error, Result};
 
-/// Requests under way at once: one is written by the server while another one is read by it.
+/// Concurrent requests: the server writes one to the store while it reads another.
 const LANES: usize = 2;
-/// A request is full when it has so many bytes: what is in it waits for all of it.
+/// Size in bytes at which a request is full: each item waits for the whole request.
 const FULL: usize = 1024 * 1024;
-/// Around the items.
+/// Bytes around the items.
 const FRAME: usize = 64;
 
-/// One item as JSON, and who waits for its answer.
+/// One item as JSON, and the caller that waits for its answer.
 struct Item<A> {
     json: Vec<u8>,
     reply: oneshot::Sender<Result<A>>,
@@ -29,8 +29,8 @@ pub(super) struct Batches<A> {
 }
 
 impl<A: DeserializeOwned + Send + 'static> Batches<A> {
-    /// Requests to this path, whose body is a list of this name. They end with it.
-    pub(super) fn new(client: &Arc<Client>, path: &'static str, list: &'static str) -> Self {
+    /// Requests to this path, whose body is a list of this name. They end when this is dropped.
+    pub(super) fn new(client: &Arc<HttpClient>, path: &'static str, list: &'static str) -> Self {
         let (waiting, queue) = mpsc::unbounded_channel();
         let queue = Arc::new(Mutex::new(queue));
         for _ in 0..LANES {
@@ -59,7 +59,7 @@ impl<A: DeserializeOwned + Send + 'static> Batches<A> {
 }
 
 async fn lane<A: DeserializeOwned>(
-    client: Arc<Client>,
+    client: Arc<HttpClient>,
     path: &'static str,
     list: &'static str,
     queue: Arc<Mutex<mpsc::UnboundedReceiver<Item<A>>>>,
@@ -88,7 +88,7 @@ async fn lane<A: DeserializeOwned>(
                 break;
             }
             match queue.as_mut().and_then(|queue| queue.try_recv().ok()) {
-                // It goes first in the next one.
+                // It is the first item of the next request.
                 Some(item) if body.len() + item.json.len() + FRAME > BODY_BYTES => left = Some(item),
                 item => next = item,
             }
@@ -99,7 +99,7 @@ async fn lane<A: DeserializeOwned>(
     }
 }
 
-/// Hands the answers out. Whoever has gone meanwhile gets none.
+/// Hands the answers out. Callers that were dropped meanwhile get none.
 fn answer<A>(answers: Result<Answers<A>>, replies: Vec<oneshot::Sender<Result<A>>>) {
     match answers {
         Ok(Answers { answers }) if answers.len() == replies.len() => {

@@ -1,38 +1,39 @@
-//! One call to the server, and what its answer, or the lack of one, means.
+//! One call to the server, and what its answer, or a missing answer, means.
 
+use std::path::Path;
 use std::time::Duration;
 
 use reqwest::{Response, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::wire::{ErrorView, PREFIX};
+use super::wire::{ErrorView, PREFIX, PROTOCOL, PROTOCOL_HEADER};
 use super::{Options, tls};
-use crate::error::{Error, Result, Source};
+use crate::error::{Error, ErrorCode, Result, Source};
 
-/// Longer than that no connection takes to be made.
+/// Maximum time to connect.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// What a call does, and so what it means that it was not answered.
+/// What a call does. It decides what a lost answer means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Does {
     /// It only reads: nothing has changed.
     Reads,
-    /// It writes: nobody knows whether it has.
+    /// The call writes: without an answer its outcome is unknown.
     Writes,
 }
 
-/// The way to the server.
-pub(super) struct Client {
+/// HTTP client of one server.
+pub(super) struct HttpClient {
     http: reqwest::Client,
     base: String,
     timeout: Duration,
 }
 
-/// A problem as far as it is understood here; any proxy may have written it.
+/// The fields of a problem that are read. It may have been written by a proxy.
 #[derive(serde::Deserialize)]
 struct ProblemBody {
-    /// What the server calls it. A proxy's problem has none that is known here.
+    /// Error code of the server. A proxy writes none, or an unknown one.
     #[serde(default)]
     code: Option<String>,
     #[serde(default)]
@@ -41,30 +42,34 @@ struct ProblemBody {
     error: Option<ErrorView>,
 }
 
-impl Client {
+impl HttpClient {
     pub(super) fn new(options: &Options) -> Result<Self> {
         let wrong =
             |why: String| Error::Validation(format!("{why}; give a server as in http://127.0.0.1:7700"));
-        let url =
-            reqwest::Url::parse(&options.url).map_err(|e| wrong(format!("the address is no URL: {e}")))?;
+        let url = reqwest::Url::parse(&options.url).map_err(|e| wrong(format!("this is not a URL: {e}")))?;
         if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
-            return Err(wrong(format!("{}:// is no server of Semel", url.scheme())));
+            return Err(wrong(format!("{}:// is not supported", url.scheme())));
         }
         let open = |source: Source| Error::Open { what: "the connection to the server".to_owned(), source };
         let mut headers = reqwest::header::HeaderMap::new();
+        headers.insert(PROTOCOL_HEADER, reqwest::header::HeaderValue::from_static(PROTOCOL));
         if let Some(token) = &options.token {
             let mut value = reqwest::header::HeaderValue::from_str(&format!("Bearer {token}"))
-                .map_err(|_| Error::Validation("the token has characters that no token has".to_owned()))?;
+                .map_err(|_| Error::Validation("the token contains invalid characters".to_owned()))?;
             value.set_sensitive(true);
             headers.insert(reqwest::header::AUTHORIZATION, value);
         }
         let secure = url.scheme() == "https";
+        let ca = match (&options.ca, &options.ca_file) {
+            (None, Some(path)) => Some(read(path)?),
+            (ca, _) => ca.clone(),
+        };
         let http = reqwest::Client::builder()
             .default_headers(headers)
-            .tls_backend_preconfigured(tls::config(secure, options.ca.as_deref())?)
+            .tls_backend_preconfigured(tls::config(secure, ca.as_deref())?)
             .connect_timeout(CONNECT)
             .tcp_nodelay(true)
-            // What is asked of this server is answered by it, and the token goes nowhere else.
+            // The token is for this server only.
             .redirect(reqwest::redirect::Policy::none())
             .build()
             .map_err(|e| open(e.into()))?;
@@ -82,7 +87,7 @@ impl Client {
         Ok(self.call_sized(path, body, does).await?.0)
     }
 
-    /// The same, and how many bytes the answer had.
+    /// Like `call`, with the length of the answer in bytes.
     pub(super) async fn call_sized<A: DeserializeOwned>(
         &self,
         path: &str,
@@ -120,7 +125,7 @@ impl Client {
         Ok((answer, bytes.len()))
     }
 
-    /// A stream that goes on until somebody ends it.
+    /// A stream that goes on until the server or the caller ends it.
     pub(super) async fn stream(&self, path: &str) -> Result<Response> {
         let request = self.http.get(format!("{}{path}", self.base)).send();
         let in_time = tokio::time::timeout(self.timeout, request).await;
@@ -135,9 +140,19 @@ impl Client {
     }
 }
 
+/// The certificates of a file.
+fn read(path: &Path) -> Result<Vec<u8>> {
+    let wrong =
+        |error| Error::Validation(format!("the certificates in {} cannot be read: {error}", path.display()));
+    std::fs::read(path).map_err(wrong)
+}
+
 fn unanswered(error: reqwest::Error, does: Does) -> Error {
-    // The address is the caller's own affair, and may have a password in it.
+    // The URL may contain a password.
     let (connect, error) = (error.is_connect(), error.without_url());
+    if let Some(why) = tls::certificate_problem(&error) {
+        return Error::Unavailable(format!("the certificate of the server is not trusted: {why}").into());
+    }
     if connect { Error::Unavailable(error.into()) } else { untold(error.into(), does) }
 }
 
@@ -156,15 +171,14 @@ fn refused(status: StatusCode, body: &[u8], does: Does) -> Error {
         None => (None, None),
     };
     let said = said.unwrap_or_else(|| format!("the server answered with {status}"));
-    match (status, code.as_deref()) {
-        // The call was not looked at. A credential may be replaced and a limit may pass: the same call may succeed then.
+    match (status, code.as_deref().and_then(ErrorCode::from_text)) {
+        // The call was not executed, and may succeed with another credential or later.
         (StatusCode::TOO_MANY_REQUESTS | StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _) => {
             Error::Unavailable(said.into())
         }
-        // The server itself refuses the call.
-        (_, Some("VALIDATION_ERROR" | "PAYLOAD_TOO_LARGE")) => Error::Validation(said),
-        // Not the server has answered, but something before it, which knows nothing of runs; or the server is of another
-        // version and has no such route.
+        // The server has examined and refused the call.
+        (_, Some(ErrorCode::Validation | ErrorCode::PayloadTooLarge)) => Error::Validation(said),
+        // Answered by a proxy, or by a server of another version that lacks the route.
         _ => untold(said.into(), does),
     }
 }
@@ -218,7 +232,7 @@ mod tests {
     #[test]
     fn an_address_that_is_no_server_is_refused_before_anything_is_sent() {
         for url in ["", "semel.db", "ftp://a", "http://"] {
-            let refused = Client::new(&Options { token: None, ..Options::new(url) });
+            let refused = HttpClient::new(&Options { token: None, ..Options::new(url) });
             assert_eq!(refused.err().map(|error| error.code()), Some("VALIDATION_ERROR"), "{url}");
         }
     }

@@ -1,7 +1,7 @@
-//! The ids of this worker: the one that it has drawn, and the one that the server knows it by.
+//! The ids of this worker: the one that it has drawn, and the one that the server has derived from it.
 //!
-//! The server derives its id from the credential's workspace and the drawn one, so that nobody can speak for the node of
-//! somebody else. What comes from the server names nodes by its ids; an engine compares them with its own.
+//! The server derives its id from the credential's workspace and the drawn one, so that no worker can speak for the node of
+//! another workspace. What comes from the server names nodes by its ids; an engine compares them with its own.
 
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
@@ -20,7 +20,7 @@ impl Nodes {
         self.0.write().unwrap_or_else(PoisonError::into_inner).insert(servers, own);
     }
 
-    /// We are gone.
+    /// The worker has released its lease under this id.
     pub(super) fn forget(&self, own: NodeId) {
         self.0.write().unwrap_or_else(PoisonError::into_inner).retain(|_, known| *known != own);
     }

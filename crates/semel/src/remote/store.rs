@@ -1,41 +1,38 @@
-//! [`Remote`] as a [`Store`]: each method is one call, commits and starts share theirs.
+//! [`RemoteStore`] as a [`Store`]: each method is one call, commits and starts share theirs.
 
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
-use serde_json::value::RawValue;
 use tokio::sync::broadcast;
 
-use super::Remote;
+use super::RemoteStore;
 use super::client::Does;
 use super::wire::{
-    self, ClaimCall, ClaimedView, ClaimsView, CommitItem, ControlCall, Found, Heartbeat, Join, Joined,
+    self, ClaimCall, ClaimedView, ClaimsView, CommitItem, ControlCall, FoundRun, Heartbeat, Join, Joined,
     Leased, Release, RunCall, Served,
 };
 use crate::clock::Time;
 use crate::error::{Error, Result};
 use crate::id::{RunId, WorkspaceId};
-use crate::rules::claim::{Claim, Drives, Held};
+use crate::rules::claim::{Claim, Drives, HeldRuns};
 use crate::rules::commit::{Commit, Saved};
 use crate::rules::control::{Control, Controlled};
 use crate::rules::deliver::{Deliver, Delivered};
 use crate::rules::entry::Outcome;
-use crate::rules::once::{Once, OnceAnswer};
+use crate::rules::once::{OnceAnswer, OnceCall};
 use crate::rules::receipt::{ReceiptKind, Receipts};
 use crate::rules::record::{Keep, Look, Record};
 use crate::rules::run::Run;
 use crate::rules::start::Start;
 use crate::store::{
-    Answer, Arrival, Claimed, Claims, Find, Lease, LeaseAct, Numbered, Page, Query, Started, Store, Sweep,
-    Swept, Wake,
+    Answer, Arrival, Claimed, Claims, Counts, Find, Lease, LeaseAct, Numbered, Page, Query, Started, Store,
+    Sweep, Swept, Wake,
 };
 
 /// How much of a ledger or an inbox travels at once.
 const PAGE: usize = 8 * 1024 * 1024;
 /// The longest entry or message: the longest value, and what is around it.
 const LONGEST: usize = 3 * 1024 * 1024;
-/// How much of one commit travels at once: half of the longest body, so that what is around it fits too.
-const PIECE: usize = wire::BODY_BYTES / 2;
 
 fn not_here() -> Error {
     Error::Validation("this is the server's own affair: open its store to see it".to_owned())
@@ -45,20 +42,27 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-impl Remote {
+impl RemoteStore {
     async fn claim_runs(&self, claim: Claim) -> Result<Claims> {
-        let Claim { node, workflows, limit, held } = claim;
+        let Claim { node, workflows, families, limit, only, held } = claim;
+        if let Some(family) = families.first() {
+            let why =
+                format!("runs of the family {family} are driven by engines that open the server's own store");
+            return Err(Error::Validation(why));
+        }
         let served = |Drives { workflow, workflow_version, .. }| Served { workflow, workflow_version };
         let call = ClaimCall {
             node,
             workflows: workflows.into_iter().map(served).collect(),
             limit,
-            // Whoever asks through a store hears of what is due by its wakes.
+            // Callers of a store learn what is due by its wake-ups.
             wait_ms: 0,
             keeps: held.is_some(),
+            folded: false,
+            run: only,
         };
-        let ClaimsView { runs, next_due } = self.client.call(wire::CLAIM, &call, Does::Writes).await?;
-        let mut claims = Claims { runs: Vec::with_capacity(runs.len()), next_due };
+        let ClaimsView { runs, next_due, now } = self.client.call(wire::CLAIM, &call, Does::Writes).await?;
+        let mut claims = Claims { runs: Vec::with_capacity(runs.len()), next_due, now };
         for claimed in runs {
             match self.complete(claimed, held.as_deref()).await {
                 Ok(whole) => claims.runs.extend(whole),
@@ -72,7 +76,7 @@ impl Remote {
 
     /// A claimed run with what did not travel along: a large ledger, or one that the server took for one that is still in
     /// memory here, and the rest of a large inbox. None if the claim is over: others have written since.
-    async fn complete(&self, claimed: ClaimedView, held: Option<&dyn Held>) -> Result<Option<Claimed>> {
+    async fn complete(&self, claimed: ClaimedView, held: Option<&dyn HeldRuns>) -> Result<Option<Claimed>> {
         let ClaimedView { mut run, mut entries, mut inbox, inbox_from } = claimed;
         let (id, before) = (run.id(), run.state.version - 1);
         let held = held.is_some_and(|held| held.holds(run.num, before));
@@ -115,19 +119,6 @@ impl Remote {
         }
     }
 
-    /// Sends a commit that is too large for one request. If it is sent again, the server answers the pieces that it has as
-    /// it did the first time.
-    async fn commit_pieces(&self, pieces: Vec<CommitItem<Box<RawValue>>>) -> Result<Saved> {
-        let mut whole = Saved::default();
-        for piece in pieces {
-            let Saved { version, settled, freed } = self.commits.ask(&piece).await?;
-            whole.version = version;
-            whole.settled.extend(settled);
-            whole.freed |= freed;
-        }
-        Ok(whole)
-    }
-
     async fn start_run(&self, start: Start) -> Result<Started> {
         let mut started = self.starts.ask(&start).await?;
         self.nodes.in_run(&mut started.run);
@@ -149,7 +140,8 @@ impl Remote {
             }
             LeaseAct::Renew(ttl) => {
                 // An engine takes no steps of queues.
-                let beat = Heartbeat { node, lease_ms: millis(ttl), tasks: Some(Vec::new()) };
+                let beat =
+                    Heartbeat { node, lease_ms: millis(ttl), steps: Some(Vec::new()), runs: Vec::new() };
                 let leased: Leased = self.client.call(wire::HEARTBEAT, &beat, Does::Writes).await?;
                 Ok(leased.until)
             }
@@ -162,7 +154,7 @@ impl Remote {
     }
 
     async fn find_run(&self, find: Find) -> Result<Option<(Run, Option<Outcome>)>> {
-        let found: Option<Found> = self.client.call(wire::FIND, &find, Does::Reads).await?;
+        let found: Option<FoundRun> = self.client.call(wire::FIND, &find, Does::Reads).await?;
         Ok(found.map(|mut found| {
             self.nodes.in_run(&mut found.run);
             (found.run, found.outcome)
@@ -170,12 +162,12 @@ impl Remote {
     }
 }
 
-impl Store for Remote {
+impl Store for RemoteStore {
     fn start(&self, start: Start) -> Answer<'_, Started> {
         Box::pin(self.start_run(start))
     }
 
-    /// Refused: a server looks by itself for those who wait.
+    /// Refused: a server looks for due runs on behalf of its callers.
     fn dues(&self, _: Vec<Drives>) -> Answer<'_, Vec<Option<Time>>> {
         Box::pin(async { Err(not_here()) })
     }
@@ -185,9 +177,9 @@ impl Store for Remote {
     }
 
     fn commit(&self, commit: Commit) -> Answer<'_, Saved> {
-        match CommitItem::of(&commit).and_then(|item| Ok(item.pieces(PIECE)?)) {
-            Ok(pieces) if pieces.len() > 1 => Box::pin(self.commit_pieces(pieces)),
-            Ok(pieces) => Box::pin(self.commits.ask(&pieces[0])),
+        // A driver's ledger cuts what would be too large for one request into several commits.
+        match CommitItem::of(&commit) {
+            Ok(item) => Box::pin(self.commits.ask(&item)),
             Err(error) => Box::pin(async { Err(error) }),
         }
     }
@@ -211,7 +203,7 @@ impl Store for Remote {
         })
     }
 
-    fn once(&self, once: Once) -> Answer<'_, OnceAnswer> {
+    fn once(&self, once: OnceCall) -> Answer<'_, OnceAnswer> {
         Box::pin(async move { self.client.call(wire::ONCE, &once, Does::Writes).await })
     }
 
@@ -261,6 +253,16 @@ impl Store for Remote {
 
     /// Refused: records are the server's own.
     fn records(&self, _: Look) -> Answer<'_, Vec<Record>> {
+        Box::pin(async { Err(not_here()) })
+    }
+
+    /// Refused: a worker's key is for one workspace.
+    fn counts(&self, _: u64) -> Answer<'_, Counts> {
+        Box::pin(async { Err(not_here()) })
+    }
+
+    /// Refused: the server bounds its workspaces.
+    fn open_runs(&self, _: WorkspaceId, _: u64) -> Answer<'_, u64> {
         Box::pin(async { Err(not_here()) })
     }
 

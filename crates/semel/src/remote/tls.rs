@@ -1,7 +1,10 @@
 //! TLS by rustls and ring: no C library, and no provider that the process would have to choose first.
 
+use std::error::Error as StdError;
+use std::io;
 use std::sync::Arc;
 
+use rustls::CertificateError;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
@@ -35,4 +38,50 @@ fn roots(pem: &[u8]) -> Result<RootCertStore> {
         return Err(wrong("there is none".to_owned()));
     }
     Ok(roots)
+}
+
+/// Why the certificate of a server was refused, if that is the cause of an error of an HTTP client. The client must use
+/// rustls, as reqwest does with its feature `rustls`.
+pub fn certificate_problem(error: &(dyn StdError + 'static)) -> Option<String> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(rustls::Error::InvalidCertificate(why)) = error.downcast_ref() {
+            return Some(words(why));
+        }
+        // `source` of an I/O error skips the error that it was made of.
+        let within = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        next = match within {
+            Some(within) => Some(within),
+            None => error.source(),
+        };
+    }
+    None
+}
+
+fn words(why: &CertificateError) -> String {
+    match why {
+        CertificateError::UnknownIssuer => "its issuer is unknown".to_owned(),
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => "it has expired".to_owned(),
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "it is not valid yet".to_owned()
+        }
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            "it is for another host name".to_owned()
+        }
+        CertificateError::BadSignature => "it is not signed by a trusted authority".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_certificate_is_found_within_an_io_error() {
+        let refused = rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer);
+        let error = io::Error::other(io::Error::new(io::ErrorKind::InvalidData, refused));
+        assert_eq!(certificate_problem(&error).as_deref(), Some("its issuer is unknown"));
+        assert_eq!(certificate_problem(&io::Error::other("connection refused")), None);
+    }
 }

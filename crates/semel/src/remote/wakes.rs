@@ -1,4 +1,4 @@
-//! What happens at the server, heard line by line.
+//! Wake-ups of the server, received line by line.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,36 +7,41 @@ use reqwest::Response;
 use tokio::sync::broadcast;
 use tokio::task::AbortHandle;
 
-use super::client::Client;
+use super::client::HttpClient;
 use super::wire;
 use crate::error::Result;
 use crate::store::Wake;
 
-/// So many may be on their way to a listener; one that has missed some looks at everything.
+/// How many wake-ups may be queued for a listener; one that has missed some looks at everything.
 pub(super) const ON_THEIR_WAY: usize = 4096;
-/// The server says something at least every fifteen seconds; who is silent for longer is gone.
+/// The server sends something at least every fifteen seconds; a longer silence means that it is gone.
 const SILENCE: Duration = Duration::from_secs(45);
-/// Between two tries to listen again: first soon, later seldom.
+/// Pauses between attempts to reconnect: short at first, longer later.
 const PAUSES: [Duration; 4] =
     [Duration::from_millis(50), Duration::from_millis(200), Duration::from_secs(1), Duration::from_secs(2)];
-/// A longer line is none of ours.
+/// The longest line of the protocol, in bytes.
 const LONGEST: usize = 1024 * 1024;
 
-/// Hears the server's wakes for as long as it exists.
+/// Receives the server's wake-ups for as long as it exists.
 #[derive(Debug)]
-pub(super) struct Listener(AbortHandle);
+pub(super) struct WakeListener(AbortHandle);
 
-impl Drop for Listener {
+impl Drop for WakeListener {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
-impl Listener {
+impl WakeListener {
     /// Begins to listen: from here on nothing is missed.
-    pub(super) async fn begin(client: Arc<Client>, wakes: broadcast::Sender<Wake>) -> Result<Self> {
-        let first = client.stream(wire::WAKES).await?;
-        Ok(Self(tokio::spawn(listen(client, wakes, first)).abort_handle()))
+    pub(super) async fn begin(
+        client: Arc<HttpClient>,
+        wakes: broadcast::Sender<Wake>,
+        drives: bool,
+    ) -> Result<Self> {
+        let path = if drives { wire::WAKES } else { wire::WAKES_NOT_DUE };
+        let first = client.stream(path).await?;
+        Ok(Self(tokio::spawn(listen(client, path, wakes, first)).abort_handle()))
     }
 
     /// Listens no more.
@@ -45,14 +50,19 @@ impl Listener {
     }
 }
 
-async fn listen(client: Arc<Client>, wakes: broadcast::Sender<Wake>, first: Response) {
+async fn listen(
+    client: Arc<HttpClient>,
+    path: &'static str,
+    wakes: broadcast::Sender<Wake>,
+    first: Response,
+) {
     hear(first, &wakes).await;
     let mut tries = 0;
     loop {
         tokio::time::sleep(PAUSES[tries]).await;
-        match client.stream(wire::WAKES).await {
+        match client.stream(path).await {
             Ok(response) => {
-                // Whatever happened while nobody listened.
+                // Everything that happened while there was no connection.
                 drop(wakes.send(Wake::All));
                 // A server that answers and says nothing is not asked again at once.
                 tries = if hear(response, &wakes).await { 0 } else { (tries + 1).min(PAUSES.len() - 1) };
@@ -65,7 +75,7 @@ async fn listen(client: Arc<Client>, wakes: broadcast::Sender<Wake>, first: Resp
     }
 }
 
-/// Passes on what is told until the stream ends, for whatever reason; whether anything was told.
+/// Passes wake-ups on until the stream ends for any reason; tells whether there were any.
 async fn hear(mut response: Response, wakes: &broadcast::Sender<Wake>) -> bool {
     let (mut text, mut told_any) = (Vec::new(), false);
     while let Ok(Ok(Some(chunk))) = tokio::time::timeout(SILENCE, response.chunk()).await {
@@ -78,7 +88,7 @@ async fn hear(mut response: Response, wakes: &broadcast::Sender<Wake>) -> bool {
         };
         told_any = true;
         for line in text[..end].split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-            // A word that a newer server says may mean anything.
+            // An unknown wake-up of a newer server may mean anything.
             let told: Vec<Wake> = serde_json::from_slice(line).unwrap_or_else(|_| vec![Wake::All]);
             for wake in told {
                 drop(wakes.send(wake));

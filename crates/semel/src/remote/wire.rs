@@ -5,13 +5,14 @@
 //! checked by a ledger of its own before they get anywhere.
 
 mod control;
-mod pieces;
+mod folded;
 mod refusal;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 pub use self::control::ControlCall;
+pub use self::folded::{CancellingView, FoldedRun, HookStateView, OnceRecordView, RecordView};
 pub use self::refusal::ErrorView;
 use crate::clock::Time;
 use crate::error::Error;
@@ -20,225 +21,303 @@ use crate::rules::commit::{ChildStart, Commit, Content, Draft, Write};
 use crate::rules::entry::{Entry, Lines, Outcome};
 use crate::rules::json::{InvalidJson, Payload};
 use crate::rules::key::Token;
-use crate::rules::ledger::{Ledger, Refused};
+use crate::rules::ledger::{Ledger, RefusedEntry};
 use crate::rules::path::{Name, Visit};
 use crate::rules::run::Run;
 use crate::rules::start::{Start, default_version};
 use crate::store::Arrival;
 
-/// The prefix of the server's routes.
-pub const PREFIX: &str = "/api/v1";
-/// A worker registers, and `GET` lists them.
-pub const WORKERS: &str = "/workers";
-/// Due runs are taken.
-pub const CLAIM: &str = "/workers/claim";
-/// Entries of many runs are appended.
-pub const COMMIT: &str = "/workers/commit";
-/// Many runs are started.
-pub const START: &str = "/workers/start";
-/// A worker lives.
-pub const HEARTBEAT: &str = "/workers/heartbeat";
-/// A worker goes.
-pub const RELEASE: &str = "/workers/release";
-/// A once is claimed, settled or released.
-pub const ONCE: &str = "/workers/once";
-/// A payload is delivered.
-pub const DELIVER: &str = "/workers/deliver";
-/// An operator acts.
-pub const CONTROL: &str = "/workers/control";
-/// A run is looked up.
-pub const FIND: &str = "/workers/find";
-/// Runs are listed.
-pub const LIST: &str = "/workers/list";
-/// The entries of a run are read.
-pub const LEDGER: &str = "/workers/ledger";
-/// The inbox of a run is read.
-pub const INBOX: &str = "/workers/inbox";
-/// What was absorbed on a run is read.
-pub const RECEIPTS: &str = "/workers/receipts";
-/// What happens is told, line by line.
-pub const WAKES: &str = "/workers/wakes";
+/// Header of requests and answers: the version of the protocol that the caller, or the server, speaks.
+pub const PROTOCOL_HEADER: &str = "semel-protocol";
+/// Version of the protocol of workers. A change that earlier SDKs would not survive raises it.
+pub const PROTOCOL: &str = "1";
 
-/// The longest body of a call: eight of the longest values.
+/// The prefix of all routes of the server.
+pub const PREFIX: &str = "/api/v1";
+/// Route: registers a worker; `GET` lists the registered ones.
+pub const WORKERS: &str = "/workers";
+/// Route: claims due runs for a worker.
+pub const CLAIM: &str = "/workers/claim";
+/// Route: appends entries to the ledgers of many runs.
+pub const COMMIT: &str = "/workers/commit";
+/// Route: starts many runs.
+pub const START: &str = "/workers/start";
+/// Route: renews the lease of a worker.
+pub const HEARTBEAT: &str = "/workers/heartbeat";
+/// Route: ends the lease of a worker and frees its runs.
+pub const RELEASE: &str = "/workers/release";
+/// Route: claims, settles or releases a `run_once` value.
+pub const ONCE: &str = "/workers/once";
+/// Route: delivers a payload to a hook.
+pub const DELIVER: &str = "/workers/deliver";
+/// Route: takes an operator's action on a run.
+pub const CONTROL: &str = "/workers/control";
+/// Route: looks a run up by its id or key.
+pub const FIND: &str = "/workers/find";
+/// Route: lists the runs of the workspace.
+pub const LIST: &str = "/workers/list";
+/// Route: reads the entries of a run.
+pub const LEDGER: &str = "/workers/ledger";
+/// Route: reads the inbox of a run.
+pub const INBOX: &str = "/workers/inbox";
+/// Route: reads the absorbed duplicates of a run.
+pub const RECEIPTS: &str = "/workers/receipts";
+/// Route: streams wake-ups, one JSON document per line.
+pub const WAKES: &str = "/workers/wakes";
+/// `GET`: the same without the runs that are due, for who drives none.
+pub const WAKES_NOT_DUE: &str = "/workers/wakes?due=false";
+
+/// The longest body of a call, in bytes: eight of the longest values.
 pub const BODY_BYTES: usize = 16 * 1024 * 1024;
-/// Commits or starts in one call.
+/// The highest number of commits or starts in one call.
 pub const MOST: usize = 1_000;
-/// How long a claim may wait for something to become due, in milliseconds.
+/// How long a claim may wait for a due run, in milliseconds.
 pub const MOST_WAIT_MS: u64 = 60_000;
 
-/// A worker registers.
+/// A call that registers a worker.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Join {
-    /// Its own id, drawn anew for every life.
+    /// Id that the worker has drawn; a new one for each process.
     pub node: NodeId,
-    /// What it calls itself.
+    /// Name of the worker, for people.
     pub name: String,
     /// The workflows (`name@version`) that it drives, and the queues (`queue:name`) that it serves. What it claims later is
     /// added.
     #[serde(default)]
     pub serves: Vec<String>,
-    /// How long the server believes in it without a heartbeat.
+    /// Length of the worker's lease, in milliseconds. It starts anew with every heartbeat.
     pub lease_ms: u64,
 }
 
-/// A worker is registered.
+/// The answer to a registration.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Joined {
-    /// Its id in ledgers and headers: no other workspace can have the same, whatever id it draws.
+    /// Id of the worker in ledgers and run headers: unique across workspaces, whatever id the worker has drawn.
     pub node: NodeId,
-    /// The workspace of its credential.
+    /// The workspace of the worker's API key.
     pub workspace: WorkspaceId,
-    /// Until when the server believes in it.
+    /// Time at which the lease ends.
     pub until: Time,
+    /// Time of the store when it answered. With the times at which the request was sent and answered, a worker knows the
+    /// store's clock to within their difference.
+    #[serde(default)]
+    pub now: Time,
 }
 
-/// A worker lives.
+/// A call that renews the lease of a worker.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Heartbeat {
-    /// Its own id.
+    /// Id that the worker has registered under.
     pub node: NodeId,
-    /// How long the server believes in it from now on.
+    /// Length of the lease from now on, in milliseconds.
     pub lease_ms: u64,
-    /// The steps of queues that it is at, at most 1,000: it is told which of them to stop. If it is absent, the server
-    /// goes by what it has handed to this worker since it was started.
+    /// The remote steps that the worker is executing, at most 1,000: the answer says which of them to stop. If absent, the
+    /// server uses those that it has handed to this worker since the server was started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tasks: Option<Vec<AtWork>>,
+    pub steps: Option<Vec<AtWork>>,
+    /// The runs that the worker has in memory, at most 1,000: the answer says of which there is news. None by default.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub runs: Vec<DrivenRun>,
 }
 
-/// A step of a queue that a worker is at.
+/// A run that a worker has in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct DrivenRun {
+    /// Id of the run.
+    pub run: RunId,
+    /// Version of the worker's claim.
+    pub fence: u64,
+    /// How many messages of its inbox the worker has seen.
+    #[serde(default)]
+    pub seen: u64,
+}
+
+/// News of a run that a worker has in memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct RunNews {
+    /// Id of the run.
+    pub run: RunId,
+    /// How many messages have arrived, if that is more than the worker has seen: read the inbox.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arrived: Option<u64>,
+    /// Whether the worker has lost the run: drop it from memory, and write nothing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub taken: bool,
+}
+
+/// A remote step that a worker is executing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AtWork {
-    /// The run that stands for it.
+    /// Run of the remote step.
     pub run: RunId,
-    /// The fence that it was handed out with.
+    /// Fence that the step was handed out with.
     pub fence: u64,
 }
 
-/// A step that a worker should stop.
+/// A remote step that a worker should stop.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct StopView {
-    /// The run that stands for it.
+    /// Run of the remote step.
     pub run: RunId,
-    /// Why.
+    /// Why the worker should stop it.
     pub reason: StopReason,
 }
 
-/// Why a worker should stop a step.
+/// Why a worker should stop a remote step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum StopReason {
-    /// It, or the run that handed it over, was cancelled. A result is still taken unless the step has ended; a failure
-    /// ends it.
+    /// The step, or the run that handed it over, was cancelled. A result is still accepted unless the step has ended; a
+    /// failure ends it.
     Cancelled,
-    /// It has ended otherwise.
+    /// The step has ended in another way.
     Ended,
-    /// It is in other hands, or paused.
+    /// Another worker has the step, or its run is paused.
     Lost,
 }
 
-/// A worker goes; its runs are free.
+/// A call that ends the lease of a worker; its runs are due for others at once.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = ReleaseCall))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Release {
-    /// Its own id.
+    /// Id that the worker has registered under.
     pub node: NodeId,
 }
 
-/// Until when the server believes in a worker.
+/// The answer to a heartbeat.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Leased {
-    /// The server's time.
+    /// Time at which the lease ends, by the server's clock.
     pub until: Time,
-    /// In the answer to a heartbeat: the steps of queues that the worker should stop. Absent if there is none.
+    /// The remote steps that the worker should stop. Absent if there is none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stop: Vec<StopView>,
+    /// Time of the store when it answered.
+    #[serde(default)]
+    pub now: Time,
+    /// News of the runs that the worker named. Absent if there is none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub news: Vec<RunNews>,
 }
 
-/// A worker asks for due runs.
+/// A worker's call for due runs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ClaimCall {
-    /// Its own id.
+    /// Id that the worker has registered under.
     pub node: NodeId,
-    /// What it can drive.
+    /// The workflow versions that it can drive.
     pub workflows: Vec<Served>,
-    /// At most this many.
+    /// The highest number of runs to claim.
     pub limit: usize,
-    /// How long to wait for one.
+    /// How long to wait if no run is due, in milliseconds; 0 by default.
     #[serde(default)]
     pub wait_ms: u64,
-    /// Whether it keeps the ledgers of runs that it has put to rest. These then come without entries; if the worker has
-    /// one no longer, it reads it.
+    /// Whether the worker keeps the ledgers of waiting runs in memory. Such runs come without entries; if the worker has
+    /// dropped a ledger since, it reads it from the server. False by default.
     #[serde(default)]
     pub keeps: bool,
+    /// Whether the answer has folded runs ([`FoldedRun`]) instead of headers and entries. False by default.
+    #[serde(default)]
+    pub folded: bool,
+    /// Claims this run only, without waiting. A run that the worker holds already is given again, without another claim, and
+    /// whole however large it is. Absent: any run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<RunId>,
 }
 
 /// A version of a workflow that a worker can drive.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Served {
-    /// The workflow.
+    /// Name of the workflow.
     pub workflow: Name,
-    /// Its version; `1` if not given, as in a start.
+    /// Version of the workflow; `1` if absent, as in a start.
     #[serde(default = "default_version")]
     pub workflow_version: Name,
 }
 
 /// Entries of many runs. `E` is the text of entries: borrowed where it is read, owned where it is written.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CommitCall<E> {
-    /// One for each run.
+    /// The commits, one for each run.
     pub commits: Vec<CommitItem<E>>,
 }
 
-/// One commit.
+/// One commit: the entries to append to one run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CommitItem<E> {
-    /// The run.
+    /// The run whose ledger grows.
     pub run: RunId,
-    /// The worker's own id, as in its claim: the run must be in the hands of this node. If it is absent, the run must be
-    /// in the hands of a node that was registered with the same API key.
+    /// Id that the worker has registered under, as in its claim: this node must hold the run. If absent, the run must be
+    /// held by a node that was registered with the same API key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeId>,
-    /// How many entries its driver has seen.
+    /// Length of the ledger that the driver has seen. The commit is refused if the ledger is longer.
     pub expected: u64,
-    /// How many arrivals of its inbox its driver has seen.
+    /// How many messages of its inbox the driver has seen.
     #[serde(default)]
     pub seen: u64,
-    /// The entries to append, as a list.
+    /// The entries to append, as a JSON list.
+    #[cfg_attr(feature = "openapi", schema(value_type = Vec<Entry>))]
     pub entries: E,
-    /// What the store settles, and where among the entries.
+    /// Entries that the store completes, and their positions.
     #[serde(default = "Vec::new", skip_serializing_if = "Vec::is_empty")]
     pub drafts: Vec<PlacedDraft>,
 }
 
-/// A draft and its place.
+/// A draft and its position among the entries.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PlacedDraft {
-    /// How many of the entries come before it.
+    /// How many of the entries precede it.
     pub after: u64,
-    /// What is asked.
+    /// The draft that the store completes.
     pub draft: DraftView,
 }
 
-/// The wish for an entry whose final form the store decides.
+/// An entry whose final form the store decides.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
-#[expect(missing_docs, reason = "the fields say what they are; each kind has its line")]
+#[expect(missing_docs, reason = "the fields say what they are; each variant has its line")]
 pub enum DraftView {
-    /// Own a token.
+    /// Opens a hook under a token, unless another run owns the token.
     OpenHook { hook: Visit, token: Token },
-    /// Start a child.
-    StartChild { child: Visit, run: RunId, workflow: Name, workflow_version: Name, input: Payload },
+    /// Starts a child run, or attaches the one that exists.
+    StartChild {
+        child: Visit,
+        run: RunId,
+        workflow: Name,
+        #[serde(rename = "workflowVersion")]
+        workflow_version: Name,
+        input: Payload,
+    },
 }
 
 impl CommitItem<Box<RawValue>> {
@@ -276,7 +355,7 @@ impl CommitItem<Box<RawValue>> {
 
 impl DraftView {
     /// Puts it into the next commit of a ledger, or refuses it.
-    pub fn record(self, ledger: &mut Ledger) -> Result<(), Refused> {
+    pub fn record(self, ledger: &mut Ledger) -> Result<(), RefusedEntry> {
         match self {
             Self::OpenHook { hook, token } => ledger.open_hook(hook, token),
             Self::StartChild { child, run, workflow, workflow_version, input } => {
@@ -294,16 +373,18 @@ impl DraftView {
     }
 }
 
-/// Many starts.
+/// A call that starts many runs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct StartCall {
-    /// Each with its own answer.
+    /// The starts; each has its own answer.
     pub starts: Vec<Start>,
 }
 
 /// One answer for each item of a call.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Answers<T> {
     /// In the order of the items.
@@ -312,11 +393,12 @@ pub struct Answers<T> {
 
 /// The answer to one item.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum ItemAnswer<T> {
-    /// It took place.
+    /// The item took place.
     Ok(T),
-    /// It did not.
+    /// The item was refused or failed.
     Error(ErrorView),
 }
 
@@ -340,30 +422,32 @@ impl<T> From<ItemAnswer<T>> for Result<T, Error> {
 
 /// A run and how it ended.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
-pub struct Found {
-    /// Its header.
+pub struct FoundRun {
+    /// Header of the run.
     pub run: Run,
     /// How it ended, if it has.
     pub outcome: Option<Outcome>,
 }
 
-/// A run is read.
+/// A call that reads entries or messages of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RunCall {
-    /// Which.
+    /// The run to read.
     pub run: RunId,
-    /// The first entry or message to be read, from 1.
+    /// Number of the first entry or message to read; 1 by default.
     #[serde(default = "first")]
     pub from: u64,
-    /// The answer has as many as fit into so many bytes, and at least one if there is one. All if it is absent.
+    /// Limit of the answer in bytes. The answer has at least one item if there is one. No limit if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_bytes: Option<usize>,
 }
 
 impl RunCall {
-    /// Everything from the first on.
+    /// Reads everything from the first entry or message on.
     pub fn all(run: RunId) -> Self {
         Self { run, from: first(), max_bytes: None }
     }
@@ -371,26 +455,48 @@ impl RunCall {
 
 /// What a claim found, as it travels: [`Claims`](crate::store::Claims).
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ClaimsView {
     /// The runs that the worker may drive now.
     pub runs: Vec<ClaimedView>,
+    /// When the next run becomes due for this worker; absent if none is known. If the time has passed, more runs are due: the
+    /// answer was full, in runs or in bytes.
+    pub next_due: Option<Time>,
+    /// Time of the store when it answered.
+    #[serde(default)]
+    pub now: Time,
+}
+
+/// What a claim found, folded.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct FoldedClaims {
+    /// The runs that the worker may drive now.
+    pub runs: Vec<FoldedRun>,
+    /// Runs that are claimed as well and did not fit into the answer: claim each of them by its id. Absent if all fitted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<RunId>,
     /// When the next run becomes due for this worker; absent if none is known.
     pub next_due: Option<Time>,
+    /// Time of the store when it answered.
+    pub now: Time,
 }
 
 /// A claimed run, as it travels.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ClaimedView {
-    /// Its header.
+    /// Header of the run.
     pub run: Run,
-    /// Its ledger. Absent if the worker has it in memory, and if it is too large to travel along: the worker reads it.
+    /// Its ledger. Absent if the worker keeps it in memory, or if it is too large for this answer: then the worker reads it.
     pub entries: Option<Vec<Entry>>,
-    /// Its inbox, or as much of it as travels along.
+    /// Its inbox, or as many messages as fit into the answer.
     pub inbox: Vec<Arrival>,
-    /// The number of the first message that did not fit: the worker reads the inbox from there on. Absent if all of them
-    /// are here.
+    /// Number of the first message that did not fit: the worker reads the inbox from there on. Absent if all of them are
+    /// in the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inbox_from: Option<u64>,
 }

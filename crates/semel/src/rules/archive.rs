@@ -1,7 +1,8 @@
-//! An archive: everything a store holds, line by line, whatever store it is of.
+//! An archive: everything that a store holds, line by line, in a form that is independent of the database.
 //!
-//! What is stored as text (entries, messages, values) stands in a line as that text, byte for byte. Nobody drives a run
-//! of an archive: one that had a driver is due since its last commit, as if its node had died.
+//! Values that are stored as text (entries, messages, payloads) appear in a line as that text, byte for byte. No run
+//! in an archive has a driver: a run that was driven when it was exported is due since its last commit, as if its
+//! node had died.
 
 mod check;
 
@@ -17,7 +18,7 @@ use super::key::{CallId, Fingerprint, Key, Label, RecordId, Scope, Token};
 use super::path::{Name, Visit};
 use super::receipt::{ReceiptKind, Receipts};
 use super::record::Record;
-use super::run::{NewRun, Retention, Run, State};
+use super::run::{NewRun, Retention, Run, RunState};
 use super::status::Status;
 use crate::clock::Time;
 use crate::id::{RunId, WorkspaceId};
@@ -25,18 +26,19 @@ use crate::id::{RunId, WorkspaceId};
 /// One line of an archive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Line {
+pub enum ArchiveLine {
     /// A run with all that belongs to it.
     Run(Box<RunLine>),
-    /// A run that waits for another's end. After all runs: either of the two may be the older one.
+    /// A run that waits for the end of another run. These lines follow all runs, because either of the two may be the
+    /// older one.
     Watcher(WatcherLine),
-    /// A once beyond one run.
+    /// A `run_once` value whose scope is wider than one run.
     Once(OnceLine),
-    /// A record. It belongs to no workspace.
+    /// A record, which belongs to no workspace.
     Record(RecordLine),
 }
 
-/// A run.
+/// A run in an archive: its header and everything that belongs to it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[expect(missing_docs, reason = "the members of NewRun, State and Run, which say what they are")]
@@ -65,79 +67,79 @@ pub struct RunLine {
     pub ties: bool,
     pub arrivals: u64,
     pub purged: bool,
-    /// The ledger, commit by commit.
+    /// The ledger, one element per commit.
     pub commits: Vec<CommitLine>,
-    /// What it has not consumed.
+    /// Messages that the run has not consumed.
     pub inbox: Vec<MessageLine>,
-    /// What was absorbed on it.
+    /// Receipts of duplicates that this run absorbed.
     pub receipts: Vec<(ReceiptKind, Receipts)>,
-    /// The tokens it owns, in order.
+    /// Tokens that the run owns, in order.
     pub tokens: Vec<Token>,
-    /// The calls that are remembered for as long as its history, in the order of scope and id.
+    /// Calls that are remembered for as long as the run's history, ordered by scope and id.
     pub calls: Vec<CallLine>,
 }
 
-/// The entries of one commit.
+/// The entries of one commit, with its place in the ledger.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CommitLine {
-    /// How many entries come before these.
+    /// Number of ledger entries before these.
     pub seq: u64,
-    /// When it was made.
+    /// Time at which the commit was made.
     pub at: Time,
-    /// The entries, as stored.
+    /// The entries as the text that the store holds.
     pub entries: String,
 }
 
-/// A message in an inbox.
+/// An unconsumed message in a run's inbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MessageLine {
-    /// Its number.
+    /// Number of the message in its inbox.
     pub arrival: u64,
-    /// When it came.
+    /// Time at which the message was accepted.
     pub at: Time,
-    /// The message, as stored.
+    /// The message as the text that the store holds.
     pub message: String,
 }
 
-/// A call that was accepted under an id.
+/// A call that was accepted under a call id.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CallLine {
-    /// Among what the id is unique.
+    /// Scope within which the call id is unique.
     pub scope: String,
-    /// The id.
+    /// The call id that the caller gave.
     pub id: CallId,
-    /// The run that it changed.
+    /// The run that the call changed.
     pub run: RunId,
-    /// What was asked.
+    /// Fingerprint of the request, in hexadecimal digits.
     #[serde(with = "hex")]
     pub fingerprint: Fingerprint,
-    /// What it came to.
+    /// Result of the call: the arrival of a delivery, or the version after a control.
     pub result: u64,
 }
 
 impl CallLine {
-    /// As the store remembers it.
+    /// The call in the form in which the store remembers it.
     pub fn call(&self) -> PastCall {
         PastCall { run: self.run, fingerprint: self.fingerprint, result: self.result }
     }
 }
 
-/// A run that waits for another's end.
+/// A run that waits for the end of another run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WatcherLine {
-    /// Which waits.
+    /// The run that waits.
     pub run: RunId,
-    /// Where in it.
+    /// Visit in the waiting run that gets the result.
     pub visit: Visit,
-    /// For whose end.
+    /// The run whose end is awaited.
     pub waits_for: RunId,
 }
 
-/// A once beyond one run.
+/// A `run_once` value whose scope is wider than one run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[expect(missing_docs, reason = "the members of OnceRow, which say what they are")]
@@ -147,13 +149,13 @@ pub struct OnceLine {
     pub label: Label,
     pub owner: RunId,
     pub fence: u64,
-    /// The result, as stored.
+    /// The result as the text that the store holds; absent while it is being made.
     pub value: Option<String>,
     pub expires: Option<Time>,
     pub waiters: Vec<RunId>,
 }
 
-/// A record.
+/// A record of the server, as a line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[expect(missing_docs, reason = "the members of Record, which say what they are")]
@@ -161,33 +163,33 @@ pub struct RecordLine {
     pub kind: Name,
     pub id: RecordId,
     pub version: u64,
-    /// What it says, as stored.
+    /// Body of the record, as the text that the store holds.
     pub body: String,
     pub at: Time,
     pub expires: Option<Time>,
 }
 
 impl RecordLine {
-    /// A record as a line.
+    /// Makes the line of a record.
     pub fn of(record: &Record) -> Self {
         let Record { kind, id, version, body, at, expires } = record.clone();
         Self { kind, id, version, body: body.text().to_owned(), at, expires }
     }
 
-    /// As the store keeps it.
+    /// The record in the form in which the store keeps it.
     pub fn record(&self) -> Result<Record, InvalidJson> {
         let Self { kind, id, version, body, at, expires } = self.clone();
         Ok(Record { kind, id, version, body: Payload::parse(&body)?, at, expires })
     }
 
-    /// Whether its version is one that a store has given.
+    /// Whether the version is one that a store can have given: a positive `i64`.
     pub fn has_version(&self) -> bool {
         i64::try_from(self.version).is_ok_and(|version| version > 0)
     }
 }
 
 impl RunLine {
-    /// A run without what belongs to it.
+    /// The line of a run's header, without anything else that belongs to the run.
     pub fn bare(run: &Run) -> Self {
         let Run { new, state, arrivals, purged, .. } = run.clone();
         let new = Arc::unwrap_or_clone(new);
@@ -222,12 +224,12 @@ impl RunLine {
         }
     }
 
-    /// Makes a run that somebody drove one that nobody does: due since its last commit.
+    /// Removes the driver of a run: the run becomes due since its last commit.
     pub fn leave_driver(&mut self) {
         self.due = self.commits.last().map(|commit| commit.at).or(Some(self.created));
     }
 
-    /// Its header, under a number of the store that it goes to.
+    /// The run's header, under a number of the store that imports it.
     pub fn run(&self, num: i64) -> Run {
         Run {
             num,
@@ -244,7 +246,7 @@ impl RunLine {
                 retention: self.retention,
                 created: self.created,
             }),
-            state: State {
+            state: RunState {
                 status: self.status,
                 version: self.version,
                 due: self.due,
@@ -262,7 +264,7 @@ impl RunLine {
     }
 }
 
-impl Line {
+impl ArchiveLine {
     /// The workspace it belongs to; a watcher's is that of its runs, and a record has none.
     pub fn workspace(&self) -> Option<WorkspaceId> {
         match self {
@@ -308,9 +310,12 @@ mod tests {
         line.retention.key = std::time::Duration::MAX;
         line.commits.push(CommitLine { seq: 0, at: Time(5), entries: "[{\n}]".to_owned() });
         line.leave_driver();
-        let text = serde_json::to_string(&Line::Run(Box::new(line.clone()))).unwrap();
+        let text = serde_json::to_string(&ArchiveLine::Run(Box::new(line.clone()))).unwrap();
         assert!(!text.contains('\n'), "one line: {text}");
-        assert_eq!(serde_json::from_str::<Line>(&text).unwrap(), Line::Run(Box::new(line.clone())));
+        assert_eq!(
+            serde_json::from_str::<ArchiveLine>(&text).unwrap(),
+            ArchiveLine::Run(Box::new(line.clone()))
+        );
         assert_eq!((line.due, line.run(7).num), (Some(Time(5)), 7));
     }
 

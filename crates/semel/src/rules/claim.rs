@@ -1,35 +1,37 @@
-//! Claims: who may drive a run, and when a run is parked because it keeps killing its drivers.
+//! Claims: which node may drive a run, and when a run is parked because it keeps killing its drivers.
 //!
-//! When a node dies, it is not known which of its runs killed it: the start of a keyed step is not durable. So a death counts
-//! a little for all of them (`stalls`). A run that has been there twice without progress is a *suspect*. Nodes hold fewer
-//! suspects at a time the more often these have stalled, and a node that holds nothing takes one alone. Innocent suspects
-//! make progress there, which ends their count; the one that kills is soon alone with its nodes, and is parked. A node that
-//! leaves in good order blames nothing.
+//! When a node dies, it is not known which of its runs killed it, because the start of a keyed step is not durable.
+//! So each death adds a little to the count (`stalls`) of all of them. A run that has twice been on a dying node
+//! without making progress is a *suspect*. The higher the counts of suspects are, the fewer of them a node may hold
+//! at a time, and a node that holds nothing takes one suspect alone. Innocent suspects make progress there, which
+//! resets their count; the run that kills nodes is soon alone on its node, and is parked. A node that shuts down in
+//! good order adds to no count.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::entry::{Entry, PauseReason};
+use super::family::Family;
 use super::path::Name;
-use super::run::{Run, State};
+use super::run::{NewRun, Run, RunState};
 use super::status::Status;
-use crate::id::{NodeId, WorkspaceId};
+use crate::id::{NodeId, RunId, WorkspaceId};
 
-/// Deaths of its nodes, without progress in between, after which a run is a suspect.
+/// Number of deaths of its nodes, without progress in between, after which a run is a suspect.
 pub const SUSPECT: u32 = 2;
-/// Deaths after which a run is parked that was alone with its nodes.
+/// Number of deaths after which a run that was alone on its nodes is parked.
 pub const MAX_DEATHS: u32 = 5;
-/// What a death counts for a suspect that was alone with its node: nothing else can have been the cause, as far as the store
-/// knows. In company it counts 1, so that others would have to kill many nodes in its presence before it is parked.
+/// What a death adds for a suspect that was alone on its node: as far as the store knows, nothing else can have been
+/// the cause. In company it adds 1, so other runs would have to kill many nodes in its presence before it is parked.
 const ALONE: u32 = 3;
-/// The count at which a run is parked: reached by [`MAX_DEATHS`] deaths alone.
+/// Count at which a run is parked; [`MAX_DEATHS`] deaths of nodes on which it was alone add up to it.
 pub const MAX_STALLS: u32 = SUSPECT + (MAX_DEATHS - SUSPECT) * ALONE;
-/// How long a suspect that a node may not take now is left to others. Meanwhile it hides no other due run.
+/// Delay before a suspect that a node may not take now is due again. Meanwhile it does not hide other due runs.
 pub(crate) const SET_BACK: Duration = Duration::from_secs(1);
 
-/// How many suspects a node may hold at a time, if one of them has this count. It falls quickly: each death in company
-/// leaves a smaller group that is blamed further.
+/// Number of suspects that a node may hold at a time if one of them has this count. It falls quickly: each death in
+/// company leaves a smaller group to be blamed further.
 fn company(stalls: u32) -> usize {
     match stalls - SUSPECT {
         0 => 64,
@@ -38,16 +40,16 @@ fn company(stalls: u32) -> usize {
     }
 }
 
-/// What a node held when it died.
+/// What a node held at its death.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hands {
-    /// How many runs. More than one if that is not known for certain.
+    /// Number of runs. More than one if the number is not known for certain.
     pub runs: usize,
-    /// How many of them were suspects.
+    /// Number of suspects among them.
     pub suspects: usize,
 }
 
-/// The count of a run whose node has died with this in its hands.
+/// The new count of a run whose node died while it held `hands`.
 pub fn blamed(stalls: u32, hands: Hands) -> u32 {
     if stalls < SUSPECT {
         stalls + 1
@@ -60,29 +62,29 @@ pub fn blamed(stalls: u32, hands: Hands) -> u32 {
     }
 }
 
-/// Which of the due runs a node takes.
+/// Selection among due runs for one node.
 #[derive(Debug, Default)]
 pub struct Choice {
-    /// Those that it takes, in their order.
+    /// Runs that the node takes, in their order.
     pub taken: Vec<Run>,
-    /// Suspects that it may not take now. The other runs that it does not take stay due.
+    /// Suspects that it may not take now. Other runs that it does not take stay due.
     pub set_back: Vec<Run>,
 }
 
-/// Whether the store must know what a node holds to [choose].
+/// Whether the store must know what a node holds in order to [choose].
 pub fn has_suspects(due: &[Run]) -> bool {
     due.iter().any(|run| run.state.stalls >= SUSPECT)
 }
 
-/// Chooses among due runs for a node that holds runs with these counts. A node that holds nothing takes the first suspect,
-/// and nothing else.
+/// Chooses among due runs for a node that holds runs with the counts `held`. A node that holds nothing takes the
+/// first suspect, and nothing else.
 pub fn choose(due: Vec<Run>, held: &[u32]) -> Choice {
     let mut choice = Choice::default();
     let mut suspects: Vec<u32> = held.iter().copied().filter(|stalls| *stalls >= SUSPECT).collect();
     let mut alone = false;
     for run in due {
         match run.state.stalls {
-            // It is parked by the claim, whatever the node holds.
+            // The claim parks it, whatever the node holds.
             MAX_STALLS.. => choice.taken.push(run),
             stalls @ SUSPECT.. => {
                 let most = suspects.iter().chain([&stalls]).map(|stalls| company(*stalls)).min();
@@ -104,51 +106,65 @@ pub fn choose(due: Vec<Run>, held: &[u32]) -> Choice {
     choice
 }
 
-/// A request for due runs.
+/// A node's request for due runs.
 #[derive(Clone, Debug)]
 pub struct Claim {
-    /// Who will drive them. Its lease must be alive.
+    /// The node that will drive them. Its lease must be alive.
     pub node: NodeId,
-    /// What it can drive. A run of anything else, another version of the same workflow included, is left to others.
+    /// Workflow versions that the node can drive. Runs of all others are left to other nodes.
     pub workflows: Vec<Drives>,
-    /// At most this many.
+    /// Families of workflow versions that the node can drive, in all workspaces.
+    pub families: Vec<Family>,
+    /// Maximum number of runs to claim.
     pub limit: usize,
+    /// Only this run, if it is due and the node can drive it. Any run if absent.
+    pub only: Option<RunId>,
     /// What the node has in memory already: the ledgers of these runs are not read again.
-    pub held: Option<Arc<dyn Held>>,
+    pub held: Option<Arc<dyn HeldRuns>>,
 }
 
 impl Claim {
-    /// A request of a node that has nothing in memory.
+    /// A request of a node that drives no family and has nothing in memory.
     pub fn new(node: NodeId, workflows: Vec<Drives>, limit: usize) -> Self {
-        Self { node, workflows, limit, held: None }
+        Self { node, workflows, families: Vec::new(), limit, only: None, held: None }
+    }
+
+    /// Whether the node can drive this run.
+    pub fn drives(&self, run: &Run) -> bool {
+        let NewRun { workspace, workflow, workflow_version, .. } = &*run.new;
+        let by_version = self.workflows.iter().any(|drives| {
+            (drives.workspace, &drives.workflow, &drives.workflow_version)
+                == (*workspace, workflow, workflow_version)
+        });
+        by_version || self.families.iter().any(|family| Family::of(workflow_version).as_ref() == Some(family))
     }
 }
 
-/// One thing that a node drives: the runs of a workflow that follow one version of it.
+/// One workflow version, in one workspace, that a node can drive.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Drives {
-    /// The tenant.
+    /// Workspace of the runs.
     pub workspace: WorkspaceId,
-    /// The workflow.
+    /// Name of the workflow.
     pub workflow: Name,
-    /// The version of it that the node has.
+    /// Version of the workflow that the node has.
     pub workflow_version: Name,
 }
 
 /// The runs whose ledgers a node has in memory.
-pub trait Held: fmt::Debug + Send + Sync {
+pub trait HeldRuns: fmt::Debug + Send + Sync {
     /// Whether the node has the ledger of this run, up to this version.
     fn holds(&self, num: i64, version: u64) -> bool;
 }
 
 /// Takes a due run for a node, or parks it. The entry it writes is what fences the former owner off.
-pub fn decide(run: &Run, node: NodeId) -> (Entry, State) {
-    let state = State { version: run.state.version + 1, due: None, ..run.state.clone() };
+pub fn decide(run: &Run, node: NodeId) -> (Entry, RunState) {
+    let state = RunState { version: run.state.version + 1, due: None, ..run.state.clone() };
     if run.state.stalls >= MAX_STALLS {
-        let state = State { status: Status::Paused, node: None, stalls: 0, ..state };
+        let state = RunState { status: Status::Paused, node: None, stalls: 0, ..state };
         return (Entry::Paused { reason: PauseReason::Poisoned }, state);
     }
-    let state = State { status: Status::Running, node: Some(node), ..state };
+    let state = RunState { status: Status::Running, node: Some(node), ..state };
     (Entry::Claimed { node }, state)
 }
 
@@ -174,7 +190,7 @@ mod tests {
                 (Entry::Claimed { node }, run.state.stalls, Status::Running)
             );
             let suspects = usize::from(state.stalls >= SUSPECT);
-            run.state = State { stalls: blamed(state.stalls, Hands { runs: 1, suspects }), ..state };
+            run.state = RunState { stalls: blamed(state.stalls, Hands { runs: 1, suspects }), ..state };
         }
         let (entry, state) = decide(&run, node);
         assert_eq!(entry, Entry::Paused { reason: PauseReason::Poisoned });
@@ -183,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_death_counts_less_the_more_company_there_was() {
-        // (count, runs in the node's hands, suspects among them) to the new count.
+        // (count, runs that the node holds, suspects among them) → new count.
         let table = [
             ((0, 1, 0), 1),
             ((1, 1_000, 0), 2),
@@ -203,7 +219,7 @@ mod tests {
 
     #[test]
     fn a_node_takes_suspects_alone_or_few_at_a_time() {
-        // The counts of the due runs, those of the runs in hand; the counts of those taken, how many are set back.
+        // Counts of the due runs; counts of the runs held; counts of the runs taken; number of runs set back.
         type Case<'a> = (&'a [u32], &'a [u32], &'a [u32], usize);
         let table: [Case<'_>; 9] = [
             (&[0, 1, 0], &[], &[0, 1, 0], 0),
@@ -223,7 +239,7 @@ mod tests {
         }
     }
 
-    /// Thirty runs beside one that kills its node as soon as it is driven, on nodes that hold all they may.
+    /// Thirty runs beside one that kills its node as soon as it is driven, on nodes that hold as much as they may.
     #[test]
     fn bystanders_of_a_poisonous_run_are_not_parked() {
         const POISON: i64 = 17;
@@ -231,7 +247,7 @@ mod tests {
         let (mut deaths, mut parked) = (0, Vec::new());
         while !due.is_empty() {
             let mut held: Vec<Run> = Vec::new();
-            // A node claims until it dies, or nothing is due any more. What it drives makes progress unless it dies at once.
+            // A node claims until it dies, or nothing is due any more. Its runs make progress unless it dies at once.
             let died = loop {
                 let counts: Vec<u32> = held.iter().map(|run| run.state.stalls).collect();
                 let Choice { taken, .. } = choose(due.clone(), &counts);

@@ -1,7 +1,12 @@
 //! Operator actions: cancel, pause, resume, restart, release of the key, resolution of a doubt, fork.
 //!
-//! Each appends to the ledger, and so takes the run away from its driver; but for a requested cancel and the release of a
-//! driven run's key, which are messages to the driver. Each may be repeated: what is already so is absorbed.
+//! Each appends to the ledger, and so takes the run away from its driver. The exceptions are a requested cancel and
+//! the release of a driven run's key, which are messages to the driver. Each may be repeated: an action that changes
+//! nothing is absorbed.
+
+pub(crate) mod again;
+pub(crate) mod fork;
+pub(crate) mod resolve;
 
 use serde::{Deserialize, Serialize};
 
@@ -9,9 +14,9 @@ use super::deliver::PastCall;
 use super::entry::{Entry, Failure, PauseReason, Resolution, RestartFrom};
 use super::json::Json;
 use super::key::{CallId, Fingerprint, Key};
-use super::ledger::{Lineage, Refused};
+use super::ledger::{Lineage, RefusedEntry};
 use super::path::Visit;
-use super::run::{Run, State};
+use super::run::{Run, RunState};
 use super::status::Status;
 use crate::clock::Time;
 use crate::error::Error;
@@ -21,69 +26,71 @@ use crate::id::{RunId, WorkspaceId};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Control {
-    /// The tenant.
+    /// Workspace of the run.
     #[serde(skip, default = "WorkspaceId::unsaid")]
     pub workspace: WorkspaceId,
-    /// The run.
+    /// The run to act on.
     pub run: RunId,
-    /// What to do.
-    pub action: Action,
+    /// The action to take.
+    pub action: ControlAction,
     /// Who asks; recorded in the ledger.
     pub by: String,
-    /// The id under which it may be repeated.
+    /// Id under which the call may be repeated. None: a repeated call is a new one.
     pub id: Option<CallId>,
-    /// Only if the run still has this version.
+    /// If given, the action is refused unless the run has this version.
     pub expected: Option<u64>,
 }
 
-/// What an operator can do.
+/// The actions that an operator can take.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
-pub enum Action {
-    /// End it now.
+pub enum ControlAction {
+    /// Ends the run now, without running its clean-up.
     Cancel {
-        /// Why; recorded.
+        /// Reason, recorded in the ledger.
         reason: String,
     },
-    /// Ask it to end: its clean-up goes on, then it is cancelled.
+    /// Asks the run to end: its clean-up runs first, then it is cancelled.
     RequestCancel {
-        /// Why; recorded.
+        /// Reason, recorded in the ledger.
         reason: String,
     },
-    /// Stop it until a resume.
+    /// Stops the run until a resume.
     Pause,
-    /// Let it go on.
+    /// Lets a paused run go on.
     Resume,
-    /// Let a failed run begin again.
+    /// Lets a failed or timed-out run begin again.
     Restart(RestartFrom),
-    /// Free its key.
+    /// Frees the run's key for another start.
     ReleaseKey,
-    /// Say what became of a step in doubt.
+    /// Settles a step that is in doubt.
     Resolve {
-        /// Which.
+        /// Visit of the step.
         step: Visit,
-        /// What became of it.
+        /// What happened to its effect.
         resolution: Resolution,
     },
-    /// Start another run that has done what this one had done at a version.
+    /// Starts a new run that takes over this run's ledger up to a version.
     Fork(Fork),
 }
 
-/// How to fork.
+/// Parameters of a fork.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = ForkCall))]
 #[serde(rename_all = "camelCase")]
 pub struct Fork {
-    /// The id of the new run.
+    /// Id of the new run.
     pub run: RunId,
-    /// Its key; its id if none is given.
+    /// Key of the new run; its id if absent.
     pub key: Option<Key>,
-    /// The number of entries after which the new run goes its own way; all of them if not given.
+    /// Number of entries that the new run takes over; all of them if absent.
     pub at: Option<u64>,
-    /// Whose effects it has.
+    /// Whether the new run keeps the effect keys of the old one.
     pub lineage: Lineage,
 }
 
-impl Action {
+impl ControlAction {
     /// Whether a run in this state hears of it by a message in its inbox, so that it stays with its driver.
     pub(crate) fn goes_to_inbox(&self, status: Status) -> bool {
         match self {
@@ -93,7 +100,7 @@ impl Action {
         }
     }
 
-    /// The action as it travels, without the id that a fork draws.
+    /// The action in its wire form, without the id that a fork draws.
     fn asked(&self) -> Json {
         let because = |reason: &String| Json::object([("reason", Json::text(reason))]);
         match self {
@@ -108,9 +115,11 @@ impl Action {
                 let resolution = match resolution {
                     Resolution::Happened(value) => Json::object([("happened", value.json())]),
                     Resolution::DidNotHappen => Json::text("didNotHappen"),
-                    Resolution::GiveUp(Failure { kind, message }) => {
+                    Resolution::GiveUp(Failure { kind, message, code, data }) => {
                         let failure = [("kind", Json::text(kind)), ("message", Json::text(message))];
-                        Json::object([("giveUp", Json::object(failure))])
+                        let code = code.iter().map(|code| ("code", Json::text(code)));
+                        let data = data.iter().map(|data| ("data", data.json()));
+                        Json::object([("giveUp", Json::object(failure.into_iter().chain(code).chain(data)))])
                     }
                 };
                 let resolve = [("step", Json::text(step)), ("resolution", resolution)];
@@ -131,7 +140,7 @@ impl Action {
         }
     }
 
-    /// The action in the words of a receipt.
+    /// Text of the action in a receipt.
     fn words(&self) -> String {
         match self {
             Self::Cancel { reason } => format!("cancel: {reason}"),
@@ -153,79 +162,89 @@ impl Action {
 }
 
 impl Control {
-    /// What is asked and by whom, in the words of a receipt.
+    /// Text of a receipt: the action, and who asked for it.
     pub(crate) fn words(&self) -> String {
         format!("{}, by {}", self.action.words(), self.by)
     }
 
-    /// Under which its id is remembered.
+    /// Scope under which its call id is remembered.
     pub(crate) const CALL_SCOPE: &'static str = "control";
 
-    /// What is asked, as far as a repeated call must agree: the run and the action as they travel. The id of a run to be
-    /// made is not part of it: it is drawn anew by each call.
+    /// The part of the request that a repeated call must agree with: the run and the action, in their wire form. The
+    /// id of a run to be made is left out, because each call draws a new one.
     pub fn asked(&self) -> Json {
         Json::object([("run", Json::text(&self.run)), ("action", self.action.asked())])
     }
 
-    /// The hash of [what is asked](Self::asked), under which its answer is remembered.
+    /// Fingerprint of the [request](Self::asked), under which its answer is remembered.
     pub fn fingerprint(&self) -> Fingerprint {
         Fingerprint::of(&self.asked())
     }
 
-    /// The hash under which releases up to 0.1 remembered it. Their stores still answer a repeated call. The text is
-    /// Rust's debug format of the action; a test pins it.
+    /// Fingerprint under which releases up to 0.1 remembered the request; their stores still answer a repeated call.
+    /// The text is Rust's debug format of the action; a test pins it.
     fn early_fingerprint(&self) -> Fingerprint {
         let mut action = self.action.clone();
-        if let Action::Fork(fork) = &mut action {
+        if let ControlAction::Fork(fork) = &mut action {
             fork.run = self.run;
         }
         Fingerprint::of_texts([self.run.to_string(), format!("{action:?}")])
     }
 
-    /// Whether a remembered call is this one; another one under the same id is refused.
+    /// The remembered call if it is this one; refused if it is another one under the same id.
     pub(crate) fn repeats<'a>(&self, past: &'a PastCall, id: &CallId) -> Result<&'a PastCall, Error> {
         past.repeated(id, self.fingerprint()).or_else(|_| past.repeated(id, self.early_fingerprint()))
     }
 }
 
-/// What a control came to.
+/// Result of an operator action.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Controlled {
-    /// The run (with a fork: the new one) as it is now.
+    /// The run after the action; for a fork, the new run.
     pub run: Run,
-    /// Whether this call changed it. A cancel that came too late did not: the run's status says who won.
+    /// Whether this call changed the run. A cancel that came too late did not: the run's status says how it ended.
     pub changed: bool,
-    /// Whether the call had been made before under its id, and this is its answer once more.
+    /// Whether the call had been made before under its id, so that this is the answer to the first one.
     pub repeated: bool,
 }
 
 /// Decides an action that needs nothing but the header: the entry to append and the state after it, or nothing if it is
 /// already so.
-pub fn decide(run: &Run, action: &Action, by: &str, now: Time) -> Result<Option<(Entry, State)>, Error> {
+pub fn decide(
+    run: &Run,
+    action: &ControlAction,
+    by: &str,
+    now: Time,
+) -> Result<Option<(Entry, RunState)>, Error> {
     let (by, status) = (by.to_owned(), run.status());
     let (next, entry) = match action {
-        // Whoever ended the run first has won; the answer says so.
-        Action::Cancel { .. } if status.is_terminal() => return Ok(None),
-        Action::Cancel { reason } => (Status::Cancelled, Entry::Cancelled { reason: reason.clone(), by }),
-        Action::Pause if status == Status::Paused => return Ok(None),
-        Action::Pause => (Status::Paused, Entry::Paused { reason: PauseReason::Operator { by } }),
-        Action::Resume if !status.is_terminal() && status != Status::Paused => return Ok(None),
-        Action::Resume => (Status::Pending, Entry::Resumed { by }),
-        // The store adds the deadline, which stands in the ledger.
-        Action::Restart(from) => (Status::Pending, Entry::Restarted { from: *from, by, deadline: None }),
-        Action::ReleaseKey if !run.state.holds_key => return Ok(None),
-        Action::ReleaseKey => (status, Entry::KeyReleased { by, arrival: None }),
-        Action::RequestCancel { .. } | Action::Resolve { .. } | Action::Fork(_) => {
+        // The first end of a run wins; the answer names it.
+        ControlAction::Cancel { .. } if status.is_terminal() => return Ok(None),
+        ControlAction::Cancel { reason } => {
+            (Status::Cancelled, Entry::Cancelled { reason: reason.clone(), by })
+        }
+        ControlAction::Pause if status == Status::Paused => return Ok(None),
+        ControlAction::Pause => (Status::Paused, Entry::Paused { reason: PauseReason::Operator { by } }),
+        ControlAction::Resume if !status.is_terminal() && status != Status::Paused => return Ok(None),
+        ControlAction::Resume => (Status::Pending, Entry::Resumed { by }),
+        // `again::complete` adds the deadline, which is in the ledger.
+        ControlAction::Restart(from) => {
+            (Status::Pending, Entry::Restarted { from: *from, by, deadline: None })
+        }
+        ControlAction::ReleaseKey if !run.state.holds_key => return Ok(None),
+        ControlAction::ReleaseKey => (status, Entry::KeyReleased { by, arrival: None }),
+        ControlAction::RequestCancel { .. } | ControlAction::Resolve { .. } | ControlAction::Fork(_) => {
             unreachable!("these need more than the header")
         }
     };
-    if matches!(action, Action::ReleaseKey) {
-        return Ok(Some((entry, State { holds_key: false, ..noted(run, 1, now) })));
+    if matches!(action, ControlAction::ReleaseKey) {
+        return Ok(Some((entry, RunState { holds_key: false, ..noted(run, 1, now) })));
     }
-    // Resume and restart both lead to PENDING, but each from its own states.
+    // Resume and restart both lead to PENDING, but from different statuses.
     let allowed = match action {
-        Action::Restart(_) => status.may_restart(),
+        ControlAction::Restart(_) => status.may_restart(),
         _ => status.may_become(next) && !status.is_terminal(),
     };
     if !allowed || run.purged {
@@ -234,13 +253,13 @@ pub fn decide(run: &Run, action: &Action, by: &str, now: Time) -> Result<Option<
     Ok(Some((entry, moved(run, next, now))))
 }
 
-/// The state of a run that an operator moved: nobody drives it, and it is due at once if it may go on.
-pub fn moved(run: &Run, status: Status, now: Time) -> State {
+/// The state of a run that an operator moved: no node drives it, and it is due at once if it may go on.
+pub fn moved(run: &Run, status: Status, now: Time) -> RunState {
     let version = run.state.version + 1;
     if status.is_terminal() {
         return super::finish::ended(run, status, version, now);
     }
-    State {
+    RunState {
         status,
         version,
         due: (status == Status::Pending).then_some(now),
@@ -252,13 +271,13 @@ pub fn moved(run: &Run, status: Status, now: Time) -> State {
     }
 }
 
-/// The state of a run that stays as it is while an operator adds entries to its ledger. Whoever drives it has lost it
-/// by that, so that it must be there for somebody to claim.
-pub fn noted(run: &Run, entries: u64, now: Time) -> State {
+/// The state of a run that stays as it is while an operator adds entries to its ledger. Its driver has lost it
+/// by that, so the run must become due for another claim.
+pub fn noted(run: &Run, entries: u64, now: Time) -> RunState {
     let version = run.state.version + entries;
     match run.status() {
-        Status::Running => State { version, node: None, due: Some(now), stalls: 0, ..run.state.clone() },
-        _ => State { version, ..run.state.clone() },
+        Status::Running => RunState { version, node: None, due: Some(now), stalls: 0, ..run.state.clone() },
+        _ => RunState { version, ..run.state.clone() },
     }
 }
 
@@ -267,17 +286,38 @@ fn refused(run: &Run, entry: &Entry) -> Error {
     if status.is_terminal() {
         return Error::RunFinished { run: run.id(), status };
     }
-    Error::Refused { run: run.id(), source: Refused::Status { from: status, entry: entry.kind().into() } }
+    Error::Refused {
+        run: run.id(),
+        source: RefusedEntry::Status { from: status, entry: entry.kind().into() },
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::entry::FailureKind;
+    use crate::rules::entry::{Created, FailureKind};
     use crate::rules::json::Payload;
+    use crate::rules::key::Scope;
+    use crate::rules::path::Name;
     use crate::rules::run::tests::run;
 
-    fn outcome(status: Status, action: &Action) -> String {
+    /// The first entry of a run, for the tables of this folder.
+    pub(super) fn created() -> Created {
+        Created {
+            workflow: Name::new("order").unwrap(),
+            workflow_version: Name::new("order").unwrap(),
+            input: Payload::parse("{\"n\":1}").unwrap(),
+            key: Key::new("k").unwrap(),
+            scope: Scope::children(),
+            lineage: run(Status::Pending).new.lineage,
+            not_before: None,
+            deadline: None,
+            parent: None,
+            forked_from: None,
+        }
+    }
+
+    fn outcome(status: Status, action: &ControlAction) -> String {
         match decide(&run(status), action, "me", Time(5)) {
             Ok(None) => "absorbed".to_owned(),
             Ok(Some((entry, state))) => format!("{} {}", entry.kind(), state.status),
@@ -287,8 +327,8 @@ mod tests {
 
     #[test]
     fn every_action_in_every_state() {
-        let cancel = Action::Cancel { reason: "r".to_owned() };
-        let restart = Action::Restart(RestartFrom::Failure);
+        let cancel = ControlAction::Cancel { reason: "r".to_owned() };
+        let restart = ControlAction::Restart(RestartFrom::Failure);
         let table = [
             (Status::Pending, ["cancelled CANCELLED", "paused PAUSED", "absorbed", "INVALID_TRANSITION"]),
             (Status::Running, ["cancelled CANCELLED", "paused PAUSED", "absorbed", "INVALID_TRANSITION"]),
@@ -300,8 +340,8 @@ mod tests {
             (Status::TimedOut, ["absorbed", "RUN_FINISHED", "RUN_FINISHED", "restarted PENDING"]),
         ];
         for (status, expected) in table {
-            let found =
-                [&cancel, &Action::Pause, &Action::Resume, &restart].map(|action| outcome(status, action));
+            let found = [&cancel, &ControlAction::Pause, &ControlAction::Resume, &restart]
+                .map(|action| outcome(status, action));
             assert_eq!(found, expected, "{status}");
         }
     }
@@ -311,7 +351,8 @@ mod tests {
         let table = [(Status::Waiting, "let it end"), (Status::Paused, "resume it")];
         for (status, instead) in table {
             let run = run(status);
-            let error = decide(&run, &Action::Restart(RestartFrom::Failure), "me", Time(5)).unwrap_err();
+            let error =
+                decide(&run, &ControlAction::Restart(RestartFrom::Failure), "me", Time(5)).unwrap_err();
             let expected = format!(
                 "{}: a run that is {status} cannot be retried or restarted: only FAILED and TIMED_OUT runs can; {instead}, \
                  or fork it",
@@ -324,7 +365,7 @@ mod tests {
     #[test]
     fn a_restarted_run_is_due_and_no_longer_ended() {
         let (_, state) =
-            decide(&run(Status::Failed), &Action::Restart(RestartFrom::Beginning), "me", Time(5))
+            decide(&run(Status::Failed), &ControlAction::Restart(RestartFrom::Beginning), "me", Time(5))
                 .unwrap()
                 .unwrap();
         assert_eq!((state.due, state.ended, state.purge), (Some(Time(5)), None, None));
@@ -334,11 +375,12 @@ mod tests {
     fn a_purged_run_takes_no_restart() {
         let mut purged = run(Status::Failed);
         purged.purged = true;
-        let error = decide(&purged, &Action::Restart(RestartFrom::Beginning), "me", Time(5)).unwrap_err();
+        let error =
+            decide(&purged, &ControlAction::Restart(RestartFrom::Beginning), "me", Time(5)).unwrap_err();
         assert_eq!(error.code(), "RUN_FINISHED");
     }
 
-    fn control(action: Action) -> Control {
+    fn control(action: ControlAction) -> Control {
         let run = run(Status::Failed).id();
         Control {
             workspace: WorkspaceId::DEFAULT,
@@ -350,25 +392,30 @@ mod tests {
         }
     }
 
-    fn fork(run: u128) -> Action {
+    fn fork(run: u128) -> ControlAction {
         let run = RunId(uuid::Uuid::from_u128(run));
-        Action::Fork(Fork { run, key: Some(Key::new("k").unwrap()), at: Some(3), lineage: Lineage::Fresh })
+        ControlAction::Fork(Fork {
+            run,
+            key: Some(Key::new("k").unwrap()),
+            at: Some(3),
+            lineage: Lineage::Fresh,
+        })
     }
 
-    fn resolve(resolution: Resolution) -> Action {
-        Action::Resolve { step: Visit::parse("left/pay#2").unwrap(), resolution }
+    fn resolve(resolution: Resolution) -> ControlAction {
+        ControlAction::Resolve { step: Visit::parse("left/pay#2").unwrap(), resolution }
     }
 
-    fn every_action() -> [Action; 11] {
-        let failure = Failure { kind: FailureKind::Fatal, message: "no \"answer\"".to_owned() };
+    fn every_action() -> [ControlAction; 11] {
+        let failure = Failure::new(FailureKind::Fatal, "no \"answer\"");
         [
-            Action::Cancel { reason: "ill".to_owned() },
-            Action::RequestCancel { reason: "ill".to_owned() },
-            Action::Pause,
-            Action::Resume,
-            Action::Restart(RestartFrom::Failure),
-            Action::Restart(RestartFrom::Beginning),
-            Action::ReleaseKey,
+            ControlAction::Cancel { reason: "ill".to_owned() },
+            ControlAction::RequestCancel { reason: "ill".to_owned() },
+            ControlAction::Pause,
+            ControlAction::Resume,
+            ControlAction::Restart(RestartFrom::Failure),
+            ControlAction::Restart(RestartFrom::Beginning),
+            ControlAction::ReleaseKey,
             resolve(Resolution::Happened(Payload::parse("{\"v\": 1}").unwrap())),
             resolve(Resolution::DidNotHappen),
             resolve(Resolution::GiveUp(failure)),
@@ -390,7 +437,7 @@ mod tests {
         }
     }
 
-    /// Stores of 0.1 hold these. The last one stands for a fork of the very run: its own id was drawn by each call.
+    /// Stores of 0.1 hold these. The last one is a fork of the run itself: each call drew the new run's id.
     #[test]
     fn a_call_that_an_earlier_release_remembered_is_answered() {
         let texts = [
@@ -414,7 +461,7 @@ mod tests {
             assert!(control.repeats(&past, &id).is_ok(), "{text} is not {:?}", control.action);
             let now = PastCall { fingerprint: control.fingerprint(), ..past.clone() };
             assert!(control.repeats(&now, &id).is_ok(), "{text}");
-            let other = Control { action: Action::Cancel { reason: "well".to_owned() }, ..control };
+            let other = Control { action: ControlAction::Cancel { reason: "well".to_owned() }, ..control };
             assert_eq!(other.repeats(&past, &id).unwrap_err().code(), "KEY_REUSED", "{text}");
         }
     }

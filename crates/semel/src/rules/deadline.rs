@@ -1,30 +1,31 @@
-//! Time limits: the store ends what is overdue, whether or not it has a driver.
+//! Time limits: the store ends overdue runs, whether or not they have a driver.
 
 use std::time::Duration;
 
 use super::entry::Entry;
 use super::finish;
-use super::run::{Run, State};
+use super::run::{Run, RunState};
 use super::status::Status;
 use crate::clock::Time;
 
-/// How long the driver of an overdue run has to end it before the store does: it does so at the limit itself, unless it hangs.
+/// Grace period for the driver of an overdue run before the store ends the run. A driver ends it at the limit itself,
+/// unless it hangs.
 pub const GRACE: Duration = Duration::from_secs(5);
 
-/// Whether a run may be ended by its time limit: it is open, and waits for no operator.
+/// Whether a run in this status may be ended by its time limit: it is open, and not waiting for an operator.
 pub fn is_limited(status: Status) -> bool {
     status.may_become(Status::TimedOut)
 }
 
 /// Ends a run whose time is up, as far as its header tells. None if it is not, or if its driver is still to do it.
-pub fn decide(run: &Run, now: Time) -> Option<(Entry, State)> {
+pub fn decide(run: &Run, now: Time) -> Option<(Entry, RunState)> {
     let limit = run.state.deadline.filter(|_| is_limited(run.status()))?;
     let end = if run.state.node.is_some() { limit.after(GRACE) } else { limit };
     (end <= now).then(|| ended(run, limit, now))
 }
 
 /// The end of a run by its time limit.
-pub fn ended(run: &Run, limit: Time, now: Time) -> (Entry, State) {
+pub fn ended(run: &Run, limit: Time, now: Time) -> (Entry, RunState) {
     (Entry::TimedOut { limit }, finish::ended(run, Status::TimedOut, run.state.version + 1, now))
 }
 

@@ -4,34 +4,35 @@ use serde::{Deserialize, Serialize};
 
 use super::json::{MAX_BYTES, Payload};
 use super::key::{CallId, Fingerprint, Token};
-use super::start::{Action, Handover, Start};
+use super::start::{Handover, Start, StartAction};
 use super::status::Status;
 use crate::error::Error;
 use crate::id::{NodeId, RunId, WorkspaceId};
 
-/// Messages that a run may have unconsumed before deliveries to it are refused. Each of them is read when the run is
-/// claimed.
+/// Maximum number of unconsumed messages of a run; further deliveries are refused. All of them are read when the run
+/// is claimed.
 pub const MOST_UNCONSUMED: u64 = 2_000;
-/// Bytes of messages that a run may have unconsumed before deliveries to it are refused: sixteen of the largest payloads.
+/// Maximum size of a run's unconsumed messages in bytes, equal to sixteen of the largest payloads; further deliveries
+/// are refused.
 pub const UNCONSUMED_BYTES: u64 = 16 * MAX_BYTES as u64;
 
-/// What a run has not consumed.
+/// Size of a run's unconsumed messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Unconsumed {
-    /// How many messages.
+    /// Number of messages.
     pub(crate) count: u64,
-    /// How long they are together, in bytes.
+    /// Their total length in bytes.
     pub(crate) bytes: u64,
 }
 
 impl Unconsumed {
-    /// Whether a run with so few arrivals has room whatever they were, so that the inbox need not be looked at.
+    /// Whether a run with so few arrivals certainly has room, so that the inbox need not be measured.
     pub(crate) fn is_little(arrivals: u64) -> bool {
         arrivals < UNCONSUMED_BYTES / MAX_BYTES as u64
     }
 
-    /// Refuses a delivery to an inbox that is full. Results of children and of remote steps are never refused: the run
-    /// has asked for them.
+    /// Refuses a delivery to a full inbox. Results of children and of remote steps are never refused: the run has
+    /// asked for them.
     pub(crate) fn check(self, run: RunId) -> Result<(), Error> {
         let Self { count, bytes } = self;
         match count < MOST_UNCONSUMED && bytes < UNCONSUMED_BYTES {
@@ -41,29 +42,30 @@ impl Unconsumed {
     }
 }
 
-/// A payload for the owner of a token.
+/// A payload for the run that owns a token.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Deliver {
-    /// The tenant.
+    /// Workspace of the token.
     #[serde(skip, default = "WorkspaceId::unsaid")]
     pub workspace: WorkspaceId,
-    /// To whom.
+    /// Token of the hook that receives the payload.
     pub token: Token,
-    /// What.
+    /// JSON value to deliver.
     pub payload: Payload,
-    /// The id under which it may be repeated: the second time it is absorbed.
+    /// Id under which the delivery may be repeated: a second one under the same id is absorbed.
     pub id: Option<CallId>,
 }
 
 impl Deliver {
-    /// The delivery that comes with a start, under the id that the caller gave it.
+    /// The delivery that comes with a start, under the id that the caller gave.
     pub(crate) fn of(start: &Start, handover: &Handover) -> Self {
         let Handover { token, payload, id } = handover.clone();
         Self { workspace: start.workspace, token, payload, id }
     }
 
-    /// Under which its id is remembered: ids of different tokens do not meet.
+    /// Scope under which its call id is remembered. Each token has its own.
     pub(crate) fn call_scope(&self) -> String {
         format!("deliver/{}", self.token)
     }
@@ -73,22 +75,24 @@ impl Deliver {
     }
 }
 
-/// What a start that brings a payload came to. It is part of the identity of that delivery: the same request is a
-/// repetition only while it comes to the same.
+/// Result of a start that brings a payload. It is part of the identity of that delivery: the same request is a
+/// repetition only while it has the same result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CameTo {
-    /// This run holds the key: it was made by the start, or found.
+    /// This run holds the key: the start made it, or found it.
     Holder(RunId),
-    /// No run was made, because another run owns the token and got the payload. The run that held the key then, if any.
+    /// No run was made, because another run owns the token and got the payload. Holds the run that had the key then,
+    /// if any.
     NoRun(Option<RunId>),
 }
 
 impl Start {
-    /// Under which [`handover_id`](Self::handover_id) is remembered.
+    /// Scope under which [`handover_id`](Self::handover_id) is remembered.
     pub(crate) const HANDOVER_SCOPE: &'static str = "start";
 
-    /// The id under which the delivery of a start is remembered, whether or not the caller gave it one. A repetition of
-    /// the whole request comes to the same run and so finds it; a start that makes, replaces or finds another run does not.
+    /// Id under which the delivery of a start is remembered, whether or not the caller gave it one. A repetition of
+    /// the whole request has the same run as its result, and so finds it; a start that makes, replaces or finds
+    /// another run does not.
     pub(crate) fn handover_id(&self, handover: &Handover, came_to: CameTo) -> Result<CallId, Error> {
         let (kind, run) = match came_to {
             CameTo::Holder(run) => ("holder", Some(run)),
@@ -108,35 +112,36 @@ impl Start {
         Ok(CallId::new(asked.to_string()).expect("64 plain characters"))
     }
 
-    /// Whether a start whose payload went to another run, so that it made none, is still answered with that run. Not if
-    /// that run has ended and the policy lets an ended run make room for a new one.
+    /// Whether a start whose payload went to another run, and which therefore made none, is still answered with that
+    /// run. Not if that run has ended and the policy lets a new run replace an ended one.
     pub(crate) fn is_answered_by(&self, got: Status) -> bool {
-        !got.is_terminal() || self.policy.same.action(got) != Action::Replace
+        !got.is_terminal() || self.policy.same.action(got) != StartAction::Replace
     }
 }
 
-/// What became of a delivery.
+/// Result of a delivery.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Delivered {
-    /// The owner of the token.
+    /// The run that owns the token.
     pub run: RunId,
-    /// Its number in the owner's inbox.
+    /// Number of the message in the owner's inbox.
     pub arrival: u64,
-    /// The node that drives the owner and should look into the inbox.
+    /// The node that drives the owner and should read the inbox. None if no node does.
     pub node: Option<NodeId>,
-    /// Whether it had been delivered before.
+    /// Whether the same delivery had been made before.
     pub absorbed: bool,
 }
 
-/// A call that was accepted under an id.
+/// A call that was accepted under a call id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PastCall {
-    /// The run it changed.
+    /// The run that the call changed.
     pub run: RunId,
-    /// What was asked.
+    /// Fingerprint of the request.
     pub fingerprint: Fingerprint,
-    /// What it came to: the arrival of a delivery, the version after a control.
+    /// Result of the call: the arrival of a delivery, or the version after a control.
     pub result: u64,
 }
 
@@ -149,8 +154,8 @@ impl PastCall {
         Err(Error::CallReused { id: id.clone(), owner: self.run })
     }
 
-    /// Whether its delivery id stands for the same delivery still. An id belongs to the run that got the payload. When that
-    /// run has ended and another one owns the token, the id is free again.
+    /// Whether its call id still belongs to the same delivery. An id belongs to the run that got the payload; when
+    /// that run has ended and another one owns the token, the id is free again.
     pub fn is_kept(&self, has_ended: bool, owner: Option<RunId>) -> bool {
         !has_ended || owner.is_none_or(|owner| owner == self.run)
     }

@@ -1,4 +1,4 @@
-//! The vocabulary of the ledger: every kind of entry, and what they are made of.
+//! The vocabulary of the ledger: every kind of entry, and the types of its fields.
 
 use std::fmt;
 
@@ -14,12 +14,13 @@ use crate::id::{NodeId, RunId};
 
 /// One line of a run's ledger.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 #[expect(missing_docs, reason = "the fields say what they are; each kind has its line")]
 pub enum Entry {
-    /// The run exists. Always the first entry, and only that.
+    /// The run was created. Always the first entry, and only the first.
     Created(Box<Created>),
-    /// A node took the run; whoever drove it before can write nothing any more.
+    /// A node claimed the run; the previous driver can write nothing any more.
     Claimed { node: NodeId },
 
     /// An attempt at a step begins.
@@ -31,22 +32,22 @@ pub enum Entry {
     },
     /// A step has its result.
     StepCompleted { step: Visit, value: Payload },
-    /// An attempt failed. Without `retry_at` the step has failed for good.
+    /// An attempt failed. Without `retry_at` the step has failed: there is no next attempt.
     StepFailed {
         step: Visit,
         attempt: u32,
         error: Failure,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(rename = "retryAt", default, skip_serializing_if = "Option::is_none")]
         retry_at: Option<Time>,
     },
     /// A step is not needed.
     StepSkipped { step: Visit, reason: String },
-    /// Nobody knows whether the step's effect took place.
+    /// It is not known whether the step's effect took place.
     StepInDoubt { step: Visit, reason: String },
-    /// Somebody said what became of a step in doubt.
+    /// An operator said what happened to a step in doubt.
     StepResolved { step: Visit, resolution: Resolution, by: String },
 
-    /// A timer runs.
+    /// A timer was set; it fires at `at` or later.
     TimerSet { timer: Visit, at: Time },
     /// A timer has fired; never before its time.
     TimerFired { timer: Visit },
@@ -60,41 +61,42 @@ pub enum Entry {
     /// The token is free again.
     HookClosed { hook: Visit },
 
-    /// A child run exists; `attached` if an earlier life of this run had started it.
+    /// A child run exists; `attached` if the run had started it before a restart.
     ChildStarted { child: Visit, run: RunId, attached: bool },
-    /// A child's end has been taken out of the inbox.
+    /// The run took a child's end out of its inbox.
     ChildFinished { child: Visit, arrival: u64, outcome: Outcome },
 
-    /// The result kept under a label: of this run, or, with a scope, the one that it shares with others.
-    /// A replay does not come by those that were made inside of a step.
+    /// The result kept under a label: of this run, or, with a scope, one that it shares with other runs. A replay
+    /// does not visit those that were made inside a step.
     Once {
         label: Label,
         #[serde(default, skip_serializing_if = "String::is_empty")]
         scope: String,
         value: Payload,
-        /// Made in the body of a step.
+        /// Whether it was made in the body of a step.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         inside: bool,
     },
-    /// A value the workflow may not compute anew: a time, a random number, the winner of a race.
+    /// A value that the workflow must not compute anew: a time, a random number, the winner of a race.
     Recorded {
         at: Visit,
         value: Payload,
-        /// Of a race whose winner has failed: where the failure stands. A retry tries that again, and decides the race
-        /// anew. Absent if the winner has not failed.
+        /// Of a race whose winner has failed: the visit of the failure. A retry tries that visit again, and decides
+        /// the race anew. Absent if the winner has not failed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         failed: Option<Visit>,
     },
-    /// An inbox message without an entry of its own was seen: a settled once, a word for nobody.
+    /// The driver saw an inbox message that has no entry of its own: a settled once, or a delivery that no hook waits
+    /// for.
     Noted { arrival: u64 },
 
-    /// Nothing can go on before `due` or before something arrives.
+    /// Nothing can go on before `due`, or before a message arrives.
     Waiting { due: Option<Time> },
-    /// Stopped until somebody resumes it.
+    /// Stopped until it is resumed.
     Paused { reason: PauseReason },
     /// Goes on after a pause.
     Resumed { by: String },
-    /// The run was asked to end: from here on only its clean-up goes on.
+    /// The run was asked to end: from here on only its clean-up runs.
     Cancelling { arrival: u64, reason: String, by: String },
 
     /// Ended with a result.
@@ -106,14 +108,14 @@ pub enum Entry {
     /// Ended by its time limit.
     TimedOut { limit: Time },
 
-    /// A failed run begins again, with as much time as it had at first.
+    /// A failed run begins again, with the full time limit that it had at first.
     Restarted {
         from: RestartFrom,
         by: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         deadline: Option<Time>,
     },
-    /// The key no longer points at this run. With `arrival`, the driver heard of it by this message of its inbox.
+    /// The key no longer points to this run. With `arrival`, the driver learned of it by this message of its inbox.
     KeyReleased {
         by: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -121,48 +123,51 @@ pub enum Entry {
     },
 }
 
-/// What a run was created with.
+/// Everything that a run was created with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Created {
     /// The workflow it executes.
     pub workflow: Name,
-    /// The workflow's version.
+    /// Version of that workflow.
     pub workflow_version: Name,
-    /// The input.
+    /// Input of the run.
     pub input: Payload,
-    /// The key.
+    /// Idempotency key of the run.
     pub key: Key,
-    /// Where the key is unique.
+    /// Scope in which the key is unique.
     pub scope: Scope,
-    /// The root of its effects' identities.
+    /// Run id that goes into the effect keys.
     pub lineage: RunId,
-    /// When it may begin, if that is later than its creation.
+    /// Time from which it may begin; absent if that is its creation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Time>,
-    /// When it must have ended.
+    /// Time by which it must have ended; absent if it has no time limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Time>,
-    /// Who started it.
+    /// The run that started it; absent if it was not started by a run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<Parent>,
-    /// The run it was forked from, and that run's version at the fork.
+    /// The run it was forked from, and that run's version at the fork; absent if it is no fork.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::openapi::ForkPoint>))]
     pub forked_from: Option<(RunId, u64)>,
 }
 
-/// How often a step's effect may take place, and so what to do when a crash hides whether it did.
+/// Guarantee about a step's effect. It decides what happens after a crash that hides whether the effect took place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = EffectClass))]
 #[serde(rename_all = "kebab-case")]
 pub enum Class {
-    /// Runs again under the same effect key.
+    /// The body runs again under the same effect key.
     #[default]
     Keyed,
-    /// Never runs again by itself.
+    /// The body never runs again by itself; the step is in doubt.
     AtMostOnce,
-    /// The provider is asked first.
+    /// The provider is asked first whether the effect took place.
     Reconcile,
-    /// The user's database tells.
+    /// The fence table in the user's database tells whether it took place.
     Tx,
 }
 
@@ -173,17 +178,18 @@ impl Class {
     }
 }
 
-/// What kind of failure it was, and so whether another attempt makes sense.
+/// Kind of a failure, which decides whether another attempt makes sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum FailureKind {
     /// Another attempt may succeed.
     Retryable,
     /// No attempt will succeed.
     Fatal,
-    /// The effect may have taken place.
+    /// The effect may or may not have taken place.
     Uncertain,
-    /// The body panicked.
+    /// The body of the step panicked.
     Panic,
     /// The body took too long.
     Timeout,
@@ -191,7 +197,7 @@ pub enum FailureKind {
     Cancelled,
 }
 
-/// The word for it on the wire.
+/// The kind as it is written on the wire.
 impl fmt::Display for FailureKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -205,72 +211,108 @@ impl fmt::Display for FailureKind {
     }
 }
 
-/// An error, as recorded.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// An error as the ledger records it.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Failure {
-    /// What kind.
+    /// Kind of the failure.
     pub kind: FailureKind,
-    /// What it said.
+    /// Error message, for people.
     pub message: String,
+    /// Code of the error, for programs: `CARD_DECLINED`, an HTTP status, an SQLSTATE. Absent if the error has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+    /// Details of the error, as JSON. Absent if the error has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<serde_json::Value>))]
+    pub data: Option<Payload>,
 }
 
-/// How a run ended.
+impl Failure {
+    /// A failure without code and data.
+    pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), code: None, data: None }
+    }
+}
+
+/// Absent members are left out: stores of earlier versions hold fingerprints of this text.
+impl fmt::Debug for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Failure");
+        shown.field("kind", &self.kind).field("message", &self.message);
+        if let Some(code) = &self.code {
+            shown.field("code", code);
+        }
+        if let Some(data) = &self.data {
+            shown.field("data", data);
+        }
+        shown.finish()
+    }
+}
+
+/// The end of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum Outcome {
-    /// With this result.
+    /// The run completed with this result.
     Completed(Payload),
-    /// With this error.
+    /// The run failed with this error.
     Failed(Failure),
-    /// By a cancel, for this reason.
+    /// The run was cancelled for this reason.
     Cancelled(String),
-    /// By its time limit.
+    /// The run reached its time limit.
     TimedOut,
-    /// In this state. Its history is past its retention, so that the result, the error or the reason is no longer kept.
+    /// The run ended in this status. Its history is past its retention, so the result, the error or the reason is no
+    /// longer kept.
     Purged(Status),
 }
 
-/// What somebody knows about a step in doubt.
+/// An operator's answer about a step in doubt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum Resolution {
-    /// It took place, with this result.
+    /// The effect took place, with this result.
     Happened(Payload),
-    /// It did not take place: run it again.
+    /// The effect did not take place: the step runs again.
     DidNotHappen,
-    /// Give up: the step has failed.
+    /// The outcome stays unknown: the step has failed with this error.
     GiveUp(Failure),
 }
 
 /// Why a run is paused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum PauseReason {
     /// An operator asked for it.
     Operator {
-        /// Who.
+        /// Name of the operator.
         by: String,
     },
     /// A step is in doubt.
     InDoubt,
-    /// Its claims ended in crashes without progress.
+    /// Its nodes kept dying without progress.
     Poisoned,
-    /// The code no longer fits the ledger.
+    /// The code no longer fits the ledger; says where.
     Diverged(String),
 }
 
-/// Where a restarted run begins.
+/// Point from which a restarted run begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum RestartFrom {
-    /// With all results kept; what failed is tried again.
+    /// Keeps all results; what failed is tried again.
     Failure,
-    /// At the first step. Effect keys stay the same: they belong to the lineage.
+    /// Begins at the first step. Effect keys stay the same: they belong to the lineage.
     Beginning,
 }
 
 /// Accepted input from outside that the run has not consumed yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 #[expect(missing_docs, reason = "the fields say what they are; each kind has its line")]
 pub enum Message {
@@ -278,18 +320,18 @@ pub enum Message {
     Delivery { token: Token, payload: Payload },
     /// A child has ended.
     ChildEnded { child: Visit, run: RunId, outcome: Outcome },
-    /// Somebody asked the run to end.
+    /// The run was asked to end.
     CancelRequested { reason: String, by: String },
     /// The parent was cancelled.
     ParentCancelled { parent: RunId },
-    /// A once that this run waited for is settled.
+    /// A `run_once` value that this run waited for is settled.
     OnceSettled { scope: String, label: Label },
     /// An operator has freed the key of the run while it was driven.
     KeyReleased { by: String },
 }
 
 impl Message {
-    /// Why and by whom the run is asked to end, if it is.
+    /// Reason and name of the caller, if the message asks the run to end.
     pub fn wishes_end(&self) -> Option<(String, String)> {
         match self {
             Self::CancelRequested { reason, by } => Some((reason.clone(), by.clone())),
@@ -300,7 +342,7 @@ impl Message {
         }
     }
 
-    /// Roughly how many bytes it takes: its value, and what is around it.
+    /// Approximate size in bytes: the value, and a fixed part for the rest.
     pub fn weight(&self) -> usize {
         const FRAME: usize = 200;
         FRAME
@@ -314,7 +356,7 @@ impl Message {
 }
 
 impl Entry {
-    /// How it ends the run, if it does.
+    /// The outcome of the run, if this entry ends it.
     pub fn outcome(&self) -> Option<Outcome> {
         Some(match self {
             Self::Completed { value } => Outcome::Completed(value.clone()),
@@ -325,8 +367,8 @@ impl Entry {
         })
     }
 
-    /// Roughly how many bytes are kept of it in memory: its value, and its place in the fold.
-    pub(crate) fn weight(&self) -> usize {
+    /// Approximate number of bytes that the fold keeps of it in memory.
+    pub fn weight(&self) -> usize {
         const PLACE: usize = 200;
         PLACE
             + match self {
@@ -339,7 +381,7 @@ impl Entry {
             }
     }
 
-    /// Refuses values that could not be kept exactly: for entries that come from outside.
+    /// Refuses values that could not be kept exactly. For entries from outside.
     pub fn check(&self) -> Result<(), InvalidJson> {
         match self {
             Self::Created(created) => created.input.check(),
@@ -354,7 +396,7 @@ impl Entry {
         }
     }
 
-    /// The name of its kind, as written.
+    /// Name of the entry's kind, as stored.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Created(_) => "created",
@@ -404,17 +446,18 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// How many entries.
+    /// Number of entries so far.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// How many bytes they have so far.
+    /// Number of bytes so far.
     pub(crate) fn len(&self) -> usize {
         self.text.len()
     }
 
-    /// Adds one. Those that almost every run has are put together from what is always the same in them, and the rest.
+    /// Adds an entry. The most common kinds are written from fixed text and their variable parts, without the
+    /// serializer.
     pub fn push(&mut self, entry: &Entry) {
         self.next();
         match entry {
@@ -450,7 +493,7 @@ impl Lines {
         serde_json::to_writer(&mut self.text, value).expect("entries are plain data with text keys");
     }
 
-    /// Adds all of another.
+    /// Adds all entries of `other`.
     pub fn extend(&mut self, other: &Self) {
         if other.count > 0 {
             self.next();
@@ -459,7 +502,7 @@ impl Lines {
         }
     }
 
-    /// The text.
+    /// The entries as stored text.
     pub fn finish(mut self) -> String {
         if self.count == 0 {
             self.text.push(b'[');
@@ -477,7 +520,7 @@ impl Lines {
     }
 }
 
-/// Entries as they are stored.
+/// Writes entries as stored text.
 pub fn encode(entries: &[Entry]) -> String {
     let mut lines = Lines::default();
     for entry in entries {

@@ -1,13 +1,13 @@
-//! The end of a run: what its header says afterwards, and when it may be forgotten.
+//! The end of a run: its header afterwards, and when it may be forgotten.
 
 use super::entry::Outcome;
-use super::run::{Run, State};
+use super::run::{Run, RunState};
 use super::status::Status;
 use crate::clock::Time;
 
 /// The state of a run that has just ended in a commit that leaves its ledger `version` long.
-pub fn ended(run: &Run, status: Status, version: u64, now: Time) -> State {
-    State {
+pub fn ended(run: &Run, status: Status, version: u64, now: Time) -> RunState {
+    RunState {
         status,
         version,
         due: None,
@@ -20,7 +20,7 @@ pub fn ended(run: &Run, status: Status, version: u64, now: Time) -> State {
     }
 }
 
-/// How a run ended of which only the header is left. None if it has not ended.
+/// The outcome of a run of which only the header is left. None if the run has not ended.
 pub fn purged(run: &Run) -> Option<Outcome> {
     run.status().is_terminal().then(|| Outcome::Purged(run.status()))
 }
@@ -32,14 +32,14 @@ pub enum Purge {
     History(Time),
     /// Forget the run altogether.
     Run,
-    /// Nothing yet, or no longer: the run lives again.
+    /// Nothing to forget yet, or no longer: the run was restarted.
     Keep,
 }
 
 /// Decides what to forget now.
 pub fn purge(run: &Run, now: Time) -> Purge {
     let Some(ended) = run.state.ended else { return Purge::Keep };
-    // A key that a later run has taken over needs no remembering.
+    // A key that a later run has taken over need not be remembered.
     let last = if run.state.holds_key { ended.after(run.new.retention.key) } else { ended };
     let history = ended.after(run.new.retention.history);
     if history.max(last) <= now {

@@ -1,7 +1,7 @@
-//! Values: JSON kept exactly as it was written, checked once at the door.
+//! Values: JSON kept exactly as it was written, checked once when it is accepted.
 //!
-//! A [`Payload`] keeps its text, so every digit survives. A [`Json`] tree exists only to compare: it is what
-//! fingerprints are taken of, and what tells two inputs apart by pointer.
+//! A [`Payload`] keeps its text, so every digit survives. A [`Json`] tree exists only for comparing: fingerprints are
+//! computed from it, and it names the pointers at which two inputs differ.
 
 mod finite;
 
@@ -16,18 +16,19 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, ser};
 use serde_json::value::RawValue;
 use smol_str::SmolStr;
 
-/// Longest accepted value: what one HTTP body may hold.
+/// Maximum size of a value in bytes; equal to the limit of an HTTP body.
 pub const MAX_BYTES: usize = 2 * 1024 * 1024;
-/// Deepest accepted nesting: far above real data, far below any parser's stack.
+/// Maximum nesting depth: far above real data, far below the limit of any parser's stack.
 pub const MAX_DEPTH: usize = 64;
-/// How many differing pointers an answer names: enough to see the mistake, bounded for hostile input.
+/// Maximum number of differing pointers in an answer: enough to see the mistake, bounded for hostile input.
 const MAX_POINTERS: usize = 20;
 
 /// Why a value was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum InvalidJson {
-    /// More than [`MAX_BYTES`].
+    /// The value has more than [`MAX_BYTES`].
     #[error("the value has {0} bytes; at most {MAX_BYTES} are accepted")]
     TooLarge(usize),
     /// Not JSON, or JSON that cannot be kept exactly (duplicate members, `\u0000`, numbers out of range, too deep).
@@ -35,11 +36,11 @@ pub enum InvalidJson {
     Refused(String),
 }
 
-/// A longer piece of memory is not kept for the next value.
+/// Maximum capacity of a buffer that is kept for the next value, in bytes.
 const MAX_SCRATCH: usize = 4096;
 
 thread_local! {
-    /// Where the text of a value is put together: most are short, and then need no memory of their own.
+    /// Reused buffer in which the text of a value is written, so that short values need no allocation of their own.
     static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
@@ -54,7 +55,7 @@ impl Payload {
         Ok(Self(text.trim().into()))
     }
 
-    /// The JSON of a serialisable value.
+    /// Serialises a value to JSON.
     pub fn of<T: Serialize + ?Sized>(value: &T) -> Result<Self, InvalidJson> {
         let mut scratch = SCRATCH.take();
         let written = serde_json::to_writer(&mut scratch, value);
@@ -63,7 +64,7 @@ impl Payload {
             let payload = Self(text.into());
             payload.check()?;
             if text.contains("null") {
-                // It may stand for a number that JSON has no word for.
+                // A `null` may be a number that JSON cannot express.
                 finite::check(value).map_err(|e| InvalidJson::Refused(e.to_string()))?;
             }
             Ok(payload)
@@ -75,8 +76,8 @@ impl Payload {
         payload
     }
 
-    /// Refuses what could not be kept exactly. A payload that was read as a part of something larger is not checked yet:
-    /// what comes from a store was checked before, what comes from outside has to be.
+    /// Refuses a value that could not be kept exactly. A payload that was read as part of something larger is not
+    /// checked yet: values from a store were checked before, values from outside must be.
     pub fn check(&self) -> Result<(), InvalidJson> {
         match is_simple(self.text()) {
             true => Ok(()),
@@ -84,17 +85,17 @@ impl Payload {
         }
     }
 
-    /// `null`.
+    /// The JSON value `null`.
     pub fn null() -> Self {
         Self(SmolStr::new_static("null"))
     }
 
-    /// The value, for comparing. What is not checked yet, and would be refused, counts as the text that it is.
+    /// The value for comparing. Text that is not checked yet, and would be refused, counts as a string.
     pub(crate) fn json(&self) -> Json {
         Json::parse(self.text()).unwrap_or_else(|_| Json::text(self.text()))
     }
 
-    /// Whether it is the same value, however it is written: `1.0` is `1`.
+    /// Whether both are the same value, however they are written: `1.0` is `1`.
     pub fn is_same(&self, other: &Self) -> bool {
         self == other || self.json().canonical() == other.json().canonical()
     }
@@ -110,7 +111,7 @@ impl Payload {
     }
 }
 
-/// As it stands. Only what has been looked through counts as raw JSON, though this one is known to be.
+/// Written as it is. Only checked text counts as raw JSON, and this text is checked.
 impl Serialize for Payload {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let raw: &RawValue = serde_json::from_str(&self.0).map_err(ser::Error::custom)?;
@@ -125,8 +126,8 @@ impl<'de> Deserialize<'de> for Payload {
     }
 }
 
-/// Whether what is JSON needs no second look: a word, a plain number that fits, a text without escapes. Most results of
-/// steps are one of these.
+/// Whether a text that is JSON needs no further check: a keyword, a plain number in range, a string without escapes.
+/// Most results of steps are one of these.
 fn is_simple(text: &str) -> bool {
     match text.as_bytes().first() {
         Some(b'"') => text.len() <= MAX_BYTES && !text.contains('\\'),
@@ -153,20 +154,20 @@ impl PartialEq for Payload {
 
 impl Eq for Payload {}
 
-/// A parsed value, for comparing.
+/// A parsed JSON value, for comparing.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Json {
-    /// `null`
+    /// The JSON value `null`.
     Null,
-    /// `true`, `false`
+    /// `true` or `false`, as JSON has them.
     Bool(bool),
     /// An integer of 64 bits, compared exactly.
     Integer(i128),
     /// Any other number, compared as a double.
     Double(f64),
-    /// A string.
+    /// A string, without its escapes.
     Text(String),
-    /// An array.
+    /// An array, in its order.
     List(Vec<Json>),
     /// An object; `BTreeMap` orders by UTF-8, [`Json::canonical`] by UTF-16 as RFC 8785 wants.
     Object(BTreeMap<String, Json>),
@@ -180,29 +181,29 @@ impl Json {
         }
         let mut deserializer = serde_json::Deserializer::from_str(text);
         let value =
-            Node { depth: 0 }.deserialize(&mut deserializer).and_then(|v| deserializer.end().map(|()| v));
+            JsonSeed { depth: 0 }.deserialize(&mut deserializer).and_then(|v| deserializer.end().map(|()| v));
         value.map_err(|e| InvalidJson::Refused(e.to_string()))
     }
 
-    /// A text.
+    /// A JSON string of this text.
     pub(crate) fn text(text: &(impl ToString + ?Sized)) -> Self {
         Self::Text(text.to_string())
     }
 
-    /// An object of these members.
-    pub(crate) fn object<const N: usize>(members: [(&str, Self); N]) -> Self {
+    /// A JSON object with these members.
+    pub(crate) fn object<'a>(members: impl IntoIterator<Item = (&'a str, Self)>) -> Self {
         Self::Object(members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
     }
 
-    /// The RFC 8785 form, with one difference: integers of 64 bits keep all their digits, where the RFC
-    /// would round them to a double and so take two different amounts for one.
+    /// The RFC 8785 form, with one difference: integers of 64 bits keep all their digits. The RFC would round them to
+    /// doubles, and so treat two different amounts as equal.
     pub fn canonical(&self) -> String {
         let mut out = String::new();
         self.write(&mut out);
         out
     }
 
-    /// Takes away what stands at an RFC 6901 pointer, if anything does.
+    /// Removes the value at an RFC 6901 pointer, if there is one.
     pub fn remove(&mut self, pointer: &str) {
         let Some((parent, last)) = pointer.strip_prefix('/').map(|p| p.rsplit_once('/').unwrap_or(("", p)))
         else {
@@ -322,29 +323,29 @@ fn diff(a: &Json, b: &Json, at: &mut String, found: &mut Vec<String>) {
                 at.truncate(here);
             }
         }
-        // A number beyond 2^53 may be an integer here and a double there, and still be one number.
+        // A number beyond 2^53 may be parsed as an integer here and as a double there, and still be equal.
         (Json::Integer(_), Json::Double(_)) | (Json::Double(_), Json::Integer(_))
             if a.canonical() == b.canonical() => {}
         _ => found.push(at.clone()),
     }
 }
 
-/// Refuses what could not be kept exactly, without building anything.
+/// Refuses a text that could not be kept exactly. Builds nothing.
 pub fn check(text: &str) -> Result<(), InvalidJson> {
     if text.len() > MAX_BYTES {
         return Err(InvalidJson::TooLarge(text.len()));
     }
     let mut deserializer = serde_json::Deserializer::from_str(text);
-    let checked = Sound { depth: 0 }.deserialize(&mut deserializer).and_then(|()| deserializer.end());
+    let checked = JsonCheck { depth: 0 }.deserialize(&mut deserializer).and_then(|()| deserializer.end());
     checked.map_err(|e| InvalidJson::Refused(e.to_string()))
 }
 
 /// Builds a [`Json`], knowing how deep it is.
-struct Node {
+struct JsonSeed {
     depth: usize,
 }
 
-impl<'de> DeserializeSeed<'de> for Node {
+impl<'de> DeserializeSeed<'de> for JsonSeed {
     type Value = Json;
 
     fn deserialize<D: de::Deserializer<'de>>(self, deserializer: D) -> Result<Json, D::Error> {
@@ -368,7 +369,7 @@ fn twice<E: de::Error>(name: &str) -> E {
     E::custom(format!("the member {name:?} stands twice"))
 }
 
-impl<'de> Visitor<'de> for Node {
+impl<'de> Visitor<'de> for JsonSeed {
     type Value = Json;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -427,8 +428,8 @@ impl<'de> Visitor<'de> for Node {
     }
 }
 
-/// Refuses what [`Node`] refuses, and builds nothing: for values that are kept as text.
-struct Sound {
+/// Refuses what [`JsonSeed`] refuses, and builds nothing: for values that are kept as text.
+struct JsonCheck {
     depth: usize,
 }
 
@@ -436,7 +437,7 @@ struct Sound {
 #[derive(Deserialize, PartialEq, Eq, PartialOrd, Ord)]
 struct MemberName<'a>(#[serde(borrow)] Cow<'a, str>);
 
-impl<'de> DeserializeSeed<'de> for Sound {
+impl<'de> DeserializeSeed<'de> for JsonCheck {
     type Value = ();
 
     fn deserialize<D: de::Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -444,7 +445,7 @@ impl<'de> DeserializeSeed<'de> for Sound {
     }
 }
 
-impl<'de> Visitor<'de> for Sound {
+impl<'de> Visitor<'de> for JsonCheck {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -487,7 +488,7 @@ impl<'de> Visitor<'de> for Sound {
             map.next_value_seed(Self { depth: deeper(self.depth)? })?;
             names.push(name);
         }
-        // Sorted once at the end: a hostile object of many members costs no more than its length and a little.
+        // Sorted once at the end, so that a hostile object of many members costs little more than its length.
         names.sort_unstable();
         match names.windows(2).find(|pair| pair[0] == pair[1]) {
             Some(pair) => Err(twice(&pair[0].0)),
@@ -582,8 +583,8 @@ mod tests {
 
     #[test]
     fn a_pointer_begins_with_a_slash() {
-        for good in ["", "/", "/a", "/a/0", "/a~0b", "/a~1b", "/a b", "/é"] {
-            assert!(is_pointer(good), "{good:?}");
+        for valid in ["", "/", "/a", "/a/0", "/a~0b", "/a~1b", "/a b", "/é"] {
+            assert!(is_pointer(valid), "{valid:?}");
         }
         for bad in ["a", "sentAt", " /a", "#/a", "/a~", "/a~2", "/~a"] {
             assert!(!is_pointer(bad), "{bad:?}");

@@ -11,7 +11,7 @@ use super::json::{InvalidJson, Json, Payload};
 use super::path::{Name, Visit};
 use crate::id::{RunId, WorkspaceId, base32};
 
-/// Longest key and token: what the best-known providers and proxies pass on.
+/// Maximum length of keys and tokens, in characters; the best-known providers and proxies accept as much.
 pub const MAX_KEY: usize = 255;
 
 /// Why a key or token was refused.
@@ -43,14 +43,14 @@ macro_rules! key_text {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// Checks the text. It is kept as it is: no case folding, no normalising, no trimming.
+            /// Checks the text. It is kept unchanged: no case folding, no normalising, no trimming.
             pub fn new(text: impl Into<String>) -> Result<Self, InvalidKey> {
                 let text = text.into();
                 check($what, &text)?;
                 Ok(Self(text.into()))
             }
 
-            /// The text.
+            /// The value as text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -83,34 +83,35 @@ key_text!(
     CallId, "the call id"
 );
 key_text!(
-    /// What a once-only result is remembered under.
+    /// The label under which a `run_once` value is remembered.
     Label, "the label"
 );
 key_text!(
-    /// What a record is kept under, among its kind.
+    /// Identifies a record among those of its kind.
     RecordId, "the record id"
 );
 
-/// Where a key is unique, always inside one workspace.
+/// Scope in which a key is unique, always inside one workspace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum KeyScope {
-    /// In the workspace.
+    /// The key is unique in the workspace.
     #[default]
     Workspace,
-    /// Among the runs of one workflow.
+    /// The key is unique among the runs of one workflow.
     Workflow,
-    /// Among the runs of one version of one workflow.
+    /// The key is unique among the runs of one workflow version.
     WorkflowVersion,
 }
 
-/// A key scope with its names filled in: what the unique index holds.
+/// A key scope with its names filled in, as the unique index holds it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Scope(Arc<str>);
 
 impl Scope {
-    /// The scope of a run. Names contain no `/`, so two different scopes never meet in one text.
+    /// The scope of a run's key. Names contain no `/`, so two different scopes never have the same text.
     pub fn of(scope: KeyScope, workflow: &Name, version: &Name) -> Self {
         Self(match scope {
             KeyScope::Workspace => "*".into(),
@@ -119,7 +120,7 @@ impl Scope {
         })
     }
 
-    /// Reads a scope as runs show it: `*` (the workspace), `w/order`, `v/order/1`, `child`.
+    /// Reads the text form of a scope: `*` (the workspace), `w/order`, `v/order/1`, `child`.
     pub fn parse(text: &str) -> Option<Self> {
         let named = |names: &str, count| {
             let names: Vec<_> = names.split('/').collect();
@@ -139,7 +140,7 @@ impl Scope {
         Self("child".into())
     }
 
-    /// The text, as stored.
+    /// The scope as stored text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -149,7 +150,7 @@ impl Scope {
     }
 }
 
-/// SHA-256 over length-prefixed parts. Plain concatenation would take `("a", "bc")` and `("ab", "c")` for one.
+/// SHA-256 over length-prefixed parts. Plain concatenation would treat `("a", "bc")` and `("ab", "c")` as equal.
 fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> [u8; 32] {
     let mut hash = Sha256::new();
     for part in parts {
@@ -164,7 +165,7 @@ fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> [u8; 32] {
 pub struct EffectKey([u8; 20]);
 
 impl EffectKey {
-    /// The key of a visit in a lineage. `label` tells several effects of one step apart; it is empty for the first.
+    /// The key of a visit in a lineage. `label` distinguishes several effects of one step; it is empty for the first.
     pub fn of(workspace: WorkspaceId, lineage: RunId, visit: &Visit, label: &str) -> Self {
         let full = digest([
             b"semel/effect/v1".as_slice(),
@@ -177,7 +178,7 @@ impl EffectKey {
         Self(full[..20].try_into().expect("20 of 32 bytes"))
     }
 
-    /// The same identity for providers that want a UUID (version 8).
+    /// The same identity as a UUID (version 8), for providers that require one.
     pub fn uuid(&self) -> Uuid {
         Uuid::new_v8(self.0[..16].try_into().expect("16 of 20 bytes"))
     }
@@ -195,11 +196,11 @@ impl fmt::Debug for EffectKey {
     }
 }
 
-/// A hash of what was asked for.
+/// A SHA-256 hash of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fingerprint(pub [u8; 32]);
 
-/// 64 hexadecimal digits.
+/// Written as 64 hexadecimal digits.
 impl fmt::Display for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
@@ -232,17 +233,17 @@ impl<'de> Deserialize<'de> for Fingerprint {
 }
 
 impl Fingerprint {
-    /// Of a start: the workflow's name and its input, without the excluded pointers of the input.
+    /// Fingerprint of a start: the workflow's name and its input, without the excluded pointers of the input.
     pub fn of_start(workflow: &Name, input: &Payload, excluded: &[String]) -> Result<Self, InvalidJson> {
         Ok(Self::of(&asked(workflow, input, excluded)?))
     }
 
-    /// Of any value.
+    /// Fingerprint of any value.
     pub fn of_payload(payload: &Payload) -> Result<Self, InvalidJson> {
         Ok(Self::of(&Json::parse(payload.text())?))
     }
 
-    /// Of texts of any length.
+    /// Fingerprint of texts of any length.
     pub(crate) fn of_texts(texts: impl IntoIterator<Item = String>) -> Self {
         Self::of(&Json::List(texts.into_iter().map(Json::Text).collect()))
     }
@@ -261,7 +262,7 @@ pub fn differences(
     Ok(asked(first.0, first.1, excluded)?.differences(&asked(second.0, second.1, excluded)?))
 }
 
-/// What a start asks for, as one document.
+/// The part of a start that the fingerprint covers, as one document.
 fn asked(workflow: &Name, input: &Payload, excluded: &[String]) -> Result<Json, InvalidJson> {
     let mut input = Json::parse(input.text())?;
     for pointer in excluded {
@@ -305,8 +306,8 @@ mod tests {
 
     #[test]
     fn keys_are_taken_as_they_are() {
-        for good in ["a", " a", "ä", "a:b/c|d%", "é".repeat(255).as_str(), "null"] {
-            assert_eq!(Key::new(good).unwrap().as_str(), good);
+        for valid in ["a", " a", "ä", "a:b/c|d%", "é".repeat(255).as_str(), "null"] {
+            assert_eq!(Key::new(valid).unwrap().as_str(), valid);
         }
         for bad in ["", "  ", "\t", "é".repeat(256).as_str(), "a\0b"] {
             assert!(Key::new(bad).is_err(), "{bad:?}");

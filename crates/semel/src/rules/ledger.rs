@@ -1,6 +1,6 @@
-//! The fold of a run's entries: what they say together, and which entry may come next.
+//! The fold of a run's entries: the state that they add up to, and which entry may come next.
 //!
-//! The same function reads old entries and checks new ones, so what is written can always be read.
+//! The same function reads old entries and checks new ones, so everything that is written can be read.
 
 mod apply;
 mod inherit;
@@ -14,8 +14,8 @@ mod visits;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-pub use record::{HookState, Record};
-pub use refused::Refused;
+pub use record::{HookState, VisitRecord};
+pub use refused::RefusedEntry;
 use serde::{Deserialize, Serialize};
 use slim::Settled;
 use visits::Visits;
@@ -27,17 +27,18 @@ use super::key::{EffectKey, Fingerprint, Key, Label, Token};
 use super::path::{Name, Visit};
 use super::run::{Retention, Run};
 use super::status::Status;
-use super::step::Step;
+use super::step::StepState;
 use crate::clock::Time;
 use crate::id::RunId;
 use crate::map::{Map, make_room};
 use crate::sabotage::{self, Bug};
 
-/// Whether a fork's effects are those of the run it was forked from.
+/// Whether a fork has the effect keys of the run it was forked from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum Lineage {
-    /// The same effect keys: what the run has done, the fork does not do again.
+    /// The same effect keys: effects that the run has made are not made again by the fork.
     #[default]
     Inherited,
     /// Effect keys of its own.
@@ -48,61 +49,61 @@ pub enum Lineage {
 #[derive(Clone, Debug)]
 pub struct Ledger {
     run: Run,
-    /// The run's: what it shares with its copies is one more look away, and every commit has the id.
+    /// Id of the run. Copied from the shared header, which is a pointer away, because every commit needs it.
     id: RunId,
     created: Option<Box<Created>>,
-    /// Nothing is recorded where the execution has come by and has not ended what it does there.
-    records: Map<Visit, Option<Record>>,
+    /// The record of each visit; none where the execution is at work and has recorded nothing yet.
+    records: Map<Visit, Option<VisitRecord>>,
     /// Steps in doubt: a run must not complete over one.
     doubts: usize,
-    /// When the run must have ended.
+    /// Time by which the run must have ended.
     deadline: Option<Time>,
-    /// How often the run was claimed, and its version at the last of them.
+    /// Number of claims, and the run's version at the latest one.
     claims: (u32, u64),
     outcome: Option<Outcome>,
-    /// Roughly how many bytes all of this takes.
+    /// Approximate size of the fold in bytes.
     weight: usize,
-    pending: Pending,
+    pending: PendingCommit,
     /// Whether an execution records here, whose commits may be cut into parts.
     cuts: bool,
     /// Apart: where thousands of runs take turns, what each of them touches counts.
-    seldom: Option<Box<Seldom>>,
+    seldom: Option<Box<RareFacts>>,
 }
 
-/// What most runs never have.
+/// Parts of the fold that most runs never need.
 #[derive(Clone, Debug, Default)]
-struct Seldom {
+struct RareFacts {
     once: HashMap<(String, Label), Payload>,
-    /// How many hooks hold a token: it is freed with the last of them.
+    /// Number of hooks that hold each token: it is freed with the last of them.
     tokens: HashMap<Token, usize>,
     /// Steps whose effect must not simply be tried again: no restart or fork forgets them.
     intents: HashSet<Visit>,
-    /// What was kept by a restart or a fork: the code that goes on need not come by there again.
+    /// Visits that a restart or a fork has kept: the code that goes on need not visit them again.
     carried: HashSet<Visit>,
-    /// Why and by whom the run was asked to end.
+    /// Reason and name of the caller, if the run was asked to end.
     cancelling: Option<(String, String)>,
-    /// Where the last outcome stands that a restart or a fork may not have. None once another outcome has followed.
+    /// Visit of the latest outcome, if a restart or a fork may lose it. None once another outcome has followed.
     fleeting: Option<Visit>,
     /// Races that a restart or a fork may have to decide anew, and what decided them.
     races: HashMap<Visit, Decider>,
     pause: Option<PauseReason>,
     visits: Visits,
-    /// In a ledger that keeps no values: see [`Ledger::slim`].
+    /// Set in a ledger that keeps no values: see [`Ledger::slim`].
     settled: Option<Settled>,
     /// Commits that are full, and the versions at which they begin.
-    parts: VecDeque<(u64, Pending)>,
+    parts: VecDeque<(u64, PendingCommit)>,
 }
 
-/// What decided a race, as far as another life of the run may not have it.
+/// What decided a race, if a restart or a fork may lose it.
 #[derive(Clone, Debug)]
 enum Decider {
-    /// The run had been asked to end: perhaps the winner only heard of it first.
+    /// The run had been asked to end: the winner may only have been the first to learn of it.
     Cancelling,
     /// The outcome at this visit: a failure, a conflict, or the end of a child.
     Outcome(Visit),
 }
 
-impl Seldom {
+impl RareFacts {
     /// What decides a race now, if that may be undone.
     fn decider(&self) -> Option<Decider> {
         match self.cancelling {
@@ -115,7 +116,7 @@ impl Seldom {
         *self.tokens.entry(token.clone()).or_insert(0) += 1;
     }
 
-    /// One hook holds the token no longer. True if it was the last.
+    /// One hook releases the token. True if it was the last one that held it.
     fn let_go(&mut self, token: &Token) -> bool {
         let holders = self.tokens.get_mut(token).expect("a hook holds its token");
         *holders -= 1;
@@ -127,20 +128,20 @@ impl Seldom {
     }
 }
 
-/// What the next commit will carry.
+/// Content of the next commit.
 #[derive(Clone, Debug, Default)]
-struct Pending {
+struct PendingCommit {
     /// What comes before the lines: up to the last draft that the store settles.
     drafts: Vec<Draft>,
     lines: Lines,
     count: u64,
     tally: Tally,
     beyond: Option<Box<Beyond>>,
-    /// How many bytes the inputs of its children have.
+    /// Total size of the inputs of its children, in bytes.
     inputs: usize,
 }
 
-impl Pending {
+impl PendingCommit {
     fn beyond(&mut self) -> &mut Beyond {
         self.beyond.get_or_insert_default()
     }
@@ -148,15 +149,15 @@ impl Pending {
 
 impl Ledger {
     /// Folds what the store keeps of a run. `run` is its header; the entries are all of its ledger.
-    pub fn read(run: Run, entries: impl IntoIterator<Item = Entry>) -> Result<Self, Refused> {
+    pub fn read(run: Run, entries: impl IntoIterator<Item = Entry>) -> Result<Self, RefusedEntry> {
         let mut ledger = Self::empty(run);
         for entry in entries {
             ledger.apply(&entry)?;
         }
         if ledger.created.is_none() {
-            return Err(Refused::Beginning);
+            return Err(RefusedEntry::Beginning);
         }
-        ledger.pending = Pending::default();
+        ledger.pending = PendingCommit::default();
         Ok(ledger)
     }
 
@@ -174,7 +175,7 @@ impl Ledger {
             claims: (0, 0),
             outcome: None,
             weight: 0,
-            pending: Pending::default(),
+            pending: PendingCommit::default(),
             cuts: false,
             seldom: None,
         }
@@ -191,61 +192,68 @@ impl Ledger {
     }
 
     /// What stands at a visit.
-    pub fn record_at(&self, visit: &Visit) -> Option<&Record> {
+    pub fn record_at(&self, visit: &Visit) -> Option<&VisitRecord> {
         self.records.get(visit)?.as_ref()
     }
 
     /// Everything that stands at some visit.
-    pub fn records(&self) -> impl Iterator<Item = (&Visit, &Record)> {
+    pub fn records(&self) -> impl Iterator<Item = (&Visit, &VisitRecord)> {
         self.records.iter().filter_map(|(visit, record)| Some((visit, record.as_ref()?)))
     }
 
-    /// Whether what stands at this visit is from an earlier life of the run, or from the run it was forked from.
+    /// Whether the record at this visit is from before a restart, or from the run it was forked from.
     pub fn is_carried(&self, visit: &Visit) -> bool {
         self.seldom.as_ref().is_some_and(|seldom| seldom.carried.contains(visit))
     }
 
-    /// Whether a hook was closed in an earlier life of the run, or in the run it was forked from: then it may be opened
-    /// again, because a branch that lost there may go on here.
+    /// Whether a hook was closed before a restart, or in the run it was forked from: then it may be opened again,
+    /// because a branch that lost there may go on here.
     pub(crate) fn may_reopen(&self, hook: &Visit) -> bool {
-        matches!(self.record_at(hook), Some(Record::Hook { state: HookState::Closed(_), .. }))
+        matches!(self.record_at(hook), Some(VisitRecord::Hook { state: HookState::Closed(_), .. }))
             && self.is_carried(hook)
     }
 
-    /// The result kept under a label: of this run (with an empty scope), or shared with others.
+    /// The result kept under a label: of this run (with an empty scope), or shared with other runs.
     pub fn once(&self, scope: &str, label: &Label) -> Option<&Payload> {
         self.seldom.as_ref()?.once.get(&(scope.to_owned(), label.clone()))
     }
 
-    /// When the run must have ended.
+    /// All results kept under labels: scope, label and value.
+    pub fn once_values(&self) -> impl Iterator<Item = (&str, &Label, &Payload)> {
+        let all = self.seldom.iter().flat_map(|seldom| &seldom.once);
+        all.map(|((scope, label), value)| (&**scope, label, value))
+    }
+
+    /// Time by which the run must have ended, if it has a limit.
     pub fn deadline(&self) -> Option<Time> {
         self.deadline
     }
 
-    /// The version at which the run was claimed last: what user code is given as its fence.
+    /// Version of the run's latest claim, which user code gets as its fence.
     pub fn fence(&self) -> u64 {
         self.claims.1
     }
 
-    /// How often the run was claimed.
+    /// Number of times that the run was claimed.
     pub fn claims(&self) -> u32 {
         self.claims.0
     }
 
-    /// Why and by whom the run was asked to end.
+    /// Reason and name of the caller, if the run was asked to end.
     pub fn cancelling(&self) -> Option<(&str, &str)> {
         let (reason, by) = self.seldom.as_ref()?.cancelling.as_ref()?;
         Some((reason, by))
     }
 
-    /// Roughly how many bytes all of this takes in memory.
+    /// Approximate size of the fold in memory, in bytes.
     pub fn weight(&self) -> usize {
         self.slim_weight().unwrap_or(self.weight)
     }
 
     /// Takes in a claim that the store has written, so that what is in memory can go on.
-    pub fn claimed(&mut self, run: Run) -> Result<(), Refused> {
-        let node = run.state.node.ok_or(Refused::Status { from: run.status(), entry: "claimed".into() })?;
+    pub fn claimed(&mut self, run: Run) -> Result<(), RefusedEntry> {
+        let node =
+            run.state.node.ok_or(RefusedEntry::Status { from: run.status(), entry: "claimed".into() })?;
         self.apply(&Entry::Claimed { node })?;
         let version = self.run.state.version;
         self.run = run;
@@ -253,12 +261,12 @@ impl Ledger {
         Ok(())
     }
 
-    /// How the run ended.
+    /// Outcome of the run, if it has ended.
     pub fn outcome(&self) -> Option<&Outcome> {
         self.outcome.as_ref()
     }
 
-    /// Whether a step is in doubt.
+    /// Whether a step of the run is in doubt.
     pub fn is_in_doubt(&self) -> bool {
         self.doubts > 0
     }
@@ -268,23 +276,26 @@ impl Ledger {
         if self.doubts == 0 {
             return Vec::new();
         }
-        let doubtful = |(_, record): &(&Visit, &Record)| matches!(record, Record::Step(Step::InDoubt { .. }));
+        let doubtful = |(_, record): &(&Visit, &VisitRecord)| {
+            matches!(record, VisitRecord::Step(StepState::InDoubt { .. }))
+        };
         let mut doubts: Vec<Visit> = self.records().filter(doubtful).map(|(at, _)| at.clone()).collect();
         doubts.sort_unstable();
         doubts
     }
 
-    /// Effects that must not simply be tried again, that have begun and have no end: in order of their paths.
+    /// Effects that must not simply be tried again, and that have begun without an end: in order of their paths.
     pub fn begun(&self) -> Vec<Visit> {
-        let hidden =
-            |visit: &&Visit| matches!(self.record_at(visit), Some(Record::Step(Step::Started { .. })));
+        let hidden = |visit: &&Visit| {
+            matches!(self.record_at(visit), Some(VisitRecord::Step(StepState::Started { .. })))
+        };
         let intents = self.seldom.iter().flat_map(|seldom| &seldom.intents);
         let mut begun: Vec<Visit> = intents.filter(hidden).cloned().collect();
         begun.sort_unstable();
         begun
     }
 
-    /// Why the run is paused.
+    /// Reason of the pause, if the run is paused.
     pub fn pause(&self) -> Option<&PauseReason> {
         self.seldom.as_ref()?.pause.as_ref()
     }
@@ -295,13 +306,16 @@ impl Ledger {
     }
 
     /// Takes one more entry into the next commit, or refuses it and changes nothing.
-    #[expect(clippy::needless_pass_by_value, reason = "an entry is handed over; nobody needs it afterwards")]
-    pub fn record(&mut self, entry: Entry) -> Result<(), Refused> {
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "an entry is handed over; callers do not need it afterwards"
+    )]
+    pub fn record(&mut self, entry: Entry) -> Result<(), RefusedEntry> {
         if entry.is_the_stores() {
-            return Err(Refused::Stores(entry.kind().into()));
+            return Err(RefusedEntry::Stores(entry.kind().into()));
         }
         if matches!(entry, Entry::TimedOut { limit } if self.deadline != Some(limit)) {
-            return Err(Refused::Limit { limit: self.deadline });
+            return Err(RefusedEntry::Limit { limit: self.deadline });
         }
         self.part();
         self.apply(&entry)?;
@@ -312,26 +326,28 @@ impl Ledger {
     }
 
     /// Asks for a token with the next commit; [`Ledger::settle`] brings the answer.
-    pub fn open_hook(&mut self, hook: Visit, token: Token) -> Result<(), Refused> {
+    pub fn open_hook(&mut self, hook: Visit, token: Token) -> Result<(), RefusedEntry> {
         self.running("hookOpened")?;
         self.part();
-        // A hook of an earlier life keeps what it had received.
+        // A hook from before a restart keeps what it had received.
         let carried = self.is_carried(&hook);
         let received = match self.records.get_mut(&hook) {
-            Some(Some(Record::Hook { state: HookState::Released(all), .. })) => std::mem::take(all),
-            Some(Some(Record::Hook { state: HookState::Closed(all), .. })) if carried => std::mem::take(all),
+            Some(Some(VisitRecord::Hook { state: HookState::Released(all), .. })) => std::mem::take(all),
+            Some(Some(VisitRecord::Hook { state: HookState::Closed(all), .. })) if carried => {
+                std::mem::take(all)
+            }
             _ => {
                 self.vacant(&hook, "hookOpened")?;
                 Vec::new()
             }
         };
-        self.put(&hook, Record::Hook { token: token.clone(), state: HookState::Opening(received) });
+        self.put(&hook, VisitRecord::Hook { token: token.clone(), state: HookState::Opening(received) });
         self.seldom.get_or_insert_default().hold(&token);
         self.draft(Draft::OpenHook { hook, token });
         Ok(())
     }
 
-    /// Asks for a child with the next commit; [`Ledger::settle`] brings the answer.
+    /// Asks for a child with the next commit; [`Ledger::settle`] takes the answer.
     pub fn start_child(
         &mut self,
         child: Visit,
@@ -339,7 +355,7 @@ impl Ledger {
         workflow: Name,
         version: Name,
         input: Payload,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), RefusedEntry> {
         self.running("childStarted")?;
         self.part();
         self.vacant(&child, "childStarted")?;
@@ -350,7 +366,7 @@ impl Ledger {
         let key = Key::new(key).expect("34 plain characters");
         let fingerprint =
             Fingerprint::of_start(&workflow, &input, &[]).expect("a payload was checked when it was made");
-        self.put(&child, Record::Child { run: None, outcome: None });
+        self.put(&child, VisitRecord::Child { run: None, outcome: None });
         let retention: Retention = self.run.new.retention;
         let start = ChildStart {
             child,
@@ -367,8 +383,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Everything recorded since the last commit, as one commit. Nothing if there is nothing. Of an execution that has recorded
-    /// very much at once it is the first part: ask again when that is saved.
+    /// Everything recorded since the last commit, as one commit; none if nothing was recorded. If an execution has
+    /// recorded very much at once, this is the first part: ask again when it is saved.
     pub fn commit(&mut self) -> Option<Commit> {
         if let Some((expected, part)) = self.seldom.as_mut().and_then(|seldom| seldom.parts.pop_front()) {
             return Some(self.commit_of(part, expected, Status::Running));
@@ -385,8 +401,8 @@ impl Ledger {
         Some(self.commit_of(pending, expected, self.run.status()))
     }
 
-    fn commit_of(&self, pending: Pending, expected: u64, status: Status) -> Commit {
-        let Pending { mut drafts, lines, count, tally, mut beyond, .. } = pending;
+    fn commit_of(&self, pending: PendingCommit, expected: u64, status: Status) -> Commit {
+        let PendingCommit { mut drafts, lines, count, tally, mut beyond, .. } = pending;
         if beyond.is_some() || !drafts.is_empty() {
             beyond.get_or_insert_default().workspace = Some(self.run.new.workspace);
         }
@@ -397,14 +413,14 @@ impl Ledger {
             Content::Drafts(drafts)
         };
         let (num, run, seen) = (self.run.num, self.id, self.run.arrivals);
-        // A part is committed before the entry that gave the run up, which may be recorded by now.
+        // A part is committed before the entry that releases the run, which may be recorded by now.
         let driver = |beyond: &Option<Box<Beyond>>| beyond.as_ref().and_then(|beyond| beyond.driver);
         let node = self.run.state.node.or_else(|| driver(&beyond)).or_else(|| driver(&self.pending.beyond));
         Commit::new(Write { num, run, node, expected, count, content, status, seen, tally, beyond })
     }
 
     /// Takes in what the store made of the drafts of a saved commit.
-    pub fn settle(&mut self, settled: &[Entry]) -> Result<(), Refused> {
+    pub fn settle(&mut self, settled: &[Entry]) -> Result<(), RefusedEntry> {
         for entry in settled {
             // Counted when the draft was made.
             self.run.state.version -= 1;
@@ -413,7 +429,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// The driver has seen this many arrivals of its inbox.
+    /// Notes that the driver has seen this many arrivals of its inbox.
     pub fn saw_arrivals(&mut self, arrivals: u64) {
         self.run.arrivals = self.run.arrivals.max(arrivals);
     }
@@ -425,15 +441,15 @@ impl Ledger {
         self.run.state.version += 1;
     }
 
-    fn put(&mut self, visit: &Visit, record: Record) {
+    fn put(&mut self, visit: &Visit, record: VisitRecord) {
         make_room(&mut self.records);
         self.records.insert(visit.clone(), Some(record));
     }
 }
 
 impl Entry {
-    /// Whether only the store may write it, because it stands for something that is not in the ledger: a claim, a token,
-    /// a run, an operator's word.
+    /// Whether only the store may write it, because it records a change outside the ledger: a claim, a token, a run,
+    /// an operator's action.
     fn is_the_stores(&self) -> bool {
         matches!(
             self,
@@ -448,7 +464,7 @@ impl Entry {
         )
     }
 
-    /// Where in the run it belongs, if it is not about the run as a whole.
+    /// The visit that the entry is about; none if it is about the whole run.
     pub fn visit(&self) -> Option<&Visit> {
         match self {
             Self::StepStarted { step, .. }

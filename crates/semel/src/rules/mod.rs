@@ -1,22 +1,28 @@
 //! The rules: data in, decision out. No IO, no clock, no async, so every one of them is tested as a table.
 //!
-//! Here stand the identities ([`key`], [`path`], [`json`]), the vocabulary ([`entry`], [`run`], [`status`]) and one file
-//! for each decision: [`start`], [`claim`], [`commit`], [`step`], [`fence`], [`deliver`], [`control`], [`once`], [`retry`],
-//! [`queue`], [`finish`], [`deadline`], [`receipt`], [`record`]. What a run's entries say together is [`ledger`],
-//! and what a store holds, apart from any store, [`archive`]. How decisions are kept is the store's business.
+//! It holds the identities ([`key`], [`path`], [`json`]), the vocabulary ([`entry`], [`run`], [`status`]) and one
+//! file for each decision: [`start`], [`claim`] and [`family`], [`commit`], [`step`], [`leave`], [`fence`] and [`branch`], [`deliver`], [`control`], [`once`],
+//! [`retry`], [`queue`], [`finish`], [`deadline`], [`receipt`], [`record`]. [`ledger`] folds a run's entries into its
+//! state, and [`archive`] describes the content of a store independently of any database. Storing decisions durably
+//! is the job of the store.
 
 pub mod archive;
+pub mod branch;
 pub mod claim;
 pub mod commit;
 pub mod control;
 pub mod deadline;
 pub mod deliver;
 pub mod entry;
+pub mod family;
 pub mod fence;
 pub mod finish;
 pub mod json;
 pub mod key;
+pub mod leave;
 pub mod ledger;
+pub(crate) mod millis;
+pub mod node;
 pub mod once;
 pub mod path;
 pub mod queue;

@@ -1,9 +1,9 @@
-//! Once across runs: one recorded outcome per label, shared by everybody who asks for it.
+//! Once across runs: one recorded outcome per label, shared by all runs that ask for it.
 //!
-//! The right to run the body belongs to a run, not to a process: it ends with the run, so a crash needs no lease; and when the
-//! run rests, because then nobody is at it. The fence of a grant is above that of the grant before it, and never below the
-//! run's version: so an executor of an earlier life of the run cannot settle it, even if the grant was released or forgotten
-//! in between.
+//! The right to run the body belongs to a run, not to a process. It ends with the run, so a crash needs no lease; and
+//! it ends when the run goes to rest, because then no node drives it. The fence of a grant is above that of the grant
+//! before it, and never below the run's version. So an executor that lost the run cannot settle the once, even if the
+//! grant was released or forgotten in between.
 
 use std::time::Duration;
 
@@ -11,23 +11,24 @@ use serde::{Deserialize, Serialize};
 
 use super::json::Payload;
 use super::key::{Key, Label, Scope};
+use super::millis;
 use crate::clock::Time;
 use crate::error::Error;
 use crate::id::{RunId, WorkspaceId};
 use crate::sabotage::{self, Bug};
 
-/// Where a label is unique, beyond one run. (Labels of one run are in its ledger.)
+/// Scope in which a label is unique, beyond one run. (Labels of one run are in its ledger.)
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnceScope {
-    /// In the workspace.
+    /// The label is unique in the workspace.
     Workspace,
-    /// Among all runs that ever had this key.
+    /// The label is unique among all runs that ever had this key.
     Key(Scope, Key),
 }
 
 impl OnceScope {
-    /// As stored. The length keeps scope and key apart.
+    /// The scope as stored text. The length keeps scope and key apart.
     pub(crate) fn text(&self) -> String {
         match self {
             Self::Workspace => "*".to_owned(),
@@ -36,104 +37,109 @@ impl OnceScope {
     }
 }
 
-/// A call about a once.
+/// A run's call about a `run_once` value.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
-pub struct Once {
-    /// The tenant.
+pub struct OnceCall {
+    /// Workspace of the caller.
     #[serde(skip, default = "WorkspaceId::unsaid")]
     pub workspace: WorkspaceId,
-    /// Where the label is unique.
+    /// Scope in which the label is unique.
     pub scope: OnceScope,
-    /// The label.
+    /// Label of the result.
     pub label: Label,
     /// The run that asks.
     pub run: RunId,
-    /// What it asks.
+    /// What the run asks for.
     pub ask: Ask,
 }
 
-/// What a run asks about a once.
+/// What a run asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = OnceAsk))]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Ask {
-    /// The result, or the right to make it.
+    /// Asks for the result, or for the right to make it.
     Claim,
-    /// Keep this result.
+    /// Records a result, under the grant that `fence` names.
     Settle {
-        /// The fence of the grant.
+        /// Fence of the grant.
         fence: u64,
-        /// The result.
+        /// Result to keep.
         value: Payload,
-        /// How long it is remembered; for ever if not given.
+        /// How long the result is remembered; for ever if absent.
+        #[serde(rename = "ttlMs", alias = "ttl", with = "millis::option", default)]
+        #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
         ttl: Option<Duration>,
     },
-    /// The body failed: let somebody else try.
+    /// The body failed: another run may try.
     Release {
-        /// The fence of the grant.
+        /// Fence of the grant.
         fence: u64,
     },
 }
 
-/// What the store keeps of a once.
+/// A `run_once` value as the store keeps it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OnceRow {
-    /// Who may run the body, or ran it.
+    /// The run that may run the body, or ran it.
     pub owner: RunId,
-    /// Grows with every grant.
+    /// Fence of the latest grant; it grows with every grant.
     pub fence: u64,
-    /// The result.
+    /// The result; none until it is settled.
     pub value: Option<Payload>,
-    /// When the result is forgotten.
+    /// Time at which the result is forgotten; none: never.
     pub expires: Option<Time>,
 }
 
-/// What happens to the runs that wait for a once.
+/// What happens to the runs that wait for a `run_once` value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waiters {
-    /// Nothing.
+    /// They go on waiting.
     Stay,
-    /// The run that asks is one of them now.
+    /// The run that asks becomes one of them.
     Join,
-    /// All are told, and wait no more.
+    /// All of them are told, and wait no more.
     Go,
 }
 
-/// The answer to a call about a once.
+/// The answer to a call about a `run_once` value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum OnceAnswer {
-    /// Run the body; settle with this fence.
+    /// The asking run may run the body, and settles with this fence.
     Mine(u64),
-    /// The result.
+    /// The result that is kept.
     Settled(Payload),
-    /// Another run is at it; the asking run's inbox will say when it is settled.
+    /// This other run is making the result; a message in the asking run's inbox will say when it is settled.
     InFlight(RunId),
-    /// Released.
+    /// The grant was released.
     Released,
 }
 
 /// What to write about a call, and what to answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OnceStep {
-    /// The row from now on; none to delete it, the same as before to leave it.
+    /// The row from now on; none to delete it, unchanged to leave it.
     pub row: Option<OnceRow>,
-    /// What those who wait for it hear.
+    /// What happens to the runs that wait for it.
     pub waiters: Waiters,
-    /// The answer.
+    /// The answer to the call.
     pub answer: OnceAnswer,
 }
 
-/// Decides a call of a run that has this version. `owner_open` says whether the owner of the existing row is a run that
-/// may still settle it.
+/// Decides a call of a run that has this version. `owner_open` tells whether the owner of the existing row may still
+/// settle it.
 pub fn decide(
-    once: &Once,
+    once: &OnceCall,
     version: u64,
     existing: Option<OnceRow>,
     owner_open: bool,
     now: Time,
 ) -> Result<OnceStep, Error> {
-    // What has expired is as good as gone: whether a sweep has been by must make no difference.
+    // An expired row counts as deleted: it must make no difference whether a sweep has removed it.
     let existing = existing.filter(|row| row.expires.is_none_or(|at| at > now));
     let fence = existing.as_ref().map_or(1, |row| row.fence + 1).max(version);
     match &once.ask {
@@ -141,7 +147,7 @@ pub fn decide(
         Ask::Settle { fence, value, ttl } => {
             let row = granted(once, existing, *fence)?;
             if let Some(kept) = &row.value {
-                // Repeated by its owner: the first result stands.
+                // Repeated by its owner: the first result is kept.
                 let answer = OnceAnswer::Settled(kept.clone());
                 return Ok(OnceStep { row: Some(row), waiters: Waiters::Stay, answer });
             }
@@ -172,7 +178,7 @@ fn claim(run: RunId, fence: u64, existing: Option<OnceRow>, owner_open: bool) ->
                 let answer = OnceAnswer::Settled(value.clone());
                 step(row, answer)
             }
-            // Its own grant from before a crash, or that of a run that ended without settling it.
+            // The run's own grant from before a crash, or that of a run that ended without settling it.
             None if row.owner == run || !owner_open || sabotage::commits(Bug::OnceGivenTwice) => {
                 granted(OnceRow { owner: run, fence, ..row })
             }
@@ -184,11 +190,11 @@ fn claim(run: RunId, fence: u64, existing: Option<OnceRow>, owner_open: bool) ->
     }
 }
 
-fn granted(once: &Once, existing: Option<OnceRow>, fence: u64) -> Result<OnceRow, Error> {
+fn granted(once: &OnceCall, existing: Option<OnceRow>, fence: u64) -> Result<OnceRow, Error> {
     existing.filter(|row| row.owner == once.run && row.fence == fence).ok_or_else(|| lost(once))
 }
 
-fn lost(once: &Once) -> Error {
+fn lost(once: &OnceCall) -> Error {
     Error::OnceLost { label: once.label.clone(), run: once.run }
 }
 
@@ -197,8 +203,8 @@ mod tests {
     use super::*;
     use uuid::Uuid;
 
-    fn once(run: u128, ask: Ask) -> Once {
-        Once {
+    fn once(run: u128, ask: Ask) -> OnceCall {
+        OnceCall {
             workspace: WorkspaceId::DEFAULT,
             scope: OnceScope::Workspace,
             label: Label::new("sms").unwrap(),

@@ -1,15 +1,25 @@
-//! Where in a run something stands: `left/pack[item-3]`, and which visit of that path it is.
+//! Places in a run: a path such as `left/pack[item-3]`, and the number of its visit.
 
 use std::borrow::Borrow;
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use sha2::{Digest as _, Sha256};
 use smol_str::{SmolStr, SmolStrBuilder, format_smolstr};
 
-/// Longest part: fits an index entry with room to spare, longer than any sensible name.
+use crate::id::base32;
+
+/// Maximum length of a part, in characters: fits an index entry, and is longer than any sensible name.
 pub const MAX_PART: usize = 200;
-/// Longest path: twenty full parts; a path is copied into every entry of its step.
+/// Maximum length of a path, in characters: twenty full parts. A path is copied into every entry of its step.
 pub const MAX_PATH: usize = 4_000;
+
+/// Name under which `ctx.patched` records its answers.
+pub(crate) const PATCH: &str = "@patch";
+/// Name under which the time before the first try of a step is recorded.
+pub(crate) const FIRST_TRY: &str = "@first-try";
+/// Name under which the decision to commit a transaction over several databases is recorded, inside the path of its block.
+pub(crate) const DECISION: &str = "@decision";
 
 /// Why a name or path was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -23,7 +33,7 @@ pub enum InvalidPath {
     /// The whole path is too long.
     #[error("the path has {0} characters; at most {MAX_PATH} are accepted")]
     TooLong(usize),
-    /// A visited path without a key or index: which of the two results is meant cannot be told.
+    /// A path was visited again without a key or index, so it cannot be told which of the two results is meant.
     #[error(
         "{0} is visited a second time in this run; add a key (`.key(..)`) or count the visits (`.indexed()`)"
     )]
@@ -36,7 +46,7 @@ pub enum InvalidPath {
 pub struct Name(SmolStr);
 
 impl Name {
-    /// Checks a name.
+    /// Checks the text and makes it a name.
     pub fn new(text: &str) -> Result<Self, InvalidPath> {
         Self::check(text)?;
         Ok(Self(text.into()))
@@ -57,7 +67,7 @@ impl Name {
         }
     }
 
-    /// The text.
+    /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -86,7 +96,7 @@ impl Path {
         Self(name.0.clone())
     }
 
-    /// A name with an optional key inside an optional scope, made in one go.
+    /// Builds the path of a name with an optional key, inside an optional scope.
     pub fn build(scope: Option<&Self>, name: &str, key: Option<&str>) -> Result<Self, InvalidPath> {
         Name::check(name)?;
         if scope.is_none() && key.is_none() {
@@ -109,7 +119,7 @@ impl Path {
         Self::bounded(text.finish())
     }
 
-    /// Parses `scope/name[key]`.
+    /// Parses text of the form `scope/name[key]`.
     pub fn parse(text: &str) -> Result<Self, InvalidPath> {
         let whole = Self::bounded(text.into())?;
         for part in text.split('/') {
@@ -131,12 +141,27 @@ impl Path {
         Self::bounded(format_smolstr!("{self}/{name}"))
     }
 
-    /// The text.
+    /// The path as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether the user has given it its name. What the SDK names itself begins with `@`.
+    /// Whether an execution may leave this path out although it is recorded: an answer of `ctx.patched`, a time of
+    /// `ctx.first_try`, which code asks for only as long as it needs it, and a decision, which belongs to its step.
+    pub(crate) fn is_optional(&self) -> bool {
+        matches!(self.last_name(), Some(PATCH | FIRST_TRY | DECISION))
+    }
+
+    /// Whether a decision to commit is recorded here.
+    pub(crate) fn is_decision(&self) -> bool {
+        self.last_name() == Some(DECISION)
+    }
+
+    fn last_name(&self) -> Option<&str> {
+        self.0.rsplit('/').next().and_then(|last| last.split('[').next())
+    }
+
+    /// Whether the path has a name that the user gave. Names that the SDK gives begin with `@`.
     pub(crate) fn is_users(&self) -> bool {
         self.0.rsplit('/').next().is_some_and(|name| !name.starts_with('@'))
     }
@@ -162,9 +187,9 @@ impl Borrow<str> for Path {
 /// One visit of a path: a loop's second pass has tick 2. A retry keeps its tick.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Visit {
-    /// Where.
+    /// Path of the visit.
     pub path: Path,
-    /// Which visit, from 1.
+    /// Number of the visit, from 1.
     pub tick: u32,
 }
 
@@ -211,14 +236,21 @@ impl<'de> Deserialize<'de> for Visit {
     }
 }
 
+/// A text as the key of a path: as it is if that is possible, else by its hash.
+pub fn path_key(text: &str) -> String {
+    let plain = !text.chars().any(|c| c.is_control() || matches!(c, '/' | '[' | ']' | '#' | '~'))
+        && (1..=MAX_PART).contains(&text.chars().count());
+    if plain { text.to_owned() } else { format!("~{}", base32(&Sha256::digest(text.as_bytes())[..20])) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn names_have_limits() {
-        for good in ["a", "é".repeat(200).as_str(), "order:7", "a b", "..", "%2F"] {
-            assert!(Name::new(good).is_ok(), "{good}");
+        for valid in ["a", "é".repeat(200).as_str(), "order:7", "a b", "..", "%2F"] {
+            assert!(Name::new(valid).is_ok(), "{valid}");
         }
         for bad in ["", "é".repeat(201).as_str(), "a/b", "a[b", "a]", "a#2", "a\n", "\0"] {
             assert!(Name::new(bad).is_err(), "{bad:?}");
@@ -239,8 +271,8 @@ mod tests {
 
     #[test]
     fn a_visit_has_one_spelling() {
-        for good in ["pay", "pay#2", "left/pack[a]#10"] {
-            assert_eq!(Visit::parse(good).unwrap().to_string(), good);
+        for valid in ["pay", "pay#2", "left/pack[a]#10"] {
+            assert_eq!(Visit::parse(valid).unwrap().to_string(), valid);
         }
         for bad in ["pay#1", "pay#0", "pay#02", "pay#", "#2", "pay#2#3", "pay#x"] {
             assert_eq!(Visit::parse(bad), None, "{bad}");

@@ -1,9 +1,9 @@
-//! Queues: steps that are handed to whoever comes for them.
+//! Queues: steps that are handed to remote workers.
 //!
-//! Such a step is a child run of the workflow `queue:<name>`, so leases, takeovers, poison, cancel and the parent's inbox are
-//! those of runs. A worker that takes it is given a [`Task`] and reports what came of it; here is what either makes of
-//! the child's ledger. An attempt is noted with its end, as that of every keyed step: a worker that dies has left nothing,
-//! and the next one is given the same attempt under the same key.
+//! A remote step is a child run of the workflow `queue:<name>`, so leases, takeovers, poison, cancel and the parent's inbox are
+//! those of runs. A worker that claims it gets an [`Assignment`] and reports the result. This module decides what each adds to
+//! the child's ledger. An attempt is recorded when it ends, as that of every keyed step: a worker that dies leaves nothing,
+//! and the next one gets the same attempt under the same key.
 
 use std::time::Duration;
 
@@ -13,104 +13,108 @@ use super::claim::Drives;
 use super::entry::{Class, Created, Entry, Failure, FailureKind, Message, PauseReason};
 use super::json::Payload;
 use super::key::{Key, Scope};
-use super::ledger::{Ledger, Record, Refused};
+use super::ledger::{Ledger, RefusedEntry, VisitRecord};
 use super::path::{InvalidPath, Name, Visit};
-use super::retry::{Next, Retry};
+use super::retry::{Retry, RetryDecision};
 use super::start::default_version;
 use super::status::Status;
-use super::step::Step;
+use super::step::StepState;
 use crate::clock::Time;
 use crate::id::{RunId, WorkspaceId};
 
-/// What the names of queues' workflows begin with.
+/// Prefix of the names of queues' workflows.
 const PREFIX: &str = "queue:";
 
-/// The workflow whose runs are the tasks of a queue.
+/// The workflow whose runs are the remote steps of a queue.
 pub fn workflow(queue: &Name) -> Result<Name, InvalidPath> {
     Name::new(&format!("{PREFIX}{queue}"))
 }
 
-/// The version of these workflows. There is one: a queue has no code that could change under its runs.
+/// The version of these workflows. There is only one, because a queue has no code that could change under its runs.
 pub fn version() -> Name {
     default_version()
 }
 
-/// What whoever takes the tasks of a queue drives.
+/// What a worker of this queue claims.
 pub fn drives(workspace: WorkspaceId, queue: &Name) -> Result<Drives, InvalidPath> {
     Ok(Drives { workspace, workflow: workflow(queue)?, workflow_version: version() })
 }
 
-/// The queue whose tasks are the runs of a workflow; none if it is no such workflow.
+/// The queue of a workflow; none if the workflow is not that of a queue.
 pub fn queue(workflow: &Name) -> Option<Name> {
     Name::new(workflow.as_str().strip_prefix(PREFIX)?).ok()
 }
 
-/// What a step is, as the input of the run that stands for it.
+/// A step as the input of the run that represents it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RemoteStep {
-    /// Where in the run that hands it over.
+    /// Visit in the run that hands the step over.
     pub step: Visit,
-    /// What it works on.
+    /// Input of the step.
     pub input: Payload,
-    /// How it is tried again.
+    /// Retry policy of the step.
     #[serde(default)]
     pub retry: Retry,
-    /// How long one try may take, in milliseconds, from the claim to the report. A try without a report by then has failed
-    /// with `timeout`, and its worker has lost it. None: for as long as its worker lives.
+    /// Maximum duration of one attempt, in milliseconds from the claim to the report. An attempt without a report by
+    /// then has failed with `timeout`, and its worker has lost it. None: as long as its worker lives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
 }
 
-/// A step in the hands of a worker.
+/// A remote step that a worker has claimed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Task {
-    /// The run that stands for it.
+pub struct Assignment {
+    /// Run of the remote step.
     pub run: RunId,
-    /// The queue it was taken from.
+    /// The queue from which it was claimed.
     pub queue: Name,
-    /// Which step it is.
+    /// Visit of the step in the run that handed it over.
     pub step: Visit,
-    /// What it works on.
+    /// Input of the step.
     pub input: Payload,
-    /// The effect key: the same on every try, over crashes, restarts and takeovers.
+    /// Effect key: the same on every attempt, across crashes, restarts and takeovers.
     pub key: Key,
-    /// Which try this is: 1, 2, 3 …
+    /// Number of the attempt: 1, 2, 3 …
     pub attempt: u32,
-    /// The version of the claim: who reports says it, and is refused if somebody else has the task by then.
+    /// Version of the claim. A report must name it, and is refused if another worker has claimed the step since.
     pub fence: u64,
-    /// How long this try may take, in milliseconds from its claim: a later report is refused.
+    /// Maximum duration of this attempt, in milliseconds from its claim; a later report is refused. None: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
 }
 
-/// What came of a task.
+/// A worker's report on an assignment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Report {
-    /// This result.
+    /// The step completed with this result.
     Completed(Payload),
-    /// It failed.
+    /// The attempt failed with this error.
     Failed {
-        /// Why.
+        /// Error of the attempt.
         error: Failure,
-        /// When it may be tried again, if the worker knows better than the step's own pauses.
+        /// Delay before the next attempt; absent: as the retry policy says.
         retry_after: Option<Duration>,
     },
 }
 
-/// The time and the chance of a decision. Chance is from 0 up to 1.
+/// Time and randomness for a decision.
 #[derive(Clone, Copy, Debug)]
-pub struct Moment {
-    /// The time.
+pub struct TimeAndChance {
+    /// Time of the decision.
     pub now: Time,
-    /// The chance.
+    /// A random number, at least 0 and below 1.
     pub random: f64,
 }
 
 /// What a claimed run of a queue is handed out as. If there is nothing to hand out, because it was asked to end, has its
 /// outcome already, or makes no sense, that is recorded instead.
-pub fn hand(ledger: &mut Ledger, inbox: &[(u64, Message)], now: Time) -> Result<Option<Task>, Refused> {
+pub fn hand(
+    ledger: &mut Ledger,
+    inbox: &[(u64, Message)],
+    now: Time,
+) -> Result<Option<Assignment>, RefusedEntry> {
     if let Some(limit) = ledger.deadline().filter(|limit| *limit <= now) {
         return ledger.record(Entry::TimedOut { limit }).map(|()| None);
     }
@@ -120,12 +124,14 @@ pub fn hand(ledger: &mut Ledger, inbox: &[(u64, Message)], now: Time) -> Result<
     let entry = match read(ledger) {
         Err(error) => Entry::Failed { error },
         Ok((queue, remote)) => match ledger.record_at(&remote.step) {
-            // Somebody has settled a doubt.
-            Some(Record::Step(Step::Completed(value))) => Entry::Completed { value: value.clone() },
-            Some(Record::Step(Step::Failed(error) | Step::GivenUp { error, .. })) => {
+            // An operator has resolved a doubt.
+            Some(VisitRecord::Step(StepState::Completed(value))) => Entry::Completed { value: value.clone() },
+            Some(VisitRecord::Step(StepState::Failed(error) | StepState::GivenUp { error, .. })) => {
                 Entry::Failed { error: error.clone() }
             }
-            Some(Record::Step(Step::InDoubt { .. })) => Entry::Paused { reason: PauseReason::InDoubt },
+            Some(VisitRecord::Step(StepState::InDoubt { .. })) => {
+                Entry::Paused { reason: PauseReason::InDoubt }
+            }
             found => match next_attempt(found) {
                 Some(attempt) => return Ok(Some(task(ledger, queue, remote, attempt))),
                 None => Entry::Failed { error: fatal(format!("{} is no step to be done", remote.step)) },
@@ -135,71 +141,71 @@ pub fn hand(ledger: &mut Ledger, inbox: &[(u64, Message)], now: Time) -> Result<
     ledger.record(entry).map(|()| None)
 }
 
-fn task(ledger: &Ledger, queue: Name, remote: RemoteStep, attempt: u32) -> Task {
+fn task(ledger: &Ledger, queue: Name, remote: RemoteStep, attempt: u32) -> Assignment {
     let created = ledger.created();
-    // A child's key is the effect key of the parent's visit. One that was started by itself has its own.
+    // A child's key is the effect key of the parent's visit. A run that was started on its own has a key of its own.
     let key = if created.scope == Scope::children() {
         created.key.clone()
     } else {
         Key::new(ledger.effect_key(&remote.step, "").to_string()).expect("34 plain characters")
     };
     let RemoteStep { step, input, timeout_ms, .. } = remote;
-    Task { run: ledger.run().id(), queue, step, input, key, attempt, fence: ledger.fence(), timeout_ms }
+    Assignment { run: ledger.run().id(), queue, step, input, key, attempt, fence: ledger.fence(), timeout_ms }
 }
 
-/// Records what came of a task that was handed out, and what follows from it for the run.
+/// Records the report on an assignment, and what follows from it for the run.
 pub fn report(
     ledger: &mut Ledger,
     report: &Report,
     inbox: &[(u64, Message)],
-    moment: Moment,
-) -> Result<(), Refused> {
+    moment: TimeAndChance,
+) -> Result<(), RefusedEntry> {
     let (_, RemoteStep { step, retry, .. }) = match read(ledger) {
         Ok(remote) => remote,
-        // It cannot have been handed out like this.
+        // The run cannot have been handed out with this input.
         Err(error) => return ledger.record(Entry::Failed { error }),
     };
     let attempt = next_attempt(ledger.record_at(&step)).unwrap_or(1);
     ledger.record(Entry::StepStarted { step: step.clone(), attempt, class: Class::Keyed })?;
     let (error, retry_after) = match report {
         Report::Completed(value) => {
-            // The effect has taken place, whatever was wished meanwhile.
+            // The effect has taken place, whatever was asked for meanwhile.
             ledger.record(Entry::StepCompleted { step, value: value.clone() })?;
             return ledger.record(Entry::Completed { value: value.clone() });
         }
         Report::Failed { error, retry_after } => (error.clone(), *retry_after),
     };
     match retry.next(attempt, &error, moment.random) {
-        Next::Doubt => {
+        RetryDecision::Doubt => {
             ledger.record(Entry::StepInDoubt { step, reason: error.message })?;
             ledger.record(Entry::Paused { reason: PauseReason::InDoubt })
         }
-        Next::After(_) if wish(inbox).is_some() => {
+        RetryDecision::After(_) if wish(inbox).is_some() => {
             ledger.record(Entry::StepFailed { step, attempt, error, retry_at: None })?;
             cancel(ledger, inbox).map(drop)
         }
-        Next::After(pause) => {
+        RetryDecision::After(pause) => {
             let retry_at = Some(moment.now.after(retry_after.unwrap_or(pause)));
             ledger.record(Entry::StepFailed { step, attempt, error, retry_at })?;
             ledger.record(Entry::Waiting { due: retry_at })
         }
-        Next::Fail => {
+        RetryDecision::Fail => {
             ledger.record(Entry::StepFailed { step, attempt, error: error.clone(), retry_at: None })?;
             ledger.record(Entry::Failed { error })
         }
     }
 }
 
-/// What of a task is over its time.
+/// Which time limit of a remote step has passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overdue {
-    /// The run that stands for it: it ends at this limit, whatever comes of the task.
+    /// That of the run: it ends at this limit, whatever the result of the step.
     Run(Time),
-    /// The try that began with the latest claim: it has failed, whatever is reported of it.
+    /// That of the attempt since the latest claim: it has failed, whatever is reported of it.
     Try,
 }
 
-/// Whether the time of a task that was claimed at this time is up.
+/// The time limit that has passed, if any, of a step that was claimed at this time.
 pub fn overdue(ledger: &Ledger, claimed: Time, now: Time) -> Option<Overdue> {
     if let Some(limit) = ledger.deadline().filter(|limit| *limit <= now) {
         return Some(Overdue::Run(limit));
@@ -208,7 +214,7 @@ pub fn overdue(ledger: &Ledger, claimed: Time, now: Time) -> Option<Overdue> {
     (limit <= now).then_some(Overdue::Try)
 }
 
-/// When the store has to look again at a task that was claimed at this time.
+/// Time at which the store has to check the limits of a step that was claimed at this time.
 pub fn next_deadline(ledger: &Ledger, claimed: Time) -> Option<Time> {
     ledger.deadline().into_iter().chain(try_ends(ledger, claimed)).min()
 }
@@ -218,9 +224,9 @@ fn try_ends(ledger: &Ledger, claimed: Time) -> Option<Time> {
     Some(claimed.after(try_limit(ledger.created()).filter(|_| running)?))
 }
 
-/// How long one try of a remote step may take.
+/// Maximum duration of one attempt at a remote step.
 pub fn try_limit(created: &Created) -> Option<Duration> {
-    // Without a look at the rest of the input, which may be long.
+    // Reads only this field of the input, which may be long.
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Limited {
@@ -231,14 +237,14 @@ pub fn try_limit(created: &Created) -> Option<Duration> {
     limited.timeout_ms.map(Duration::from_millis)
 }
 
-/// What a try that took too long is taken for.
+/// The report that is recorded for an attempt that took too long.
 pub fn took_too_long(ledger: &Ledger) -> Report {
     let limit = try_limit(ledger.created()).unwrap_or_default();
     let message = format!("no report came within {} ms", limit.as_millis());
-    Report::Failed { error: Failure { kind: FailureKind::Timeout, message }, retry_after: None }
+    Report::Failed { error: Failure::new(FailureKind::Timeout, message), retry_after: None }
 }
 
-/// Whether this very report is what stands after a claim: its answer was lost, and it is made again.
+/// Whether the entries after a claim record this very report: its answer was lost, and it is made again.
 pub fn is_reported(after: &[Entry], report: &Report) -> bool {
     match (after.get(1), report) {
         (Some(Entry::StepCompleted { value, .. }), Report::Completed(said)) => value.is_same(said),
@@ -260,13 +266,13 @@ fn read(ledger: &Ledger) -> Result<(Name, RemoteStep), Failure> {
 }
 
 fn fatal(message: String) -> Failure {
-    Failure { kind: FailureKind::Fatal, message }
+    Failure::new(FailureKind::Fatal, message)
 }
 
-fn next_attempt(found: Option<&Record>) -> Option<u32> {
+fn next_attempt(found: Option<&VisitRecord>) -> Option<u32> {
     match found {
-        None => Step::next_attempt(None),
-        Some(Record::Step(step)) => Step::next_attempt(Some(step)),
+        None => StepState::next_attempt(None),
+        Some(VisitRecord::Step(step)) => StepState::next_attempt(Some(step)),
         Some(_) => None,
     }
 }
@@ -279,7 +285,7 @@ fn wish(inbox: &[(u64, Message)]) -> Option<(u64, String, String)> {
 }
 
 /// Ends the run if it was asked to.
-fn cancel(ledger: &mut Ledger, inbox: &[(u64, Message)]) -> Result<bool, Refused> {
+fn cancel(ledger: &mut Ledger, inbox: &[(u64, Message)]) -> Result<bool, RefusedEntry> {
     let Some((arrival, reason, by)) = wish(inbox) else { return Ok(false) };
     ledger.record(Entry::Cancelling { arrival, reason: reason.clone(), by: by.clone() })?;
     ledger.record(Entry::Cancelled { reason, by })?;

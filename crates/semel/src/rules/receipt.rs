@@ -1,31 +1,32 @@
-//! Receipts: what was absorbed is kept on its owner and counted.
+//! Receipts: absorbed duplicates are kept with the run that owns the original, and counted.
 
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Time;
 
-/// How many of the latest receipts are kept in full; older ones are only counted.
+/// Number of latest receipts that are kept in full; older ones are only counted.
 pub const RECENT: usize = 5;
 
-/// How many bytes are kept of what an absorbed call asked: any key or token, not a whole payload.
+/// Maximum number of bytes kept of an absorbed request: any key or token, not a whole payload.
 pub const DETAIL: usize = 1_200;
 
-/// What kind of call was absorbed.
+/// Kind of an absorbed call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum ReceiptKind {
     /// A start under a key in use.
     Start,
-    /// A delivery under an id that was delivered.
+    /// A delivery under an id that had been delivered before.
     Delivery,
-    /// A result of an owner that had lost the run.
+    /// A result from an owner that had lost the run.
     Result,
-    /// An operator action that was already done.
+    /// An operator action that had already been done.
     Control,
 }
 
 impl ReceiptKind {
-    /// Every kind.
+    /// All kinds, in order.
     pub const ALL: [Self; 4] = [Self::Start, Self::Delivery, Self::Result, Self::Control];
 
     pub(crate) fn code(self) -> i16 {
@@ -37,17 +38,18 @@ impl ReceiptKind {
     }
 }
 
-/// One absorbed call.
+/// One absorbed duplicate call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Absorbed {
-    /// When.
+    /// Time of the call.
     pub at: Time,
-    /// What it asked, in short.
+    /// Short text of what it asked for.
     pub detail: String,
 }
 
 impl Absorbed {
-    /// Notes a call; what it asked is cut off at [`DETAIL`].
+    /// Notes a call; its text is cut off at [`DETAIL`] bytes.
     pub fn new(at: Time, mut detail: String) -> Self {
         detail.truncate(detail.floor_char_boundary(DETAIL));
         Self { at, detail }
@@ -56,24 +58,25 @@ impl Absorbed {
 
 /// All absorbed calls of one kind on one run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Receipts {
-    /// How many.
+    /// Number of absorbed calls.
     pub count: u64,
-    /// When the first came.
+    /// Time of the first one.
     pub first: Time,
-    /// When the last came.
+    /// Time of the latest one.
     pub last: Time,
-    /// The latest few, oldest first.
+    /// The latest few calls, oldest first.
     pub recent: Vec<Absorbed>,
 }
 
 impl Receipts {
-    /// The first of its kind.
+    /// The receipts after the first absorbed call.
     pub fn one(absorbed: Absorbed) -> Self {
         Self { count: 1, first: absorbed.at, last: absorbed.at, recent: vec![absorbed] }
     }
 
-    /// Takes in later ones.
+    /// Adds receipts that came later.
     pub fn merge(&mut self, later: Self) {
         self.count += later.count;
         self.first = self.first.min(later.first);

@@ -1,8 +1,8 @@
-//! Records: small documents that are changed under a guard. They belong to whoever runs the store (a server's workspaces,
-//! API keys, workers, audit), not to a workspace.
+//! Records: small documents whose writes are guarded by a version. They belong to the process that runs the store (a
+//! server's workspaces, API keys, workers, audit), not to a workspace.
 //!
-//! The guard is the version: who changes a record says which one it has seen. What has expired is as good as gone, so a
-//! record that comes back begins at version 1 again.
+//! A writer states the version that it has seen. An expired record counts as deleted, so a record that is written
+//! again begins at version 1.
 
 use std::time::Duration;
 
@@ -14,59 +14,59 @@ use super::path::Name;
 use crate::clock::Time;
 use crate::error::Error;
 
-/// A record, as the store has it.
+/// A record as the store holds it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// What it is a record of.
+    /// Kind of the record.
     pub kind: Name,
-    /// Its id, unique among its kind.
+    /// Id, unique among records of its kind.
     pub id: RecordId,
-    /// How often it was written.
+    /// Number of times that it was written.
     pub version: u64,
-    /// What it says.
+    /// Content as a JSON value.
     pub body: Payload,
-    /// When it was written last.
+    /// Time of the latest write.
     pub at: Time,
-    /// When it is forgotten; never if there is no such time.
+    /// Time at which it is forgotten; none: never.
     pub expires: Option<Time>,
 }
 
-/// A write of a record.
+/// A guarded write of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Keep {
-    /// What it is a record of.
+    /// Kind of the record.
     pub kind: Name,
-    /// Its id.
+    /// Id of the record.
     pub id: RecordId,
-    /// What it says from now on.
+    /// Content after the write.
     pub body: Payload,
-    /// The version that must be there: 0 if there must be none, nothing if it does not matter.
+    /// The version that must be there: 0 if there must be no record; none if any is accepted.
     pub expected: Option<u64>,
-    /// How long it is remembered; for ever if not given. With zero it is gone at once.
+    /// How long it is remembered; for ever if absent. Zero deletes it at once.
     pub ttl: Option<Duration>,
 }
 
-/// A look at records of one kind.
+/// A query for records of one kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Look {
-    /// The kind.
+    /// Kind of the records.
     pub kind: Name,
-    /// Which of them.
+    /// Which of them to return.
     pub by: LookBy,
 }
 
-/// Which records are looked at.
+/// Selects the records to return.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LookBy {
-    /// The one with this id.
+    /// The record with this id.
     Id(RecordId),
-    /// Some of them, in the order of their ids' bytes.
+    /// A page of records, ordered by the bytes of their ids.
     Page {
-        /// Only those behind this one: the last of the page before.
+        /// Only records after this id: the last one of the previous page.
         after: Option<RecordId>,
-        /// At most this many.
+        /// Maximum number of records.
         limit: usize,
-        /// From the largest id down. Ids that begin with the time are then the newest first.
+        /// Descending order. Ids that begin with the time are then newest first.
         newest_first: bool,
     },
 }
@@ -74,16 +74,16 @@ pub enum LookBy {
 /// What to do about a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeepStep {
-    /// Write this, in place of the version that was found.
+    /// Write this record, in place of the version that was found.
     Write(Record),
-    /// It is there already: the same write, whose answer was lost. Two writers whose writes could be alike and must not
-    /// be taken for one say in the body who they are.
+    /// The write has been made before, and its answer was lost. Writers whose writes could be equal, and must not be
+    /// taken for one, name themselves in the body.
     Repeated(Record),
 }
 
-/// Decides a write, given what is there.
+/// Decides a write, given the existing record.
 pub fn decide(keep: &Keep, existing: Option<Record>, now: Time) -> Result<KeepStep, Error> {
-    // Whether a sweep has been by must make no difference.
+    // It must make no difference whether a sweep has removed an expired record.
     let existing = existing.filter(|record| record.expires.is_none_or(|at| at > now));
     let version = existing.as_ref().map_or(0, |record| record.version);
     match existing {
@@ -104,7 +104,7 @@ pub fn decide(keep: &Keep, existing: Option<Record>, now: Time) -> Result<KeepSt
     }
 }
 
-/// Whether a record is what such a write leaves.
+/// Whether a record is the result of this write.
 fn is_of(record: &Record, keep: &Keep) -> bool {
     record.body == keep.body && record.expires == keep.ttl.map(|ttl| record.at.after(ttl))
 }
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn the_guard_is_the_version() {
-        // What is there, what is expected, and the version that is written or was written before.
+        // Existing record, expected version, and the version that is written or was written before.
         let table = [
             (None, None, Ok(1)),
             (None, Some(0), Ok(1)),

@@ -5,23 +5,25 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::entry::{Failure, FailureKind};
+use super::millis;
 use crate::sabotage::{self, Bug};
 
-/// How a step is tried again.
+/// Retry policy of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Retry {
-    /// Attempts in all, the first included.
+    /// Maximum number of attempts, the first included.
     pub max_attempts: u32,
-    /// The pause after the first attempt.
+    /// Pause after the first attempt.
     #[serde(rename = "initialMs", with = "millis")]
     pub initial: Duration,
-    /// By how much each pause is longer than the one before.
+    /// Factor by which each pause is longer than the one before.
     pub factor: f64,
-    /// No pause is longer.
+    /// Maximum length of a pause.
     #[serde(rename = "maxDelayMs", with = "millis")]
     pub max_delay: Duration,
-    /// Up to this share of a pause is taken off at random, so that many runs do not come back together.
+    /// Share of a pause, from 0 to 1, up to which it is shortened at random, so that many runs do not retry at the
+    /// same time.
     pub jitter: f64,
 }
 
@@ -40,10 +42,10 @@ impl Default for Retry {
 
 /// What follows a failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum RetryDecision {
     /// Another attempt after this pause.
     After(Duration),
-    /// The step has failed.
+    /// There is no next attempt: the step has failed.
     Fail,
     /// The effect may have taken place: doubt, not another attempt.
     Doubt,
@@ -55,7 +57,7 @@ impl Retry {
         Self::default()
     }
 
-    /// One attempt.
+    /// A single attempt, without retries.
     pub fn none() -> Self {
         Self { max_attempts: 1, ..Self::default() }
     }
@@ -65,26 +67,28 @@ impl Retry {
         Self { initial: pause, factor: 1.0, max_delay: pause, jitter: 0.0, ..Self::default() }
     }
 
-    /// So many attempts in all, the first included.
+    /// Sets the maximum number of attempts, the first included.
     #[must_use]
     pub fn max_attempts(self, max_attempts: u32) -> Self {
         Self { max_attempts, ..self }
     }
 
-    /// The pause after the first attempt.
+    /// Sets the pause after the first attempt.
     #[must_use]
     pub fn initial(self, initial: Duration) -> Self {
         Self { initial, ..self }
     }
 
     /// Decides what follows attempt number `attempt`. `random` is from 0 up to 1.
-    pub fn next(&self, attempt: u32, failure: &Failure, random: f64) -> Next {
+    pub fn next(&self, attempt: u32, failure: &Failure, random: f64) -> RetryDecision {
         match failure.kind {
-            FailureKind::Fatal | FailureKind::Cancelled => Next::Fail,
-            FailureKind::Uncertain => Next::Doubt,
-            _ if attempt >= self.max_attempts || sabotage::commits(Bug::FirstTryIsTheLast) => Next::Fail,
+            FailureKind::Fatal | FailureKind::Cancelled => RetryDecision::Fail,
+            FailureKind::Uncertain => RetryDecision::Doubt,
+            _ if attempt >= self.max_attempts || sabotage::commits(Bug::FirstTryIsTheLast) => {
+                RetryDecision::Fail
+            }
             FailureKind::Retryable | FailureKind::Panic | FailureKind::Timeout => {
-                Next::After(self.pause(attempt, random))
+                RetryDecision::After(self.pause(attempt, random))
             }
         }
     }
@@ -97,34 +101,19 @@ impl Retry {
     }
 }
 
-/// Pauses as they travel: milliseconds.
-mod millis {
-    use std::time::Duration;
-
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(pause: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_u64(u64::try_from(pause.as_millis()).unwrap_or(u64::MAX))
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-        u64::deserialize(deserializer).map(Duration::from_millis)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn failure(kind: FailureKind) -> Failure {
-        Failure { kind, message: String::new() }
+        Failure::new(kind, "")
     }
 
     #[test]
     fn pauses_grow_up_to_a_limit() {
         let retry = Retry { max_attempts: u32::MAX, ..Retry::default() };
         let pause = |attempt, random| match retry.next(attempt, &failure(FailureKind::Retryable), random) {
-            Next::After(pause) => pause.as_millis(),
+            RetryDecision::After(pause) => pause.as_millis(),
             other => panic!("{other:?}"),
         };
         assert_eq!(
@@ -148,12 +137,12 @@ mod tests {
     fn the_kind_decides_before_the_count() {
         let retry = Retry::default();
         for (attempt, kind, next) in [
-            (1, FailureKind::Fatal, Next::Fail),
-            (1, FailureKind::Uncertain, Next::Doubt),
-            (3, FailureKind::Uncertain, Next::Doubt),
-            (3, FailureKind::Retryable, Next::Fail),
-            (2, FailureKind::Panic, Next::After(Duration::from_secs(2))),
-            (2, FailureKind::Timeout, Next::After(Duration::from_secs(2))),
+            (1, FailureKind::Fatal, RetryDecision::Fail),
+            (1, FailureKind::Uncertain, RetryDecision::Doubt),
+            (3, FailureKind::Uncertain, RetryDecision::Doubt),
+            (3, FailureKind::Retryable, RetryDecision::Fail),
+            (2, FailureKind::Panic, RetryDecision::After(Duration::from_secs(2))),
+            (2, FailureKind::Timeout, RetryDecision::After(Duration::from_secs(2))),
         ] {
             assert_eq!(retry.next(attempt, &failure(kind), 0.0), next, "{attempt} {kind:?}");
         }

@@ -6,22 +6,28 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::key::{Fingerprint, Key, Scope};
+use super::millis;
 use super::path::{Name, Visit};
 use super::status::Status;
 use crate::clock::Time;
 use crate::id::{NodeId, RunId, WorkspaceId};
 
-/// How long a run is remembered after its end: its history, and apart from that its key.
+/// How long a run is remembered after its end: its history, and separately its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = RunRetention))]
 pub struct Retention {
-    /// Ledger, inbox and receipts.
+    /// For the ledger, inbox and receipts.
+    #[serde(rename = "historyMs", alias = "history", with = "millis")]
+    #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub history: Duration,
-    /// The key. It may outlive the history; until then a duplicate is still recognised.
+    /// For the key. It may outlive the history; a duplicate is recognised for as long.
+    #[serde(rename = "keyMs", alias = "key", with = "millis")]
+    #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub key: Duration,
 }
 
 impl Retention {
-    /// When a run that has just ended first has something to forget.
+    /// Time at which a run that has just ended first has something to forget.
     pub(crate) fn first_purge(self, ended: Time) -> Time {
         ended.after(self.history)
     }
@@ -35,101 +41,106 @@ impl Default for Retention {
     }
 }
 
-/// The run that started this one, and where in it.
+/// The run that started this one, and the visit that waits for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Parent {
-    /// The run.
+    /// Id of the parent run.
     pub run: RunId,
     /// The visit that waits for this run's end.
     pub visit: Visit,
 }
 
-/// What is fixed when a run is created.
+/// The part of a run's header that never changes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct NewRun {
-    /// Its id.
+    /// Id of the run.
     pub id: RunId,
-    /// Its tenant.
+    /// Workspace of the run.
     pub workspace: WorkspaceId,
     /// The workflow it executes.
     pub workflow: Name,
-    /// The workflow's version.
+    /// Version of that workflow.
     pub workflow_version: Name,
-    /// Where its key is unique.
+    /// Scope in which its key is unique.
     pub scope: Scope,
-    /// Its key.
+    /// Idempotency key of the run.
     pub key: Key,
-    /// The hash of what was asked.
+    /// Fingerprint of the request.
     pub fingerprint: Fingerprint,
-    /// The root of its effects' identities.
+    /// Run id that goes into its effect keys.
     pub lineage: RunId,
-    /// Who started it, if a run did.
+    /// The run that started it; none if no run did.
     pub parent: Option<RunId>,
-    /// How long it is remembered.
+    /// How long it is remembered after its end.
     pub retention: Retention,
-    /// When it was created.
+    /// Time of its creation.
     pub created: Time,
 }
 
-/// What changes in a run's header while it lives.
+/// The part of a run's header that changes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
-pub struct State {
-    /// Its state.
+pub struct RunState {
+    /// Status of the run.
     pub status: Status,
     /// The length of its ledger: the optimistic lock and the fence.
     pub version: u64,
-    /// From when on any node may claim it.
+    /// Time from which any node may claim it; none if it is not claimable.
     pub due: Option<Time>,
-    /// Who drives it.
+    /// The node that drives it; none if no node does.
     pub node: Option<NodeId>,
-    /// How much suspicion there is that it kills its nodes: it grows with each of them that dies before the run has made
-    /// progress. See [`claim`](super::claim).
+    /// Suspicion that the run kills its nodes: grows with each node that dies before the run has made progress. See
+    /// [`claim`](super::claim).
     pub stalls: u32,
-    /// When it ended.
+    /// Time of its end; none while it is open.
     pub ended: Option<Time>,
-    /// When the sweep has something to forget of it.
+    /// Time at which the sweep has something to forget of it; none while it is open.
     pub purge: Option<Time>,
-    /// When the store looks whether its time is up, while it is open and not paused: at its time limit, or at that of the
-    /// try of a remote step. None if there is no limit.
+    /// Time at which the store checks whether its time is up, while it is open and not paused: its time limit, or
+    /// that of an attempt at a remote step. None if there is no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Time>,
-    /// Whether its key still points at it.
+    /// Whether its key still points to it.
     pub holds_key: bool,
     /// Whether rows elsewhere (tokens, watchers, children) change when it ends.
     pub ties: bool,
 }
 
-/// A run without its ledger.
+/// A run's header, without its ledger.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Run {
-    /// The store's own short address of it.
+    /// Number of the run in its store, used as a short address.
     pub num: i64,
-    /// What is fixed. Copies share it.
+    /// The part that never changes; copies share it.
+    #[cfg_attr(feature = "openapi", schema(value_type = NewRun))]
     pub new: Arc<NewRun>,
-    /// What changes.
-    pub state: State,
+    /// The part that changes with commits.
+    pub state: RunState,
     /// How many messages have ever arrived in its inbox.
     pub arrivals: u64,
-    /// Whether its history has been forgotten; only the key is still remembered.
+    /// Whether its history has been forgotten, so that only the key is still remembered.
     pub purged: bool,
 }
 
 impl Run {
-    /// Its id.
+    /// Id of the run.
     pub fn id(&self) -> RunId {
         self.new.id
     }
 
-    /// Its state.
+    /// Status of the run.
     pub fn status(&self) -> Status {
         self.state.status
     }
 
-    /// Whether nobody drives it and nobody is about to: it is paused, or waits for something else than the next one to drive
-    /// it.
+    /// Whether no node drives the run or is about to: it is paused, or waits for something other than its next
+    /// driver.
     pub(crate) fn rests(&self, now: Time) -> bool {
         match self.status() {
             Status::Paused => true,
@@ -143,14 +154,14 @@ impl Run {
         self.state.ended.is_some_and(|ended| ended.after(self.new.retention.key) <= now)
     }
 
-    /// Whether some rows of its history are left, which nobody can read any more: the sweep comes back for them before the
-    /// time of the key.
+    /// Whether some rows of its history are left, though they can no longer be read: the sweep returns for them
+    /// before the key expires.
     pub(crate) fn is_half_forgotten(&self) -> bool {
         let comes_back = self.state.ended.map(|ended| self.next_purge(ended));
         self.purged && self.state.purge < comes_back
     }
 
-    /// When the sweep next has something to forget: first the history, then the key.
+    /// Time at which the sweep next has something to forget: first the history, then the key.
     pub fn next_purge(&self, ended: Time) -> Time {
         let Retention { history, key } = self.new.retention;
         if self.purged { ended.after(history.max(key)) } else { self.new.retention.first_purge(ended) }
@@ -181,7 +192,7 @@ pub(crate) mod tests {
                 retention: Retention::default(),
                 created: Time(0),
             }),
-            state: State {
+            state: RunState {
                 status,
                 version: 1,
                 due: None,

@@ -1,12 +1,13 @@
-//! Starting: one policy matrix decides what a key that is in use means.
+//! Starting a run: one policy matrix decides what happens if the key is in use.
 
 use serde::{Deserialize, Serialize};
 
 use super::entry::{Created, Entry};
 use super::json::{self, Payload};
 use super::key::{CallId, Fingerprint, Key, KeyScope, Scope, Token};
+use super::millis;
 use super::path::Name;
-use super::run::{NewRun, Parent, Retention, Run, State};
+use super::run::{NewRun, Parent, Retention, Run, RunState};
 use super::status::Status;
 use crate::clock::Time;
 use crate::error::Error;
@@ -16,56 +17,67 @@ use std::time::Duration;
 
 /// A request to start a run. [`Start::new`] fills in the defaults; set the public fields to change them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Start {
-    /// The tenant.
+    /// Workspace of the run.
     #[serde(skip, default = "WorkspaceId::unsaid")]
     pub workspace: WorkspaceId,
-    /// The id the run gets if it is created. A repeated request with the same id finds the run it created.
+    /// Id of the run if it is created. A repeated request with the same id finds the run it created.
     pub run: RunId,
-    /// The workflow.
+    /// Name of the workflow to execute.
     pub workflow: Name,
-    /// The workflow's version.
+    /// Version of the workflow; `1` if absent.
+    #[serde(default = "default_version")]
     pub workflow_version: Name,
-    /// The input.
+    /// Input of the run.
     pub input: Payload,
-    /// The key.
+    /// Idempotency key of the run.
     pub key: Key,
-    /// Where the key is unique.
+    /// Scope in which the key is unique; the workspace by default.
+    #[serde(default)]
     pub scope: KeyScope,
-    /// What to do if the key is in use.
+    /// What to do if the key is in use: the name of a preset, or a matrix. `attach` by default.
+    #[serde(default)]
     pub policy: Policy,
-    /// How long the run is remembered after its end.
+    /// How long the run is remembered after its end; 90 days by default.
+    #[serde(default)]
     pub retention: Retention,
-    /// Pointers into the input that do not count when two inputs are compared.
+    /// JSON pointers into the input that are ignored when two inputs are compared. None by default.
+    #[serde(default)]
     pub excluded: Vec<String>,
-    /// Not before this much time has passed.
+    /// Delay before the run may begin; none by default.
+    #[serde(rename = "delayMs", alias = "delay", with = "millis", default)]
+    #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub delay: Duration,
-    /// When the run must have ended, counted from its creation.
+    /// Time limit of the run, counted from its creation; none: no limit.
+    #[serde(rename = "timeoutMs", alias = "timeout", with = "millis::option", default)]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub timeout: Option<Duration>,
-    /// Hand a payload to the owner of a token, or to the started run if nobody owns it.
+    /// A payload for the owner of a token, or for the started run if no run owns it.
     pub deliver: Option<Handover>,
-    /// A node that has room drives the run right away, if it is alive.
+    /// A node with a free slot that drives the run right away, if its lease is alive.
     pub claim: Option<NodeId>,
 }
 
 /// The delivery that comes with a start.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Handover {
-    /// To whom.
+    /// Token of the hook that receives the payload.
     pub token: Token,
-    /// What.
+    /// JSON value to deliver.
     pub payload: Payload,
-    /// The id under which it may be repeated. If none is given, the same payload for the same token is absorbed when it
-    /// comes again with the same workflow, key and scope and the key stands for the same run.
+    /// Id under which the delivery may be repeated. If absent, the same payload for the same token is absorbed when
+    /// it comes again with the same workflow, key and scope while the key belongs to the same run.
     pub id: Option<CallId>,
 }
 
-/// The version of a workflow where none is given.
+/// Workflow version if none is given.
 pub const DEFAULT_VERSION: &str = "1";
 
-/// Longest delay of a start. Far above real plans; beyond it the sum with the present time could not be counted.
+/// Maximum delay of a start: 100 years. A longer one could overflow when added to the present time.
 pub const MAX_DELAY: Duration = Duration::from_hours(100 * 365 * 24);
 
 /// [`DEFAULT_VERSION`] as a name.
@@ -74,7 +86,8 @@ pub fn default_version() -> Name {
 }
 
 impl Start {
-    /// A start with the defaults: scope workspace, policy attach, 90 days, no delay. Without a key the run's id is it.
+    /// A start with the defaults: scope workspace, policy attach, retention of 90 days, no delay. Without a key, the
+    /// run's id is the key.
     pub fn new(workspace: WorkspaceId, run: RunId, workflow: Name, input: Payload, key: Option<Key>) -> Self {
         Self {
             workspace,
@@ -94,7 +107,8 @@ impl Start {
         }
     }
 
-    /// Refuses what cannot be meant: an impossible policy, an exclusion that is no JSON pointer, a delay of centuries.
+    /// Refuses impossible parameters: an impossible policy, an exclusion that is not a JSON pointer, a delay of
+    /// centuries.
     pub fn check(&self) -> Result<(), Error> {
         self.policy.check()?;
         if let Some(text) = self.excluded.iter().find(|text| !json::is_pointer(text)) {
@@ -112,23 +126,23 @@ impl Start {
         Ok(())
     }
 
-    /// Whether hardly anybody else can have asked for the same: the key is the id that was drawn for this very start.
+    /// Whether the key is the id that was drawn for this very start, so that no other request can have used it.
     pub(crate) fn is_keyless(&self) -> bool {
         self.run.is_spelled(self.key.as_str())
     }
 
-    /// Whether its run's first entries are the same whenever it is made.
+    /// Whether the run's first entries do not depend on the time at which it is created.
     #[cfg(feature = "postgres")]
     pub(crate) fn tells_no_time(&self) -> bool {
         self.delay.is_zero() && self.timeout.is_none()
     }
 
-    /// Where the key is unique, as stored.
+    /// Scope in which the key is unique, as stored.
     pub(crate) fn key_scope(&self) -> Scope {
         Scope::of(self.scope, &self.workflow, &self.workflow_version)
     }
 
-    /// The hash of what is asked. Computed once per request, outside of any transaction.
+    /// Fingerprint of the request. Computed once per request, outside of any transaction.
     pub(crate) fn fingerprint(&self) -> Result<Fingerprint, Error> {
         Ok(Fingerprint::of_start(&self.workflow, &self.input, &self.excluded)?)
     }
@@ -136,8 +150,9 @@ impl Start {
 
 /// What to do about an existing run under the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
-pub enum Action {
+pub enum StartAction {
     /// Answer with that run.
     Attach,
     /// Refuse: `DUPLICATE_RUN`, naming the run.
@@ -150,28 +165,29 @@ pub enum Action {
     Replace,
 }
 
-/// One row of the matrix: what to do, by the state of the existing run.
+/// One row of the matrix: what to do, by the status of the existing run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Row {
-    /// Pending, running, waiting, paused.
-    pub open: Action,
-    /// Completed.
-    pub completed: Action,
-    /// Failed.
-    pub failed: Action,
-    /// Cancelled.
-    pub cancelled: Action,
-    /// Timed out.
-    pub timed_out: Action,
+pub struct PolicyRow {
+    /// If the existing run is pending, running, waiting or paused.
+    pub open: StartAction,
+    /// If the existing run has completed.
+    pub completed: StartAction,
+    /// If the existing run has failed.
+    pub failed: StartAction,
+    /// If the existing run was cancelled.
+    pub cancelled: StartAction,
+    /// If the existing run has timed out.
+    pub timed_out: StartAction,
 }
 
-impl Row {
-    const fn all(action: Action) -> Self {
+impl PolicyRow {
+    const fn all(action: StartAction) -> Self {
         Self { open: action, completed: action, failed: action, cancelled: action, timed_out: action }
     }
 
-    pub(crate) fn action(self, status: Status) -> Action {
+    pub(crate) fn action(self, status: Status) -> StartAction {
         match status {
             Status::Completed => self.completed,
             Status::Failed => self.failed,
@@ -182,39 +198,80 @@ impl Row {
     }
 }
 
-/// The matrix: state of the existing run × same or other payload → what to do.
+/// The matrix: status of the existing run × same or different payload → what to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", try_from = "PolicyText")]
 pub struct Policy {
     /// If the same is asked for again.
-    pub same: Row,
+    pub same: PolicyRow,
     /// If something else is asked for under the same key.
-    pub other: Row,
+    pub other: PolicyRow,
+}
+
+/// A policy as it is read: the name of a preset, or the whole matrix.
+#[derive(Deserialize)]
+#[serde(
+    untagged,
+    expecting = "a policy is the name of a preset, or `same` and `other`, each with an action for `open`, `completed`, `failed`, \
+                 `cancelled` and `timedOut`"
+)]
+enum PolicyText {
+    Preset(String),
+    Matrix(PolicyMatrix),
+}
+
+/// Both rows of a policy, as they are read.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub(crate) struct PolicyMatrix {
+    /// If the same is asked for again.
+    same: PolicyRow,
+    /// If something else is asked for under the same key.
+    other: PolicyRow,
+}
+
+impl TryFrom<PolicyText> for Policy {
+    type Error = Error;
+
+    fn try_from(text: PolicyText) -> Result<Self, Error> {
+        match text {
+            PolicyText::Preset(name) => Self::preset(&name),
+            PolicyText::Matrix(PolicyMatrix { same, other }) => Ok(Self { same, other }),
+        }
+    }
 }
 
 impl Policy {
     /// Every duplicate gets the existing run. The default.
-    pub const ATTACH: Self = Self { same: Row::all(Action::Attach), other: Row::all(Action::Refuse) };
+    pub const ATTACH: Self =
+        Self { same: PolicyRow::all(StartAction::Attach), other: PolicyRow::all(StartAction::Refuse) };
     /// A completed run is returned, any other refused with its state.
     pub const STRICT: Self = Self {
-        same: Row { completed: Action::Attach, ..Row::all(Action::Reject) },
-        other: Row::all(Action::Refuse),
+        same: PolicyRow { completed: StartAction::Attach, ..PolicyRow::all(StartAction::Reject) },
+        other: PolicyRow::all(StartAction::Refuse),
     };
     /// Every duplicate is refused.
-    pub const REJECT: Self = Self { same: Row::all(Action::Reject), other: Row::all(Action::Refuse) };
+    pub const REJECT: Self =
+        Self { same: PolicyRow::all(StartAction::Reject), other: PolicyRow::all(StartAction::Refuse) };
     /// A finished run frees the key.
     pub const UNIQUE_WHILE_OPEN: Self = Self {
-        same: Row { open: Action::Attach, ..Row::all(Action::Replace) },
-        other: Row { open: Action::Refuse, ..Row::all(Action::Replace) },
+        same: PolicyRow { open: StartAction::Attach, ..PolicyRow::all(StartAction::Replace) },
+        other: PolicyRow { open: StartAction::Refuse, ..PolicyRow::all(StartAction::Replace) },
     };
     /// A failed or timed-out run is restarted.
     pub const RETRY_FAILED: Self = Self {
-        same: Row { failed: Action::Restart, timed_out: Action::Restart, ..Row::all(Action::Attach) },
-        other: Row::all(Action::Refuse),
+        same: PolicyRow {
+            failed: StartAction::Restart,
+            timed_out: StartAction::Restart,
+            ..PolicyRow::all(StartAction::Attach)
+        },
+        other: PolicyRow::all(StartAction::Refuse),
     };
     /// The newest request wins: an open run that was asked for something else is cancelled. The same request again
     /// is a duplicate, not news: it attaches, so that a repeated start never cancels the run it started.
-    pub const SUPERSEDE: Self = Self { same: Row::all(Action::Attach), other: Row::all(Action::Replace) };
+    pub const SUPERSEDE: Self =
+        Self { same: PolicyRow::all(StartAction::Attach), other: PolicyRow::all(StartAction::Replace) };
 
     /// The presets by their names on the wire.
     pub const PRESETS: [(&'static str, Self); 6] = [
@@ -226,16 +283,26 @@ impl Policy {
         ("supersede", Self::SUPERSEDE),
     ];
 
-    /// Refuses a matrix that asks for the impossible.
+    /// The preset of this name.
+    pub fn preset(name: &str) -> Result<Self, Error> {
+        let known = Self::PRESETS.into_iter().find(|(preset, _)| *preset == name);
+        known.map(|(_, policy)| policy).ok_or_else(|| {
+            let names = Self::PRESETS.map(|(preset, _)| preset).join(", ");
+            Error::Validation(format!("{name:?} is not the name of a policy; choose one of {names}"))
+        })
+    }
+
+    /// Refuses a matrix that asks for impossible actions.
     pub fn check(&self) -> Result<(), Error> {
-        let restarts = |row: &Row| [row.open, row.completed, row.cancelled].contains(&Action::Restart);
+        let restarts =
+            |row: &PolicyRow| [row.open, row.completed, row.cancelled].contains(&StartAction::Restart);
         if restarts(&self.same) || restarts(&self.other) {
             return Err(Error::Validation(
                 "only failed and timed-out runs can be restarted; choose another action".to_owned(),
             ));
         }
-        let refuses = |row: &Row| {
-            [row.open, row.completed, row.failed, row.cancelled, row.timed_out].contains(&Action::Refuse)
+        let refuses = |row: &PolicyRow| {
+            [row.open, row.completed, row.failed, row.cancelled, row.timed_out].contains(&StartAction::Refuse)
         };
         if refuses(&self.same) {
             return Err(Error::Validation(
@@ -252,36 +319,37 @@ impl Default for Policy {
     }
 }
 
-/// What a start came to.
+/// Result of a start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
-pub enum Verdict {
-    /// A new run.
+pub enum StartVerdict {
+    /// A new run was created.
     Created,
-    /// An existing run that has not completed.
+    /// An existing run that has not completed is the answer.
     Attached,
-    /// An existing run that has completed: its result is the answer.
+    /// An existing run that has completed is the answer, with its result.
     Replayed,
-    /// An existing failed run that goes on.
+    /// An existing failed run was restarted.
     Restarted,
-    /// A new run; the open one before it was cancelled.
+    /// A new run was created, and the open one before it was cancelled.
     Superseded,
 }
 
-/// What must be done about a start.
+/// What the store has to do about a start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// Insert a new run.
     Create,
     /// Answer with the existing run.
-    Attach(Verdict),
+    Attach(StartVerdict),
     /// Restart the existing run.
     Restart,
     /// Take the key from the existing run, cancelling it if it is open, and insert a new one.
     Replace,
-    /// Refuse: the run exists.
+    /// Refuse, because the run exists.
     Reject,
-    /// Refuse: the key means something else.
+    /// Refuse, because the key belongs to a different request.
     Refuse,
 }
 
@@ -291,21 +359,25 @@ pub fn decide(start: &Start, fingerprint: Fingerprint, holder: Option<&Run>, now
     let same = holder.new.fingerprint == fingerprint || sabotage::commits(Bug::IgnoreFingerprint);
     if holder.id() == start.run {
         // The very request that created it, repeated because its answer was lost; or another one under the same id.
-        return if same { Decision::Attach(Verdict::Created) } else { Decision::Refuse };
+        return if same { Decision::Attach(StartVerdict::Created) } else { Decision::Refuse };
     }
     if holder.key_expired(now) {
         return Decision::Replace;
     }
     let row = if same { start.policy.same } else { start.policy.other };
     match row.action(holder.status()) {
-        Action::Attach if holder.status() == Status::Completed => Decision::Attach(Verdict::Replayed),
-        Action::Attach if sabotage::commits(Bug::DuplicateSaysCreated) => Decision::Attach(Verdict::Created),
-        Action::Attach => Decision::Attach(Verdict::Attached),
-        Action::Replace => Decision::Replace,
-        Action::Refuse => Decision::Refuse,
+        StartAction::Attach if holder.status() == Status::Completed => {
+            Decision::Attach(StartVerdict::Replayed)
+        }
+        StartAction::Attach if sabotage::commits(Bug::DuplicateSaysCreated) => {
+            Decision::Attach(StartVerdict::Created)
+        }
+        StartAction::Attach => Decision::Attach(StartVerdict::Attached),
+        StartAction::Replace => Decision::Replace,
+        StartAction::Refuse => Decision::Refuse,
         // What has been forgotten cannot go on.
-        Action::Restart if !holder.purged => Decision::Restart,
-        Action::Reject | Action::Restart => Decision::Reject,
+        StartAction::Restart if !holder.purged => Decision::Restart,
+        StartAction::Reject | StartAction::Restart => Decision::Reject,
     }
 }
 
@@ -316,7 +388,7 @@ pub fn create(
     claim: Option<NodeId>,
     fingerprint: Fingerprint,
     now: Time,
-) -> (NewRun, State, Vec<Entry>) {
+) -> (NewRun, RunState, Vec<Entry>) {
     let scope = start.key_scope();
     let created = Created {
         workflow: start.workflow.clone(),
@@ -330,7 +402,7 @@ pub fn create(
         parent: None,
         forked_from: None,
     };
-    // A delayed run is nobody's yet.
+    // A delayed run is not claimed yet.
     let claim = claim.filter(|_| start.delay.is_zero());
     created_run(
         created,
@@ -341,7 +413,7 @@ pub fn create(
     )
 }
 
-/// What a created run has beside its first entry.
+/// Parts of a new run that are not in its first entry.
 pub(crate) struct Frame {
     pub(crate) id: RunId,
     pub(crate) workspace: WorkspaceId,
@@ -349,14 +421,14 @@ pub(crate) struct Frame {
     pub(crate) retention: Retention,
 }
 
-/// A run as `Created` describes it: for starts, children and forks alike.
+/// Makes a run as `Created` describes it. For starts, children and forks alike.
 pub(crate) fn created_run(
     created: Created,
     frame: &Frame,
     now: Time,
     due: Time,
     claim: Option<NodeId>,
-) -> (NewRun, State, Vec<Entry>) {
+) -> (NewRun, RunState, Vec<Entry>) {
     let new = NewRun {
         id: frame.id,
         workspace: frame.workspace,
@@ -373,7 +445,7 @@ pub(crate) fn created_run(
     let deadline = created.deadline;
     let mut entries = vec![Entry::Created(Box::new(created))];
     entries.extend(claim.map(|node| Entry::Claimed { node }));
-    let state = State {
+    let state = RunState {
         status: if claim.is_some() { Status::Running } else { Status::Pending },
         version: entries.len() as u64,
         due: claim.is_none().then_some(due),
@@ -418,7 +490,7 @@ mod tests {
     #[test]
     fn the_matrix_of_every_preset() {
         use Decision::{Attach, Refuse, Reject, Replace, Restart};
-        let (attached, replayed) = (|| Attach(Verdict::Attached), || Attach(Verdict::Replayed));
+        let (attached, replayed) = (|| Attach(StartVerdict::Attached), || Attach(StartVerdict::Replayed));
         let refused = vec![Refuse; 5];
         let table: [(Policy, Vec<Decision>, Vec<Decision>); 6] = [
             (
@@ -466,7 +538,7 @@ mod tests {
             let mut start = start(policy);
             start.run = run(Status::Running).id();
             let decision = decide(&start, SAME, Some(&run(Status::Running)), Time(0));
-            assert_eq!(decision, Decision::Attach(Verdict::Created));
+            assert_eq!(decision, Decision::Attach(StartVerdict::Created));
         }
     }
 
@@ -504,15 +576,15 @@ mod tests {
     #[test]
     fn an_impossible_matrix_is_refused() {
         let mut policy = Policy::ATTACH;
-        policy.same.completed = Action::Restart;
+        policy.same.completed = StartAction::Restart;
         assert!(policy.check().is_err());
         policy = Policy::ATTACH;
-        policy.same.open = Action::Refuse;
+        policy.same.open = StartAction::Refuse;
         assert!(policy.check().is_err());
     }
 
     #[test]
-    fn a_delayed_run_is_claimed_by_nobody() {
+    fn a_delayed_run_has_no_claim() {
         let mut start = start(Policy::ATTACH);
         let node = Some(NodeId(Uuid::from_u128(5)));
         let (_, state, entries) = create(&start, node, SAME, Time(10));

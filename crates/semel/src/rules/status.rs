@@ -1,18 +1,19 @@
-//! The states of a run and the moves between them.
+//! The statuses of a run and the transitions between them.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The state of a run.
+/// The status of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = RunStatus))]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Status {
-    /// Waits to be claimed for the first time, or again after a resume or restart.
+    /// Waiting to be claimed for the first time, or again after a resume or restart.
     Pending,
-    /// A node drives it.
+    /// Driven by a node.
     Running,
-    /// Waits for a time or for input; no node is needed meanwhile.
+    /// Waiting for a time or for input; no node is needed meanwhile.
     Waiting,
     /// Stopped by an operator, by doubt about an effect, or because it kept crashing its node.
     Paused,
@@ -27,7 +28,7 @@ pub enum Status {
 }
 
 impl Status {
-    /// Every status.
+    /// All statuses, in order.
     pub const ALL: [Self; 8] = [
         Self::Pending,
         Self::Running,
@@ -44,30 +45,31 @@ impl Status {
         matches!(self, Self::Completed | Self::Failed | Self::Cancelled | Self::TimedOut)
     }
 
-    /// Whether a run may go from this state to the next. What is not listed here is refused everywhere.
+    /// Whether a run may change from this status to the next. Transitions that are not listed here are refused
+    /// everywhere.
     pub fn may_become(self, next: Self) -> bool {
         use Status::{Cancelled, Completed, Failed, Paused, Pending, Running, TimedOut, Waiting};
         match next {
             // A resume, or the restart of a failure.
             Pending => matches!(self, Paused | Failed | TimedOut),
-            // A claim; a takeover of a running run is one too.
+            // A claim; a takeover of a running run is also one.
             Running => matches!(self, Pending | Waiting | Running),
-            // Only the driver of a claimed run waits or ends it.
+            // Only the driver of a claimed run lets it wait or ends it.
             Waiting | Completed | Failed => self == Running,
-            // The store ends what is overdue, also if it has no driver. A paused run waits for an operator.
+            // The store ends overdue runs, even without a driver. A paused run waits for an operator.
             TimedOut => matches!(self, Pending | Running | Waiting),
-            // Anybody may pause or cancel what has not ended.
+            // Operators may pause or cancel a run that has not ended.
             Paused => matches!(self, Pending | Running | Waiting),
             Cancelled => !self.is_terminal(),
         }
     }
 
-    /// Whether a run in this state may be restarted.
+    /// Whether a run in this status may be restarted.
     pub fn may_restart(self) -> bool {
         self.is_terminal() && self.may_become(Self::Pending)
     }
 
-    /// The code under which SQL stores keep it. Codes from 4 are terminal: the stores' guards rely on it.
+    /// Code of the status in SQL stores. Codes from 4 are terminal: the stores' guards rely on it.
     pub(crate) fn code(self) -> i16 {
         self as i16
     }

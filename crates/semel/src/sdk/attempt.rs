@@ -1,19 +1,33 @@
 //! One try at a step, as its body sees it.
 
+use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use uuid::Uuid;
 
 use super::ctx::Ctx;
-use crate::clock::Clock;
-use crate::engine::cell::Cell;
+use crate::clock::{Clock, Time};
+use crate::engine::run::Cell;
 use crate::id::RunId;
 use crate::rules::key::EffectKey;
+use crate::rules::ledger::Ledger;
 use crate::rules::path::Visit;
 use crate::sabotage::{self, Bug};
 
+/// A wait of a body for something outside, as [`Attempt::outside`] gives it.
+pub struct Outside {
+    #[cfg(feature = "testing")]
+    _waiting: Option<crate::testing::crash::fate::OutsideWait>,
+}
+
+impl fmt::Debug for Outside {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Outside")
+    }
+}
+
 /// One try at a step. Its [key](Attempt::key) is the same on every try, over crashes, restarts and takeovers: hand it to
-/// whoever is asked to do something, so that they can tell a repetition.
+/// the provider, which can then recognise a repetition.
 #[derive(Clone, Debug)]
 pub struct Attempt {
     cell: Arc<Cell>,
@@ -21,6 +35,8 @@ pub struct Attempt {
     number: u32,
     /// Whether it cleans up, although its run was asked to end.
     shielded: bool,
+    /// Whether it follows an operator's word that the try before did not take place.
+    cleared: bool,
     fence: u64,
     key: OnceLock<String>,
 }
@@ -28,13 +44,39 @@ pub struct Attempt {
 impl Attempt {
     pub(crate) fn new(ctx: &Ctx, visit: Visit, number: u32) -> Self {
         let (cell, shielded) = (ctx.cell.clone(), ctx.shielded);
-        let fence = cell.lock().ledger.fence();
-        Self { cell, visit, number, shielded, fence, key: OnceLock::new() }
+        let fence = cell.ledger(Ledger::fence);
+        Self { cell, visit, number, shielded, cleared: false, fence, key: OnceLock::new() }
     }
 
-    /// The clock of its engine.
-    pub(crate) fn clock(&self) -> &dyn Clock {
-        &*self.cell.core.clock
+    /// The same try, after an operator has said that the one before did not take place.
+    pub(crate) fn after_clearing(self, cleared: bool) -> Self {
+        Self { cleared, ..self }
+    }
+
+    /// The clock of its engine, for waits and limits inside the body. Its time differs from try to try.
+    pub fn clock(&self) -> &dyn Clock {
+        self.cell.clock()
+    }
+
+    /// The store's time, as far as it is known: to compare with a recorded time. It differs from try to try.
+    pub fn now(&self) -> Time {
+        self.cell.now()
+    }
+
+    /// Whether an operator has said that the tries before this one did not take place: then nothing speaks against making
+    /// the call, however long ago the first try was.
+    pub fn is_cleared(&self) -> bool {
+        self.cleared
+    }
+
+    /// Says that the body waits for something outside, in real time, until the result is dropped: the clock of a
+    /// `testing::Crasher` stands still meanwhile. Elsewhere it does nothing.
+    #[must_use = "the clock of a test stands still until it is dropped"]
+    pub fn outside(&self) -> Outside {
+        Outside {
+            #[cfg(feature = "testing")]
+            _waiting: self.cell.probe().map(crate::testing::crash::fate::Fate::outside),
+        }
     }
 
     /// Which try this is: 1, 2, 3 …
@@ -95,11 +137,11 @@ impl Attempt {
     }
 
     fn effect_key(&self, label: &str) -> EffectKey {
-        self.cell.lock().ledger.effect_key(&self.visit, label)
+        self.cell.ledger(|ledger| ledger.effect_key(&self.visit, label))
     }
 
     /// The version of the claim under which this try is made. It only ever grows: a database that remembers the highest
-    /// it has seen of a run can refuse whoever comes with a lower one. Fences of different runs do not compare.
+    /// it has seen of a run can refuse an attempt with a lower one. Fences of different runs do not compare.
     ///
     /// ```
     /// # use semel::{Ctx, Result};

@@ -7,16 +7,13 @@ use std::marker::PhantomData;
 use serde::de::DeserializeOwned;
 
 use super::ctx::{Boxed, Ctx, Doing, read};
-use super::fail::{Fail, Result, fatal};
-use crate::engine::inbox::On;
-use crate::engine::replay::watch::Asked;
-use crate::engine::residents::Kin;
-use crate::engine::state::State;
+use crate::engine::run::{Addition, Requested};
 use crate::error::Error;
+use crate::fail::{Fail, Result, fatal};
 use crate::id::RunId;
-use crate::rules::entry::{Entry, FailureKind, Outcome};
+use crate::rules::entry::{FailureKind, Outcome};
 use crate::rules::json::{InvalidJson, Payload};
-use crate::rules::ledger::Record;
+use crate::rules::ledger::VisitRecord;
 use crate::rules::path::{Name, Visit};
 
 /// A child that has not been started. It is when it is awaited.
@@ -25,6 +22,7 @@ pub struct ChildBegin<'a, Out> {
     ctx: &'a Ctx,
     named: Result<(Name, Name), Error>,
     input: Result<Payload, InvalidJson>,
+    name: Option<String>,
     key: Option<String>,
     indexed: bool,
     out: PhantomData<fn() -> Out>,
@@ -42,7 +40,22 @@ impl<'a, Out> ChildBegin<'a, Out> {
         named: Result<(Name, Name), Error>,
         input: Result<Payload, InvalidJson>,
     ) -> Self {
-        Self { ctx, named, input, key: None, indexed: false, out: PhantomData }
+        Self { ctx, named, input, name: None, key: None, indexed: false, out: PhantomData }
+    }
+
+    /// Names the child's place in this run; the name of its workflow if nothing is said.
+    ///
+    /// ```
+    /// # use semel::{Ctx, Result, WorkflowName};
+    /// # async fn workflow(ctx: Ctx, chosen: String) -> Result<serde_json::Value> {
+    /// // The path is `ship`, whichever workflow was chosen.
+    /// let child = ctx.child(WorkflowName::new(&chosen), "ink").named("ship").await?;
+    /// child.result().await
+    /// # }
+    /// ```
+    pub fn named(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
     }
 
     /// Tells this child from others of the same workflow: its path is `workflow[key]`.
@@ -64,10 +77,13 @@ impl<'a, Out: Send + 'a> IntoFuture for ChildBegin<'a, Out> {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let Self { ctx, named, input, key, indexed, .. } = self;
+            let Self { ctx, named, input, name, key, indexed, .. } = self;
             let (workflow, version) = named.map_err(fatal)?;
             let input = input.map_err(fatal)?;
-            let visit = ctx.visit_any(workflow.as_str(), key.as_deref(), indexed)?;
+            let visit = match &name {
+                Some(name) => ctx.visit(name, key.as_deref(), indexed)?,
+                None => ctx.visit_any(workflow.as_str(), key.as_deref(), indexed)?,
+            };
             ctx.begin_child(visit, &workflow, &version, &input).await
         })
     }
@@ -82,38 +98,28 @@ impl Ctx {
         version: &Name,
         input: &Payload,
     ) -> Result<Child<Out>> {
-        let asked = || Asked::Child { workflow: workflow.clone(), input: input.clone() };
+        let asked = || Requested::Child { workflow: workflow.clone(), input: input.clone() };
         self.cell.asks(&visit, asked);
         loop {
             if let Some(run) = self.child_at(&visit) {
                 return Ok(Child { ctx: self.clone(), visit, run, out: PhantomData });
             }
-            self.cell.check_cancelled(self.shielded)?;
-            let start = |state: &mut State| -> Result<()> {
-                state.check_cancelled(self.shielded)?;
-                let run = RunId(self.cell.core.clock.uuid());
-                let (workflow, version) = (workflow.clone(), version.clone());
-                let started = state.ledger.start_child(visit.clone(), run, workflow, version, input.clone());
-                if let Err(refused) = started {
-                    state.diverge(refused.to_string());
-                }
-                Ok(())
+            let start = || {
+                let (child, run) = (visit.clone(), RunId(self.cell.clock().uuid()));
+                let (workflow, version, input) = (workflow.clone(), version.clone(), input.clone());
+                Ok((Addition::Child { child, run, workflow, version, input }, ()))
             };
-            self.cell.live_then(&visit, start).await?;
+            self.cell.add_unless_cancelled(&visit, self.shielded, start).await?;
             self.cell.barrier().await;
         }
     }
 
     fn child_at(&self, visit: &Visit) -> Option<RunId> {
-        let mut state = self.cell.lock();
-        match state.ledger.record_at(visit) {
-            None => None,
-            Some(Record::Child { run, .. }) => *run,
-            Some(_) => {
-                state.diverge(format!("`{visit}` is a child in the code, but not in the ledger"));
-                None
-            }
-        }
+        let found = self.cell.recorded(visit, "a child", |record| match record {
+            VisitRecord::Child { run, .. } => Some(*run),
+            _ => None,
+        });
+        found.flatten()
     }
 }
 
@@ -132,12 +138,12 @@ impl<Out> fmt::Debug for Child<Out> {
 }
 
 impl<Out> Child<Out> {
-    /// Its run.
+    /// Id of the child run.
     pub fn id(&self) -> RunId {
         self.run
     }
 
-    /// Waits for its end, whatever that is.
+    /// Waits until it has ended, and gives the outcome: a result, a failure or a cancel.
     ///
     /// ```
     /// # use semel::{Ctx, Result, rules::entry::Outcome};
@@ -154,22 +160,15 @@ impl<Out> Child<Out> {
     }
 
     async fn ended(&self) -> Result<Outcome> {
-        if let Some(Record::Child { outcome: Some(outcome), .. }) =
-            self.ctx.cell.lock().ledger.record_at(&self.visit)
-        {
-            return Ok(outcome.clone());
+        let Ctx { cell, shielded, .. } = &self.ctx;
+        let recorded = cell.ledger(|ledger| match ledger.record_at(&self.visit) {
+            Some(VisitRecord::Child { outcome, .. }) => outcome.clone(),
+            _ => None,
+        });
+        match recorded {
+            Some(outcome) => Ok(outcome),
+            None => cell.child_ended(&self.visit, self.run, *shielded).await,
         }
-        let _related = self.ctx.cell.core.residents.relate(self.ctx.cell.id, Kin::Run(self.run));
-        let on = (Some(On::Child(self.visit.clone())), None);
-        self.ctx
-            .cell
-            .wait(&self.visit, self.ctx.shielded, on, |state, _| {
-                let (arrival, outcome) = state.inbox.child_end(&self.visit, self.run)?;
-                let (child, recorded) = (self.visit.clone(), outcome.clone());
-                state.record(Entry::ChildFinished { child, arrival, outcome: recorded });
-                Some(outcome)
-            })
-            .await
     }
 }
 
@@ -192,7 +191,7 @@ impl<Out: DeserializeOwned + Send> Child<Out> {
                     Fail::new(FailureKind::Timeout, said)
                 }
             };
-            Err(fail.at(&mut self.ctx.cell.lock(), &self.visit))
+            Err(fail.at(self.ctx.cell.hears(&self.visit)))
         })
     }
 }

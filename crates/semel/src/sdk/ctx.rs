@@ -8,28 +8,24 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use super::child::ChildBegin;
-use super::fail::{Fail, Result, fatal};
 use super::hook::Hook;
 use super::once::RunOnce;
 use super::race::Either;
-use super::remote::Remote;
+use super::remote::RemoteBegin;
 use super::step::Step;
-use super::workflow::Startable;
 use crate::clock::Time;
-use crate::engine::Core;
-use crate::engine::cell::Cell;
-use crate::engine::replay::watch::Asked;
-use crate::engine::state::{Phase, State};
-use crate::id::{RunId, base32};
+use crate::engine::Startable;
+use crate::engine::run::{Addition, Cell, Requested};
+use crate::fail::{Fail, Result, fatal};
+use crate::id::{RunId, WorkspaceId};
 use crate::rules::entry::Entry;
-use crate::rules::json::{InvalidJson, Payload};
-use crate::rules::ledger::Record;
-use crate::rules::path::{MAX_PART, Name, Path, Visit};
-use crate::rules::step;
+use crate::rules::json::Payload;
+use crate::rules::ledger::VisitRecord;
+use crate::rules::path::{FIRST_TRY, PATCH, Path, Visit, path_key};
+use crate::rules::step::StepState;
 use crate::sabotage::{self, Bug};
 
 /// Something of a workflow that is under way when it is awaited.
@@ -77,14 +73,34 @@ impl Ctx {
         Self { cell, scope: None, shielded: false }
     }
 
-    /// The run.
+    /// Id of the run.
     pub fn run_id(&self) -> RunId {
         self.cell.id
     }
 
     /// The key of the run.
     pub fn key(&self) -> String {
-        self.cell.lock().ledger.created().key.to_string()
+        self.cell.ledger(|ledger| ledger.created().key.to_string())
+    }
+
+    /// Name of the workflow that this run executes.
+    pub fn workflow(&self) -> String {
+        self.cell.ledger(|ledger| ledger.created().workflow.to_string())
+    }
+
+    /// Version of the workflow that this run was started with. It never changes during the run, so code may branch on it.
+    pub fn workflow_version(&self) -> String {
+        self.cell.ledger(|ledger| ledger.created().workflow_version.to_string())
+    }
+
+    /// Time at which the run was created.
+    pub fn started(&self) -> Time {
+        self.cell.ledger(|ledger| ledger.run().new.created)
+    }
+
+    /// The tenant that this run belongs to.
+    pub fn workspace(&self) -> WorkspaceId {
+        self.cell.workspace
     }
 
     /// What was given to the engine with [`Builder::state`](crate::engine::Builder::state).
@@ -100,7 +116,7 @@ impl Ctx {
     /// # Panics
     /// If nothing of this type was. The run fails, the process goes on.
     pub fn state<T: Send + Sync + 'static>(&self) -> Arc<T> {
-        self.cell.core.state::<T>().unwrap_or_else(|| {
+        self.cell.state::<T>().unwrap_or_else(|| {
             panic!(
                 "the engine has no state of the type {}: add `.state(..)` to its builder",
                 std::any::type_name::<T>()
@@ -123,15 +139,33 @@ impl Ctx {
     /// ```
     #[must_use]
     pub fn scope(&self, name: impl AsRef<str>) -> Self {
-        let scope = Name::new(name.as_ref()).and_then(|name| match &self.scope {
-            Some(Ok(path)) => path.join(&name),
-            _ => Ok(Path::of(&name)),
-        });
-        let scope = match &self.scope {
-            Some(Err(wrong)) => Err(wrong.clone()),
-            _ => scope.map_err(|error| error.to_string().into()),
+        self.inner_scope(name.as_ref(), None)
+    }
+
+    /// A scope for one pass of a loop: `ctx.scope_keyed("pack", "ink").step("label")` has the path `pack[ink]/label`.
+    ///
+    /// ```
+    /// # use semel::{Ctx, Result};
+    /// # async fn workflow(ctx: Ctx, lines: Vec<String>) -> Result<()> {
+    /// for line in &lines {
+    ///     let pass = ctx.scope_keyed("pack", line);
+    ///     pass.step("label").run(async |_| Ok(())).await?;
+    ///     pass.step("ship").run(async |_| Ok(())).await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn scope_keyed(&self, name: impl AsRef<str>, key: impl fmt::Display) -> Self {
+        self.inner_scope(name.as_ref(), Some(&key.to_string()))
+    }
+
+    fn inner_scope(&self, name: &str, key: Option<&str>) -> Self {
+        let scope = match name.starts_with('@') {
+            true => Err(reserved(name)),
+            false => self.path(name, key),
         };
-        Self { scope: Some(scope), ..self.clone() }
+        Self { scope: Some(scope.map_err(Into::into)), ..self.clone() }
     }
 
     /// The same run, for cleaning up: what is done through it goes on although the run was asked to end.
@@ -156,7 +190,7 @@ impl Ctx {
 
     /// Whether recorded results are being given, and nothing new is done.
     pub fn is_replaying(&self) -> bool {
-        matches!(self.cell.lock().phase, Phase::Replaying | Phase::Dry)
+        self.cell.is_replaying()
     }
 
     /// Writes a line to the log, with the run's id, unless recorded results are being given: a rebuild does not repeat what
@@ -191,29 +225,70 @@ impl Ctx {
     pub fn skip<'a>(&'a self, name: &'a str, reason: impl Into<String> + Send + 'a) -> Doing<'a, ()> {
         Doing::new(async move {
             let step = self.visit(name, None, false)?;
-            self.cell.asks(&step, || Asked::Skip);
-            if !self.is_noted(&step) {
-                let skipped = Entry::StepSkipped { step: step.clone(), reason: reason.into() };
-                self.cell.live_then(&step, |state| state.record(skipped)).await;
+            self.cell.asks(&step, || Requested::Skip);
+            if self.cell.has_skipped(&step) {
+                return Ok(());
             }
-            Ok(())
+            let skipped = Entry::StepSkipped { step: step.clone(), reason: reason.into() };
+            self.cell.add(&step, || Ok((Addition::Entry(skipped), ()))).await
         })
     }
 
-    /// Whether there is nothing more to be noted of a step that is skipped: it was noted, or the step took place in an
-    /// earlier life of the run, which had its reasons, or later things are recorded, and this makes no difference to them. A
-    /// dry run goes on also if the step took place, to see what else differs.
-    fn is_noted(&self, step: &Visit) -> bool {
-        let mut state = self.cell.lock();
-        match state.ledger.record_at(step) {
-            None => state.is_behind(),
-            Some(Record::Step(step::Step::Skipped)) => true,
-            Some(_) if state.ledger.is_carried(step) || state.phase == Phase::Dry => true,
-            Some(_) => {
-                state.diverge(format!("`{step}` is skipped in the code, but not in the ledger"));
-                false
-            }
-        }
+    /// Whether this step is recorded as skipped since the run's start or its latest retry. It reads the ledger only: the
+    /// step counts as visited when it is skipped again.
+    ///
+    /// ```
+    /// # use semel::{Ctx, Result};
+    /// # async fn workflow(ctx: Ctx, is_late: bool) -> Result<()> {
+    /// // What was decided in an earlier execution stays decided, whatever this one would decide.
+    /// if ctx.has_skipped("letter")? || is_late {
+    ///     return ctx.skip("letter", "it is late").await;
+    /// }
+    /// ctx.step("letter").run(async |_| Ok(())).await
+    /// # }
+    /// ```
+    pub fn has_skipped(&self, name: &str) -> Result<bool> {
+        let at = Visit::first(self.path(name, None).map_err(fatal)?);
+        Ok(self
+            .cell
+            .ledger(|ledger| matches!(ledger.record_at(&at), Some(VisitRecord::Step(StepState::Skipped)))))
+    }
+
+    /// Whether something is recorded of the step with this name: that an attempt has begun, or its end. It reads the ledger only:
+    /// the step counts as visited when it is run.
+    ///
+    /// ```
+    /// # use semel::{Ctx, Result};
+    /// # async fn workflow(ctx: Ctx, by_mail: bool) -> Result<()> {
+    /// // What has begun by mail goes on by mail, whatever this execution would choose.
+    /// let name = if by_mail || ctx.has_begun("mail")? { "mail" } else { "letter" };
+    /// ctx.step(name).run(async |_| Ok(())).await
+    /// # }
+    /// ```
+    pub fn has_begun(&self, name: &str) -> Result<bool> {
+        let at = Visit::first(self.path(name, None).map_err(fatal)?);
+        Ok(self.cell.ledger(|ledger| matches!(ledger.record_at(&at), Some(VisitRecord::Step(_)))))
+    }
+
+    /// The value that [`Ctx::record`] kept under this name before the run was retried; none in a run that was not, and
+    /// none if nothing was kept. It reads the ledger only: the name does not count as visited.
+    ///
+    /// ```
+    /// # use semel::{Ctx, Result, fatal};
+    /// # async fn workflow(ctx: Ctx, (): ()) -> Result<()> {
+    /// if ctx.earlier::<bool>("refunded")?.is_some() {
+    ///     return Err(fatal("this order was refunded; place a new one"));
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn earlier<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>> {
+        let at = Visit::first(self.path(name, None).map_err(fatal)?);
+        let found = self.cell.ledger(|ledger| match ledger.record_at(&at) {
+            Some(VisitRecord::Value(value)) if ledger.is_carried(&at) => Some(value.clone()),
+            _ => None,
+        });
+        found.map(|value| read(&at, &value)).transpose()
     }
 
     /// Waits this long. The run needs no memory meanwhile.
@@ -231,7 +306,7 @@ impl Ctx {
     /// ```
     pub fn sleep(&self, name: impl Into<String>, time: Duration) -> Doing<'_, ()> {
         let name = name.into();
-        Doing::new(async move { self.timer(&name, |core| core.after(time)).await })
+        Doing::new(async move { self.timer(&name, |run| run.after(time)).await })
     }
 
     /// Waits until it is this time.
@@ -240,50 +315,43 @@ impl Ctx {
         Doing::new(async move { self.timer(&name, |_| at).await })
     }
 
-    async fn timer(&self, name: &str, at: impl FnOnce(&Core) -> Time + Send) -> Result<()> {
+    async fn timer(&self, name: &str, at: impl FnOnce(&Cell) -> Time + Send) -> Result<()> {
         let timer = self.visit(name, None, false)?;
-        self.cell.asks(&timer, || Asked::Timer);
+        self.cell.asks(&timer, || Requested::Timer);
         if self.fired(&timer) {
             return Ok(());
         }
         let at = self.set_timer(&timer, at).await?;
-        let fired = |state: &mut State, now: Time| {
-            let early = if sabotage::commits(Bug::TimersFireEarly) { 500 } else { 0 };
-            (now.0 + early >= at.0).then(|| state.record(Entry::TimerFired { timer: timer.clone() }))
-        };
-        self.cell.wait(&timer, self.shielded, (None, Some(at)), fired).await
+        self.cell.timer_fired(&timer, at, self.shielded).await
     }
 
     /// Whether a timer has fired.
     pub(crate) fn fired(&self, timer: &Visit) -> bool {
-        let mut state = self.cell.lock();
-        match state.ledger.record_at(timer) {
-            None => false,
-            Some(Record::Timer { fired, .. }) => *fired,
-            Some(_) => {
-                state.diverge(format!("`{timer}` is a timer in the code, but not in the ledger"));
-                false
-            }
-        }
+        let fired = self.cell.recorded(timer, "a timer", |record| match record {
+            VisitRecord::Timer { fired, .. } => Some(*fired),
+            _ => None,
+        });
+        fired.unwrap_or(false)
     }
 
     /// Sets a timer unless it runs already; gives its time.
     pub(crate) async fn set_timer(
         &self,
         timer: &Visit,
-        at: impl FnOnce(&Core) -> Time + Send,
+        at: impl FnOnce(&Cell) -> Time + Send,
     ) -> Result<Time> {
-        if let Some(Record::Timer { at, .. }) = self.cell.lock().ledger.record_at(timer) {
-            return Ok(*at);
+        let set = self.cell.ledger(|ledger| match ledger.record_at(timer) {
+            Some(VisitRecord::Timer { at, .. }) => Some(*at),
+            _ => None,
+        });
+        if let Some(at) = set {
+            return Ok(at);
         }
-        self.cell.check_cancelled(self.shielded)?;
-        let set = |state: &mut State| {
-            state.check_cancelled(self.shielded)?;
-            let at = at(&self.cell.core);
-            state.record(Entry::TimerSet { timer: timer.clone(), at });
-            Ok(at)
+        let set = || {
+            let at = at(&self.cell);
+            Ok((Addition::Entry(Entry::TimerSet { timer: timer.clone(), at }), at))
         };
-        self.cell.live_then(timer, set).await
+        self.cell.add_unless_cancelled(timer, self.shielded, set).await
     }
 
     /// A place where the run waits for input from outside. It owns the token from the next durable write on, and until it
@@ -292,7 +360,7 @@ impl Ctx {
     /// ```
     /// # use semel::{Ctx, Result};
     /// # async fn workflow(ctx: Ctx, id: u32) -> Result<bool> {
-    /// // Before anybody is asked: an answer that comes at once is kept.
+    /// // Before the question is sent: an answer that comes at once is kept.
     /// let mut approval = ctx.hook::<bool>(format!("order:{id}"));
     /// ctx.step("ask").run(async |_| Ok(println!("please answer order:{id}"))).await?;
     /// approval.recv().await
@@ -322,11 +390,11 @@ impl Ctx {
         W: Startable<In>,
         In: Serialize,
     {
-        let named = workflow.named(&self.cell.core.registry);
+        let named = workflow.named(self.cell.registry());
         ChildBegin::new(self, named, Payload::of(&input))
     }
 
-    /// Hands a step to a queue and waits for its result: whoever takes it is given the input and the effect key of this
+    /// Hands a step to a queue and waits for its result: the worker that takes it gets the input and the effect key of this
     /// step, the same over all tries. Say more about it, then await it.
     ///
     /// ```
@@ -342,11 +410,11 @@ impl Ctx {
         name: impl Into<String>,
         queue: impl Into<String>,
         input: impl Serialize,
-    ) -> Remote<'_, Out> {
-        Remote::new(self, name.into(), queue.into(), Payload::of(&input))
+    ) -> RemoteBegin<'_, Out> {
+        RemoteBegin::new(self, name.into(), queue.into(), Payload::of(&input))
     }
 
-    /// Executes something once per label and gives its result from then on; whoever asks meanwhile waits for it.
+    /// Executes something once per label and gives its result from then on; other callers wait for it meanwhile.
     ///
     /// ```
     /// # use semel::{Ctx, Result};
@@ -410,21 +478,103 @@ impl Ctx {
     /// # }
     /// ```
     pub fn now(&self, name: impl Into<String>) -> Doing<'_, Time> {
-        Doing::new(self.recorded("@now", name.into(), || self.cell.core.now()))
+        Doing::new(self.recorded("@now", name.into(), || self.cell.now()))
     }
 
     /// A random number from 0 up to 1, the same in every replay; under a name, as [`Ctx::now`].
     pub fn random(&self, name: impl Into<String>) -> Doing<'_, f64> {
-        Doing::new(self.recorded("@random", name.into(), || self.cell.core.random()))
+        Doing::new(self.recorded("@random", name.into(), || self.cell.random()))
     }
 
     /// A fresh id, the same in every replay; under a name, as [`Ctx::now`].
     pub fn uuid(&self, name: impl Into<String>) -> Doing<'_, Uuid> {
         let name = name.into();
         Doing::new(async move {
-            let make = || self.cell.core.clock.uuid().to_string();
+            let make = || self.cell.clock().uuid().to_string();
             let text: String = self.recorded("@uuid", name, make).await?;
             Uuid::parse_str(&text).map_err(fatal)
+        })
+    }
+
+    /// Records a value under a name, and gives the recorded one in every replay: for a decision that must stay as it was,
+    /// whatever the code that made it does later. It is written with the next commit and costs none of its own.
+    ///
+    /// ```
+    /// # use semel::{Ctx, Result};
+    /// # async fn workflow(ctx: Ctx, cents: u64) -> Result<()> {
+    /// let large = ctx.record("is-large", cents > 100_000).await?;
+    /// if large {
+    ///     ctx.step("ask").run(async |_| Ok(())).await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn record<T>(&self, name: impl Into<String>, value: T) -> Doing<'_, T>
+    where
+        T: Serialize + DeserializeOwned + Send + 'static,
+    {
+        let name = name.into();
+        Doing::new(async move { self.recorded_at(self.visit(&name, None, false)?, || value).await })
+    }
+
+    /// Whether this run follows changed code: true for runs that get here for the first time with the code that has this
+    /// call, false for runs that had already recorded something beyond this point. The answer is recorded, so it stays
+    /// the same for the rest of the run. With it a workflow is changed while runs of it are open:
+    ///
+    /// ```
+    /// # use semel::{Ctx, Result};
+    /// # async fn workflow(ctx: Ctx, (): ()) -> Result<()> {
+    /// if ctx.patched("check-stock-first").await? {
+    ///     ctx.step("stock").run(async |_| Ok(())).await?;
+    /// }
+    /// ctx.step("charge").run(async |_| Ok(())).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    /// Once no run from before the change is open, the call and the old branch can be removed: a recorded answer that the
+    /// code no longer asks for is not a divergence. A run that is restarted or retried keeps the old branch as long as
+    /// something that it had recorded has not been visited again.
+    pub fn patched(&self, name: impl Into<String>) -> Doing<'_, bool> {
+        let name = name.into();
+        Doing::new(async move {
+            let at = Visit::first(self.path(PATCH, Some(&path_key(&name))).map_err(fatal)?);
+            self.cell.refuse_inside(format_args!("patched {name}"))?;
+            Ok(self.cell.follows_patch(&at).await)
+        })
+    }
+
+    /// The time before the first try of the step with this name, the same in every replay. It is durable before that try
+    /// begins. None if the step had begun before this was asked for: its first try may have been at any time. Code that no
+    /// longer asks for a recorded time does not diverge.
+    ///
+    /// ```
+    /// # use semel::{Ctx, Fail, Result};
+    /// # use std::time::Duration;
+    /// # async fn charge(_key: &str) -> Result<()> { Ok(()) }
+    /// # async fn workflow(ctx: Ctx, (): ()) -> Result<()> {
+    /// // The provider forgets keys after a day: what is older must not be sent again.
+    /// let first = ctx.first_try("charge").await?;
+    /// let is_young = |now| first.is_some_and(|first| now < first.after(Duration::from_hours(22)));
+    /// ctx.step("charge")
+    ///     .reconcile(async |attempt| {
+    ///         if is_young(attempt.now()) { Ok(None) } else { Err(Fail::uncertain("its key is forgotten by now")) }
+    ///     })
+    ///     .run(async |attempt| charge(attempt.key()).await)
+    ///     .await
+    /// # }
+    /// ```
+    pub fn first_try(&self, step: impl Into<String>) -> Doing<'_, Option<Time>> {
+        let name = step.into();
+        Doing::new(async move {
+            let at = Visit::first(self.path(FIRST_TRY, Some(&name)).map_err(fatal)?);
+            let step = Visit::first(self.path(&name, None).map_err(fatal)?);
+            let (is_recorded, has_begun) = self
+                .cell
+                .ledger(|ledger| (ledger.record_at(&at).is_some(), ledger.record_at(&step).is_some()));
+            if has_begun && !is_recorded {
+                return Ok(None);
+            }
+            self.recorded(FIRST_TRY, name, || self.cell.now()).await.map(Some)
         })
     }
 
@@ -432,39 +582,38 @@ impl Ctx {
     where
         T: Serialize + DeserializeOwned,
     {
-        let at = self.visit_any(kind, Some(&name), false)?;
-        self.cell.asks(&at, || Asked::Value);
+        self.recorded_at(self.visit_any(kind, Some(&name), false)?, make).await
+    }
+
+    async fn recorded_at<T>(&self, at: Visit, make: impl FnOnce() -> T + Send) -> Result<T>
+    where
+        T: Serialize + DeserializeOwned,
+    {
+        self.cell.asks(&at, || Requested::Value);
         if let Some(value) = self.value_at(&at) {
             return read(&at, &value);
         }
-        let record = |state: &mut State| {
-            let value = Payload::of(&make())?;
-            state.record(Entry::Recorded { at: at.clone(), value: value.clone(), failed: None });
-            Ok(value)
+        let record = || {
+            let value = Payload::of(&make()).map_err(fatal)?;
+            let entry = Entry::Recorded { at: at.clone(), value: value.clone(), failed: None };
+            Ok((Addition::Entry(entry), value))
         };
-        let value = self.cell.live_then(&at, record).await.map_err(|e: InvalidJson| fatal(e))?;
+        let value = self.cell.add(&at, record).await?;
         read(&at, &value)
     }
 
     /// A recorded value, if it is there.
     pub(crate) fn value_at(&self, at: &Visit) -> Option<Payload> {
-        let mut state = self.cell.lock();
-        match state.ledger.record_at(at) {
-            None => None,
-            Some(Record::Value(value)) => Some(value.clone()),
-            Some(_) => {
-                state.diverge(format!("`{at}` is a recorded value in the code, but not in the ledger"));
-                None
-            }
-        }
+        self.cell.recorded(at, "a recorded value", |record| match record {
+            VisitRecord::Value(value) => Some(value.clone()),
+            _ => None,
+        })
     }
 
     /// Visits a name given by the user.
     pub(crate) fn visit(&self, name: &str, key: Option<&str>, indexed: bool) -> Result<Visit> {
         if name.starts_with('@') {
-            return Err(fatal(format_args!(
-                "{name:?} begins with @, which is for Semel's own names; choose another"
-            )));
+            return Err(fatal(reserved(name)));
         }
         self.visit_any(name, key, indexed)
     }
@@ -485,10 +634,8 @@ impl Ctx {
     }
 }
 
-/// A text as the key of a path: as it is, if that can be, else by its hash.
-pub(super) fn path_key(text: &str) -> String {
-    let plain = !text.contains(['/', '[', ']', '#', '~']) && text.chars().count() <= MAX_PART;
-    if plain { text.to_owned() } else { format!("~{}", base32(&Sha256::digest(text.as_bytes())[..20])) }
+fn reserved(name: &str) -> String {
+    format!("{name:?} begins with @, which is for Semel's own names; choose another")
 }
 
 /// Reads what was recorded.

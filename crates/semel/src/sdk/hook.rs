@@ -6,19 +6,16 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
-use super::ctx::{Ctx, Doing, path_key, read};
-use super::fail::{Result, fatal};
-use crate::engine::inbox::On;
-use crate::engine::replay::watch::Asked;
-use crate::engine::state::State;
+use super::ctx::{Ctx, Doing, read};
+use crate::engine::run::{Addition, Requested};
+use crate::fail::{Result, fatal};
 use crate::id::RunId;
-use crate::rules::entry::Entry;
 use crate::rules::json::Payload;
 use crate::rules::key::Token;
-use crate::rules::ledger::{HookState, Record};
-use crate::rules::path::Visit;
+use crate::rules::ledger::{HookState, VisitRecord};
+use crate::rules::path::{Visit, path_key};
 
-/// A place where a run waits for input. Whoever knows its token can deliver; what comes before it is waited for is kept.
+/// A place where a run waits for input. A caller that knows its token can deliver; what comes before it is waited for is kept.
 /// When the workflow drops it, its token is free again.
 pub struct Hook<T> {
     ctx: Ctx,
@@ -32,7 +29,7 @@ pub struct Hook<T> {
 /// The run that owns a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
-    /// The run.
+    /// Id of that run.
     pub run_id: RunId,
 }
 
@@ -50,7 +47,7 @@ impl<T: DeserializeOwned> Hook<T> {
             Ok((visit, token))
         });
         if let Ok((visit, token)) = &place {
-            ctx.cell.asks(visit, || Asked::Hook(token.clone()));
+            ctx.cell.asks(visit, || Requested::Hook(token.clone()));
             ctx.cell.open_hook(visit, token);
         }
         Self { ctx, place, given: 0, disposed: false, payload: PhantomData }
@@ -82,10 +79,15 @@ impl<T: DeserializeOwned> Hook<T> {
     /// Waits until the store has said whose the token is; gives the owner if it is another run.
     async fn owner(&self, visit: &Visit) -> Option<RunId> {
         loop {
-            match self.ctx.cell.lock().ledger.record_at(visit) {
-                Some(Record::Hook { state: HookState::Conflicted(owner), .. }) => return Some(*owner),
-                Some(Record::Hook { state: HookState::Open(_) | HookState::Closed(_), .. }) => return None,
-                _ => {}
+            let answered = self.ctx.cell.ledger(|ledger| match ledger.record_at(visit) {
+                Some(VisitRecord::Hook { state: HookState::Conflicted(owner), .. }) => Some(Some(*owner)),
+                Some(VisitRecord::Hook { state: HookState::Open(_) | HookState::Closed(_), .. }) => {
+                    Some(None)
+                }
+                _ => None,
+            });
+            if let Some(owner) = answered {
+                return owner;
             }
             self.ctx.cell.live(Some(visit)).await;
             self.ctx.cell.barrier().await;
@@ -107,7 +109,7 @@ impl<T: DeserializeOwned> Hook<T> {
                 let fail = fatal(format_args!(
                     "the token {token} is owned by {owner}: ask `conflict()` before you wait"
                 ));
-                Err(fail.at(&mut self.ctx.cell.lock(), visit))
+                Err(fail.at(self.ctx.cell.hears(visit)))
             }
         }
     }
@@ -115,28 +117,22 @@ impl<T: DeserializeOwned> Hook<T> {
     /// Opens a hook again that was closed in an earlier life of the run, now that the code waits for more than it had
     /// received by then.
     async fn reopen(&self, visit: &Visit, token: &Token) -> Result<()> {
-        if !self.ctx.cell.lock().ledger.may_reopen(visit) {
+        if !self.ctx.cell.ledger(|ledger| ledger.may_reopen(visit)) {
             return Ok(());
         }
-        self.ctx.cell.check_cancelled(self.ctx.shielded)?;
-        let open = |state: &mut State| {
-            if let Err(refused) = state.ledger.open_hook(visit.clone(), token.clone()) {
-                state.diverge(refused.to_string());
-            }
-        };
-        self.ctx.cell.live_then(visit, open).await;
+        let open = || Ok((Addition::Hook(visit.clone(), token.clone()), ()));
+        self.ctx.cell.add_unless_cancelled(visit, self.ctx.shielded, open).await?;
         self.check_owner(visit, token).await
     }
 
     /// A payload that was received in an earlier execution.
     fn recorded(&mut self, visit: &Visit) -> Option<Payload> {
-        let state = self.ctx.cell.lock();
-        let Some(Record::Hook { state: HookState::Open(all) | HookState::Closed(all), .. }) =
-            state.ledger.record_at(visit)
-        else {
-            return None;
-        };
-        let payload = all.get(self.given).cloned()?;
+        let payload = self.ctx.cell.ledger(|ledger| match ledger.record_at(visit) {
+            Some(VisitRecord::Hook { state: HookState::Open(all) | HookState::Closed(all), .. }) => {
+                all.get(self.given).cloned()
+            }
+            _ => None,
+        })?;
         self.given += 1;
         Some(payload)
     }
@@ -149,9 +145,8 @@ impl<T: DeserializeOwned> Hook<T> {
                 return read(&visit, &payload);
             }
             self.reopen(&visit, &token).await?;
-            let on = (Some(On::Token(token.clone())), None);
-            let take = |state: &mut State, _| receive(state, &visit, &token);
-            let payload = self.ctx.cell.wait(&visit, self.ctx.shielded, on, take).await?;
+            let received = self.ctx.cell.receive(&visit, &token, None, self.ctx.shielded).await?;
+            let payload = received.expect("without a timer there is a payload");
             self.given += 1;
             read(&visit, &payload)
         })
@@ -167,7 +162,7 @@ impl<T: DeserializeOwned> Hook<T> {
     /// match approval.recv_for(Duration::from_hours(24)).await? {
     ///     Some(true) => Ok(()),
     ///     Some(false) => Err(fatal("refused")),
-    ///     None => Err(fatal("nobody answered")),
+    ///     None => Err(fatal("no answer")),
     /// }
     /// # }
     /// ```
@@ -176,7 +171,7 @@ impl<T: DeserializeOwned> Hook<T> {
             let (visit, token) = self.owned().await?;
             let name = crate::rules::path::Name::new("timeout").map_err(fatal)?;
             let timer = self.ctx.cell.visit(visit_scope(&visit)?.join(&name).map_err(fatal)?, true)?;
-            self.ctx.cell.asks(&timer, || Asked::Timer);
+            self.ctx.cell.asks(&timer, || Requested::Timer);
             if self.ctx.fired(&timer) {
                 return Ok(None);
             }
@@ -184,17 +179,9 @@ impl<T: DeserializeOwned> Hook<T> {
                 return read(&visit, &payload).map(Some);
             }
             self.reopen(&visit, &token).await?;
-            let at = self.ctx.set_timer(&timer, |core| core.after(time)).await?;
-            let on = (Some(On::Token(token.clone())), Some(at));
-            let take = |state: &mut State, now| match receive(state, &visit, &token) {
-                Some(payload) => Some(Some(payload)),
-                None if now >= at => {
-                    state.record(Entry::TimerFired { timer: timer.clone() });
-                    Some(None)
-                }
-                None => None,
-            };
-            match self.ctx.cell.wait(&visit, self.ctx.shielded, on, take).await? {
+            let at = self.ctx.set_timer(&timer, |run| run.after(time)).await?;
+            let limit = Some((&timer, at));
+            match self.ctx.cell.receive(&visit, &token, limit, self.ctx.shielded).await? {
                 None => Ok(None),
                 Some(payload) => {
                     self.given += 1;
@@ -258,12 +245,6 @@ impl<T> Drop for Hook<T> {
     fn drop(&mut self) {
         self.close();
     }
-}
-
-fn receive(state: &mut State, visit: &Visit, token: &Token) -> Option<Payload> {
-    let (arrival, payload) = state.inbox.delivery(token)?;
-    state.record(Entry::HookReceived { hook: visit.clone(), arrival, payload: payload.clone() });
-    Some(payload)
 }
 
 /// The path of a hook's own timers. A visit beyond the first has them apart.

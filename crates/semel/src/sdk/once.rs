@@ -1,36 +1,32 @@
 //! Once: one result per label, in the run or beyond it.
 
 use std::fmt;
-use std::future::{IntoFuture, poll_fn};
-use std::task::Poll;
+use std::future::IntoFuture;
 use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::contain::contained;
-use super::ctx::{Boxed, Ctx, path_key, read};
-use super::fail::{Fail, Result, fatal};
-use crate::engine::inbox::On;
-use crate::engine::replay::watch::Asked;
-use crate::engine::residents::Kin;
-use crate::engine::state::Orders;
+use super::contain::{BodyScope, contained};
+use super::ctx::{Boxed, Ctx, read};
+use crate::engine::run::{BeginEffect, OnceTurn, Requested};
 use crate::error::Error;
+use crate::fail::{Fail, Result, fatal};
 use crate::rules::entry::{Class, Entry};
 use crate::rules::json::Payload;
 use crate::rules::key::Label;
-use crate::rules::ledger::Record;
-use crate::rules::once::{Ask, Once as Call, OnceAnswer, OnceScope};
-use crate::rules::path::{Path, Visit};
+use crate::rules::ledger::{Ledger, VisitRecord};
+use crate::rules::once::{Ask, OnceAnswer, OnceCall as Call, OnceScope};
+use crate::rules::path::{Path, Visit, path_key};
 use crate::sabotage::{self, Bug};
 
 /// Between two attempts to reach a store that cannot answer.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Among whom a label has one result.
+/// The scope in which a label has one result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Once {
-    /// In this run.
+    /// Within this run only; the default.
     #[default]
     Run,
     /// Among all runs that ever had this run's key.
@@ -120,7 +116,7 @@ where
 }
 
 /// A label has one outcome in a run, as a step has: a failure is recorded too, as that of a step at a place which all calls
-/// share, so that whoever asks in a replay is told the same. A retry of the run forgets it. Inside of a step nothing of that
+/// share, so that a replay gets the same. A retry of the run forgets it. Inside of a step nothing of that
 /// is recorded: a replay is given what became of the step, and its next try may ask again.
 async fn run<T: Serialize + DeserializeOwned + Send>(mut once: RunOnce<'_, T>) -> Result<T> {
     let label = Label::new(once.label.clone()).map_err(fatal)?;
@@ -130,14 +126,14 @@ async fn run<T: Serialize + DeserializeOwned + Send>(mut once: RunOnce<'_, T>) -
     let cell = &ctx.cell;
     cell.asks_once(&place);
     loop {
-        if let Some(value) = cell.lock().ledger.once(&place.0, &place.1) {
-            return read(&label, value);
+        if let Some(value) = cell.ledger(|ledger| ledger.once(&place.0, &place.1).cloned()) {
+            return read(&label, &value);
         }
         if let Some(fail) = failure_at(ctx, &asks, &label) {
             return Err(fail);
         }
-        let Some(_turn) = Turn::take(ctx, &place).await else { continue };
-        let active = cell.begin(&asks, ctx.shielded, None).await?;
+        let Some(_turn) = OnceTurn::take(cell, &place).await else { continue };
+        let active = cell.begin(&asks, BeginEffect { shielded: ctx.shielded, intent: None }).await?;
         let made = match &scope {
             None => make(&mut once).await.map(OnceAnswer::Settled),
             Some(scope) => claim_or_make(&mut once, scope, &label).await,
@@ -145,13 +141,13 @@ async fn run<T: Serialize + DeserializeOwned + Send>(mut once: RunOnce<'_, T>) -
         match made {
             Ok(OnceAnswer::Settled(value)) => {
                 let (scope, label) = place.clone();
-                cell.lock().record_end(Entry::Once { label, scope, value, inside });
+                cell.record_end([Entry::Once { label, scope, value, inside }]);
             }
             Ok(OnceAnswer::InFlight(_)) => {
                 drop(active);
-                wait(ctx, &asks, &place).await?;
+                cell.once_settled(&asks, &place, ctx.shielded).await?;
             }
-            Ok(other) => return Err(fatal(format_args!("a once was answered with {other:?}"))),
+            Ok(other) => return Err(fatal(format_args!("`run_once` was answered with {other:?}"))),
             Err(fail) if inside => return Err(fail),
             Err(fail) => record_failure(ctx, &asks, &fail),
         }
@@ -161,33 +157,29 @@ async fn run<T: Serialize + DeserializeOwned + Send>(mut once: RunOnce<'_, T>) -
 /// Calls the body.
 async fn make<T: Serialize>(once: &mut RunOnce<'_, T>) -> Result<Payload> {
     let RunOnce { ctx, timeout, body, .. } = once;
-    contained(ctx, *timeout, async { body().await })
+    contained(BodyScope { ctx, span: None }, *timeout, async { body().await })
         .await
         .and_then(|value| Payload::of(&value).map_err(fatal))
 }
 
 fn record_failure(ctx: &Ctx, asks: &Visit, fail: &Fail) {
     let (step, error) = (asks.clone(), fail.failure());
-    // Together: nobody, and no commit, comes by in between.
-    let mut state = ctx.cell.lock();
-    state.record(Entry::StepStarted { step: step.clone(), attempt: 1, class: Class::Keyed });
-    state.record(Entry::StepFailed { step, attempt: 1, error, retry_at: None });
+    let started = Entry::StepStarted { step: step.clone(), attempt: 1, class: Class::Keyed };
+    ctx.cell.record([started, Entry::StepFailed { step, attempt: 1, error, retry_at: None }]);
 }
 
 /// The recorded failure of a label.
 fn failure_at(ctx: &Ctx, asks: &Visit, label: &Label) -> Option<Fail> {
-    let mut state = ctx.cell.lock();
-    let failure = match state.ledger.record_at(asks)? {
-        Record::Step(step) => step.failure().cloned(),
-        _ => None,
-    };
-    state.come_by(asks);
-    if failure.is_none() {
-        state.diverge(format!("`{asks}` is a once in the code, but not in the ledger"));
+    if !ctx.cell.ledger(|ledger| ledger.record_at(asks).is_some()) {
+        return None;
     }
-    let fail = failure.map(|failure| Fail::recorded(label, &failure).at(&mut state, asks));
-    drop(state);
-    ctx.cell.asks(asks, || Asked::Once);
+    ctx.cell.visit_again(asks);
+    let failure = ctx.cell.recorded(asks, "`run_once`", |record| match record {
+        VisitRecord::Step(step) => step.failure().cloned(),
+        _ => None,
+    });
+    let fail = failure.map(|failure| Fail::recorded(label, &failure).at(ctx.cell.hears(asks)));
+    ctx.cell.asks(asks, || Requested::Once);
     fail
 }
 
@@ -208,9 +200,9 @@ impl<T> RunOnce<'_, T> {
             Once::Run => None,
             Once::Workspace => Some(OnceScope::Workspace),
             Once::Key => {
-                let state = self.ctx.cell.lock();
-                let created = state.ledger.created();
-                Some(OnceScope::Key(created.scope.clone(), created.key.clone()))
+                let named = |ledger: &Ledger| (ledger.created().scope.clone(), ledger.created().key.clone());
+                let (scope, key) = self.ctx.cell.ledger(named);
+                Some(OnceScope::Key(scope, key))
             }
         }
     }
@@ -233,7 +225,7 @@ async fn claim_or_make<T: Serialize>(
             tell(ctx, scope, label, fence, settle).await
         }
         Err(fail) => {
-            // Somebody else may try.
+            // Another run may try.
             tell(ctx, scope, label, fence, |fence| Ask::Release { fence }).await?;
             Err(fail)
         }
@@ -243,12 +235,12 @@ async fn claim_or_make<T: Serialize>(
 async fn claim(ctx: &Ctx, scope: &OnceScope, label: &Label) -> Result<OnceAnswer> {
     match ask(ctx, scope, label, Ask::Claim).await? {
         Some(answer) => Ok(answer),
-        None => Err(fatal("a claim of a once was answered as if there had been another")),
+        None => Err(fatal("a claim for `run_once` was answered as if there had been another")),
     }
 }
 
-/// Tells the store what came of a grant. A claim of this run that was long on its way may have made a later grant meanwhile,
-/// of which nobody knows: whoever still drives the run takes it, and says the same under it.
+/// Tells the store how a grant ended. A claim of this run that was long on its way may have made a later grant meanwhile,
+/// that is not known here: the node that still drives the run takes it, and says the same under it.
 async fn tell(
     ctx: &Ctx,
     scope: &OnceScope,
@@ -273,16 +265,15 @@ async fn tell(
 
 /// Whether the run has not been claimed again since this life of it has it.
 async fn is_ours(ctx: &Ctx) -> bool {
-    let core = &ctx.cell.core;
-    let fence = ctx.cell.lock().ledger.fence();
+    let (clock, store, fence) = (ctx.cell.clock(), ctx.cell.store(), ctx.cell.ledger(Ledger::fence));
     loop {
-        match core.store.ledger(core.workspace, ctx.cell.id, fence + 1).await {
+        match store.ledger(ctx.cell.workspace, ctx.cell.id, fence + 1).await {
             Ok(since) => {
                 return !since.iter().any(|numbered| matches!(numbered.entry, Entry::Claimed { .. }));
             }
             Err(error) => {
                 tracing::warn!(%error, run = %ctx.cell.id, "it is unknown who drives a run");
-                core.clock.until(core.clock.now().after(PAUSE)).await;
+                clock.until(clock.now().after(PAUSE)).await;
             }
         }
     }
@@ -290,73 +281,19 @@ async fn is_ours(ctx: &Ctx) -> bool {
 
 /// Asks the store; gives nothing if it knows a later grant.
 async fn ask(ctx: &Ctx, scope: &OnceScope, label: &Label, ask: Ask) -> Result<Option<OnceAnswer>> {
-    let core = &ctx.cell.core;
-    let (workspace, run) = (core.workspace, ctx.cell.id);
+    let (clock, store) = (ctx.cell.clock(), ctx.cell.store());
+    let (workspace, run) = (ctx.cell.workspace, ctx.cell.id);
     loop {
         let call = Call { workspace, scope: scope.clone(), label: label.clone(), run, ask: ask.clone() };
-        match core.store.once(call).await {
+        match store.once(call).await {
             Ok(answer) => return Ok(Some(answer)),
             // All three may be repeated: a second claim by the same run is granted again, a second result absorbed.
             Err(error @ (Error::Unavailable(_) | Error::Unknown(_))) => {
-                tracing::warn!(%error, %label, "a once has to wait for the store");
-                core.clock.until(core.clock.now().after(PAUSE)).await;
+                tracing::warn!(%error, %label, "`run_once` has to wait for the store");
+                clock.until(clock.now().after(PAUSE)).await;
             }
             Err(Error::OnceLost { .. }) => return Ok(None),
             Err(error) => return Err(Fail::from(error)),
         }
-    }
-}
-
-/// Waits until the run that makes the result has it, or has given up.
-async fn wait(ctx: &Ctx, asks: &Visit, place: &(String, Label)) -> Result<()> {
-    let _related = ctx.cell.core.residents.relate(ctx.cell.id, Kin::Once);
-    // It may have been settled before this run was among those that are told.
-    ctx.cell.order(Orders::look_now);
-    let on = On::Once(place.0.clone(), place.1.clone());
-    ctx.cell
-        .wait(asks, ctx.shielded, (Some(on), None), |state, _| {
-            let arrival = state.inbox.settled(&place.0, &place.1)?;
-            state.record(Entry::Noted { arrival });
-            Some(())
-        })
-        .await
-}
-
-/// The right to execute a label's body in this run.
-struct Turn<'a> {
-    ctx: &'a Ctx,
-    place: &'a (String, Label),
-}
-
-impl<'a> Turn<'a> {
-    /// Takes it; nothing if somebody else had it and has just given it back.
-    async fn take(ctx: &'a Ctx, place: &'a (String, Label)) -> Option<Self> {
-        let mut waited = false;
-        poll_fn(|cx| {
-            let mut state = ctx.cell.lock();
-            match state.onces().get_mut(place) {
-                Some(waiting) => {
-                    waited = true;
-                    // However often it is polled meanwhile, it is woken once.
-                    if !waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
-                        waiting.push(cx.waker().clone());
-                    }
-                    Poll::Pending
-                }
-                None if waited => Poll::Ready(None),
-                None => {
-                    state.onces().insert(place.clone(), Vec::new());
-                    Poll::Ready(Some(Turn { ctx, place }))
-                }
-            }
-        })
-        .await
-    }
-}
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        let waiting = self.ctx.cell.lock().onces().remove(self.place);
-        waiting.into_iter().flatten().for_each(std::task::Waker::wake);
     }
 }

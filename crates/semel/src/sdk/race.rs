@@ -6,19 +6,19 @@ use std::sync::Weak;
 use std::task::Poll;
 
 use super::ctx::{Ctx, read};
-use super::fail::{Result, fatal};
-use crate::engine::replay::watch::Asked;
+use crate::engine::run::{Addition, Requested};
+use crate::fail::{Result, fatal};
 use crate::rules::entry::Entry;
 use crate::rules::json::Payload;
 use crate::rules::path::Visit;
 use crate::sabotage::{self, Bug};
 
-/// One of two.
+/// The value of the branch that won a race of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Either<A, B> {
-    /// The first.
+    /// The first branch won.
     A(A),
-    /// The second.
+    /// The second branch won.
     B(B),
 }
 
@@ -51,7 +51,7 @@ where
 {
     let at = ctx.visit(name, None, false)?;
     if all.is_empty() {
-        return Err(fatal(format_args!("the race {at} has nobody in it")));
+        return Err(fatal(format_args!("the race {at} has no branches")));
     }
     let recorded = winner(ctx, &at, all.len()).await?;
     let mut all: Vec<_> = all.into_iter().map(|future| (Box::pin(future), None, Vec::new())).collect();
@@ -70,7 +70,7 @@ where
 }
 
 /// One round of polling those who race. Once the winner is known, the others do nothing new: they are polled only so that
-/// a replay comes by all that they have recorded. The recorded winner itself goes on as ever: a restart may have forgotten
+/// a replay visits all that they have recorded. The recorded winner itself goes on as ever: a restart may have forgotten
 /// what had failed in it.
 struct Round<'a> {
     ctx: &'a Ctx,
@@ -98,10 +98,10 @@ impl<'a> Round<'a> {
             return;
         }
         let _held = lost.then(|| self.ctx.cell.hold());
-        let before = self.ctx.cell.lock().heard();
+        let before = self.ctx.cell.heard();
         let polled = future.poll(cx);
         heard.retain(|failure| failure.strong_count() > 0);
-        heard.extend(self.ctx.cell.lock().heard_since(before));
+        heard.extend(self.ctx.cell.heard_since(before));
         if let Poll::Ready(ready) = polled {
             *output = Some(ready);
             self.decided = true;
@@ -126,12 +126,12 @@ fn decided(recorded: Option<usize>, ready: &[bool]) -> Poll<usize> {
 
 /// Which of so many has won, if that is recorded.
 async fn winner(ctx: &Ctx, at: &Visit, runners: usize) -> Result<Option<usize>> {
-    ctx.cell.asks(at, || Asked::Race(runners));
+    ctx.cell.asks(at, || Requested::Race(runners));
     let recorded: Option<usize> = ctx.value_at(at).map(|value| read(at, &value)).transpose()?;
     if let Some(winner) = recorded.filter(|winner| *winner >= runners) {
         let why =
             format!("`{at}` was won by number {}, and has {runners} in the code", winner.saturating_add(1));
-        ctx.cell.lock().diverge(why);
+        ctx.cell.diverge(why);
         return std::future::pending().await;
     }
     Ok(recorded)
@@ -147,7 +147,7 @@ async fn record(
     if recorded.is_none() && !sabotage::commits(Bug::RaceIsNotRecorded) {
         let value = Payload::of(&won).map_err(fatal)?;
         let recorded = Entry::Recorded { at: at.clone(), value, failed };
-        ctx.cell.live_then(&at, |state| state.record(recorded)).await;
+        ctx.cell.add(&at, || Ok((Addition::Entry(recorded), ()))).await?;
     }
     Ok(())
 }

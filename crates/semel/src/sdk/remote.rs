@@ -1,4 +1,4 @@
-//! Remote steps: done elsewhere, by whoever takes them from a queue.
+//! Remote steps: done elsewhere, by the worker that takes them from a queue.
 
 use std::fmt;
 use std::future::IntoFuture;
@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 
 use super::child::Child;
 use super::ctx::{Boxed, Ctx};
-use super::fail::{Result, fatal};
+use crate::fail::{Result, fatal};
 use crate::rules::json::{InvalidJson, Payload};
 use crate::rules::path::Name;
 use crate::rules::queue::{self, RemoteStep};
@@ -17,7 +17,7 @@ use crate::rules::retry::Retry;
 
 /// A step for a queue that has not been handed over. It is when it is awaited.
 #[must_use = "a step is handed over when it is awaited"]
-pub struct Remote<'a, Out> {
+pub struct RemoteBegin<'a, Out> {
     ctx: &'a Ctx,
     name: String,
     queue: String,
@@ -29,13 +29,13 @@ pub struct Remote<'a, Out> {
     out: PhantomData<fn() -> Out>,
 }
 
-impl<Out> fmt::Debug for Remote<'_, Out> {
+impl<Out> fmt::Debug for RemoteBegin<'_, Out> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Remote({} to {})", self.name, self.queue)
     }
 }
 
-impl<'a, Out> Remote<'a, Out> {
+impl<'a, Out> RemoteBegin<'a, Out> {
     pub(super) fn new(
         ctx: &'a Ctx,
         name: String,
@@ -91,7 +91,7 @@ impl<'a, Out> Remote<'a, Out> {
     }
 }
 
-impl<'a, Out: DeserializeOwned + Send + 'a> IntoFuture for Remote<'a, Out> {
+impl<'a, Out: DeserializeOwned + Send + 'a> IntoFuture for RemoteBegin<'a, Out> {
     type Output = Result<Out>;
     type IntoFuture = Boxed<'a, Out>;
 

@@ -9,18 +9,18 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::attempt::Attempt;
-use super::contain::{contained, guarded, watched};
+use super::contain::{BodyScope, contained, step_span, watched};
 use super::ctx::{Boxed, Ctx, Doing, read};
-use super::fail::{Fail, Result};
-use crate::clock::Time;
-use crate::engine::replay::watch::Asked;
-use crate::engine::state::State;
-use crate::rules::entry::{Class, Entry, FailureKind};
+use super::profiled::Profiled;
+use crate::engine::run::{BeginEffect, Requested};
+use crate::fail::{Fail, Result, fatal};
+use crate::profiles::Profile;
+use crate::rules::entry::{Class, Entry};
 use crate::rules::json::Payload;
-use crate::rules::ledger::Record;
+use crate::rules::ledger::VisitRecord;
 use crate::rules::path::Visit;
-use crate::rules::retry::{Next, Retry};
-use crate::rules::step::{self, AfterCrash};
+use crate::rules::retry::{Retry, RetryDecision};
+use crate::rules::step::{self, AfterCrash, FailedAttempt, NextMove, StepState};
 use crate::sabotage::{self, Bug};
 
 /// A step that has not begun.
@@ -149,6 +149,33 @@ impl Step {
     }
 
     /// Runs it: the body is called for each try, until there is an outcome.
+    ///
+    /// A body must not change variables of the workflow. After a crash the body is not called again if its result is
+    /// recorded, so the change would be missing. The compiler refuses it with
+    ///
+    /// - *async closure does not implement `FnMut` because it captures state from its environment*
+    ///   (`async |attempt| ..`), or
+    /// - *captured variable cannot escape `FnMut` closure body* (`|attempt| async { .. }`).
+    ///
+    /// ```compile_fail
+    /// # use semel::{Ctx, Result};
+    /// # async fn workflow(ctx: Ctx, (): ()) -> Result<u32> {
+    /// let mut sum = 0;
+    /// ctx.step("count").run(async |_| { sum += 1; Ok(()) }).await?; // does not compile
+    /// # Ok(sum)
+    /// # }
+    /// ```
+    ///
+    /// Return the value, so that it is recorded, and change the variable after the step:
+    ///
+    /// ```
+    /// # use semel::{Ctx, Result};
+    /// # async fn workflow(ctx: Ctx, (): ()) -> Result<u32> {
+    /// let mut sum = 0;
+    /// sum += ctx.step("count").run(async |_| Ok(1)).await?;
+    /// # Ok(sum)
+    /// # }
+    /// ```
     pub fn run<'a, T, B, Fut>(self, body: B) -> Doing<'a, T>
     where
         T: Serialize + DeserializeOwned + Send + 'a,
@@ -156,6 +183,25 @@ impl Step {
         Fut: Future<Output = Result<T>> + Send + 'a,
     {
         Doing::new(perform(self, body, None))
+    }
+
+    /// The name as the code gives it, for errors.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Gives it the class that follows from what a provider can do about a repeated request: see [`profiles`](crate::profiles).
+    pub fn profile(self, profile: &'static Profile) -> Profiled {
+        Profiled::new(self, profile)
+    }
+
+    /// Its name, if it has no key.
+    pub(super) fn plain_name(&self) -> Option<String> {
+        (self.key.is_none() && !self.indexed).then(|| self.name.clone())
+    }
+
+    pub(super) fn max_attempts(&self) -> u32 {
+        self.retry.as_deref().copied().unwrap_or_default().max_attempts
     }
 
     pub(crate) fn visit(&self) -> Result<Visit> {
@@ -189,43 +235,28 @@ impl<'a, T: Serialize + DeserializeOwned + Send + 'a> Reconciled<'a, T> {
     }
 }
 
-/// Where a step without an outcome stands, as far as the next move depends on it.
-#[derive(Clone, Copy)]
-pub(crate) enum At {
-    /// The next try may begin at a time.
-    Next(u32, Option<Time>),
-    /// A try has begun, and its end is hidden.
-    Hidden(u32, Class),
-    /// There is nothing to be done here: somebody has to look at it.
-    Stuck,
-}
-
-/// The outcome of a step, or where it stands.
-pub(crate) fn look(ctx: &Ctx, visit: &Visit) -> ControlFlow<Result<Payload>, At> {
-    let mut state = ctx.cell.lock();
-    let step = match state.ledger.record_at(visit) {
-        None => return ControlFlow::Continue(At::Next(1, None)),
-        Some(Record::Step(step)) => step,
-        Some(_) => {
-            state.diverge(format!("`{visit}` is a step in the code, but not in the ledger"));
-            return ControlFlow::Continue(At::Stuck);
+/// The outcome of a step, or what its code does next.
+pub(crate) fn look(ctx: &Ctx, visit: &Visit) -> ControlFlow<Result<Payload>, NextMove> {
+    let found = ctx.cell.ledger(|ledger| match ledger.record_at(visit) {
+        None => Ok(ControlFlow::Continue(StepState::next_move(None))),
+        Some(VisitRecord::Step(StepState::Completed(value))) => Ok(ControlFlow::Break(Ok(value.clone()))),
+        Some(VisitRecord::Step(StepState::Skipped)) => {
+            Err(format!("`{visit}` was skipped, but is a step in the code"))
         }
-    };
-    ControlFlow::Continue(match step {
-        step::Step::Completed(value) => return ControlFlow::Break(Ok(value.clone())),
-        step::Step::Failed(failure) | step::Step::GivenUp { error: failure, .. } => {
-            let fail = Fail::recorded(visit, failure);
-            return ControlFlow::Break(Err(fail.at(&mut state, visit)));
+        Some(VisitRecord::Step(step)) => Ok(match step.failure() {
+            Some(failure) => ControlFlow::Break(Err(Fail::recorded(visit, failure))),
+            None => ControlFlow::Continue(StepState::next_move(Some(step))),
+        }),
+        Some(_) => Err(format!("`{visit}` is a step in the code, but not in the ledger")),
+    });
+    match found {
+        Ok(ControlFlow::Break(Err(fail))) => ControlFlow::Break(Err(fail.at(ctx.cell.hears(visit)))),
+        Ok(found) => found,
+        Err(why) => {
+            ctx.cell.diverge(why);
+            ControlFlow::Continue(NextMove::Nothing)
         }
-        step::Step::Skipped => {
-            state.diverge(format!("`{visit}` was skipped, but is a step in the code"));
-            At::Stuck
-        }
-        step::Step::Retrying { attempt, at, .. } => At::Next(attempt + 1, Some(*at)),
-        step::Step::Cleared { attempt } => At::Next(attempt + 1, None),
-        step::Step::Started { attempt, class } => At::Hidden(*attempt, *class),
-        step::Step::InDoubt { .. } => At::Stuck,
-    })
+    }
 }
 
 /// A block, not an `async fn`: that would keep room for its arguments twice. Up to a kilobyte the allocator has steps'
@@ -243,7 +274,7 @@ where
 {
     async move {
         let visit = step.visit()?;
-        step.ctx.cell.asks(&visit, || Asked::Step);
+        step.ctx.cell.asks(&visit, || Requested::Step);
         let settled = loop {
             // A result is not kept while the step waits: it would take room in every one of them.
             let at = match look(&step.ctx, &visit) {
@@ -251,15 +282,17 @@ where
                 ControlFlow::Continue(at) => at,
             };
             match at {
-                At::Stuck => std::future::pending().await,
-                At::Hidden(number, class) => {
-                    let active = step.ctx.cell.begin(&visit, true, None).await?;
+                NextMove::Nothing => std::future::pending().await,
+                NextMove::FindOut(number, class) => {
+                    let how = BeginEffect { shielded: true, intent: None };
+                    let active = step.ctx.cell.begin(&visit, how).await?;
                     let again = match step::after_crash(class) {
                         AfterCrash::RunAgain => true,
                         // That a crash came before the effect is no failure of it, and costs none of its tries.
                         AfterCrash::Ask => {
                             sabotage::commits(Bug::ReconcileNeverAsks)
-                                || Box::pin(ask(&step, &visit, number, &mut look_up)).await == Found::Nothing
+                                || Box::pin(ask(&step, &visit, number, &mut look_up)).await
+                                    == LookedUp::Nothing
                         }
                         AfterCrash::Doubt => {
                             doubt(&step, &visit, "a crash has hidden its end, or it was given up");
@@ -268,17 +301,18 @@ where
                     };
                     drop(active);
                     if again {
-                        try_once(&step, &visit, (number + 1, true), &mut body, &mut look_up).await?;
+                        let how = Try { number: number + 1, shielded: true, cleared: false };
+                        try_once(&step, &visit, how, &mut body, &mut look_up).await?;
                     }
                 }
-                At::Next(number, at) => {
+                NextMove::Attempt(number, at) => {
                     if let Some(at) = at.filter(|_| !sabotage::commits(Bug::RetryAtOnce)) {
-                        let wait = (None, Some(at));
-                        let come = |_: &mut State, now| (now >= at).then_some(());
-                        Box::pin(step.ctx.cell.wait(&visit, step.ctx.shielded, wait, come)).await?;
+                        Box::pin(step.ctx.cell.pause(&visit, at, step.ctx.shielded)).await?;
                     }
-                    let number = (number, step.ctx.shielded);
-                    try_once(&step, &visit, number, &mut body, &mut look_up).await?;
+                    // A later try has a time, unless an operator has cleared the way for it.
+                    let cleared = number > 1 && at.is_none();
+                    let how = Try { number, shielded: step.ctx.shielded, cleared };
+                    try_once(&step, &visit, how, &mut body, &mut look_up).await?;
                 }
             }
         };
@@ -289,11 +323,21 @@ where
     }
 }
 
+/// A try that is about to be made.
+#[derive(Clone, Copy)]
+struct Try {
+    number: u32,
+    /// Whether it is made although the run was asked to end.
+    shielded: bool,
+    /// Whether an operator has said that the one before did not take place.
+    cleared: bool,
+}
+
 /// Calls the body, and records what comes of it; unless the run was asked to end before, and this try is not shielded.
 async fn try_once<'a, T, B, Fut>(
     step: &Step,
     visit: &Visit,
-    (number, shielded): (u32, bool),
+    Try { number, shielded, cleared }: Try,
     body: &mut B,
     look_up: &mut Option<LookUp<'a, T>>,
 ) -> Result<()>
@@ -303,39 +347,41 @@ where
     Fut: Future<Output = Result<T>> + Send + 'a,
 {
     let keyed = step.class == Class::Keyed;
-    let _active = step.ctx.cell.begin(visit, shielded, (!keyed).then_some((number, step.class))).await?;
-    let attempt = Attempt::new(&step.ctx, visit.clone(), number);
+    let how = BeginEffect { shielded, intent: (!keyed).then_some((number, step.class)) };
+    let _active = step.ctx.cell.begin(visit, how).await?;
+    let attempt = Attempt::new(&step.ctx, visit.clone(), number).after_clearing(cleared);
     #[cfg(feature = "testing")]
     probed(&step.ctx, visit, crate::testing::Moment::Entered).await;
-    let mut refused = None;
+    let (mut refused, scope) = (None, BodyScope { ctx: &step.ctx, span: step_span(visit, number) });
     // In its place at once, and not as a part of something else that is kept as well.
-    let trying =
-        pin!(guarded(&step.ctx, || body(attempt)).map_err(|fail| refused = Some(Box::new(fail))).ok());
+    let trying = pin!(scope.guarded(|| body(attempt)).map_err(|fail| refused = Some(Box::new(fail))).ok());
     let result = match trying.as_pin_mut() {
-        Some(trying) => watched(&step.ctx, step.timeout, trying).await,
+        Some(trying) => watched(scope, step.timeout, trying).await,
         None => Err(*refused.expect("what was not begun was refused")),
     };
     #[cfg(feature = "testing")]
     probed(&step.ctx, visit, crate::testing::Moment::Returned).await;
     let result = match result.map(|value| Payload::of(&value)) {
         Ok(Ok(value)) => Ok(value),
-        Ok(Err(unkept)) if keyed => Err(super::fail::fatal(unkept)),
+        Ok(Err(unkept)) if keyed => Err(fatal(unkept)),
         Ok(Err(unkept)) => {
             doubt(step, visit, &format!("{UNKEPT}: {unkept}"));
             return Ok(());
         }
         Err(fail) => Err(fail),
     };
-    if let (Err(fail), Class::Reconcile) = (&result, step.class)
-        && fail.retry_after.is_none()
-    {
-        // Boxed, as everything that is rare: a step's future is as large as the largest thing it may wait for.
-        if Box::pin(ask(step, visit, number, look_up)).await == Found::Nothing {
-            let kind = if is_final(fail) { fail.kind } else { FailureKind::Retryable };
-            finish(step, visit, number, None, Err(Fail::new(kind, fail)));
+    let result = match result {
+        Err(fail) if step::is_looked_up(step.class, fail.retry_after) => {
+            // Boxed, as everything that is rare: a step's future is as large as the largest thing it may wait for.
+            if Box::pin(ask(step, visit, number, look_up)).await == LookedUp::Nothing {
+                let kind = step::kind_if_absent(fail.kind);
+                let absent = fail.of_kind(kind);
+                finish(step, visit, number, None, Err(absent));
+            }
+            return Ok(());
         }
-        return Ok(());
-    }
+        result => result,
+    };
     let started = || Entry::StepStarted { step: visit.clone(), attempt: number, class: step.class };
     finish(step, visit, number, keyed.then(started), result);
     Ok(())
@@ -344,15 +390,10 @@ where
 /// Why a step is in doubt that must not simply be called again.
 const UNKEPT: &str = "it took place, but its result cannot be kept";
 
-/// Whether no other try makes sense.
-fn is_final(fail: &Fail) -> bool {
-    matches!(fail.kind, FailureKind::Fatal | FailureKind::Cancelled)
-}
-
 /// A test may let the engine die here.
 #[cfg(feature = "testing")]
 pub(crate) async fn probed(ctx: &Ctx, visit: &Visit, moment: crate::testing::Moment) {
-    if let Some(probe) = &ctx.cell.core.probe {
+    if let Some(probe) = ctx.cell.probe() {
         probe.pass(visit, moment).await;
     }
 }
@@ -365,48 +406,58 @@ pub(crate) fn finish(
     started: Option<Entry>,
     result: Result<Payload>,
 ) {
-    let cell = &step.ctx.cell;
     let ended = match result {
         Ok(value) => Entry::StepCompleted { step: visit.clone(), value },
-        Err(fail) => match next(step, number, &fail) {
-            Next::Doubt => Entry::StepInDoubt { step: visit.clone(), reason: fail.to_string() },
-            next => {
-                let retry_at = match next {
-                    Next::After(pause) => Some(cell.core.after(fail.retry_after.unwrap_or(pause))),
-                    _ => None,
-                };
-                Entry::StepFailed { step: visit.clone(), attempt: number, error: fail.failure(), retry_at }
-            }
-        },
+        Err(fail) => failed(step, visit, number, &fail),
     };
     // A failure may be that of the code which does not fit: mended, it tries again.
-    let failed = matches!(ended, Entry::StepFailed { .. });
-    let mut state = cell.lock();
-    for entry in started.into_iter().chain([ended]) {
-        if failed { state.record(entry) } else { state.record_end(entry) }
-    }
+    let may_be_dropped = matches!(ended, Entry::StepFailed { .. });
+    let (cell, entries) = (&step.ctx.cell, started.into_iter().chain([ended]));
+    if may_be_dropped { cell.record(entries) } else { cell.record_end(entries) }
 }
 
-/// What follows a failed try.
-fn next(step: &Step, number: u32, fail: &Fail) -> Next {
-    // What ended it otherwise, a cancel included, may have come after the effect, which must not take place twice.
-    let certain = fail.is_fatal() || fail.retry_after.is_some();
-    if step.class == Class::AtMostOnce && !certain {
-        return Next::Doubt;
-    }
-    let retry = step.retry.as_deref().copied().unwrap_or_default();
-    retry.next(number, &fail.failure(), step.ctx.cell.core.random())
+/// The entry of an attempt that has failed. What the log is told of the error are kind and code: its message may hold what
+/// users have handed over.
+fn failed(step: &Step, visit: &Visit, attempt: u32, fail: &Fail) -> Entry {
+    let (ctx, error) = (&step.ctx, fail.failure());
+    let failed =
+        FailedAttempt { class: step.class, number: attempt, error: &error, retry_after: fail.retry_after };
+    let retry_at = match failed
+        .decide(&step.retry.as_deref().copied().unwrap_or_default(), || ctx.cell.random())
+    {
+        RetryDecision::Doubt => {
+            warn_of_doubt(ctx, visit);
+            return Entry::StepInDoubt { step: visit.clone(), reason: fail.to_string() };
+        }
+        RetryDecision::After(wait) => {
+            tracing::warn!(
+                run = %ctx.run_id(), workflow = %ctx.workflow(), step = %visit, attempt, error = ?fail.kind,
+                code = fail.code(), ?wait, "an attempt has failed and is tried again"
+            );
+            Some(ctx.cell.after(wait))
+        }
+        RetryDecision::Fail => None,
+    };
+    Entry::StepFailed { step: visit.clone(), attempt, error, retry_at }
 }
 
 pub(crate) fn doubt(step: &Step, visit: &Visit, reason: &str) {
+    warn_of_doubt(&step.ctx, visit);
     let doubted = Entry::StepInDoubt { step: visit.clone(), reason: reason.to_owned() };
-    step.ctx.cell.lock().record_end(doubted);
+    step.ctx.cell.record_end([doubted]);
     step.ctx.cell.nudge();
 }
 
-/// What came of asking.
+fn warn_of_doubt(ctx: &Ctx, visit: &Visit) {
+    tracing::warn!(
+        run = %ctx.run_id(), workflow = %ctx.workflow(), step = %visit,
+        "it is unknown whether an effect took place; an operator has to decide"
+    );
+}
+
+/// Result of a look-up.
 #[derive(PartialEq)]
-enum Found {
+enum LookedUp {
     /// Something, and it is recorded: a result, or a doubt.
     Something,
     /// The effect did not take place.
@@ -419,23 +470,24 @@ async fn ask<T: Serialize>(
     visit: &Visit,
     number: u32,
     look_up: &mut Option<LookUp<'_, T>>,
-) -> Found {
+) -> LookedUp {
     let Some(look_up) = look_up else {
         doubt(step, visit, "its end is hidden, and the code no longer says whom to ask");
-        return Found::Something;
+        return LookedUp::Something;
     };
     let attempt = Attempt::new(&step.ctx, visit.clone(), number);
-    let answer = contained(&step.ctx, step.timeout, async { look_up(attempt).await }).await;
+    let scope = BodyScope { ctx: &step.ctx, span: step_span(visit, number) };
+    let answer = contained(scope, step.timeout, async { look_up(attempt).await }).await;
     match answer {
         Ok(Some(value)) => match Payload::of(&value) {
             Ok(value) => finish(step, visit, number, None, Ok(value)),
             Err(unkept) => doubt(step, visit, &format!("{UNKEPT}: {unkept}")),
         },
-        Ok(None) => return Found::Nothing,
-        Err(_) if sabotage::commits(Bug::UnknownIsAbsent) => return Found::Nothing,
+        Ok(None) => return LookedUp::Nothing,
+        Err(_) if sabotage::commits(Bug::UnknownIsAbsent) => return LookedUp::Nothing,
         Err(unknown) => {
             doubt(step, visit, &format!("its end is hidden, and the look-up failed: {unknown}"));
         }
     }
-    Found::Something
+    LookedUp::Something
 }

@@ -6,28 +6,28 @@ use std::ops::ControlFlow;
 use super::Answer;
 use super::serve::{Backend, flush};
 use super::tx::{HeldOnce, Watcher};
-use super::verbs::{ExportPage, Import, Sound};
+use super::verbs::{ExportPage, Import, IntegrityCheck};
 use super::wakes::Wake;
 use crate::clock::Time;
 use crate::error::Result;
 use crate::id::{NodeId, WorkspaceId};
-use crate::rules::archive::{CallLine, Line};
+use crate::rules::archive::{ArchiveLine, CallLine};
 use crate::rules::key::{Label, RecordId, Token};
 use crate::rules::path::Name;
 use crate::rules::record::Record;
 use crate::rules::run::Run;
 
 /// Takes the lines of an export one by one, and may break it off.
-pub type Each<'a> = &'a mut (dyn FnMut(Line) -> ControlFlow<()> + Send);
+pub type Each<'a> = &'a mut (dyn FnMut(ArchiveLine) -> ControlFlow<()> + Send);
 
 /// What a store can do as a whole.
 pub trait Archive: Send + Sync {
-    /// Hands over everything, of one workspace or of all; records only with all of them. PostgreSQL shows one moment, whoever writes meanwhile; the
-    /// others have one process, which should not write meanwhile.
+    /// Hands over everything, of one workspace or of all; records only with all of them. PostgreSQL gives a snapshot, also
+    /// while others write. The other stores belong to one process, which should not write meanwhile.
     fn export<'a>(&'a self, workspace: Option<WorkspaceId>, each: Each<'a>) -> Answer<'a, ()>;
     /// Puts lines into the store: all of them, or, with an error, none. A line that is there already, exactly like this,
     /// is absorbed; so an import that broke off can be repeated. Refused while a node is at work on the store.
-    fn import(&self, lines: Vec<Line>) -> Answer<'_, Imported>;
+    fn import(&self, lines: Vec<ArchiveLine>) -> Answer<'_, Imported>;
     /// What is wrong with the file itself, below its rows; nothing where the database sees to that.
     fn sound(&self) -> Answer<'_, Vec<String>>;
 }
@@ -41,7 +41,7 @@ pub struct Imported {
     pub absorbed: usize,
 }
 
-/// Where a once stands.
+/// Identity of a `run_once` value.
 pub(crate) type OnceAt = (WorkspaceId, String, Label);
 
 /// Where a record stands.
@@ -57,7 +57,7 @@ pub(crate) trait ArchiveRows: Send {
     fn calls_of(&mut self, num: i64) -> impl Future<Output = Result<Vec<CallLine>>> + Send;
     /// Those who wait for a run's end, in the order in which they came.
     fn watchers_of(&mut self, num: i64) -> impl Future<Output = Result<Vec<Watcher>>> + Send;
-    /// What comes after a once, in the order of workspace, scope and label.
+    /// The `run_once` values after this one, in the order of workspace, scope and label.
     fn once_after(
         &mut self,
         at: Option<&OnceAt>,
@@ -104,7 +104,7 @@ impl<B: Backend> Archive for B {
         })
     }
 
-    fn import(&self, lines: Vec<Line>) -> Answer<'_, Imported> {
+    fn import(&self, lines: Vec<ArchiveLine>) -> Answer<'_, Imported> {
         Box::pin(async move {
             let imported = self.execute(Import(lines)).await?;
             if imported.made > 0 {
@@ -115,7 +115,7 @@ impl<B: Backend> Archive for B {
     }
 
     fn sound(&self) -> Answer<'_, Vec<String>> {
-        Box::pin(self.execute(Sound))
+        Box::pin(self.execute(IntegrityCheck))
     }
 }
 

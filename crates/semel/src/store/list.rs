@@ -15,9 +15,10 @@ use crate::rules::status::Status;
 
 /// A question for a page of runs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = RunQuery))]
 #[serde(rename_all = "camelCase")]
 pub struct Query {
-    /// The tenant.
+    /// Workspace of the caller.
     #[serde(skip, default = "WorkspaceId::unsaid")]
     pub workspace: WorkspaceId,
     /// Only runs in this state; any state if absent.
@@ -30,7 +31,7 @@ pub struct Query {
     pub before: Option<RunId>,
     /// Most runs of the page.
     pub limit: usize,
-    /// Most runs read for a filter that no index answers; [`Query::LOOK_AT`] if not set otherwise.
+    /// Most runs read for a filter that no index answers; 1,000 by default.
     #[serde(default = "look_at")]
     pub look_at: usize,
 }
@@ -74,6 +75,7 @@ impl Query {
 
 /// A page of runs, the newest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = RunPage))]
 #[serde(rename_all = "camelCase")]
 pub struct Page {
     /// The runs of this page.
@@ -106,10 +108,10 @@ pub(crate) enum Index<'a> {
 }
 
 /// The place of a run in an index: the time of its creation, and its number.
-pub(crate) type Place = (Time, i64);
+pub(crate) type ListCursor = (Time, i64);
 
 /// The place of a run.
-pub(crate) fn place(run: &Run) -> Place {
+pub(crate) fn place(run: &Run) -> ListCursor {
     (run.new.created, run.num)
 }
 
@@ -119,7 +121,7 @@ pub(crate) struct Scan<'a> {
     pub(crate) query: &'a Query,
     pub(crate) index: Index<'a>,
     /// Only runs behind this place.
-    pub(crate) before: Option<Place>,
+    pub(crate) before: Option<ListCursor>,
     /// Most runs wanted.
     pub(crate) limit: usize,
 }
@@ -173,5 +175,5 @@ pub(crate) struct Scanned {
     /// At most as many as were wanted.
     pub(crate) runs: Vec<Run>,
     /// The last run that was read, if the bound on rows was reached before enough were found.
-    pub(crate) stopped_at: Option<(Place, RunId)>,
+    pub(crate) stopped_at: Option<(ListCursor, RunId)>,
 }

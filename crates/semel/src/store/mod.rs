@@ -6,8 +6,13 @@
 //! being made durable the next one fills up.
 
 pub mod archive;
+mod counts;
+pub mod layer;
 pub(crate) mod list;
+#[cfg(feature = "sabotage")]
+mod lying;
 pub mod memory;
+mod meters;
 mod part;
 #[cfg(feature = "postgres")]
 pub mod postgres;
@@ -31,6 +36,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast;
 
 pub use self::archive::Archive;
+pub use self::counts::{Counts, WorkflowCounts};
 pub use self::list::{Page, Query};
 pub use self::part::{LedgerPart, Part};
 pub use self::wakes::Wake;
@@ -44,17 +50,11 @@ use crate::rules::control::{Control, Controlled};
 use crate::rules::deliver::{Deliver, Delivered};
 use crate::rules::entry::{Entry, Message, Outcome};
 use crate::rules::key::{CallId, Key, Scope, Token};
-use crate::rules::once::{Once, OnceAnswer};
+use crate::rules::once::{OnceAnswer, OnceCall};
 use crate::rules::receipt::{ReceiptKind, Receipts};
 use crate::rules::record::{Keep, Look, Record};
 use crate::rules::run::Run;
-use crate::rules::start::{Start, Verdict};
-
-/// The metric (`metrics::histogram!`, label `store`) of how many calls one durable write of a store has served.
-pub const BATCH_CALLS: &str = "semel_store_batch_calls";
-
-/// The metric (`metrics::histogram!`) of how many seconds after its due time a run was claimed.
-pub const CLAIM_LATENESS: &str = "semel_claim_lateness_seconds";
+use crate::rules::start::{Start, StartVerdict};
 
 /// The answer of a store, to be awaited.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
@@ -63,7 +63,7 @@ pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 /// durable; when it answers with an error, nothing was changed (see [`Error::Unknown`](crate::Error::Unknown) for the one
 /// exception).
 pub trait Store: Send + Sync + 'static {
-    /// Starts a run, or finds the one its key stands for.
+    /// Starts a run, or finds the run that owns its key.
     fn start(&self, start: Start) -> Answer<'_, Started>;
     /// For each of these, when its earliest run is or becomes due; none if none is. It changes nothing.
     fn dues(&self, workflows: Vec<Drives>) -> Answer<'_, Vec<Option<Time>>>;
@@ -75,8 +75,8 @@ pub trait Store: Send + Sync + 'static {
     fn deliver(&self, deliver: Deliver) -> Answer<'_, Delivered>;
     /// Cancels, pauses, resumes, restarts, forks a run; frees its key; resolves a doubt.
     fn control(&self, control: Control) -> Answer<'_, Controlled>;
-    /// Claims, settles or releases a once beyond one run.
-    fn once(&self, once: Once) -> Answer<'_, OnceAnswer>;
+    /// Claims, settles or releases a `run_once` value whose scope is wider than one run.
+    fn once(&self, once: OnceCall) -> Answer<'_, OnceAnswer>;
     /// Takes, renews or gives up the lease of a node; answers until when it lasts.
     fn lease(&self, lease: Lease) -> Answer<'_, Time>;
     /// Writes a record if its version is the expected one; answers with what is there now.
@@ -109,7 +109,14 @@ pub trait Store: Send + Sync + 'static {
     /// Records of one kind that have not expired.
     fn records(&self, look: Look) -> Answer<'_, Vec<Record>>;
 
-    /// What happens from now on that somebody may be waiting for.
+    /// What is in the store now, over all workspaces: open runs by workflow, doubts, backlog, nodes. No number is counted
+    /// further than `cap` (open runs: `cap` of each status), so that the cost is bounded. The store of a remote worker
+    /// refuses: it knows one workspace only.
+    fn counts(&self, cap: u64) -> Answer<'_, Counts>;
+    /// How many open runs a workspace has, counted to `cap` at most.
+    fn open_runs(&self, workspace: WorkspaceId, cap: u64) -> Answer<'_, u64>;
+
+    /// Wake-ups from now on.
     fn wakes(&self) -> broadcast::Receiver<Wake>;
 
     /// What it can do as a whole; none if it is not a store itself but the way to one.
@@ -130,12 +137,13 @@ pub trait Store: Send + Sync + 'static {
 
 /// What a start came to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Started {
-    /// The run: the new one, or the one the key stands for.
+    /// The run: the new one, or the one that owns the key.
     pub run: Run,
-    /// Which.
-    pub verdict: Verdict,
+    /// What the start turned out to be.
+    pub verdict: StartVerdict,
     /// How that run ended, if it has.
     pub outcome: Option<Outcome>,
     /// What became of the payload that came with the start. None if there was none, or if the run had already ended.
@@ -149,13 +157,13 @@ pub struct Started {
 impl Started {
     /// A run that was just created, with its ledger.
     pub(crate) fn of_new(run: Run, entries: Vec<Entry>) -> Self {
-        let verdict = Verdict::Created;
+        let verdict = StartVerdict::Created;
         Self { run, verdict, outcome: None, delivered: None, superseded: None, entries }
     }
 
     /// Whether a new run exists because of this start.
     pub fn created(&self) -> bool {
-        matches!(self.verdict, Verdict::Created | Verdict::Superseded)
+        matches!(self.verdict, StartVerdict::Created | StartVerdict::Superseded)
     }
 }
 
@@ -167,50 +175,54 @@ pub struct Claims {
     pub runs: Vec<Claimed>,
     /// When the next run becomes due, of those that were asked for. What is due already does not count.
     pub next_due: Option<Time>,
+    /// Time of the store at the claim.
+    pub now: Time,
 }
 
 /// A claimed run: all that its driver needs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Claimed {
-    /// Its header.
+    /// Header of the run.
     pub run: Run,
-    /// Its ledger; none if the node has it in memory, but for the claim itself.
+    /// Its ledger; none if the node keeps it in memory, but for the claim itself.
     pub entries: Option<Vec<Entry>>,
-    /// Its inbox.
+    /// Messages that the run has not consumed yet.
     pub inbox: Vec<Arrival>,
 }
 
 /// An entry with its number.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Numbered {
     /// Its place in the ledger, from 1: the version it made.
     pub number: u64,
     /// When it was committed.
     pub at: Time,
-    /// The entry.
+    /// The entry, as it was committed.
     pub entry: Entry,
 }
 
 /// A message with its number.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Arrival {
     /// Its number in the run's inbox, from 1.
     pub number: u64,
-    /// When it came.
+    /// Time at which it was accepted.
     pub at: Time,
-    /// The message.
+    /// What arrived: a payload, or the result of a child.
     pub message: Message,
 }
 
 /// A call about a node's lease.
 #[derive(Clone, Copy, Debug)]
 pub struct Lease {
-    /// The node.
+    /// The node whose lease it is.
     pub node: NodeId,
-    /// What about it.
+    /// What to do with the lease.
     pub act: LeaseAct,
 }
 
@@ -246,11 +258,11 @@ pub struct Swept {
     pub timed_out: usize,
     /// Runs whose history was forgotten; their keys are still remembered.
     pub histories: usize,
-    /// Runs forgotten altogether.
+    /// Runs that were forgotten altogether, keys included.
     pub runs: usize,
     /// Expired results of once.
     pub once: usize,
-    /// Expired records.
+    /// Records that were deleted because they had expired.
     pub records: usize,
     /// Whether the limit cut it short.
     pub more: bool,
@@ -258,12 +270,13 @@ pub struct Swept {
 
 /// A look-up of one run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = FindCall))]
 #[serde(rename_all = "camelCase")]
 pub struct Find {
-    /// The tenant.
+    /// Workspace of the caller.
     #[serde(skip, default = "WorkspaceId::unsaid")]
     pub workspace: WorkspaceId,
-    /// By what.
+    /// How the run is identified.
     pub by: FindBy,
 }
 
@@ -271,7 +284,7 @@ pub struct Find {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum FindBy {
-    /// Its id.
+    /// By the run's id.
     Id(RunId),
     /// The key it holds.
     Key(Scope, Key),

@@ -6,13 +6,13 @@ use crate::id::{RunId, WorkspaceId};
 /// A question for a part of a run's ledger.
 #[derive(Clone, Copy, Debug)]
 pub struct Part {
-    /// The tenant.
+    /// Workspace of the run.
     pub workspace: WorkspaceId,
-    /// The run.
+    /// Run whose ledger is read.
     pub run: RunId,
     /// The number of the first entry; the first of a ledger is 1.
     pub from: u64,
-    /// Most entries.
+    /// The highest number of entries to read.
     pub limit: usize,
     /// Most bytes of the entries as they are stored. The commit that exceeds them is the last one of the part, so that a
     /// part of a ledger that has entries is never empty.

@@ -16,22 +16,22 @@ pub(crate) const COLLECT: Duration = Duration::from_millis(100);
 pub(crate) type Collected = HashMap<(i64, ReceiptKind), Receipts>;
 
 #[derive(Debug, Default)]
-struct Pending {
+struct PendingReceipts {
     receipts: Collected,
-    /// Whether somebody is going to write them.
+    /// Whether a call has taken on to write them.
     scheduled: bool,
 }
 
 /// The receipts that are not written yet.
 #[derive(Debug, Default)]
 pub(crate) struct ReceiptBuffer {
-    pending: Mutex<Pending>,
-    /// Held by whoever writes. What is being written is in neither place, so whoever wants all of them waits for it.
+    pending: Mutex<PendingReceipts>,
+    /// Held during a write. Receipts that are being written are neither here nor in the store, so a reader waits for it.
     writing: tokio::sync::Mutex<()>,
 }
 
 impl ReceiptBuffer {
-    /// Adds one. True if the caller is to see to it that they are written.
+    /// Adds one. True if the caller has to write the collected receipts.
     pub(crate) fn note(&self, num: i64, kind: ReceiptKind, absorbed: Absorbed) -> bool {
         let mut pending = self.lock();
         merge(&mut pending.receipts, (num, kind), Receipts::one(absorbed));
@@ -59,7 +59,7 @@ impl ReceiptBuffer {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Pending> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, PendingReceipts> {
         // The map is whole after every statement, so a panic elsewhere does not spoil it.
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -85,7 +85,10 @@ mod tests {
         assert!(!buffer.note(1, ReceiptKind::Start, absorbed(2)));
         let taken = buffer.take();
         assert_eq!(taken[&(1, ReceiptKind::Start)].count, 2);
-        assert!(buffer.note(1, ReceiptKind::Start, absorbed(3)), "taken: the next one is somebody's again");
+        assert!(
+            buffer.note(1, ReceiptKind::Start, absorbed(3)),
+            "they are taken: the next one has to be written"
+        );
         buffer.put_back(taken);
         let all = buffer.take().remove(&(1, ReceiptKind::Start)).unwrap();
         assert_eq!(all.recent.iter().map(|r| r.at.0).collect::<Vec<_>>(), [1, 2, 3]);

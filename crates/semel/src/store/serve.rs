@@ -5,17 +5,18 @@ use std::future::Future;
 use tokio::sync::broadcast;
 
 use super::archive::{Archive, Each, export_pages};
+use super::meters::{CommitFigures, StoreMeters};
 use super::receipts::{COLLECT, ReceiptBuffer};
 use super::tx::{LedgerRow, Verb};
 use super::verbs::{
-    ClaimRows, CountInbox, Ended, FlushReceipts, PeekStart, ReadDues, ReadInbox, ReadLedger, ReadReceipts,
-    StartRun, entries_of, message_of,
+    ClaimRows, CountInbox, CountOpen, EndedRun, FlushReceipts, PeekStart, ReadCounts, ReadDues, ReadInbox,
+    ReadLedger, ReadReceipts, StartRun, entries_of, message_of,
 };
 use super::wakes::{Wake, Wakes};
 use super::watch::Watch;
 use super::{
-    Answer, Arrival, Claimed, Claims, Find, Lease, LedgerPart, Numbered, Page, Part, Query, Started, Store,
-    Sweep, Swept,
+    Answer, Arrival, Claimed, Claims, Counts, Find, Lease, LedgerPart, Numbered, Page, Part, Query, Started,
+    Store, Sweep, Swept,
 };
 use crate::clock::{Clock, Time};
 use crate::error::{Error, Result};
@@ -26,11 +27,11 @@ use crate::rules::control::{Control, Controlled};
 use crate::rules::deliver::{Deliver, Delivered};
 use crate::rules::entry::{Entry, Outcome};
 use crate::rules::key::{CallId, Token};
-use crate::rules::once::{Ask, Once, OnceAnswer};
+use crate::rules::once::{Ask, OnceAnswer, OnceCall};
 use crate::rules::receipt::{Absorbed, ReceiptKind, Receipts};
 use crate::rules::record::{Keep, Look, Record};
 use crate::rules::run::Run;
-use crate::rules::start::{Start, Verdict};
+use crate::rules::start::{Start, StartVerdict};
 use crate::rules::status::Status;
 use crate::sabotage::{self, Bug};
 use crate::store::tx::InboxRow;
@@ -83,11 +84,14 @@ pub(crate) trait Backend: Clone + Send + Sync + 'static {
     /// Receipts that are not written yet.
     fn buffer(&self) -> &ReceiptBuffer;
 
+    /// The counters of this store.
+    fn meters(&self) -> &StoreMeters;
+
     /// The time at which receipts are noted.
     fn clock(&self) -> &dyn Clock;
 }
 
-/// Notes an absorbed call; it is written a moment later, by whoever noted the first.
+/// Notes an absorbed call. It is written a moment later, with others, by the call that noted the first one.
 fn absorb<B: Backend>(store: &B, num: i64, kind: ReceiptKind, detail: String) {
     let absorbed = Absorbed::new(store.clock().now(), detail);
     if store.buffer().note(num, kind, absorbed) {
@@ -119,13 +123,14 @@ fn start<B: Backend>(store: &B, start: Start) -> impl Future<Output = Result<Sta
     let detail = detail.unwrap_or_default();
     let asked = StartRun::of(start).map(|start| store.start_run(start));
     async move {
-        let started = asked?.await?;
+        let started = store.meters().failed(asked?.await)?;
+        store.meters().started(&started);
         tell_of_start(Backend::wakes(store), &started);
         if let Some(delivered) = started.delivered.as_ref().filter(|delivered| delivered.absorbed) {
             // Boxed: hardly any start brings a payload that came before, and all would have to carry this.
             Box::pin(absorb_delivery(store, started.run.new.workspace, delivered.run, detail)).await?;
         }
-        if matches!(started.verdict, Verdict::Attached | Verdict::Replayed) {
+        if matches!(started.verdict, StartVerdict::Attached | StartVerdict::Replayed) {
             absorb(store, started.run.num, ReceiptKind::Start, format!("start {}", started.run.new.key));
         }
         Ok(started)
@@ -152,10 +157,10 @@ fn tell_of_start(wakes: &Wakes, started: &Started) {
     if let Some(delivered) = started.delivered.as_ref().filter(|delivered| !delivered.absorbed) {
         wakes.tell(Wake::Arrived(delivered.run));
     }
-    if started.verdict == Verdict::Restarted {
+    if started.verdict == StartVerdict::Restarted {
         wakes.moved(started.run.id());
     }
-    if (started.created() || started.verdict == Verdict::Restarted) && started.run.state.due.is_some() {
+    if (started.created() || started.verdict == StartVerdict::Restarted) && started.run.state.due.is_some() {
         wakes.tell(Wake::DueIn(started.run.new.workspace));
     }
 }
@@ -166,9 +171,11 @@ fn commit<B: Backend>(store: &B, commit: Commit) -> impl Future<Output = Result<
     let ending =
         commit.beyond().ending.as_ref().map(|ending| ending.parent.as_ref().map(|parent| parent.run));
     let workspace = commit.beyond().workspace;
+    let figures = CommitFigures::of(&commit);
     let saving = store.commit_run(commit);
     async move {
         let saved = saving.await;
+        store.meters().committed(&saved, &figures);
         match &saved {
             Ok(saved) => {
                 let wakes = Backend::wakes(store);
@@ -201,11 +208,11 @@ fn commit<B: Backend>(store: &B, commit: Commit) -> impl Future<Output = Result<
     }
 }
 
-/// Of a run that somebody else than its driver has ended or paused it is not known whether it had the right to a once. That is
-/// rare enough to be said in any case.
+/// If a run is ended or paused by another than its driver, it is not known here whether that has freed a `run_once` grant.
+/// It is rare, so listeners are told in any case.
 const FREED_PERHAPS: bool = true;
 
-/// An end is news for whoever waits for the run, or for what it had the right to do once, and a message for its parent.
+/// Tells of the end of a run: listeners that wait for it or for its `run_once` grants, and its parent.
 fn tell_of_end(wakes: &Wakes, run: RunId, parent: Option<RunId>, freed: bool) {
     wakes.tell(Wake::Ended(run));
     if freed {
@@ -241,7 +248,8 @@ async fn absorb_delivery<B: Backend>(
 async fn deliver<B: Backend>(store: &B, deliver: Deliver) -> Result<Delivered> {
     let workspace = deliver.workspace;
     let detail = delivery_words(deliver.id.as_ref(), &deliver.token);
-    let delivered = store.execute(deliver).await?;
+    let delivered = store.meters().failed(store.execute(deliver).await)?;
+    store.meters().delivered(&delivered);
     if !delivered.absorbed {
         Backend::wakes(store).tell(Wake::Arrived(delivered.run));
     }
@@ -254,7 +262,8 @@ async fn deliver<B: Backend>(store: &B, deliver: Deliver) -> Result<Delivered> {
 async fn control<B: Backend>(store: &B, control: Control) -> Result<Controlled> {
     let detail = control.words();
     let action = control.action.clone();
-    let controlled = store.execute(control).await?;
+    let controlled = store.meters().failed(store.execute(control).await)?;
+    store.meters().controlled(&controlled, &action);
     let run = &controlled.run;
     if !controlled.changed {
         absorb(store, run.num, ReceiptKind::Control, detail);
@@ -273,7 +282,7 @@ async fn control<B: Backend>(store: &B, control: Control) -> Result<Controlled> 
     Ok(controlled)
 }
 
-async fn once<B: Backend>(store: &B, once: Once) -> Result<OnceAnswer> {
+async fn once<B: Backend>(store: &B, once: OnceCall) -> Result<OnceAnswer> {
     let claims = once.ask == Ask::Claim;
     let answer = store.execute(once).await?;
     if !claims {
@@ -283,9 +292,10 @@ async fn once<B: Backend>(store: &B, once: Once) -> Result<OnceAnswer> {
 }
 
 async fn sweep<B: Backend>(store: &B, sweep: Sweep) -> Result<Swept> {
-    let (swept, ended) = store.execute(sweep).await?;
+    let (swept, ended) = store.meters().failed(store.execute(sweep).await)?;
+    store.meters().swept(&swept);
     let wakes = Backend::wakes(store);
-    for Ended { run, parent } in &ended {
+    for EndedRun { run, parent } in &ended {
         wakes.tell(Wake::Taken(*run));
         tell_of_end(wakes, *run, *parent, FREED_PERHAPS);
     }
@@ -296,7 +306,9 @@ async fn sweep<B: Backend>(store: &B, sweep: Sweep) -> Result<Swept> {
 }
 
 async fn claim<B: Backend>(store: &B, claim: Claim) -> Result<Claims> {
-    let ClaimRows { runs: rows, next_due, freed } = store.execute(claim).await?;
+    let claimed = store.meters().failed(store.execute(claim).await);
+    let ClaimRows { runs: rows, next_due, now, freed } = claimed?;
+    store.meters().claimed(rows.len());
     if freed {
         Backend::wakes(store).tell(Wake::Settled);
     }
@@ -315,7 +327,7 @@ async fn claim<B: Backend>(store: &B, claim: Claim) -> Result<Claims> {
         };
         runs.push(Claimed { run: rows.run, entries, inbox: arrivals(&rows.inbox)? });
     }
-    Ok(Claims { runs, next_due })
+    Ok(Claims { runs, next_due, now })
 }
 
 fn arrivals(rows: &[InboxRow]) -> Result<Vec<Arrival>> {
@@ -346,13 +358,18 @@ async fn ledger_part<B: Backend>(store: &B, part: Part) -> Result<LedgerPart> {
     Ok(LedgerPart { entries, next })
 }
 
+/// Counts a call that fails.
+async fn counted<B: Backend, T>(store: &B, call: impl Future<Output = Result<T>> + Send) -> Result<T> {
+    store.meters().failed(call.await)
+}
+
 impl<B: Backend> Store for B {
     fn start(&self, request: Start) -> Answer<'_, Started> {
         Box::pin(start(self, request))
     }
 
     fn dues(&self, workflows: Vec<Drives>) -> Answer<'_, Vec<Option<Time>>> {
-        Box::pin(self.execute(ReadDues(workflows)))
+        Box::pin(counted(self, self.execute(ReadDues(workflows))))
     }
 
     fn claim(&self, request: Claim) -> Answer<'_, Claims> {
@@ -371,16 +388,16 @@ impl<B: Backend> Store for B {
         Box::pin(control(self, request))
     }
 
-    fn once(&self, request: Once) -> Answer<'_, OnceAnswer> {
-        Box::pin(once(self, request))
+    fn once(&self, request: OnceCall) -> Answer<'_, OnceAnswer> {
+        Box::pin(counted(self, once(self, request)))
     }
 
     fn lease(&self, lease: Lease) -> Answer<'_, Time> {
-        Box::pin(self.execute(lease))
+        Box::pin(counted(self, self.execute(lease)))
     }
 
     fn keep(&self, keep: Keep) -> Answer<'_, Record> {
-        Box::pin(self.execute(keep))
+        Box::pin(counted(self, self.execute(keep)))
     }
 
     fn sweep(&self, request: Sweep) -> Answer<'_, Swept> {
@@ -388,27 +405,32 @@ impl<B: Backend> Store for B {
     }
 
     fn find(&self, find: Find) -> Answer<'_, Option<(Run, Option<Outcome>)>> {
-        Box::pin(self.execute(find))
+        Box::pin(counted(self, self.execute(find)))
     }
 
     fn list(&self, query: Query) -> Answer<'_, Page> {
-        Box::pin(self.execute(query))
+        Box::pin(counted(self, self.execute(query)))
     }
 
     fn ledger(&self, workspace: WorkspaceId, run: RunId, from: u64) -> Answer<'_, Vec<Numbered>> {
-        Box::pin(async move { numbered(&self.execute(ReadLedger { workspace, run, from }).await?, from) })
+        Box::pin(counted(self, async move {
+            numbered(&self.execute(ReadLedger { workspace, run, from }).await?, from)
+        }))
     }
 
     fn ledger_part(&self, part: Part) -> Answer<'_, LedgerPart> {
-        Box::pin(ledger_part(self, part))
+        Box::pin(counted(self, ledger_part(self, part)))
     }
 
     fn inbox(&self, workspace: WorkspaceId, run: RunId, from: u64) -> Answer<'_, Vec<Arrival>> {
-        Box::pin(async move { arrivals(&self.execute(ReadInbox { workspace, run, from }).await?) })
+        Box::pin(counted(
+            self,
+            async move { arrivals(&self.execute(ReadInbox { workspace, run, from }).await?) },
+        ))
     }
 
     fn unconsumed(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, u64> {
-        Box::pin(self.execute(CountInbox { workspace, run }))
+        Box::pin(counted(self, self.execute(CountInbox { workspace, run })))
     }
 
     fn receipts(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, Vec<(ReceiptKind, Receipts)>> {
@@ -420,7 +442,15 @@ impl<B: Backend> Store for B {
     }
 
     fn records(&self, look: Look) -> Answer<'_, Vec<Record>> {
-        Box::pin(self.execute(look))
+        Box::pin(counted(self, self.execute(look)))
+    }
+
+    fn counts(&self, cap: u64) -> Answer<'_, Counts> {
+        Box::pin(counted(self, self.execute(ReadCounts(cap))))
+    }
+
+    fn open_runs(&self, workspace: WorkspaceId, cap: u64) -> Answer<'_, u64> {
+        Box::pin(counted(self, self.execute(CountOpen { workspace, cap })))
     }
 
     fn wakes(&self) -> broadcast::Receiver<Wake> {

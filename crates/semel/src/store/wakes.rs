@@ -1,6 +1,6 @@
-//! Wake-ups: what has changed that somebody may be waiting for.
+//! Wake-ups: hints to listeners that something has changed.
 //!
-//! They only save time. Nothing depends on them: whoever waits also looks by itself from time to time.
+//! They only save time. Nothing depends on them, because every listener also looks at the store from time to time.
 
 use std::sync::Arc;
 
@@ -10,11 +10,12 @@ use tokio::sync::broadcast;
 use super::watch::{Watch, Watched};
 use crate::id::{RunId, WorkspaceId};
 
-/// So many may be on their way to a listener; one that has missed some looks at everything.
+/// Maximum number of wake-ups that a listener has not read yet. A listener that has missed some looks at everything.
 const ON_THEIR_WAY: usize = 4096;
 
-/// Something that somebody may be waiting for.
+/// A change that a listener may be waiting for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = WakeUp))]
 #[serde(rename_all = "camelCase")]
 pub enum Wake {
     /// A run is due, or will be sooner than was known. It may be that of any workspace.
@@ -23,15 +24,15 @@ pub enum Wake {
     DueIn(WorkspaceId),
     /// A message has arrived in the inbox of a run.
     Arrived(RunId),
-    /// An operator has written to a run: whoever drove it has lost it.
+    /// An operator has written to a run. Its driver, if it had one, has lost it.
     Taken(RunId),
     /// A run has ended.
     Ended(RunId),
-    /// The driver of a run has paused it: somebody has to look at it.
+    /// The driver of a run has paused it. An operator has to look at it.
     Paused(RunId),
-    /// A once has its result, or is free again.
+    /// A `run_once` value is there, or may be claimed again.
     Settled,
-    /// Anything may have happened: look at everything that you wait for.
+    /// Wake-ups may have been lost: the listener has to look at everything that it waits for.
     All,
 }
 
@@ -39,9 +40,9 @@ pub enum Wake {
 #[derive(Debug)]
 pub(crate) struct Wakes {
     listeners: broadcast::Sender<Wake>,
-    /// What happened in this process alone, for whoever tells the others.
+    /// Changes that this process has made, for the task that tells other processes. None if there are no others.
     own: Option<broadcast::Sender<Wake>>,
-    /// Those who wait for one run.
+    /// Listeners that watch one run.
     watched: Arc<Watched>,
 }
 
@@ -58,7 +59,7 @@ impl Wakes {
         Self { own: Some(broadcast::Sender::new(ON_THEIR_WAY)), ..Self::default() }
     }
 
-    /// Tells what happened in this process. Where nobody listens, nobody waits.
+    /// Tells listeners, here and in other processes, of a change that this process has made.
     pub(crate) fn tell(&self, wake: Wake) {
         self.watched.tell(wake);
         drop(self.listeners.send(wake));
@@ -67,14 +68,14 @@ impl Wakes {
         }
     }
 
-    /// Tells what happened in another process. It is nothing to be told to others.
+    /// Tells listeners of this process of a change that another process has made.
     #[cfg(feature = "postgres")]
     pub(crate) fn pass_on(&self, wake: Wake) {
         self.watched.tell(wake);
         drop(self.listeners.send(wake));
     }
 
-    /// A run has more entries. That is news for those alone who watch it: it happens too often to be told to everybody.
+    /// Tells listeners that watch a run of new entries. It happens too often to tell all listeners.
     pub(crate) fn moved(&self, run: RunId) {
         self.watched.moved(run);
     }
@@ -87,7 +88,7 @@ impl Wakes {
         self.listeners.subscribe()
     }
 
-    /// What is told in this process; nothing if nobody asked for it.
+    /// Changes that this process makes from now on. None if the store has no other processes.
     #[cfg(feature = "postgres")]
     pub(crate) fn own(&self) -> Option<broadcast::Receiver<Wake>> {
         self.own.as_ref().map(broadcast::Sender::subscribe)

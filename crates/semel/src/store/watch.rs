@@ -1,7 +1,7 @@
-//! Watching one run: whoever waits for its next entry is told of it, and hears nothing of all the others.
+//! Watching one run: a listener that waits for its next entry is told of it, and of no other run.
 //!
 //! As with [wakes](super::Wake), nothing depends on it. Entries that another process writes are told only if they end
-//! the run or take it from its driver; so whoever watches also looks by itself from time to time.
+//! the run or take it from its driver; so a watcher also looks at the store from time to time.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -48,7 +48,7 @@ impl Drop for Eye {
     }
 }
 
-/// The runs that somebody watches.
+/// Runs that are watched.
 #[derive(Debug, Default)]
 pub(super) struct Watched {
     /// How many: a commit looks no further if there are none.
@@ -74,7 +74,7 @@ impl Watched {
         }
     }
 
-    /// What everybody is told, as far as it is about entries.
+    /// The part of all wake-ups that is about entries.
     pub(super) fn tell(&self, wake: Wake) {
         match wake {
             Wake::Taken(run) | Wake::Ended(run) | Wake::Paused(run) => self.moved(run),
@@ -104,7 +104,7 @@ mod tests {
     use uuid::Uuid;
 
     #[test]
-    fn a_run_is_watched_as_long_as_somebody_does() {
+    fn a_run_is_watched_as_long_as_there_is_a_listener() {
         let (watched, run) = (Arc::new(Watched::default()), RunId(Uuid::from_u128(1)));
         let first = Watched::watch(&watched, run);
         let second = Watched::watch(&watched, run);

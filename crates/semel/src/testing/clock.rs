@@ -31,7 +31,7 @@ impl ManualClock {
         Self { now: watch::Sender::new(now), ids: AtomicU64::new(ids) }
     }
 
-    /// Moves it forward; whoever waits for a time that has come goes on.
+    /// Moves the clock forward; tasks whose time has come go on.
     pub fn advance(&self, by: Duration) {
         self.now.send_modify(|now| *now = now.after(by));
     }

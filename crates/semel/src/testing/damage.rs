@@ -1,4 +1,4 @@
-//! Random damage to valid texts: what a broken client, a cut connection or an enemy sends.
+//! Random damage to valid texts: what a broken client, a cut connection or an attacker sends.
 
 use std::cell::Cell;
 
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::{Config, TestCaseError, TestError, TestRunner};
 
-/// What parsers stumble over.
+/// Texts that parsers often get wrong.
 const TRICKY: &[&str] = &[
     "\u{0}",
     "\\u0000",
@@ -119,7 +119,7 @@ impl Blow {
     }
 }
 
-/// One of these texts, as it is or with up to six blows.
+/// One of these texts, as it is or with up to six changes.
 pub fn damaged(corpus: Vec<String>) -> impl Strategy<Value = Vec<u8>> {
     assert!(!corpus.is_empty(), "there is something to damage");
     (any::<Index>(), vec(blow(), 0..=6)).prop_map(move |(which, blows)| {
@@ -136,10 +136,10 @@ pub fn damaged_text(corpus: Vec<String>) -> impl Strategy<Value = String> {
     damaged(corpus).prop_map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// What became of a damaged text.
+/// How a reader took a damaged text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Read {
-    /// The reader took it, and what it gave was looked at.
+    /// The reader accepted it, and its result was checked.
     Taken,
     /// The reader refused it.
     Refused,

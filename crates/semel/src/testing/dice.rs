@@ -10,13 +10,13 @@ impl Dice {
         Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0x5EED)
     }
 
-    /// One of many streams of a seed: what is drawn from the others makes no difference to it.
+    /// One of many streams of a seed, independent of all others.
     pub fn named(seed: u64, name: &str) -> Self {
         let hash = |state: u64, byte: u8| (state ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         Self(name.bytes().fold(seed ^ 0xcbf2_9ce4_8422_2325, hash))
     }
 
-    /// Any number.
+    /// Draws a random number of 64 bits.
     pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
@@ -40,7 +40,7 @@ impl Dice {
         self.between(least.into(), most.into()) as u32
     }
 
-    /// True so many times in a hundred.
+    /// True in so many of a hundred cases.
     pub fn percent(&mut self, chance: u64) -> bool {
         self.below(100) < chance
     }

@@ -3,7 +3,7 @@
 //! The world is small on purpose (a few keys, tokens, nodes, labels), so that calls meet: equal starts, stolen tokens,
 //! zombies, restarts of what has been forked, deliveries to what has ended. Every answer is compared, errors with their
 //! text; only a run's short number may differ. At the end everything that can be read is compared, and every store by
-//! itself is asked whether what it holds makes sense ([`World`]s are compared with the first, so put the reference first).
+//! itself is checked for consistency ([`World`]s are compared with the first, so put the reference first).
 
 mod call;
 mod player;
@@ -16,7 +16,7 @@ pub use call::{Act, Call, calls};
 use super::suite::World;
 use player::Player;
 
-/// Where stores part.
+/// The first answer in which two stores differ, and the calls that lead there.
 #[derive(Debug)]
 pub struct Difference(String);
 

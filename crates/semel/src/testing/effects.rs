@@ -1,10 +1,10 @@
-//! The world outside, as far as tests need it: what it was asked to do, and what it did.
+//! A provider for tests: it counts calls and effects.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::sdk::fail::{Fail, Result};
+use crate::fail::{Fail, Result};
 
 /// A provider that counts. It keeps one effect per key, as a good provider does, and remembers every call. It can be
 /// told to fail, before it has done something or after. Clones are the same provider; it survives every crash.
@@ -32,11 +32,11 @@ struct Provider {
     calls: Vec<(String, String)>,
     /// What was done, by key: its name, and which of that name it was.
     done: HashMap<String, (String, u32)>,
-    faults: HashMap<String, Vec<Fault>>,
+    faults: HashMap<String, Vec<EffectFault>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Fault {
+enum EffectFault {
     Before,
     After,
 }
@@ -49,7 +49,7 @@ impl fmt::Debug for Effects {
 }
 
 impl Effects {
-    /// A provider that has done nothing yet.
+    /// A provider without calls so far.
     pub fn new() -> Self {
         Self::default()
     }
@@ -61,15 +61,15 @@ impl Effects {
 
     /// The next so many calls of this name fail, and nothing is done.
     pub fn fail(&self, name: &str, times: usize) -> &Self {
-        self.plan(name, times, Fault::Before)
+        self.plan(name, times, EffectFault::Before)
     }
 
     /// The next so many calls of this name do their work and then fail.
     pub fn lose_answers(&self, name: &str, times: usize) -> &Self {
-        self.plan(name, times, Fault::After)
+        self.plan(name, times, EffectFault::After)
     }
 
-    fn plan(&self, name: &str, times: usize, fault: Fault) -> &Self {
+    fn plan(&self, name: &str, times: usize, fault: EffectFault) -> &Self {
         let mut provider = self.lock();
         let faults = provider.faults.entry(name.to_owned()).or_default();
         faults.extend(std::iter::repeat_n(fault, times));
@@ -82,7 +82,7 @@ impl Effects {
         let mut provider = self.lock();
         provider.calls.push((name.to_owned(), key.to_owned()));
         let fault = provider.faults.get_mut(name).filter(|faults| !faults.is_empty()).map(|f| f.remove(0));
-        if fault == Some(Fault::Before) {
+        if fault == Some(EffectFault::Before) {
             return Err(Fail::retryable(format_args!("{name} failed, on purpose")));
         }
         let number = provider.applied(name) + 1;
@@ -99,12 +99,12 @@ impl Effects {
         self.lock().done.get(key).map(|(_, number)| *number)
     }
 
-    /// How often this was asked for.
+    /// Number of calls of this name.
     pub fn calls(&self, name: &str) -> usize {
         self.lock().calls.iter().filter(|(called, _)| called == name).count()
     }
 
-    /// How often it was asked for under the key that was asked for most.
+    /// Number of calls of this name under the key with the most calls.
     pub fn most_calls(&self, name: &str) -> usize {
         let mut counts = HashMap::new();
         for (_, key) in self.lock().calls.iter().filter(|(called, _)| called == name) {
@@ -113,7 +113,7 @@ impl Effects {
         counts.into_values().max().unwrap_or(0)
     }
 
-    /// How often something was asked for under a key.
+    /// Number of calls under a key.
     pub fn calls_under(&self, key: &str) -> usize {
         self.lock().calls.iter().filter(|(_, called)| called == key).count()
     }
@@ -123,7 +123,7 @@ impl Effects {
         self.lock().applied(name)
     }
 
-    /// The different keys under which this was asked for, in the order of the first calls.
+    /// The different keys of the calls of this name, in the order of their first calls.
     pub fn keys(&self, name: &str) -> Vec<String> {
         let mut keys = Vec::new();
         for (_, key) in self.lock().calls.iter().filter(|(called, _)| called == name) {

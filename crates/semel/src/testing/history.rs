@@ -8,9 +8,9 @@ use crate::rules::entry::{Entry, PauseReason};
 use crate::rules::path::Visit;
 use crate::store::Numbered;
 
-/// What a run's ledger says. Printed, it is one line per entry, for messages of failed tests.
+/// The ledger of a run. Printed, it has one line per entry, for messages of failed tests.
 #[derive(Clone, PartialEq, Eq)]
-pub struct History(Vec<Numbered>);
+pub struct LedgerView(Vec<Numbered>);
 
 /// Reads the history of a run.
 ///
@@ -35,11 +35,11 @@ pub struct History(Vec<Numbered>);
 /// # Ok(())
 /// # }
 /// ```
-pub async fn history<Out>(run: &RunHandle<Out>) -> Result<History> {
-    Ok(History(run.ledger().await?))
+pub async fn history<Out>(run: &RunHandle<Out>) -> Result<LedgerView> {
+    Ok(LedgerView(run.ledger().await?))
 }
 
-impl History {
+impl LedgerView {
     pub(super) fn new(entries: Vec<Numbered>) -> Self {
         Self(entries)
     }
@@ -64,7 +64,7 @@ impl History {
         self.entries().filter(move |entry| entry.visit() == Some(&visit))
     }
 
-    /// Whether the step at a path has its result: recorded by the run, or said by somebody who knew.
+    /// Whether the step at a path has its result: recorded by the run, or given by an operator.
     pub fn completed(&self, path: &str) -> bool {
         self.at(path).any(|entry| match entry {
             Entry::StepCompleted { .. } => true,
@@ -146,7 +146,7 @@ impl History {
     }
 }
 
-impl fmt::Display for History {
+impl fmt::Display for LedgerView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for Numbered { number, at, entry } in &self.0 {
             let text = serde_json::to_string(entry).map_err(|_| fmt::Error)?;
@@ -156,7 +156,7 @@ impl fmt::Display for History {
     }
 }
 
-impl fmt::Debug for History {
+impl fmt::Debug for LedgerView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self}")
     }

@@ -18,7 +18,7 @@ pub(crate) struct Pace {
     /// The limit of a race at a depth that comes too late (or does not): whether nothing else takes as long, and how long
     /// it is.
     pub(crate) limit: fn(depth: u32, late: bool) -> (bool, u64),
-    /// Whether there are acts that only several runs make interesting, or an operator who restarts what failed.
+    /// Whether there are acts that only several runs make interesting, or an operator that restarts failed runs.
     pub(crate) company: bool,
     /// Whether there is a database for transactions.
     pub(crate) bank: bool,

@@ -6,7 +6,7 @@ use super::{Act, Program, shared_name, token};
 #[derive(Debug)]
 pub(crate) struct Count {
     pub(crate) name: String,
-    /// So many keys there are at least, if the program comes to its end.
+    /// The least number of keys, if the program ends.
     pub(crate) least: u32,
     /// And so many at most, whatever happens.
     pub(crate) most: u32,
@@ -22,7 +22,7 @@ pub(crate) enum Calls {
     One,
     /// Again after a crash that hid its end.
     Several,
-    /// By whoever comes first: it is the same one for all programs.
+    /// The value of the first to ask: all programs share it.
     Shared,
     /// In a transaction, whose rows are counted.
     Rows,

@@ -23,9 +23,9 @@ pub(crate) use self::expected::{Calls, Count, Expected};
 pub(crate) enum Act {
     /// A step with a key, whose first tries fail.
     Step { n: u32, fails: u32 },
-    /// A step that fails for good after its effect took place; the program goes on.
+    /// A step that fails with a fatal error after its effect took place; the program goes on.
     Fatal { n: u32 },
-    /// A step that fails for good, and the run with it, the first times that it is called.
+    /// A step that fails with a fatal error, and the run with it, the first times that it is called.
     Fails { n: u32, times: u32 },
     /// A step that must not be called twice.
     Letter { n: u32 },
@@ -42,13 +42,13 @@ pub(crate) enum Act {
     /// A part against a limit (in milliseconds) that it does not reach, or (`late`) does. If the limit is not `far`, not
     /// all of the part need have been done by then.
     Race { n: u32, late: bool, far: bool, limit: u64, acts: Vec<Act> },
-    /// Two waits that race; who has won decides what is done next, and a replay must not decide otherwise.
+    /// Two waits that race; the winner decides what is done next, and a replay must not decide otherwise.
     Close { n: u32, millis: u64 },
     /// A wait.
     Sleep { n: u32, millis: u64 },
     /// A hook, and how much it receives; then, perhaps, it waits in vain for so many milliseconds.
     Hook { n: u32, recv: u32, recv_for: u32, in_vain: Option<u64> },
-    /// A token that all programs want: whoever gets it holds it for a while.
+    /// A token that all programs want; the program that gets it holds it for a while.
     Door { n: u32, millis: u64 },
     /// Another run.
     Child { n: u32, acts: Vec<Act> },
@@ -85,7 +85,7 @@ pub(crate) trait Outside: Send + Sync + 'static {
     fn pay(&self, _ctx: Ctx, name: String) -> Answer<'_, String> {
         Box::pin(async move { Err(fatal(format!("there is no database for {name}"))) })
     }
-    /// The code has the result of a once, in the run alone or of all runs.
+    /// The code has the result of `run_once`, of this run alone or of all runs.
     fn has_once(&self, _run: RunId, _label: &str, _result: &str) {}
     /// The code asks for a wait, perhaps not for the first time; gives when.
     fn sleeps(&self, _nap: Nap<'_>) -> Time {

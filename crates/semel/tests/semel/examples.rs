@@ -64,6 +64,15 @@ const EXAMPLES: &[Example] = &[
     ("fan_out", "joins_scopes_and_races", &["3 cities, 220 and 220, quick true", "9 steps, 5 commits"]),
     ("children", "starts_each_child_once", &["total 1200", "child price-of[ink]", "child price-of[broken]"]),
     (
+        "client",
+        "starts_what_an_engine_drives",
+        &[
+            "created       true, again false",
+            "waits         order-7",
+            "result        1999 cents, approved by Ada",
+        ],
+    ),
+    (
         "remote_step",
         "hands_a_step_to_a_queue",
         &["charge try 1 with a key of 34", "charge try 2 with a key of 34", "paid: 1999 cents by card"],

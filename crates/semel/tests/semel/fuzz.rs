@@ -8,7 +8,7 @@ use libtest_mimic::{Failed, Trial};
 use proptest::prelude::*;
 use semel::clock::Time;
 use semel::id::{RunId, WorkspaceId};
-use semel::rules::archive::Line;
+use semel::rules::archive::ArchiveLine;
 use semel::rules::entry::{decode, encode};
 use semel::rules::json::{Json, Payload};
 use semel::rules::key::{CallId, EffectKey, Fingerprint, Key, Label, Scope, Token};
@@ -196,7 +196,7 @@ fn lived() -> (Vec<Run>, Vec<String>, Vec<String>) {
         engine.shutdown(Duration::ZERO).await.expect("it stops");
         let (mut runs, mut ledgers, mut lines) = (Vec::new(), Vec::new(), Vec::new());
         let archive = store.archive().expect("a store in memory has one");
-        let mut each = |line: Line| {
+        let mut each = |line: ArchiveLine| {
             lines.push(line);
             std::ops::ControlFlow::Continue(())
         };
@@ -235,7 +235,7 @@ fn archives() -> Result<(), String> {
     let (_, _, lines) = lived();
     let runtime = runtime(false);
     play(&proptest::collection::vec(damaged_text(lines), 1..4), |texts| {
-        let read: Result<Vec<Line>, _> = texts.iter().map(|text| serde_json::from_str(text)).collect();
+        let read: Result<Vec<ArchiveLine>, _> = texts.iter().map(|text| serde_json::from_str(text)).collect();
         let Ok(lines) = read else { return Ok(Read::Refused) };
         let store = MemoryStore::new(Arc::new(ManualClock::new(Time(2_000_000), 2)));
         let archive = store.archive().expect("a store in memory has one");

@@ -1,5 +1,5 @@
-//! PostgreSQL behind a line that loses one message: the answer, the question, or a question that comes through when nobody
-//! waits for it any more. Whatever was asked has taken place once, and its caller is told so.
+//! PostgreSQL behind a line that loses one message: the answer, the request, or a request that arrives when no caller
+//! waits for it any more. Each request takes place once, and its caller is told so.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -46,11 +46,11 @@ fn run(test: impl Future<Output = Test>) -> Test {
 /// What becomes of a message, and of its connection.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fate {
-    /// The database does as it was asked, and nobody hears of it.
+    /// The database executes the request, and its answer is lost.
     AnswerLost,
     /// It is never asked.
     QuestionLost,
-    /// It is asked when everybody has given up.
+    /// The request arrives when its caller has given up.
     QuestionLate,
     /// It is never asked, and the connection does not break.
     Silence,

@@ -1,6 +1,8 @@
 //! The crate's only integration-test program: one named test per store and case.
 
 mod differential;
+#[cfg(all(feature = "sqlite", feature = "postgres"))]
+mod encrypted;
 mod engine;
 #[cfg(feature = "sqlite")]
 mod examples;
@@ -19,6 +21,8 @@ mod postgres;
 mod processes;
 #[path = "../programs/mod.rs"]
 mod programs;
+#[cfg(all(feature = "sqlite", feature = "postgres"))]
+mod schema;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod stores;
@@ -26,6 +30,7 @@ mod tidy;
 mod vectors;
 
 use std::collections::HashSet;
+use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
 
@@ -46,8 +51,8 @@ fn main() -> ExitCode {
             }
         };
     }
-    if cfg!(feature = "postgres") && std::env::var_os("SEMEL_TEST_POSTGRES").is_none() {
-        return again_with_postgres();
+    if SERVICES.iter().any(|(variable, _)| std::env::var_os(variable).is_none()) {
+        return again_with_services();
     }
     let _listeners = listeners();
     let arguments = Arguments::from_args();
@@ -62,12 +67,14 @@ fn main() -> ExitCode {
     trials.extend(sqlite::trials());
     #[cfg(all(feature = "sqlite", feature = "postgres"))]
     {
+        trials.extend(encrypted::trials());
         trials.extend(kill::trials());
         trials.extend(lost::trials());
         trials.extend(migrate::trials());
         trials.extend(plans::trials());
         trials.extend(postgres::trials());
         trials.extend(processes::trials());
+        trials.extend(schema::trials());
     }
     for stores in stores::all() {
         trials.extend(cases().into_iter().map(|case| trial(stores.clone(), case)));
@@ -78,17 +85,28 @@ fn main() -> ExitCode {
 }
 
 /// Two that hear nothing, for as long as there are tests. With one subscriber in the whole program, `tracing` takes it for the
-/// global one: whoever comes first by a place where something is said, on a thread where nobody listens, would turn that
-/// place off for the test that listens on its own thread.
+/// global one: the first thread without a listener that reaches a log statement would turn that
+/// statement off for the test that listens on its own thread.
 fn listeners() -> [Dispatch; 2] {
     [(); 2].map(|()| Dispatch::new(NoSubscriber::new()))
 }
 
-/// Plain `cargo test` has no server: the script starts one and runs this program again.
-fn again_with_postgres() -> ExitCode {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/with-postgres");
+/// The servers that tests use: the variable with the URL, and the script that starts one.
+const SERVICES: &[(&str, &str)] = &[
+    #[cfg(feature = "postgres")]
+    ("SEMEL_TEST_POSTGRES", "with-postgres"),
+    #[cfg(feature = "sqlx-mysql")]
+    ("SEMEL_TEST_MARIADB", "with-mariadb"),
+];
+
+/// Plain `cargo test` has no servers: the scripts start them and run this program again. A script whose server is there
+/// already only runs the next one.
+fn again_with_services() -> ExitCode {
+    let scripts = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts"));
     let this = std::env::current_exe().expect("a program knows where it is");
-    let ended = Command::new(script).arg(this).args(std::env::args_os().skip(1)).status();
+    let mut words = SERVICES.iter().map(|(_, script)| scripts.join(script)).chain([this]);
+    let mut command = Command::new(words.next().expect("there is a program at least"));
+    let ended = command.args(words).args(std::env::args_os().skip(1)).status();
     match ended.expect("the script can be run").code() {
         Some(0) => ExitCode::SUCCESS,
         _ => ExitCode::FAILURE,

@@ -8,7 +8,7 @@ use semel::id::{NodeId, RunId, WorkspaceId};
 use semel::rules::claim::{Claim, Drives};
 use semel::rules::json::Payload;
 use semel::rules::key::{Label, RecordId};
-use semel::rules::once::{Ask, Once, OnceScope};
+use semel::rules::once::{Ask, OnceCall, OnceScope};
 use semel::rules::path::Name;
 use semel::rules::record::{Keep, Look, LookBy};
 use semel::store::postgres::{PostgresOptions, PostgresStore};
@@ -21,8 +21,8 @@ use crate::sqlite::{run, start};
 type Test = Result<(), Failed>;
 
 /// What was released, as it stood then.
-const SQLITE_1: &str = include_str!("../../src/store/sqlite/schema.sql");
-const POSTGRES_1: &str = include_str!("../../src/store/postgres/schema.sql");
+const SQLITE_1: &str = include_str!("../../src/store/sqlite/migrations/001_schema.sql");
+const POSTGRES_1: &str = include_str!("../../src/store/postgres/migrations/001_schema.sql");
 
 /// A run as version 1 kept it, on either database but for the notation of bytes.
 const RUN_1: &str = "INSERT INTO runs (num, status, arrivals, holds_key, ties, purged, id, workspace, workflow, \
@@ -49,13 +49,13 @@ async fn check(store: &dyn Store) -> Test {
         Keep { kind: kind.clone(), id: id.clone(), body: Payload::null(), expected: Some(0), ttl: None };
     let kept = store.keep(keep).await?;
     assert_eq!(store.records(Look { kind, by: LookBy::Id(id) }).await?, [kept]);
-    // Who waited for a once then is told of it now.
+    // Runs that waited for a `run_once` value then are told of it now.
     let (workspace, run, scope, label) =
         (WorkspaceId::DEFAULT, RunId(Uuid::from_u128(OLD)), OnceScope::Workspace, Label::new("sms")?);
     let ask = Ask::Settle { fence: 1, value: Payload::null(), ttl: None };
-    store.once(Once { workspace, scope, label, run, ask }).await?;
+    store.once(OnceCall { workspace, scope, label, run, ask }).await?;
     assert_eq!(store.inbox(workspace, run, 1).await?.len(), 1);
-    // Whoever has its version of the workflow can claim it, and nobody else.
+    // Only nodes that have its version of the workflow can claim it.
     let node = NodeId(SystemClock::new().uuid());
     store.lease(Lease { node, act: LeaseAct::Join(Duration::from_mins(1)) }).await?;
     for (version, claimed) in [("2", vec![]), ("1", vec![run])] {

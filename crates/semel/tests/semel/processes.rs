@@ -22,7 +22,7 @@ use crate::sqlite::{record_step, request, run, start};
 pub(crate) const ROLE: &str = "SEMEL_TEST_ROLE";
 pub(crate) const PLACE: &str = "SEMEL_TEST_PLACE";
 
-/// The server's local socket; a server that somebody else has started has told none.
+/// The server's local socket; empty for a server that the tests have not started.
 const SOCKET: &str = "SEMEL_TEST_POSTGRES_SOCKET";
 
 type Test = Result<(), Failed>;
@@ -50,6 +50,11 @@ pub(crate) fn play() -> Option<Test> {
         "start" => run(start_many(&place)),
         "outlive" => run(outlive_crashes()),
         "hear" => run(hear_again()),
+        "encrypted" => run(crate::encrypted::talk()),
+        #[cfg(all(feature = "sqlx-postgres", feature = "sqlx-mysql"))]
+        "branches" => run(crate::engine::tx::all::servers::branches()),
+        #[cfg(all(feature = "sqlx-postgres", feature = "sqlx-mysql"))]
+        "unprepared" => run(crate::engine::tx::all::servers::unprepared()),
         "engine" => run(crate::kill::worker::work(&place)),
         other => Err(format!("no role {other}").into()),
     })
@@ -313,7 +318,7 @@ async fn start_until(
 }
 
 /// Two stores hear each other, also after the server was stopped like by kill -9 and started again. What happened while
-/// nobody could listen is made up for by a look at everything.
+/// no connection listened is made up for by a look at everything.
 async fn hear_again() -> Test {
     let (url, ctl) = (std::env::var("SEMEL_TEST_POSTGRES")?, std::env::var("SEMEL_TEST_POSTGRES_CTL")?);
     let (one, two) = (open_postgres(&url).await?, open_postgres(&url).await?);
@@ -354,7 +359,7 @@ async fn heard(ear: &mut Receiver<Wake>, wanted: Wake) -> Test {
 }
 
 /// On a server of its own: the other tests need theirs.
-fn on_its_own_server(role: &str) -> Test {
+pub(crate) fn on_its_own_server(role: &str) -> Test {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/with-postgres");
     let ended = Command::new(script)
         .arg(std::env::current_exe()?)

@@ -6,7 +6,7 @@ use semel::error::Result;
 use semel::store::Store;
 use semel::store::memory::MemoryStore;
 use semel::testing::ManualClock;
-use semel::testing::suite::{Doing, Home, Stores};
+use semel::testing::suite::{Home, Stores, SuiteFuture};
 
 /// Every store that this build has.
 pub(crate) fn all() -> Vec<Arc<dyn Stores>> {
@@ -29,24 +29,24 @@ impl Stores for Memory {
         "memory"
     }
 
-    fn fresh(&self, clock: Arc<ManualClock>) -> Doing<'_, Result<Box<dyn Home>>> {
+    fn fresh(&self, clock: Arc<ManualClock>) -> SuiteFuture<'_, Result<Box<dyn Home>>> {
         Box::pin(async { Ok(Box::new(MemoryHome(MemoryStore::new(clock))) as Box<dyn Home>) })
     }
 }
 
 impl Home for MemoryHome {
-    fn open(&self) -> Doing<'_, Result<Arc<dyn Store>>> {
+    fn open(&self) -> SuiteFuture<'_, Result<Arc<dyn Store>>> {
         Box::pin(async { Ok(Arc::new(self.0.clone()) as Arc<dyn Store>) })
     }
 
-    fn second(&self) -> Doing<'_, Result<Option<Arc<dyn Store>>>> {
+    fn second(&self) -> SuiteFuture<'_, Result<Option<Arc<dyn Store>>>> {
         Box::pin(async { self.open().await.map(Some) })
     }
 }
 
 #[cfg(feature = "sqlite")]
 mod sqlite {
-    use super::{Arc, Doing, Home, ManualClock, Result, Store, Stores};
+    use super::{Arc, Home, ManualClock, Result, Store, Stores, SuiteFuture};
     use semel::store::sqlite::{SqliteOptions, SqliteStore};
     use tempfile::TempDir;
 
@@ -63,20 +63,20 @@ mod sqlite {
             "sqlite"
         }
 
-        fn fresh(&self, clock: Arc<ManualClock>) -> Doing<'_, Result<Box<dyn Home>>> {
+        fn fresh(&self, clock: Arc<ManualClock>) -> SuiteFuture<'_, Result<Box<dyn Home>>> {
             let folder = TempDir::new().expect("a folder for the file");
             Box::pin(async { Ok(Box::new(SqliteHome { folder, clock }) as Box<dyn Home>) })
         }
     }
 
     impl Home for SqliteHome {
-        fn open(&self) -> Doing<'_, Result<Arc<dyn Store>>> {
+        fn open(&self) -> SuiteFuture<'_, Result<Arc<dyn Store>>> {
             let mut options = SqliteOptions::new(self.folder.path().join("semel.db"));
             options.clock = self.clock.clone();
             Box::pin(async { Ok(Arc::new(SqliteStore::open(options).await?) as Arc<dyn Store>) })
         }
 
-        fn second(&self) -> Doing<'_, Result<Option<Arc<dyn Store>>>> {
+        fn second(&self) -> SuiteFuture<'_, Result<Option<Arc<dyn Store>>>> {
             Box::pin(async { Ok(None) })
         }
     }
@@ -86,7 +86,7 @@ mod sqlite {
 mod postgres {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use super::{Arc, Doing, Home, ManualClock, Result, Store, Stores};
+    use super::{Arc, Home, ManualClock, Result, Store, Stores, SuiteFuture};
     use semel::store::postgres::{PgClock, PostgresOptions, PostgresStore};
 
     /// One schema per case, on the server of `scripts/with-postgres`.
@@ -99,7 +99,7 @@ mod postgres {
             "postgres"
         }
 
-        fn fresh(&self, clock: Arc<ManualClock>) -> Doing<'_, Result<Box<dyn Home>>> {
+        fn fresh(&self, clock: Arc<ManualClock>) -> SuiteFuture<'_, Result<Box<dyn Home>>> {
             static CASES: AtomicUsize = AtomicUsize::new(0);
             let url =
                 std::env::var("SEMEL_TEST_POSTGRES").expect("main has seen to it that there is a server");
@@ -120,12 +120,12 @@ mod postgres {
     }
 
     impl Home for PostgresHome {
-        fn open(&self) -> Doing<'_, Result<Arc<dyn Store>>> {
+        fn open(&self) -> SuiteFuture<'_, Result<Arc<dyn Store>>> {
             let options = self.0.clone();
             Box::pin(async { Ok(Arc::new(PostgresStore::open(options).await?) as Arc<dyn Store>) })
         }
 
-        fn second(&self) -> Doing<'_, Result<Option<Arc<dyn Store>>>> {
+        fn second(&self) -> SuiteFuture<'_, Result<Option<Arc<dyn Store>>>> {
             Box::pin(async { self.open().await.map(Some) })
         }
     }

@@ -2,7 +2,11 @@
 //!
 //! A check says which files it reads and how many there are at least, so that a renamed folder cannot make it pass
 //! on nothing, and it brings a sample which it must refuse. Needles are cut in two (`concat!`) where this file would
-//! otherwise find itself. All of it is text search: it catches slips, not somebody who wants to get around it.
+//! otherwise find itself. All of it is text search: it catches slips, not deliberate evasion.
+
+mod docs;
+mod names;
+mod words;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,6 +20,8 @@ const SKIPPED_FOLDERS: [&str; 4] = ["target", ".git", ".semel", "node_modules"];
 const EMPTY_NAMES: [&str; 7] = ["util", "utils", "helper", "helpers", "common", "types", "manager"];
 /// A file of this length holds more than one thing.
 const LONGEST_FILE: usize = 700;
+/// Words of ARCHITECTURE.md: more is not read by a newcomer.
+const MOST_WORDS: usize = 1_200;
 
 const UNFINISHED: [&str; 6] = [
     concat!("TO", "DO"),
@@ -62,10 +68,11 @@ struct Check {
 /// One trial per check.
 pub(crate) fn trials() -> Vec<Trial> {
     let trial = |check: Check| Trial::test(format!("tidy::{}", check.name), move || run(&check));
-    checks().into_iter().map(trial).collect()
+    checks_of_code().into_iter().chain(checks_of_words()).map(trial).chain([names::trial()]).collect()
 }
 
-fn checks() -> Vec<Check> {
+/// Checks of what the code does.
+fn checks_of_code() -> Vec<Check> {
     vec![
         Check {
             name: "no_source_file_is_longer_than_700_lines",
@@ -120,6 +127,33 @@ fn checks() -> Vec<Check> {
             refuses: ("crates/semel/src/rules/start.rs", "use crate::{id, store::Store};".into()),
         },
         Check {
+            name: "the_sdk_reaches_runs_through_their_port_only",
+            reads: |path| path.starts_with("crates/semel/src/sdk/") && is_rust(path),
+            at_least: 10,
+            finds: engine_internals,
+            refuses: ("crates/semel/src/sdk/step.rs", "use crate::engine::run::state::CellState;".into()),
+        },
+        Check {
+            name: "the_engine_knows_nothing_of_the_sdk",
+            reads: |path| path.starts_with("crates/semel/src/engine/") && is_rust(path),
+            at_least: 20,
+            finds: |file| mentions(file, &["crate::sdk"], is_code, "sdk stands on the engine, not below it"),
+            refuses: ("crates/semel/src/engine/drive.rs", "use crate::sdk::ctx::Ctx;".into()),
+        },
+    ]
+}
+
+/// Checks of what is said: comments, documents, manifests.
+fn checks_of_words() -> Vec<Check> {
+    vec![
+        Check {
+            name: "the_architecture_is_read_in_ten_minutes",
+            reads: |path| path == "ARCHITECTURE.md",
+            at_least: 1,
+            finds: too_wordy,
+            refuses: ("ARCHITECTURE.md", "word ".repeat(MOST_WORDS + 1)),
+        },
+        Check {
             name: "every_dependency_has_its_reason",
             reads: |path| file_name(path) == "Cargo.toml",
             at_least: 2,
@@ -156,6 +190,20 @@ fn checks() -> Vec<Check> {
                 "crates/semel/src/lib.rs",
                 format!("{}dead_code)]\nfn reason() {{}}", LINT_EXCEPTIONS[0]),
             ),
+        },
+        Check {
+            name: "plain_words",
+            reads: words::is_prose_or_code,
+            at_least: 300,
+            finds: words::riddles,
+            refuses: ("docs/plain-words.md", words::sample()),
+        },
+        Check {
+            name: "docs_of_public_items_have_four_words",
+            reads: docs::is_source,
+            at_least: 200,
+            finds: docs::too_short,
+            refuses: ("crates/semel/src/lib.rs", "/// The run.\npub run: RunId,\n".into()),
         },
         Check {
             name: "no_file_names_a_place_on_one_machine",
@@ -304,11 +352,31 @@ fn too_long(file: &Source) -> Vec<Finding> {
     if length <= LONGEST_FILE { vec![] } else { vec![(length, format!("{length} lines: split it"))] }
 }
 
+fn too_wordy(file: &Source) -> Vec<Finding> {
+    let words = file.text.split_whitespace().count();
+    let advice = format!("{words} words; keep {MOST_WORDS} at most, and move reasons to docs/design");
+    (words > MOST_WORDS).then_some((1, advice)).into_iter().collect()
+}
+
 fn empty_name(file: &Source) -> Vec<Finding> {
     let parts = file.path.split('/').map(|part| part.split('.').next().unwrap_or(part));
     parts
         .filter(|part| EMPTY_NAMES.contains(part))
         .map(|part| (1, format!("`{part}` does not say what is inside")))
+        .collect()
+}
+
+/// The public items of the engine and the port of a run are all that the SDK may name.
+fn engine_internals(file: &Source) -> Vec<Finding> {
+    let is_item = |rest: &str| rest.starts_with(|c: char| c.is_uppercase() || c == '{');
+    let may = |rest: &str| is_item(rest) || rest.strip_prefix("run::").is_some_and(is_item);
+    let offends = |line: &str| {
+        let inside = line.split("engine::").skip(1).any(|rest| !may(rest));
+        inside || line.contains("cell.lock()") || line.contains("cell.core")
+    };
+    numbered(&file.text)
+        .filter(|(_, line)| is_code(line) && offends(line))
+        .map(|(number, _)| (number, "ask the run through its port, engine::run".into()))
         .collect()
 }
 

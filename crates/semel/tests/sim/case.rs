@@ -124,7 +124,7 @@ pub(crate) enum What {
     Start,
     Effect,
     LookUp,
-    /// A question about a once.
+    /// A call about a `run_once` value.
     Once,
     Wake,
 }
@@ -306,7 +306,7 @@ fn curse(nodes: usize) -> Vec<Disturbance> {
 }
 
 fn disturbance(dice: &mut Dice, nodes: usize) -> Disturbance {
-    // Those who talk to the store themselves have a line that fails, but nothing else.
+    // Clients that call the store directly have a line that fails, but nothing else.
     let node = dice.below(nodes as u64 + 1) as usize;
     let is_node = node < nodes;
     let long = |dice: &mut Dice| [5, 80, 700, 4_500, 9_000][dice.below(5) as usize];
@@ -333,14 +333,14 @@ fn disturbance(dice: &mut Dice, nodes: usize) -> Disturbance {
         7 if is_node => (nth(dice, What::Wake), Trouble::Lost),
         8 if is_node => (nth(dice, What::Wake), Trouble::Repeated { millis: long(dice) }),
         9 if is_node => (nth(dice, What::Call), Trouble::Dies { before: dice.flip(), down }),
-        // A start that arrives when nobody thinks of it any more.
+        // A start that arrives long after its caller has given up.
         10 | 11 if matches!(call, When::Nth(What::Start, _)) => {
             (call, Trouble::Late { millis: 1_500 + dice.below(6_000) })
         }
         11 => (call, Trouble::Refused),
         16 if is_node => (nth(dice, What::LookUp), Trouble::Refused),
         17 if is_node => (nth(dice, What::LookUp), look_up_trouble(dice, down)),
-        // A claim that arrives while its repetition was granted, and nobody has said yet what came of it.
+        // A claim that arrives when its repetition was granted and has not been settled yet.
         15 if is_node && dice.flip() => {
             (nth(dice, What::Once), Trouble::Late { millis: 60 + dice.below(300) })
         }

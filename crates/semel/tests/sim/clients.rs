@@ -8,19 +8,21 @@ use std::time::Duration;
 use semel::engine::RunHandle;
 use semel::error::Result;
 use semel::id::{RunId, WorkspaceId};
-use semel::rules::control::{Action, Control, Controlled, Fork};
+use semel::rules::control::{Control, ControlAction, Controlled, Fork};
 use semel::rules::entry::Outcome;
 use semel::rules::json::Payload;
 use semel::rules::key::{CallId, Key};
-use semel::rules::ledger::{Lineage, Refused};
+use semel::rules::ledger::{Lineage, RefusedEntry};
 use semel::rules::path::Name;
-use semel::rules::start::{Start, Verdict};
+use semel::rules::start::{Start, StartVerdict};
 use semel::rules::status::Status;
 use semel::store::Store;
 use semel::{Engine, Error};
 use uuid::Uuid;
 
 use crate::case::{Ask, Case, Request, Scripted};
+use semel::store::layer::Layered;
+
 use crate::line::Line;
 use crate::oracle::{Seen, Won};
 use crate::programs::execute;
@@ -29,7 +31,7 @@ use crate::stage::Stage;
 /// Who clients and operator say they are.
 pub(crate) const CLIENT: &str = "client";
 
-/// So many milliseconds a client waits for an answer before it asks somebody else.
+/// So many milliseconds a client waits for an answer before it asks another node.
 const PATIENCE: u64 = 2_500;
 
 /// And so many pass before it asks again after an error.
@@ -42,11 +44,11 @@ pub(crate) struct Told {
     pub(crate) started: BTreeMap<usize, Vec<RunId>>,
     /// Runs that a client was told to have made.
     pub(crate) made: BTreeSet<RunId>,
-    /// Outcomes that somebody waited for, and how many lives of the run were over when he began.
+    /// Outcomes that clients waited for, and how many lives of the run were over when the wait began.
     pub(crate) outcomes: Vec<(RunId, usize, Outcome)>,
     /// Runs that a client has cancelled, by an answer that said so.
     pub(crate) cancelled: BTreeSet<RunId>,
-    /// Runs that somebody wanted to end, whether or not they were told that they did.
+    /// Runs that a client cancelled, whether or not it got an answer.
     pub(crate) unwanted: BTreeSet<RunId>,
     /// Runs that a client has asked to end, by an answer that said so.
     pub(crate) wished: BTreeSet<RunId>,
@@ -60,7 +62,7 @@ pub(crate) struct Told {
 #[derive(Clone)]
 pub(crate) enum Asked {
     Node(usize, u32, Engine),
-    Store(Arc<Line>),
+    Store(Arc<Layered<Line>>),
 }
 
 pub(crate) type Asking<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
@@ -69,7 +71,7 @@ pub(crate) type Asking<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
 #[derive(Clone)]
 pub(crate) struct Client {
     pub(crate) stage: Arc<Stage>,
-    pub(crate) front: Arc<Line>,
+    pub(crate) front: Arc<Layered<Line>>,
     pub(crate) node: usize,
     pub(crate) direct: bool,
 }
@@ -97,9 +99,9 @@ impl Client {
     }
 
     /// An operator action, under an id that makes its repetition harmless.
-    pub(crate) async fn control(&self, run: RunId, action: Action, id: String) -> Result<Controlled> {
+    pub(crate) async fn control(&self, run: RunId, action: ControlAction, id: String) -> Result<Controlled> {
         let stage = self.stage.clone();
-        let cancels = matches!(action, Action::Cancel { .. });
+        let cancels = matches!(action, ControlAction::Cancel { .. });
         self.insist(move |asked| {
             let (action, id, stage) = (action.clone(), id.clone(), stage.clone());
             Box::pin(async move {
@@ -125,7 +127,12 @@ impl Client {
     }
 
     /// Starts a program; gives its run.
-    pub(crate) async fn start(&self, case: &Arc<Case>, program: usize, id: u128) -> Result<(RunId, Verdict)> {
+    pub(crate) async fn start(
+        &self,
+        case: &Arc<Case>,
+        program: usize,
+        id: u128,
+    ) -> Result<(RunId, StartVerdict)> {
         let case = case.clone();
         self.insist(move |asked| {
             let case = case.clone();
@@ -144,7 +151,7 @@ impl Client {
     }
 }
 
-async fn start_at(engine: &Engine, case: &Case, scripted: &Scripted) -> Result<(RunId, Verdict)> {
+async fn start_at(engine: &Engine, case: &Case, scripted: &Scripted) -> Result<(RunId, StartVerdict)> {
     let mut start = engine
         .start(execute, scripted.program.clone())
         .key(format!("key {}", scripted.key))
@@ -176,7 +183,7 @@ fn as_start(case: &Case, scripted: &Scripted, id: u128) -> Result<Start> {
 }
 
 /// Plays all that is asked for.
-pub(crate) fn play_all(stage: &Arc<Stage>, case: &Arc<Case>, front: &Arc<Line>) {
+pub(crate) fn play_all(stage: &Arc<Stage>, case: &Arc<Case>, front: &Arc<Layered<Line>>) {
     stage.lock().told.open = case.requests.len();
     for (number, request) in case.requests.iter().enumerate() {
         let client =
@@ -215,12 +222,13 @@ async fn play(client: &Client, case: &Arc<Case>, request: &Request, number: usiz
                 None => client.clone(),
             };
             stage.lock().told.unwanted.insert(run);
-            let controlled = client.control(run, Action::Cancel { reason: id.clone() }, id).await?;
+            let controlled = client.control(run, ControlAction::Cancel { reason: id.clone() }, id).await?;
             cancelled(&client, run, &controlled);
         }
         Ask::RequestCancel => {
             stage.lock().told.unwanted.insert(run);
-            let controlled = client.control(run, Action::RequestCancel { reason: id.clone() }, id).await?;
+            let controlled =
+                client.control(run, ControlAction::RequestCancel { reason: id.clone() }, id).await?;
             if controlled.changed {
                 let mut scene = stage.lock();
                 scene.figures.count("cancels asked for");
@@ -228,16 +236,16 @@ async fn play(client: &Client, case: &Arc<Case>, request: &Request, number: usiz
             }
         }
         Ask::Pause { millis } => {
-            match client.control(run, Action::Pause, id.clone()).await {
+            match client.control(run, ControlAction::Pause, id.clone()).await {
                 Ok(controlled) if controlled.changed => stage.lock().figures.count("pauses"),
                 Ok(_) | Err(Error::RunFinished { .. }) => {}
                 Err(error) => return Err(error),
             }
             stage.pause(millis).await;
-            match client.control(run, Action::Resume, format!("{id} again")).await {
+            match client.control(run, ControlAction::Resume, format!("{id} again")).await {
                 Ok(controlled) => resumed(client, run, &controlled),
                 // It was in doubt before it could be paused: it goes on when the doubt is resolved.
-                Err(Error::Refused { source: Refused::Doubts(_), .. } | Error::RunFinished { .. }) => {}
+                Err(Error::Refused { source: RefusedEntry::Doubts(_), .. } | Error::RunFinished { .. }) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -280,7 +288,7 @@ async fn driver(client: &Client, run: RunId) -> Client {
     Client { node, direct: false, ..client.clone() }
 }
 
-/// The run of a program, as soon as somebody was told of it.
+/// The run of a program, as soon as a client was told of it.
 async fn known(client: &Client, program: usize) -> Option<RunId> {
     loop {
         {
@@ -299,26 +307,26 @@ pub(crate) fn started(
     client: &Client,
     case: &Case,
     program: usize,
-    answer: Result<(RunId, Verdict)>,
+    answer: Result<(RunId, StartVerdict)>,
 ) -> Result<()> {
     let scripted = &case.programs[program];
     let mut scene = client.stage.lock();
     match answer {
         Ok((run, verdict)) => {
             scene.figures.count(match verdict {
-                Verdict::Created => "starts that created",
-                Verdict::Attached | Verdict::Replayed => "starts absorbed",
-                Verdict::Restarted => "starts that restarted",
-                Verdict::Superseded => "starts that superseded",
+                StartVerdict::Created => "starts that created",
+                StartVerdict::Attached | StartVerdict::Replayed => "starts absorbed",
+                StartVerdict::Restarted => "starts that restarted",
+                StartVerdict::Superseded => "starts that superseded",
             });
             scene.told.started.entry(program).or_default().push(run);
-            let makes = matches!(verdict, Verdict::Created | Verdict::Superseded);
+            let makes = matches!(verdict, StartVerdict::Created | StartVerdict::Superseded);
             if makes && !scene.told.made.insert(run) {
                 scene.violate("made twice", format!("two clients were told that they have made {run}"));
             }
             let completed =
                 |seen: &Seen| seen.outcomes.iter().any(|end| matches!(end, Outcome::Completed(_)));
-            if verdict == Verdict::Replayed && !scene.oracle.runs.get(&run).is_some_and(completed) {
+            if verdict == StartVerdict::Replayed && !scene.oracle.runs.get(&run).is_some_and(completed) {
                 scene.violate("replayed", format!("{run} was replayed, and has not completed"));
             }
             let wanted = Payload::of(&scripted.program)?;
@@ -371,7 +379,7 @@ pub(crate) fn resumed(client: &Client, run: RunId, controlled: &Controlled) {
     }
 }
 
-/// Forks a run that has ended for good: what goes on in both at once would be done twice under one key.
+/// Forks a run that can never go on: what goes on in both at once would be done twice under one key.
 async fn fork(client: &Client, run: RunId, fresh: bool, id: String) -> Result<()> {
     loop {
         let (status, version) = {
@@ -386,8 +394,9 @@ async fn fork(client: &Client, run: RunId, fresh: bool, id: String) -> Result<()
             let lineage = if fresh { Lineage::Fresh } else { Lineage::Inherited };
             let at = (version % 2 == 0).then_some(version / 2);
             let drawn = RunId(Uuid::from_u128(u128::from(client.stage.lock().next_number()) + 1_000_000));
-            let forked =
-                client.control(run, Action::Fork(Fork { run: drawn, key: None, at, lineage }), id).await?;
+            let forked = client
+                .control(run, ControlAction::Fork(Fork { run: drawn, key: None, at, lineage }), id)
+                .await?;
             let mut scene = client.stage.lock();
             let origin = scene.oracle.runs[&run].run.new.lineage;
             if (forked.run.new.lineage == origin) == fresh {

@@ -1,35 +1,30 @@
-//! The line between a node and the store: calls and answers take their time, get lost, come late, and go on after the
-//! death of whoever made them. Whatever reaches the store is shown to the oracle.
+//! The line between a node and the store: calls and answers take time, get lost, arrive late, and go on after the
+//! death of their caller. Each call that reaches the store is shown to the oracle.
 
-use std::pin::Pin;
 use std::sync::Arc;
 
 use semel::Error;
 use semel::clock::Time;
 use semel::error::Result;
 use semel::id::{RunId, WorkspaceId};
-use semel::rules::claim::{Claim, Drives};
+use semel::rules::claim::Claim;
 use semel::rules::commit::{Commit, Saved};
 use semel::rules::control::{Control, Controlled};
 use semel::rules::deliver::{Deliver, Delivered};
 use semel::rules::entry::Outcome;
-use semel::rules::once::{Once, OnceAnswer};
-use semel::rules::receipt::{ReceiptKind, Receipts};
-use semel::rules::record::{Keep, Look, Record};
+use semel::rules::once::{OnceAnswer, OnceCall};
 use semel::rules::run::Run;
 use semel::rules::start::Start;
-use semel::store::{
-    Answer, Arrival, Claims, Find, Lease, LeaseAct, Numbered, Page, Query, Started, Store, Sweep, Swept, Wake,
-};
+use semel::store::layer::{Layered, StoreCall, StoreLayer, StoreWork};
+use semel::store::{Answer, Claims, Find, Lease, LeaseAct, Numbered, Started, Store, Sweep, Swept, Wake};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, oneshot};
 
 use crate::case::{Trouble, What};
 use crate::stage::Stage;
 
-type Work<T> = Box<dyn FnOnce(Arc<dyn Store>) -> Pin<Box<dyn Future<Output = Result<T>> + Send>> + Send>;
-
 /// What one life of a node sees of the store.
+#[derive(Clone)]
 pub(crate) struct Line {
     stage: Arc<Stage>,
     store: Arc<dyn Store>,
@@ -44,7 +39,7 @@ struct Call<T> {
     what: What,
     /// What it is, for the trace.
     said: String,
-    /// The run that it is about, if whoever drives that run waits for the answer.
+    /// The run that the call is about, if that run's driver waits for the answer.
     about: Option<RunId>,
     /// Whether the oracle looks at the store afterwards.
     changes: fn(&T) -> bool,
@@ -53,16 +48,16 @@ struct Call<T> {
 }
 
 impl Line {
-    pub(crate) fn new(stage: &Arc<Stage>, store: &Arc<dyn Store>, node: usize) -> Arc<Self> {
+    pub(crate) fn open(stage: &Arc<Stage>, store: &Arc<dyn Store>, node: usize) -> Arc<Layered<Self>> {
         let life = stage.lock().nodes[node].life;
         let (stage, store) = (stage.clone(), store.clone());
-        let this = Arc::new(Self { stage, store, node, life, wakes: broadcast::Sender::new(256) });
+        let this = Self { stage, store, node, life, wakes: broadcast::Sender::new(256) };
         tokio::spawn(this.clone().pass_on_wakes());
-        this
+        Arc::new(Layered(this))
     }
 
     /// Wake-ups come as they may: they only save time.
-    async fn pass_on_wakes(self: Arc<Self>) {
+    async fn pass_on_wakes(self) {
         let mut heard = self.store.wakes();
         loop {
             let wake = match heard.recv().await {
@@ -102,7 +97,7 @@ impl Line {
         if what == What::Call { any } else { scene.trouble(self.node, what).or(any) }
     }
 
-    fn call<T: Send + 'static>(&self, call: Call<T>, work: Work<T>) -> Answer<'_, T> {
+    fn call<T: Send + 'static>(&self, call: Call<T>, work: StoreWork<T>) -> Answer<'_, T> {
         Box::pin(async move {
             self.stage.gate(self.node, self.life).await;
             let _talks = call.about.map(|run| Talks::new(&self.stage, run));
@@ -144,7 +139,7 @@ impl Line {
                 back,
                 dies,
             };
-            // Apart from the caller: what is on its way arrives, whatever becomes of whoever sent it.
+            // Apart from the caller: a message on its way arrives even if its sender dies.
             tokio::spawn(async move {
                 let _slow = (way.there + way.back > SLOW).then(|| Slow::new(&way.stage));
                 way.carry(call, work, reply).await;
@@ -187,7 +182,12 @@ struct Way {
 }
 
 impl Way {
-    async fn carry<T: Send + 'static>(self, call: Call<T>, work: Work<T>, reply: oneshot::Sender<Result<T>>) {
+    async fn carry<T: Send + 'static>(
+        self,
+        call: Call<T>,
+        work: StoreWork<T>,
+        reply: oneshot::Sender<Result<T>>,
+    ) {
         let Self { stage, store, node, there, back, dies } = self;
         stage.pause(there).await;
         let answer = work(store.clone()).await;
@@ -208,7 +208,7 @@ impl Way {
             }
         }
         stage.pause(back).await;
-        // Nobody may be left to hear it.
+        // The caller may have died.
         drop(reply.send(answer));
     }
 }
@@ -229,7 +229,7 @@ impl Drop for Slow {
     }
 }
 
-/// Somebody waits for an answer about a run.
+/// A driver waits for an answer about its run.
 struct Talks(Arc<Stage>, RunId);
 
 impl Talks {
@@ -264,7 +264,15 @@ fn reads<T>(said: String, about: Option<RunId>) -> Call<T> {
     Call { what: What::Call, said, about, changes: never, tells: nothing }
 }
 
-impl Store for Line {
+impl StoreLayer for Line {
+    fn inner(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    fn around<T: Send + 'static>(&self, call: StoreCall, work: StoreWork<T>) -> Answer<'_, T> {
+        self.call(reads(call.name.to_owned(), None), work)
+    }
+
     fn start(&self, start: Start) -> Answer<'_, Started> {
         let said = format!("start {} under {}", start.run, start.key);
         let tells = |started: &Started| format!("{:?} {}", started.verdict, started.run.id());
@@ -276,11 +284,6 @@ impl Store for Line {
             self.stage.lock().has_in_hand(&started.run, self.node, self.life);
             Ok(started)
         })
-    }
-
-    fn dues(&self, workflows: Vec<Drives>) -> Answer<'_, Vec<Option<Time>>> {
-        let call = reads("dues".to_owned(), None);
-        self.call(call, Box::new(move |store| Box::pin(async move { store.dues(workflows).await })))
     }
 
     fn claim(&self, claim: Claim) -> Answer<'_, Claims> {
@@ -373,7 +376,7 @@ impl Store for Line {
         self.call(call, Box::new(move |store| Box::pin(async move { store.control(control).await })))
     }
 
-    fn once(&self, once: Once) -> Answer<'_, OnceAnswer> {
+    fn once(&self, once: OnceCall) -> Answer<'_, OnceAnswer> {
         let said = format!("{:?} {} by {}", once.ask, once.label, once.run);
         let call = Call {
             what: What::Once,
@@ -414,11 +417,6 @@ impl Store for Line {
         })
     }
 
-    fn keep(&self, keep: Keep) -> Answer<'_, Record> {
-        let call = reads("keep".to_owned(), None);
-        self.call(call, Box::new(move |store| Box::pin(async move { store.keep(keep).await })))
-    }
-
     fn sweep(&self, sweep: Sweep) -> Answer<'_, Swept> {
         let call = Call {
             what: What::Call,
@@ -435,35 +433,12 @@ impl Store for Line {
         self.call(call, Box::new(move |store| Box::pin(async move { store.find(find).await })))
     }
 
-    fn list(&self, query: Query) -> Answer<'_, Page> {
-        let call = reads("list".to_owned(), None);
-        self.call(call, Box::new(move |store| Box::pin(async move { store.list(query).await })))
-    }
-
     fn ledger(&self, workspace: WorkspaceId, run: RunId, from: u64) -> Answer<'_, Vec<Numbered>> {
         let call = reads(format!("ledger of {run} from {from}"), Some(run));
         self.call(
             call,
             Box::new(move |store| Box::pin(async move { store.ledger(workspace, run, from).await })),
         )
-    }
-
-    fn inbox(&self, workspace: WorkspaceId, run: RunId, from: u64) -> Answer<'_, Vec<Arrival>> {
-        let call = reads(format!("inbox of {run} from {from}"), None);
-        self.call(
-            call,
-            Box::new(move |store| Box::pin(async move { store.inbox(workspace, run, from).await })),
-        )
-    }
-
-    fn receipts(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, Vec<(ReceiptKind, Receipts)>> {
-        let call = reads(format!("receipts of {run}"), None);
-        self.call(call, Box::new(move |store| Box::pin(async move { store.receipts(workspace, run).await })))
-    }
-
-    fn records(&self, look: Look) -> Answer<'_, Vec<Record>> {
-        let call = reads("records".to_owned(), None);
-        self.call(call, Box::new(move |store| Box::pin(async move { store.records(look).await })))
     }
 
     fn wakes(&self) -> broadcast::Receiver<Wake> {

@@ -60,7 +60,7 @@ fn main() -> ExitCode {
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
-/// The seeds that somebody asked for.
+/// The seeds that the environment asks for.
 fn chosen() -> Result<Option<Range<u64>>, Failed> {
     let Ok(text) = std::env::var("SEMEL_SEEDS") else { return Ok(None) };
     let (first, end) = text.split_once("..").unwrap_or((&text, ""));

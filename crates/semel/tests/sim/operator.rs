@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use semel::id::RunId;
-use semel::rules::control::Action;
+use semel::rules::control::ControlAction;
 use semel::rules::entry::{Entry, Failure, FailureKind, Outcome, PauseReason, Resolution, RestartFrom};
 use semel::rules::json::Payload;
 use semel::rules::key::EffectKey;
@@ -25,7 +25,7 @@ const ROUND: u64 = 150;
 const FAILS_FOR_EVER: usize = 60;
 /// Why a step fails that the operator gives up.
 const GIVEN_UP: &str = "given up, as planned";
-/// What an operator paused, and nobody resumed, goes on after so many milliseconds.
+/// A run that was paused and not resumed is resumed after so many milliseconds.
 const PAUSED_LONG: i64 = 6_000;
 
 /// What is to be done about a run.
@@ -110,7 +110,7 @@ fn unpause(scene: &Scene, seen: &Seen) -> Option<Task> {
     let (reason, at) = paused?;
     match reason {
         PauseReason::Poisoned => Some(Task::Resume("poisoned runs resumed")),
-        // Somebody is going to resume it, unless a restart of the world has come between.
+        // An operator will resume it, unless a restart of the world comes between.
         PauseReason::Operator { .. } => {
             (scene.now.0 - at.0 > PAUSED_LONG).then_some(Task::Resume("paused runs resumed"))
         }
@@ -141,7 +141,7 @@ fn resolve(scene: &Scene, seen: &Seen) -> Option<Task> {
         true => Resolution::Happened(Payload::of(&name).ok()?),
         false if may_give_up && run.state.version.is_multiple_of(5) => {
             let message = GIVEN_UP.to_owned();
-            Resolution::GiveUp(Failure { kind: FailureKind::Fatal, message })
+            Resolution::GiveUp(Failure::new(FailureKind::Fatal, message))
         }
         false => Resolution::DidNotHappen,
     };
@@ -171,7 +171,7 @@ async fn see_to(
     (client.node, client.direct) = (number as usize % 7, number.is_multiple_of(4));
     let id = format!("operator {number}");
     let done = act(&client, &case, run, task, id).await;
-    // Somebody else may have been faster: it has ended, or was resolved or restarted already.
+    // Another operator may have been faster: it has ended, or was resolved or restarted already.
     let faster = |error: &Error| {
         matches!(error, Error::RunFinished { .. } | Error::Refused { .. } | Error::Concurrency { .. })
     };
@@ -185,11 +185,11 @@ async fn act(client: &Client, case: &Arc<Case>, run: RunId, task: Task, id: Stri
     let stage = &client.stage;
     match task {
         Task::Resolve(step, resolution) => {
-            client.control(run, Action::Resolve { step, resolution }, id).await?;
+            client.control(run, ControlAction::Resolve { step, resolution }, id).await?;
             stage.lock().figures.count("doubts resolved");
         }
         Task::Resume(counted_as) => {
-            let controlled = client.control(run, Action::Resume, id).await?;
+            let controlled = client.control(run, ControlAction::Resume, id).await?;
             resumed(client, run, &controlled);
             if controlled.changed {
                 stage.lock().figures.count(counted_as);
@@ -206,7 +206,7 @@ async fn act(client: &Client, case: &Arc<Case>, run: RunId, task: Task, id: Stri
                 again => {
                     let from =
                         if again == Again::Retry { RestartFrom::Failure } else { RestartFrom::Beginning };
-                    client.control(run, Action::Restart(from), id).await?;
+                    client.control(run, ControlAction::Restart(from), id).await?;
                 }
             }
         }

@@ -55,7 +55,7 @@ pub(crate) struct Oracle {
     pub(crate) won: Vec<Won>,
     /// Runs that make the result of a label and have neither ended nor rested since.
     makers: BTreeSet<(String, RunId)>,
-    /// The result of a label as the code of a run has it, by who drives that run.
+    /// The result of a label as the code of a run has it, by the node that drives the run.
     pub(crate) heard: BTreeMap<(RunId, String), String>,
     /// When a wait was asked for first, by run and name.
     naps: BTreeMap<(RunId, String), Time>,
@@ -105,7 +105,7 @@ impl Seen {
         }
     }
 
-    /// Whether somebody asked for it by its key: it is neither a child nor a fork.
+    /// Whether a client started it by its key: it is neither a child nor a fork.
     pub(crate) fn is_root(&self) -> bool {
         self.created().is_some_and(|created| created.parent.is_none() && created.forked_from.is_none())
     }
@@ -130,7 +130,7 @@ impl Seen {
         self.run.status().is_terminal()
     }
 
-    /// The result of a once, since it began from the beginning last.
+    /// The result of a `run_once`, since the run last began from the beginning.
     pub(crate) fn once(&self, wanted: &str) -> Option<&Payload> {
         let anew = |numbered: &&Numbered| match &numbered.entry {
             Entry::Restarted { from, .. } => *from != RestartFrom::Beginning,
@@ -363,7 +363,7 @@ impl Scene {
             seen.outcomes.push(outcome);
             oracle.tokens.retain(|_, (owner, _)| *owner != id);
         }
-        // Whoever is still at it does not know yet that its run has ended, or rests.
+        // A node that still executes it does not know yet that the run has ended, or rests.
         let makes_on = match &numbered.entry {
             Entry::Waiting { due } => due.is_some_and(|due| due <= at),
             Entry::Paused { .. } => false,
@@ -412,7 +412,7 @@ impl Scene {
         oracle.runs.get(&run).is_some_and(|seen| !seen.ended() && in_hand(seen))
     }
 
-    /// The body of a once begins. Whoever does not know that it has lost its run may be mistaken.
+    /// The body of a `run_once` begins. A node that does not know that it has lost its run may be mistaken.
     pub(crate) fn makes_once(&mut self, run: RunId, label: &str, node: usize, life: u32) {
         self.note(|| format!("node {node}: {label} of {run} is being made"));
         self.provider.onces.push((run, node));
@@ -432,7 +432,7 @@ impl Scene {
         self.oracle.makers.insert((label.to_owned(), run));
     }
 
-    /// The code of a run has the result of a once.
+    /// The code of a run has the result of a `run_once`.
     pub(crate) fn has_once(&mut self, (run, node, life): (RunId, usize, u32), label: &str, result: &str) {
         if self.drives(run, node, life) {
             self.oracle.heard.insert((run, label.to_owned()), result.to_owned());
@@ -531,10 +531,7 @@ impl Scene {
                 wrong.push(("timer", format!("{path} of {run} is tried again too early")));
             }
             if begun.class == Class::Reconcile && !oracle.has_asked(seen, &begun, &self.provider) {
-                wrong.push((
-                    "not asked",
-                    format!("{path} of {run} begins again, and nobody asked what became of it"),
-                ));
+                wrong.push(("not asked", format!("{path} of {run} begins again without a look-up")));
             }
             let lag = oracle.lags.get(&(*node, *life)).copied().unwrap_or(0);
             if let Some(limit) = seen.deadline()
@@ -582,7 +579,7 @@ impl Scene {
 
 impl Oracle {
     /// Whether a step with a look-up may begin: each earlier try of it that its owner can know of was asked about since the
-    /// owner has the run, or somebody has said that it did not happen.
+    /// owner has the run, or an operator has said that it did not happen.
     fn has_asked(&self, seen: &Seen, begun: &Begun, provider: &Provider) -> bool {
         let place = (begun.run, begun.fence, begun.node, begun.life);
         let in_hand = self.in_hand.get(&place).copied().unwrap_or(0);
@@ -672,13 +669,13 @@ fn saw_hook(
     }
 }
 
-/// Who drives a run.
+/// The node that drives a run.
 enum Driver {
-    Nobody,
+    NoNode,
     Node(NodeId),
 }
 
-/// Who drove a run that had this entry last; nothing if the entry does not say.
+/// The driver of a run after this entry; none if the entry does not tell.
 fn driver_after(entry: &Entry) -> Option<Driver> {
     match entry {
         Entry::Claimed { node } => Some(Driver::Node(*node)),
@@ -687,7 +684,7 @@ fn driver_after(entry: &Entry) -> Option<Driver> {
         | Entry::Paused { .. }
         | Entry::Resumed { .. }
         | Entry::Restarted { .. }
-        | Entry::StepResolved { .. } => Some(Driver::Nobody),
+        | Entry::StepResolved { .. } => Some(Driver::NoNode),
         _ => None,
     }
 }

@@ -37,9 +37,9 @@ pub(crate) struct Begun {
 pub(crate) struct Provider {
     /// Bodies of steps, in the order in which they began.
     pub(crate) begun: Vec<Begun>,
-    /// Bodies of onces, in the order in which they began: in which run, and on which node.
+    /// Bodies of `run_once` in the order in which they began: their run and node.
     pub(crate) onces: Vec<(RunId, usize)>,
-    /// Those who wait for the next one of either.
+    /// Tasks that wait for the next body of either kind.
     pub(crate) expectant: Vec<Waker>,
     /// How often each key was asked for, with and without success.
     pub(crate) asked: BTreeMap<String, usize>,
@@ -73,7 +73,7 @@ impl Provider {
     }
 }
 
-/// So many milliseconds the body of a once takes.
+/// How long the body of a `run_once` takes, in milliseconds.
 const ONCE: u64 = 900;
 
 /// The way of one life of a node to the provider.
@@ -163,7 +163,7 @@ impl Outside for Way {
                 };
                 drop(on_its_way);
                 stage.pause(back).await;
-                // Nobody may be left to hear it.
+                // The caller may have died.
                 let _heard = reply.send(number);
             });
             let answered = answer.await;
@@ -188,7 +188,7 @@ impl Outside for Way {
                 Some(Trouble::Slow { there: slowly, back: slow }) => {
                     (there, back) = (there + slowly, back + slow);
                 }
-                Some(Trouble::Refused) => return Err(Fail::retryable("nobody answers, on purpose")),
+                Some(Trouble::Refused) => return Err(Fail::retryable("no answer, on purpose")),
                 _ => {}
             }
             self.stage.gate(self.node, self.life).await;

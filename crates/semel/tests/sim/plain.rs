@@ -16,7 +16,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("a_sleep_lasts_its_time_although_answers_come_late", late_time),
         trial("a_once_is_settled_although_an_earlier_claim_of_it_comes_late", late_once),
         trial("an_engine_that_became_another_node_drives_no_earlier_start", late_answer),
-        trial("a_once_that_has_lost_a_race_by_a_crash_is_somebody_elses", lost_once),
+        trial("a_run_once_value_whose_branch_lost_a_race_in_a_crash_is_free_for_others", lost_once),
         Trial::test("sim::an_end_that_is_heard_of_late_takes_nothing_from_the_next_life", || {
             (1..=30).try_for_each(|call| hold(&late_end(call)))
         }),
@@ -55,7 +55,7 @@ fn alone(policy: &'static str, acts: Vec<Act>) -> Case {
     }
 }
 
-/// The start of a node is not answered; asked again, it finds the run of somebody else. When that has ended, the lost call
+/// The start of a node is not answered; asked again, it finds the run of another node. When that has ended, the lost call
 /// arrives and starts a run, with a claim of the node, which knows nothing of it.
 fn late_start() -> Case {
     let late = Trouble::Late { millis: 3_000 };
@@ -98,7 +98,7 @@ fn late_time() -> Case {
     }
 }
 
-/// The claim of a once is on its way for so long that its node has lost the run; when it arrives, the new owner is making
+/// The claim of a `run_once` value is on its way for so long that its node has lost the run; when it arrives, the new owner is making
 /// the result under the grant that it was given before.
 fn late_once() -> Case {
     let trouble = |node, when, trouble| Disturbance { node, when, trouble };
@@ -117,7 +117,7 @@ fn late_once() -> Case {
     }
 }
 
-/// Somebody asks for the end of a run that has failed, and the answer to one of the node's calls is late: it may be this
+/// A client asks for the outcome of a run that has failed, and the answer to one of the node's calls is late: it may be this
 /// one, and the run was restarted meanwhile and is in the middle of a step.
 fn late_end(call: u32) -> Case {
     let trouble = |what, n, trouble| Disturbance { node: 0, when: When::Nth(what, n), trouble };
@@ -131,7 +131,7 @@ fn late_end(call: u32) -> Case {
     }
 }
 
-/// A word that the run was taken comes a second time, when the run rests. The node asks who has it, and hears late that nobody
+/// A wake-up that the run was claimed is repeated when the run rests. The node asks which node has it, and hears late that none
 /// has: it has claimed the run itself meanwhile, and is in the middle of a step.
 fn late_loss(wake: u32, call: u32) -> Case {
     let trouble = |what, n, trouble| Disturbance { node: 0, when: When::Nth(what, n), trouble };
@@ -147,7 +147,7 @@ fn late_loss(wake: u32, call: u32) -> Case {
     }
 }
 
-/// A node dies with the right to make the result of a once. When the run goes on, a race has been lost meanwhile, and nobody makes
+/// A node dies with the right to make a `run_once` value. When the run goes on, a race has been lost meanwhile, and no branch makes
 /// it; the run's child needs it, and the run waits for its child.
 fn lost_once() -> Case {
     let once = |n| Act::Once { n, shared: true };

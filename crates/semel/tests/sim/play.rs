@@ -1,4 +1,4 @@
-//! Plays a case: opens its nodes, lets everybody loose, passes the time, and asks the oracle for its verdict.
+//! Plays a case: opens its nodes, starts clients and operators, advances the time, and asks the oracle for its verdict.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -75,7 +75,7 @@ pub(crate) fn play(case: &Case, keep_trace: bool) -> Played {
 
 async fn perform(stage: &Arc<Stage>, case: &Arc<Case>) {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Arc::new(StoreClock(stage.clone()))));
-    let front = Line::new(stage, &store, case.nodes.len());
+    let front = Line::open(stage, &store, case.nodes.len());
     for (node, kind) in case.nodes.iter().enumerate() {
         tokio::spawn(live(stage.clone(), store.clone(), node, *kind));
     }
@@ -123,7 +123,7 @@ async fn live(stage: Arc<Stage>, store: Arc<dyn Store>, node: usize, kind: NodeK
         scene.nodes[node].life
     };
     loop {
-        let way: Arc<dyn Store> = Line::new(&stage, &store, node);
+        let way: Arc<dyn Store> = Line::open(&stage, &store, node);
         let clock: Arc<dyn Clock> = Arc::new(NodeClock { stage: stage.clone(), node, life });
         let world = World(Arc::new(Way { stage: stage.clone(), node, life }));
         let engine = Engine::builder().store(way).clock(clock).limits(kind.limits()).state(world);
@@ -176,7 +176,7 @@ async fn until_nothing_moves() {
     let _over = tokio::time::timeout(moment, std::future::pending::<()>()).await;
 }
 
-/// Takes away the engines of those who died, and lets others take their places.
+/// Removes the engines of dead nodes, and opens new ones in their places.
 async fn bury(stage: &Arc<Stage>, case: &Arc<Case>, store: &Arc<dyn Store>) {
     let dead = std::mem::take(&mut stage.lock().dead);
     for (node, down) in dead {

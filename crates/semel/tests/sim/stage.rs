@@ -46,14 +46,14 @@ pub(crate) struct Scene {
     pub(crate) provider: Provider,
     /// Nothing goes wrong any more.
     pub(crate) calm: bool,
-    /// Everybody has got what they asked for, and every run has ended.
+    /// Every client has its answers, and every run has ended.
     pub(crate) done: bool,
     /// Calls under way that take longer than usual.
     pub(crate) slow: u32,
     pub(crate) told: Told,
     /// Calls about a run that nodes wait for.
     pub(crate) open_calls: BTreeMap<RunId, u32>,
-    /// Those who died and are to be buried, and how long it takes until another stands in their place.
+    /// Nodes that died and are to be removed, and the time until another takes their place.
     pub(crate) dead: Vec<(usize, u64)>,
     last_number: u64,
     /// Draws how long ordinary calls take.
@@ -63,7 +63,7 @@ pub(crate) struct Scene {
     trace: Trace,
 }
 
-/// One place for an engine. The last one is nobody's: those stand there who talk to the store themselves.
+/// A node: the place of one engine. The last one has no engine: clients that call the store directly use it.
 pub(crate) struct Node {
     pub(crate) engine: Option<Engine>,
     pub(crate) life: u32,
@@ -75,7 +75,7 @@ pub(crate) struct Node {
     counts: BTreeMap<What, u32>,
 }
 
-/// All that happened, as a number; and in words, if somebody wants to read it.
+/// All that happened, as a hash; and as text, if a seed is printed.
 #[derive(Default)]
 struct Trace {
     hash: DefaultHasher,
@@ -257,7 +257,7 @@ impl Stage {
         (scene.trace.hash.finish(), scene.trace.lines.clone().unwrap_or_default())
     }
 
-    /// Lets time pass up to the next moment at which somebody waits for something. False if nobody does.
+    /// Advances the time to the next moment that a task waits for. False if no task waits.
     pub(crate) fn pass_time(&self) -> bool {
         let mut scene = self.lock();
         let Some((&(at, _), _)) = scene.waiting.first_key_value() else { return false };

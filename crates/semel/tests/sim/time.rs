@@ -9,7 +9,7 @@ use uuid::{Builder, Uuid};
 
 use crate::stage::Stage;
 
-/// Is over when it is this time on the stage. Whoever asked first goes on first.
+/// Ends at this time of the simulation; waits for the same time end in the order in which they began.
 pub(crate) struct Wait {
     stage: Arc<Stage>,
     at: Time,

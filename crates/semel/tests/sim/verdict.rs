@@ -102,7 +102,7 @@ async fn read_again(stage: &Stage, store: &dyn Store, wrong: &mut Vec<Wrong>) ->
         let unknown = |message: &Message| matches!(message, Message::Delivery { .. });
         for arrival in inbox.iter().filter(|arrival| unknown(&arrival.message)) {
             if !scene.oracle.payloads.contains_key(&(id, arrival.number)) {
-                wrong.push(("delivery", format!("message {} of {id} was brought by nobody", arrival.number)));
+                wrong.push(("delivery", format!("message {} of {id} was never delivered", arrival.number)));
             }
         }
         let opened = |entry: &Entry| match entry {
@@ -220,7 +220,7 @@ fn effects(scene: &Scene, wrong: &mut Vec<Wrong>) {
     }
 }
 
-/// How often somebody said that a step did not happen, in all runs of a lineage.
+/// How often an operator said that a step did not happen, in all runs of a lineage.
 fn denials(scene: &Scene, (lineage, path): (RunId, &str)) -> usize {
     let denied = |entry: &Entry| match entry {
         Entry::StepResolved { step, resolution, .. } => {
@@ -270,7 +270,7 @@ fn had(scene: &Scene, run: RunId, outcome: &Outcome) -> bool {
     scene.oracle.runs.get(&run).is_some_and(|seen| seen.outcomes.contains(outcome))
 }
 
-/// What the code of a completed run had for the result of a once is what its ledger says.
+/// What the code of a completed run got from `run_once` is what its ledger says.
 fn onces(scene: &Scene, wrong: &mut Vec<Wrong>) {
     for ((run, label), heard) in &scene.oracle.heard {
         let seen = &scene.oracle.runs[run];
@@ -284,7 +284,7 @@ fn onces(scene: &Scene, wrong: &mut Vec<Wrong>) {
     }
 }
 
-/// What holds of every run, whoever asked for it: what it gave, why it failed, and that it has cleaned up.
+/// Checks of every run, children and forks included: its result, why it failed, and that it has cleaned up.
 fn any(seen: &Seen, wrong: &mut Vec<Wrong>) {
     let id = seen.run.id();
     for numbered in &seen.entries {
@@ -313,11 +313,11 @@ fn any(seen: &Seen, wrong: &mut Vec<Wrong>) {
     }
 }
 
-/// A run that somebody asked for has come to an end that can be explained, with the effects that belong to it.
+/// A run that a client started has an outcome that can be explained, with the effects that belong to it.
 fn root(scene: &Scene, case: &Case, seen: &Seen, wrong: &mut Vec<Wrong>) {
     let id = seen.run.id();
     let Some(scripted) = case.programs.iter().find(|scripted| is_of(seen, &scripted.program)) else {
-        wrong.push(("start", format!("{id} is nobody's")));
+        wrong.push(("start", format!("{id} was started by no client")));
         return;
     };
     let expected = Expected::of(&scripted.program);
@@ -329,7 +329,7 @@ fn root(scene: &Scene, case: &Case, seen: &Seen, wrong: &mut Vec<Wrong>) {
             let successor = reason.strip_prefix("superseded by ").and_then(|run| run.parse().ok());
             let unwanted = scene.told.unwanted.contains(&id);
             if !unwanted && !successor.is_some_and(|run| scene.oracle.runs.contains_key(&run)) {
-                wrong.push(("cancel", format!("{id} was cancelled by nobody: {reason}")));
+                wrong.push(("cancel", format!("{id} was cancelled, and no client asked for it: {reason}")));
             }
         }
         Some(Outcome::TimedOut) if scripted.timeout.is_none() => {
@@ -378,7 +378,7 @@ fn count_effects(
 ) {
     let done = &scene.provider.done;
     let keys: BTreeSet<&str> = if count.name.starts_with(['o', 'q']) {
-        // A once has its label for a key.
+        // A `run_once` value is recorded under its label.
         let label = |key: &str| match count.calls {
             Calls::Shared => key == count.name,
             _ => key.starts_with(&format!("{}/", scripted.program.0)),
@@ -434,7 +434,7 @@ fn family(scene: &Scene, root: RunId) -> BTreeSet<RunId> {
     }
 }
 
-/// For a case that does not come to its end.
+/// For a case that does not end.
 pub(crate) fn how_things_stand(scene: &Scene) -> String {
     let mut text = format!("{} requests have no answer\n", scene.told.open);
     for seen in scene.oracle.runs.values().filter(|seen| !seen.ended()) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use semel::clock::{Clock as _, SystemClock};
 use semel::id::{RunId, WorkspaceId};
-use semel::rules::control::{Action, Control};
+use semel::rules::control::{Control, ControlAction};
 use semel::rules::json::Payload;
 use semel::rules::key::Key;
 use semel::rules::path::Name;
@@ -16,22 +16,22 @@ use semel::store::Store;
 
 use super::Phase;
 use crate::api::{CancelRun, ControlAnswer, Period, RetentionView, StartAnswer, StartRun};
-use crate::cli::client::{Call, Client, drawn};
+use crate::cli::client::{ApiCall, Client, drawn};
 use crate::cli::exit::{Done, Exit, Failure};
 use crate::cli::output::progress;
 
-/// How long the runs of a load are remembered.
+/// How long the runs of a load are kept.
 const KEPT: Duration = Duration::from_mins(1);
 
-/// What is measured.
+/// The system under load.
 pub(super) trait Load: Send + Sync + 'static {
-    /// Starts a run; its id, and whether it is new.
+    /// Starts a run; returns its id, and whether it is new.
     fn start(&self, key: &str) -> impl Future<Output = Done<(String, bool)>> + Send;
-    /// Cancels it; whether this call did it.
+    /// Cancels a run; returns whether this call did it.
     fn cancel(&self, run: &str) -> impl Future<Output = Done<bool>> + Send;
 }
 
-/// A server.
+/// Load on a server.
 pub(super) struct OnServer {
     client: Client,
     workflow: String,
@@ -47,24 +47,24 @@ impl Load for OnServer {
     async fn start(&self, key: &str) -> Done<(String, bool)> {
         let kept = || Some(Period(format!("{}s", KEPT.as_secs())));
         let start = StartRun {
-            workflow: self.workflow.clone(),
+            workflow: Some(self.workflow.clone()),
             idempotency_key: Some(key.to_owned()),
             retention: Some(RetentionView { history: kept(), key: kept() }),
             ..StartRun::default()
         };
-        let answer = self.client.call(&Call::post(["workflow-runs"], Some(key), &start)).await?;
+        let answer = self.client.call(&ApiCall::post(["workflow-runs"], Some(key), &start)).await?;
         let started: StartAnswer = answer.read()?;
         Ok((started.run.id, started.created && !answer.replayed))
     }
 
     async fn cancel(&self, run: &str) -> Done<bool> {
         let body = CancelRun { reason: Some("the end of a benchmark".to_owned()), ..CancelRun::default() };
-        let answer = self.client.call(&Call::post(["workflow-runs", run, "cancel"], None, &body)).await?;
+        let answer = self.client.call(&ApiCall::post(["workflow-runs", run, "cancel"], None, &body)).await?;
         Ok(answer.read::<ControlAnswer>()?.changed)
     }
 }
 
-/// A store.
+/// Load on a store.
 pub(super) struct OnStore {
     store: Arc<dyn Store>,
     workflow: Name,
@@ -93,7 +93,7 @@ impl Load for OnStore {
         let control = Control {
             workspace: WorkspaceId::DEFAULT,
             run: run.parse().map_err(semel::Error::from)?,
-            action: Action::Cancel { reason: "the end of a benchmark".to_owned() },
+            action: ControlAction::Cancel { reason: "the end of a benchmark".to_owned() },
             by: "bench".to_owned(),
             id: None,
             expected: None,
@@ -102,7 +102,7 @@ impl Load for OnStore {
     }
 }
 
-/// All three phases. What was started is cancelled, whatever happens in between.
+/// Plays all three phases. Started runs are cancelled even if a phase fails.
 pub(super) async fn play<L: Load>(load: Arc<L>, runs: u64, callers: u64) -> Done<Vec<Phase>> {
     let keys: Arc<Vec<String>> = {
         let prefix = drawn();
@@ -123,7 +123,7 @@ pub(super) async fn play<L: Load>(load: Arc<L>, runs: u64, callers: u64) -> Done
     Ok(vec![starts, duplicates?.0, cancels])
 }
 
-/// Makes one call for each item, so many at a time.
+/// Makes one call per item, with a bounded number of concurrent calls.
 async fn phase<L, F>(
     name: &'static str,
     load: &Arc<L>,

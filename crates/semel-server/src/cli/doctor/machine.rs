@@ -1,4 +1,5 @@
-//! The machine: whether a store opens, who has it open, how long its disk takes, how many files a process may open.
+//! Checks of this machine: whether the store opens, which process holds it, sync time of the disk, limit of open
+//! files.
 
 use std::fs;
 use std::io::Write as _;
@@ -8,16 +9,16 @@ use std::time::Duration;
 use semel::clock::SystemClock;
 
 use super::{Exit, Found};
-use crate::cli::store::Place;
+use crate::cli::store::StoreArgs;
 
-/// A disk that takes longer than this for one sync makes every commit wait for it.
+/// A sync that takes longer than this slows down every commit.
 const SLOW: Duration = Duration::from_millis(20);
-/// So many syncs are measured.
+/// Number of syncs that are measured.
 const SYNCS: u32 = 20;
-/// So many files a server with some thousand connections has open.
+/// Number of open files that a server with some thousand connections needs.
 const FILES: u64 = 4_096;
 
-pub(super) async fn store(place: &Place) -> Vec<Found> {
+pub(super) async fn store(place: &StoreArgs) -> Vec<Found> {
     let mut found = vec![opened(place).await];
     let folder = place.file().and_then(|path| Path::new(path).parent());
     found.extend(
@@ -26,8 +27,8 @@ pub(super) async fn store(place: &Place) -> Vec<Found> {
     found
 }
 
-async fn opened(place: &Place) -> Found {
-    let fix = "look at the address after --store, and whether the file or the database may be opened by you";
+async fn opened(place: &StoreArgs) -> Found {
+    let fix = "check the address after --store, and your permissions on the file or database";
     match place.open_existing().await {
         Ok(open) => match open.close().await {
             Ok(()) => Found::fine("store", format!("the {} store opens", place.kind())),
@@ -46,7 +47,7 @@ async fn opened(place: &Place) -> Found {
     }
 }
 
-/// The process that has a SQLite store open, as Linux tells it.
+/// The process that holds the lock of a SQLite store, from `/proc/locks` on Linux.
 fn owner_of_lock(path: &str) -> Option<String> {
     use std::os::unix::fs::MetadataExt as _;
     let inode = fs::metadata(format!("{path}.lock")).ok()?.ino();
@@ -65,7 +66,7 @@ fn holder(locks: &str, inode: u64) -> Option<u32> {
     })
 }
 
-/// How long the disk takes to keep something.
+/// Measures how long the disk takes to sync.
 fn disk(folder: &Path) -> Found {
     match synced(folder) {
         Ok(each) if each <= SLOW => Found::fine("disk", format!("{:.1} ms per sync", millis(each))),
@@ -75,7 +76,7 @@ fn disk(folder: &Path) -> Found {
         }
         Err(error) => {
             let what = format!("{}: {error}", folder.display());
-            Found::wrong("disk", Exit::Failed, what, "is there room, and may you write there?")
+            Found::wrong("disk", Exit::Failed, what, "check the free space and the permissions")
         }
     }
 }
@@ -97,7 +98,7 @@ fn synced(folder: &Path) -> std::io::Result<Duration> {
     fs::remove_file(&path).and(measured)
 }
 
-/// How many files a process may have open.
+/// Checks how many files a process may open.
 pub(super) fn open_files() -> Found {
     let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
     match soft_limit(&limits) {
@@ -107,7 +108,7 @@ pub(super) fn open_files() -> Found {
         }
         Some(u64::MAX) => Found::fine("open files", "without limit"),
         Some(limit) => Found::fine("open files", format!("{limit} per process")),
-        None => Found::fine("open files", "this system does not tell its limit"),
+        None => Found::fine("open files", "this system does not report its limit"),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The server: whether it is there, knows us, is of our version, and has our time.
+//! Checks of the server: reachable, token accepted, same version, same time.
 
 use jiff::Timestamp;
 use jiff::fmt::rfc2822::DateTimeParser;
@@ -6,13 +6,14 @@ use semel::clock::{Clock as _, SystemClock};
 use serde::Deserialize;
 
 use super::{Exit, Found};
-use crate::cli::client::{Call, Client, Server};
+use crate::cli::client::{ApiCall, Client, ServerArgs};
 use crate::cli::exit::Failure;
 
-/// So far apart two clocks may be, in seconds: the header `Date` has whole ones, and the answer takes a while.
+/// Accepted difference between the two clocks, in seconds: the header `Date` has whole seconds, and the answer takes
+/// time.
 const APART: i64 = 2;
 
-pub(super) async fn look(server: &Server) -> Vec<Found> {
+pub(super) async fn look(server: &ServerArgs) -> Vec<Found> {
     let client = match Client::new(server) {
         Ok(client) => client,
         Err(failure) => {
@@ -21,7 +22,7 @@ pub(super) async fn look(server: &Server) -> Vec<Found> {
         }
     };
     let mut found = Vec::new();
-    match client.call(&Call::get(["", "healthz"])).await {
+    match client.call(&ApiCall::get(["", "healthz"])).await {
         Ok(answer) => {
             found.push(Found::fine("address", format!("{} answers", client.base())));
             found.extend(answer.date.as_deref().and_then(clocks));
@@ -32,10 +33,10 @@ pub(super) async fn look(server: &Server) -> Vec<Found> {
             return found;
         }
     }
-    found.push(match client.call(&Call::get(["", "readyz"])).await {
+    found.push(match client.call(&ApiCall::get(["", "readyz"])).await {
         Ok(_) => Found::fine("ready", "it takes work"),
         Err(failure) => {
-            let fix = "look at the server's log; its store may be gone, or it is stopping";
+            let fix = "see the log of the server; its store may be unavailable, or it is stopping";
             Found::wrong("ready", failure.exit, first_line(&failure), fix)
         }
     });
@@ -49,7 +50,7 @@ fn first_line(failure: &Failure) -> String {
 }
 
 async fn token(client: &Client) -> Found {
-    match client.call(&Call::get(["workflow-runs"]).query("limit", Some(1))).await {
+    match client.call(&ApiCall::get(["workflow-runs"]).query("limit", Some(1))).await {
         Ok(_) => Found::fine("token", "it may read runs"),
         Err(failure) if failure.exit == Exit::Auth => {
             let fix = "give a token with --token or SEMEL_TOKEN; `semel token create` makes one";
@@ -64,7 +65,7 @@ async fn token(client: &Client) -> Found {
     }
 }
 
-/// What is read of the description of all routes.
+/// The part of the OpenAPI document that is read.
 #[derive(Deserialize)]
 struct Description {
     info: Info,
@@ -77,7 +78,7 @@ struct Info {
 
 async fn version(client: &Client) -> Found {
     let ours = env!("CARGO_PKG_VERSION");
-    let theirs = match client.call(&Call::get(["openapi.json"])).await {
+    let theirs = match client.call(&ApiCall::get(["openapi.json"])).await {
         Ok(answer) => answer.read::<Description>(),
         Err(failure) => Err(failure),
     };
@@ -95,15 +96,15 @@ async fn version(client: &Client) -> Found {
     }
 }
 
-/// The server's clock against ours, if it says its time.
+/// Compares the server's clock with ours, if the answer has a `Date` header.
 fn clocks(date: &str) -> Option<Found> {
     let theirs = DateTimeParser::new().parse_timestamp(date).ok()?;
     let ours = Timestamp::from_millisecond(SystemClock::new().now().0).ok()?;
     let apart = ours.as_second() - theirs.as_second();
     Some(if apart.abs() <= APART {
-        Found::fine("clocks", "the server's time is this machine's")
+        Found::fine("clocks", "the clocks of server and machine agree")
     } else {
-        let fix = "set both clocks by NTP; times that this command shows as `ago` are off";
+        let fix = "set both clocks by NTP; the ages that this command shows are wrong";
         Found::look("clocks", format!("the server's clock is {} s off", -apart), fix)
     })
 }

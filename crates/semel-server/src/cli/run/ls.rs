@@ -4,11 +4,11 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::api::RunView;
-use crate::cli::client::{Call, Client, Server};
+use crate::cli::client::{ApiCall, Client, ServerArgs};
 use crate::cli::exit::{Done, Exit, Failure};
-use crate::cli::output::{Format, Rows, json, note, plain, print, status, when};
+use crate::cli::output::{Format, Rows, ago, json, note, plain, print, status};
 
-/// List runs, the newest first.
+/// List runs, newest first.
 #[derive(Debug, clap::Args)]
 #[command(
     visible_alias = "list",
@@ -18,25 +18,26 @@ use crate::cli::output::{Format, Rows, json, note, plain, print, status, when};
   semel run ls --all -o ndjson | jq -r .id"
 )]
 pub(in crate::cli) struct Ls {
-    /// Only in this state: `PENDING`, `RUNNING`, `WAITING`, `PAUSED`, `COMPLETED`, `FAILED`, `CANCELLED`, `TIMED_OUT`.
+    /// Only runs in this state: `PENDING`, `RUNNING`, `WAITING`, `PAUSED`, `COMPLETED`, `FAILED`, `CANCELLED`,
+    /// `TIMED_OUT`.
     #[arg(long, value_parser = status_name)]
     status: Option<String>,
-    /// Only of this workflow.
+    /// Only runs of this workflow.
     #[arg(long)]
     workflow: Option<String>,
     /// Only the run that holds this key.
     #[arg(long)]
     key: Option<String>,
-    /// Only created at this time or later, as in 2026-01-31T12:00:00Z.
+    /// Only runs created at this time or later, such as 2026-01-31T12:00:00Z.
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
-    /// At most this many.
+    /// Maximum number of runs to list.
     #[arg(long, default_value_t = 50, conflicts_with = "all")]
     limit: usize,
-    /// The `next` of the page before.
+    /// The `next` of the previous page.
     #[arg(long)]
     cursor: Option<String>,
-    /// All of them, page by page.
+    /// All runs, page by page.
     #[arg(long)]
     all: bool,
 }
@@ -47,18 +48,18 @@ fn status_name(text: &str) -> Result<String, String> {
     if known.contains(&name) { Ok(name) } else { Err(format!("one of {}", known.join(", "))) }
 }
 
-/// A page, with its runs as they came.
+/// A page, with its runs as received.
 #[derive(Deserialize)]
 struct Page {
     runs: Vec<Box<RawValue>>,
     next: Option<String>,
 }
 
-/// Most runs of one page.
+/// Maximum number of runs per page.
 const PAGE: usize = 500;
 
 impl Ls {
-    pub(super) async fn execute(self, server: &Server) -> Done {
+    pub(super) async fn execute(self, server: &ServerArgs) -> Done {
         let client = Client::new(server)?;
         let (mut runs, mut next) = (Vec::new(), self.cursor.clone());
         loop {
@@ -76,14 +77,14 @@ impl Ls {
         match server.output {
             Format::Table => table(&runs, next.as_deref()),
             Format::Json => {
-                print(&line(&serde_json::value::to_raw_value(&Listed { runs, next }).expect("JSON")))
+                print(&line(&serde_json::value::to_raw_value(&ListedRuns { runs, next }).expect("JSON")))
             }
             Format::Ndjson => Ok(()),
         }
     }
 
-    fn page<'a>(&'a self, limit: usize, cursor: Option<&'a str>) -> Call<'a> {
-        Call::get(["workflow-runs"])
+    fn page<'a>(&'a self, limit: usize, cursor: Option<&'a str>) -> ApiCall<'a> {
+        ApiCall::get(["workflow-runs"])
             .query("status", self.status.as_ref())
             .query("workflow", self.workflow.as_ref())
             .query("key", self.key.as_ref())
@@ -93,40 +94,58 @@ impl Ls {
     }
 }
 
-/// What is printed as one document.
+/// The list as one JSON document.
 #[derive(serde::Serialize)]
-struct Listed {
+struct ListedRuns {
     runs: Vec<Box<RawValue>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
 }
 
-/// A value on one line: between its parts there may be line ends, within them not.
+/// A JSON value on one line. Line ends occur only between its tokens, never within them.
 fn line(value: &RawValue) -> String {
     value.get().replace(['\n', '\r'], " ")
 }
 
+/// Column of the reasons.
+const REASON: usize = 6;
+
 fn table(runs: &[Box<RawValue>], next: Option<&str>) -> Done {
-    let mut rows = Rows::new(["RUN", "STATUS", "WORKFLOW", "KEY", "CREATED", "ENDED"], "no runs");
+    let columns = ["RUN", "STATUS", "WORKFLOW", "KEY", "CREATED", "ENDED", "REASON"];
+    let mut rows = Rows::new(columns, "no runs").whole([0, 1, 4, 5]).only_from(100, [5]);
+    let mut has_reason = false;
     for run in runs {
         let run: RunView = serde_json::from_str(run.get()).map_err(|error| {
             Failure::new(Exit::Failed, format!("the server's answer is not understood: {error}"))
         })?;
+        let reason = reason(&run);
+        has_reason |= !reason.is_empty();
         rows.add([
             run.id.clone(),
-            match run.unserved {
-                true => format!("{} (unserved)", status(&run.status.to_string())),
-                false => status(&run.status.to_string()),
-            },
+            status(&run.status.to_string()),
             plain(&format!("{}@{}", run.workflow, run.workflow_version)),
             plain(&run.key),
-            when(&run.created_at),
-            run.ended_at.as_deref().map(when).unwrap_or_default(),
+            ago(&run.created_at),
+            run.ended_at.as_deref().map(ago).unwrap_or_default(),
+            reason,
         ]);
+    }
+    if !has_reason {
+        rows.hide(REASON);
     }
     rows.print()?;
     if let Some(next) = next {
         note(&format!("there are more: --all, or --cursor {}", json(next)));
     }
     Ok(())
+}
+
+/// Why an open run does not go on, in a few words; empty if nothing is known. `semel run show` has the whole reason.
+fn reason(run: &RunView) -> String {
+    match &run.pause_reason {
+        // What follows is the advice, or the details.
+        Some(reason) => plain(reason.split([';', ':']).next().unwrap_or(reason)),
+        None if run.unserved => "unserved".to_owned(),
+        None => String::new(),
+    }
 }

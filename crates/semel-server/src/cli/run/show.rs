@@ -1,38 +1,29 @@
-//! `semel run show`, and `semel run replay`, which shows all that a replay needs.
+//! `semel run show`.
 
 use serde::Deserialize;
 
-use crate::api::{DuplicatesView, RunDetail, RunView, StepStatus, StepView, Value};
-use crate::cli::client::{Answer, Call, Client, Server};
+use crate::api::{
+    ChildView, DuplicatesView, FailureView, OnceView, RunDetail, RunView, StepStatus, StepView, TimerView,
+    Value,
+};
+use crate::cli::client::{ApiCall, Client, ServerAnswer, ServerArgs};
 use crate::cli::exit::Done;
-use crate::cli::output::{Format, Rows, facts, plain, print, status, when};
+use crate::cli::output::{Format, Rows, ago, facts, one_line, plain, print, status, when};
 use crate::cli::start::word;
 
-/// Show a run: its steps and attempts, its hooks, the duplicates it has absorbed.
+/// Show a run: steps and attempts, children, timers, hooks, absorbed duplicates.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   semel run show run_01j0000000e00800000000007z
   semel run show run_01j0000000e00800000000007z -o json | jq .result")]
 pub(in crate::cli) struct Show {
-    /// Its id.
-    run: String,
-}
-
-/// Print the history of a run: all that a replay needs, as one JSON document.
-///
-/// Whoever has the workflow's code replays it, calling nothing and writing nothing: `Engine::replay_history`, or a test in
-/// CI with a folder of such files.
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
-  semel run replay run_01j0000000e00800000000007z > histories/order.json")]
-pub(in crate::cli) struct Replay {
-    /// Its id.
+    /// Id of the run.
     run: String,
 }
 
 impl Show {
-    pub(super) async fn execute(self, server: &Server) -> Done {
-        let answer = Client::new(server)?.call(&Call::get(["workflow-runs", &self.run])).await?;
+    pub(super) async fn execute(self, server: &ServerArgs) -> Done {
+        let answer = Client::new(server)?.call(&ApiCall::get(["workflow-runs", &self.run])).await?;
         if server.output == Format::Table {
             return print(&shown(&detail(&answer)?));
         }
@@ -40,15 +31,7 @@ impl Show {
     }
 }
 
-impl Replay {
-    pub(super) async fn execute(self, server: &Server) -> Done {
-        let path = ["workflow-runs", &self.run, "replay"];
-        let answer = Client::new(server)?.call(&Call::post(path, None, &serde_json::json!({}))).await?;
-        print(&answer.text)
-    }
-}
-
-/// What a run's detail has beside the run. Apart, because values that are kept as they came cannot be read from a
+/// The fields of a run's detail beside the run. A type of its own, because raw JSON values cannot be read from a
 /// flattened object.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -56,30 +39,58 @@ struct Rest {
     #[serde(default)]
     input: Option<Value>,
     #[serde(default)]
-    pause_reason: Option<String>,
+    deadline: Option<String>,
     steps: Vec<StepView>,
     hooks: Vec<String>,
+    #[serde(default)]
+    children: Vec<ChildView>,
+    #[serde(default)]
+    timers: Vec<TimerView>,
+    #[serde(default)]
+    onces: Vec<OnceView>,
     unconsumed: u64,
     duplicates: Vec<DuplicatesView>,
     #[serde(default)]
     next_entry: Option<u64>,
 }
 
-pub(super) fn detail(answer: &Answer) -> Done<RunDetail> {
+pub(super) fn detail(answer: &ServerAnswer) -> Done<RunDetail> {
     let (run, rest): (RunView, Rest) = (answer.read()?, answer.read()?);
-    let Rest { input, pause_reason, steps, hooks, unconsumed, duplicates, next_entry } = rest;
-    Ok(RunDetail { run, input, pause_reason, steps, hooks, unconsumed, duplicates, next_entry })
+    let Rest { input, deadline, steps, hooks, children, timers, onces, unconsumed, duplicates, next_entry } =
+        rest;
+    Ok(RunDetail {
+        run,
+        input,
+        deadline,
+        steps,
+        hooks,
+        children,
+        timers,
+        onces,
+        unconsumed,
+        duplicates,
+        next_entry,
+    })
 }
 
 fn shown(detail: &RunDetail) -> String {
     let mut parts = vec![head(detail), steps(&detail.steps)];
+    if !detail.children.is_empty() {
+        parts.push(children(&detail.children));
+    }
+    if !detail.timers.is_empty() {
+        parts.push(timers(&detail.timers));
+    }
+    if !detail.onces.is_empty() {
+        parts.push(onces(&detail.onces));
+    }
     if !detail.duplicates.is_empty() {
         parts.push(duplicates(&detail.duplicates));
     }
     parts.join("\n\n")
 }
 
-/// That nothing serves a run; empty if something does.
+/// Text for a run that nothing serves; empty otherwise.
 pub(in crate::cli) fn unserved(run: &RunView) -> String {
     match run.unserved {
         true => "nothing serves this workflow: it waits until a worker or an engine does".to_owned(),
@@ -92,15 +103,18 @@ fn head(detail: &RunDetail) -> String {
     let some = |text: &Option<String>| text.as_deref().map(plain).unwrap_or_default();
     let time = |text: &Option<String>| text.as_deref().map(when).unwrap_or_default();
     let json = |value: &Option<Value>| value.as_ref().map(|value| plain(value.get())).unwrap_or_default();
-    let held = if run.holds_key { "" } else { " (it no longer points at this run)" };
+    let held = if run.holds_key { "" } else { " (released)" };
     let lineage = if run.lineage == run.id { String::new() } else { run.lineage.clone() };
-    let inbox =
-        if detail.unconsumed == 0 { String::new() } else { format!("{} messages", detail.unconsumed) };
+    let inbox = match detail.unconsumed {
+        0 => String::new(),
+        1 => "1 message".to_owned(),
+        count => format!("{count} messages"),
+    };
     facts(&[
         ("run", run.id.clone()),
         ("status", status(&run.status.to_string())),
         ("unserved", unserved(run)),
-        ("paused for", some(&detail.pause_reason)),
+        ("paused", run.pause_reason.as_deref().map(one_line).unwrap_or_default()),
         ("workflow", plain(&format!("{}@{}", run.workflow, run.workflow_version))),
         ("key", format!("{}{held}", plain(&run.key))),
         ("parent", some(&run.parent)),
@@ -109,42 +123,90 @@ fn head(detail: &RunDetail) -> String {
         ("driven by", some(&run.node)),
         ("created", when(&run.created_at)),
         ("due", time(&run.due_at)),
+        ("deadline", time(&detail.deadline)),
         ("ended", time(&run.ended_at)),
         ("input", json(&detail.input)),
         ("result", json(&run.result)),
-        ("error", run.error.as_ref().map(|error| plain(&error.message)).unwrap_or_default()),
-        ("cancelled for", some(&run.cancel_reason)),
+        ("error", run.error.as_ref().map(error_text).unwrap_or_default()),
+        ("error data", run.error.as_ref().map(|error| json(&error.data)).unwrap_or_default()),
+        ("cancelled", run.cancel_reason.as_deref().map(cancelled).unwrap_or_default()),
         ("open hooks", plain(&detail.hooks.join(", "))),
         ("inbox", inbox),
         (
             "history",
             match detail.next_entry {
-                _ if run.purged => "forgotten; only the key is remembered".to_owned(),
-                Some(next) => {
-                    format!("long: the steps below end before entry {next}; the ledger has all of it")
-                }
+                _ if run.purged => "deleted after its retention".to_owned(),
+                Some(next) => format!("too long for one answer: the steps below end before entry {next}"),
                 None => String::new(),
             },
         ),
     ])
 }
 
+/// The message of a failure, with its code.
+pub(in crate::cli) fn error_text(error: &FailureView) -> String {
+    match &error.code {
+        Some(code) => format!("{} ({})", one_line(&error.message), plain(code)),
+        None => one_line(&error.message),
+    }
+}
+
+fn cancelled(reason: &str) -> String {
+    if reason.is_empty() { "yes, no reason given".to_owned() } else { one_line(reason) }
+}
+
+/// Path of a visit; the number of the visit is shown from the second one on.
+fn visit(path: &str, tick: u32) -> String {
+    if tick == 1 { plain(path) } else { format!("{}#{tick}", plain(path)) }
+}
+
+fn children(children: &[ChildView]) -> String {
+    let columns = ["CHILD", "RUN", "WORKFLOW OR QUEUE", "STATUS", "DRIVEN BY"];
+    let mut rows = Rows::new(columns, "no children").whole([1, 3]).only_from(140, [4]);
+    for child in children {
+        rows.add([
+            visit(&child.path, child.tick),
+            child.run.clone(),
+            child.workflow.as_deref().map(plain).unwrap_or_default(),
+            child.status.map(|word| status(&word.to_string())).unwrap_or_default(),
+            child.node.clone().unwrap_or_default(),
+        ]);
+    }
+    rows.text()
+}
+
+fn timers(timers: &[TimerView]) -> String {
+    let mut rows = Rows::new(["TIMER", "FIRES"], "no timers");
+    for timer in timers {
+        rows.add([visit(&timer.path, timer.tick), when(&timer.fires_at)]);
+    }
+    rows.text()
+}
+
+fn onces(onces: &[OnceView]) -> String {
+    let mut rows = Rows::new(["ONCE", "SCOPE", "RECORDED", "RESULT"], "no onces");
+    for once in onces {
+        let scope = once.scope.as_deref().unwrap_or("this run");
+        rows.add([plain(&once.label), plain(scope), ago(&once.recorded_at), plain(once.value.get())]);
+    }
+    rows.text()
+}
+
 fn steps(steps: &[StepView]) -> String {
-    let mut rows =
-        Rows::new(["STEP", "STATUS", "CLASS", "ATTEMPTS", "ENDED", "EFFECT KEY", "RESULT"], "no steps yet");
+    let columns = ["STEP", "STATUS", "CLASS", "ATTEMPTS", "ENDED", "EFFECT KEY", "RESULT"];
+    let mut rows = Rows::new(columns, "no steps yet").whole([1, 4, 5]).only_from(140, [2, 5]);
     for step in steps {
-        let path = if step.tick == 1 { step.path.clone() } else { format!("{}#{}", step.path, step.tick) };
         let result = match (&step.value, &step.error, &step.reason) {
             (Some(value), ..) => plain(value.get()),
-            (None, Some(error), _) => plain(&error.message),
+            (None, Some(error), _) => error_text(error),
             (None, None, reason) => reason.as_deref().map(plain).unwrap_or_default(),
         };
         let time = match step.status {
-            StepStatus::Retrying => step.retry_at.as_deref().map(|at| format!("again {}", when(at))),
-            _ => step.ended_at.as_deref().map(when),
+            StepStatus::Retrying => step.retry_at.as_deref().map(|at| format!("again {}", ago(at))),
+            _ => step.ended_at.as_deref().map(ago),
         };
         rows.add([
-            plain(&path),
+            visit(&step.path, step.tick),
             status(&word(&step.status)),
             word(&step.class),
             step.attempts.to_string(),
@@ -156,15 +218,16 @@ fn steps(steps: &[StepView]) -> String {
     rows.text()
 }
 
-/// Absorbed duplicates, kind by kind.
+/// Absorbed duplicates by kind.
 pub(in crate::cli) fn duplicates(kinds: &[DuplicatesView]) -> String {
-    let mut rows = Rows::new(["DUPLICATES ABSORBED", "COUNT", "FIRST", "LAST", "LATEST"], "no duplicates");
+    let columns = ["DUPLICATES ABSORBED", "COUNT", "FIRST", "LAST", "LATEST"];
+    let mut rows = Rows::new(columns, "no duplicates").whole([0, 1, 2, 3]);
     for kind in kinds {
         rows.add([
             word(&kind.kind),
             kind.count.to_string(),
-            when(&kind.first_at),
-            when(&kind.last_at),
+            ago(&kind.first_at),
+            ago(&kind.last_at),
             kind.recent.last().map(|absorbed| plain(&absorbed.detail)).unwrap_or_default(),
         ]);
     }
@@ -179,20 +242,48 @@ mod tests {
         "key":"order-7","scope":"*","holdsKey":true,"lineage":"run_7","createdAt":"2023-11-14T22:13:20.000Z",
         "endedAt":"2023-11-14T22:13:21.000Z","result":{"n": 9007199254740993},"input":[1.50],"steps":[
         {"path":"charge","tick":2,"status":"IN_DOUBT","class":"at-most-once","attempts":3,"effectKey":"e1x",
-        "reason":"no answer"}],"hooks":["order:7"],"unconsumed":2,"duplicates":[{"kind":"start","count":41,
+        "reason":"no answer"}],"hooks":["order:7"],"deadline":"2023-11-14T23:13:20.000Z","children":[
+        {"path":"pack","tick":1,"run":"run_8","workflow":"queue:packing","status":"RUNNING"}],"timers":[
+        {"path":"cool-off","tick":3,"firesAt":"2023-11-14T22:14:20.000Z"}],"onces":[{"label":"rates",
+        "recordedAt":"2023-11-14T22:13:21.000Z","value":{"eur":1.10}}],"error":{"kind":"fatal","message":"declined",
+        "code":"CARD_DECLINED","data":{"left":3}},"unconsumed":1,"duplicates":[{"kind":"start","count":41,
         "firstAt":"2023-11-14T22:13:20.000Z","lastAt":"2023-11-14T22:13:21.000Z","recent":[{"at":
         "2023-11-14T22:13:21.000Z","detail":"start order-7"}]}]}"#;
 
     #[test]
     fn a_run_is_shown_with_steps_attempts_and_duplicates() {
-        let answer = Answer { text: DETAIL.to_owned(), replayed: false, date: None };
+        let answer = ServerAnswer { text: DETAIL.to_owned(), replayed: false, date: None };
         let text = shown(&detail(&answer).unwrap());
-        for part in
-            ["COMPLETED", "9007199254740993", "[1.50]", "charge#2", "IN_DOUBT", "at-most-once", "e1x", "41"]
-        {
+        for part in [
+            "COMPLETED",
+            "9007199254740993",
+            "[1.50]",
+            "charge#2",
+            "IN_DOUBT",
+            "at-most-once",
+            "e1x",
+            "41",
+            "deadline",
+            "queue:packing",
+            "run_8",
+            "cool-off#3",
+            "rates",
+            "{\"eur\":1.10}",
+            "1 message\n",
+            "declined (CARD_DECLINED)",
+            "{\"left\":3}",
+        ] {
             assert!(text.contains(part), "{part} is missing in\n{text}");
         }
         assert!(!text.contains('\u{1b}') && !text.contains('\u{2063}'), "no colours off a terminal: {text}");
         assert!(!text.contains("parent"), "what is not there is not shown: {text}");
+    }
+
+    #[test]
+    fn the_whole_reason_of_a_pause_is_shown() {
+        let reason = format!("the code no longer matches the ledger: {}", "long ".repeat(40));
+        let paused = DETAIL.replace("\"scope\"", &format!("\"pauseReason\":\"{reason}\",\"scope\""));
+        let text = shown(&detail(&ServerAnswer { text: paused, replayed: false, date: None }).unwrap());
+        assert!(text.contains(&reason), "{text}");
     }
 }

@@ -1,40 +1,43 @@
-//! `semel run watch`: a run's entries as they are written, until it ends.
+//! `semel run watch`: shows a run's entries as they are written, until it ends.
 
 use std::time::Duration;
 
 use semel::rules::status::Status;
 
 use crate::api::{EntryView, RunView};
-use crate::cli::client::{Call, Client, Server};
+use crate::cli::client::{ApiCall, Client, ServerArgs};
 use crate::cli::exit::{Done, Exit, Failure};
-use crate::cli::output::{Format, plain, print};
+use crate::cli::output::{Format, plain, print, second};
 use crate::cli::start::not_completed;
 
-/// How often in a row the server may be away, or a stream may end without a single entry.
+use super::story::sentence;
+
+/// Number of consecutive attempts without a new entry after which an unreachable server is an error.
 const TRIES: u32 = 10;
-/// Before the second try; longer by this much for each one after it.
+/// Pause before the second attempt; it grows by this much for each further one.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Follow a run until it ends.
 ///
-/// Every entry of its ledger, as it is written; a connection that breaks off goes on where it was. The exit code is 0 if
-/// the run has completed, and 7 if it has ended otherwise.
+/// Shows what happens as it is recorded, and reconnects if the connection breaks. With `-o json` or `-o ndjson`, prints
+/// the ledger entries as the server sends them, one per line. The exit code is 0 if the run completes, and 7 if it ends
+/// otherwise.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   semel run watch run_01j0000000e00800000000007z
   semel run watch run_01j0000000e00800000000007z -o ndjson | jq .kind")]
 pub(in crate::cli) struct Watch {
-    /// Its id.
+    /// Id of the run.
     run: String,
-    /// Only entries after this number.
+    /// Show only entries after this number.
     #[arg(long, default_value_t = 0, value_name = "NUMBER")]
     after: u64,
 }
 
 impl Watch {
-    pub(super) async fn execute(self, server: &Server) -> Done {
+    pub(super) async fn execute(self, server: &ServerArgs) -> Done {
         let client = Client::new(server)?;
-        // Whether the run is there at all is told at once.
+        // A run that does not exist is reported at once.
         let (mut last, mut fruitless) = (self.after, 0);
         self.ended(&client, u64::MAX).await?;
         loop {
@@ -48,7 +51,7 @@ impl Watch {
                 Ok(Some(run)) if run.status == Status::Completed => return Ok(()),
                 Ok(Some(run)) => return Err(not_completed(&run)),
                 Ok(None) => {}
-                // A server that restarts is away for a while.
+                // A server that restarts is unreachable for a while.
                 Err(failure) if failure.exit == Exit::Unavailable && fruitless < TRIES => {}
                 Err(failure) => return Err(failure),
             }
@@ -57,15 +60,15 @@ impl Watch {
         }
     }
 
-    /// The run, if it has ended and nothing of it comes after this entry.
+    /// The run, if it has ended and has no entry after `last`.
     async fn ended(&self, client: &Client, last: u64) -> Done<Option<RunView>> {
-        let run: RunView = client.call(&Call::get(["workflow-runs", &self.run])).await?.read()?;
+        let run: RunView = client.call(&ApiCall::get(["workflow-runs", &self.run])).await?.read()?;
         Ok(Some(run).filter(|run| run.status.is_terminal() && (last >= run.version || run.purged)))
     }
 
-    /// Reads one stream to its end, which may be that of the connection.
+    /// Reads one stream until it ends or the connection breaks.
     async fn follow(&self, client: &Client, last: &mut u64, output: Format) -> Done {
-        let call = Call::get(["workflow-runs", &self.run, "events"])
+        let call = ApiCall::get(["workflow-runs", &self.run, "events"])
             .header("accept", "text/event-stream".to_owned())
             .header("last-event-id", last.to_string());
         let mut response = client.stream(&call).await?;
@@ -86,7 +89,7 @@ impl Watch {
 fn show(data: &str, last: &mut u64, output: Format) -> Done {
     let entry: EntryView = serde_json::from_str(data)
         .map_err(|error| Failure::new(Exit::Failed, format!("an event is not understood: {error}")))?;
-    // What comes twice after a reconnection is shown once.
+    // An entry that is repeated after a reconnection is shown once.
     if entry.number <= *last {
         return Ok(());
     }
@@ -98,16 +101,13 @@ fn show(data: &str, last: &mut u64, output: Format) -> Done {
 }
 
 fn line(entry: &EntryView) -> String {
-    format!(
-        "{:>6}  {}  {:<14}  {}",
-        entry.number,
-        plain(&entry.at),
-        plain(&entry.kind),
-        plain(entry.entry.get())
-    )
+    // A newer server may have kinds of entries that are unknown here.
+    let what =
+        serde_json::from_str(entry.entry.get()).map_or_else(|_| plain(&entry.kind), |known| sentence(&known));
+    format!("{:>5}  {}  {what}", entry.number, second(&entry.at))
 }
 
-/// The data of server-sent events, from pieces that end anywhere.
+/// Parser of server-sent events, for chunks that end anywhere.
 #[derive(Default)]
 struct Events {
     pending: Vec<u8>,
@@ -154,7 +154,7 @@ mod tests {
         show(data, &mut last, Format::Table).unwrap();
         assert_eq!(last, 3);
         let entry: EntryView = serde_json::from_str(data).unwrap();
-        assert_eq!(line(&entry), "     3  2023-11-14T22:13:20.000Z  created         {\"created\":{}}");
+        assert_eq!(line(&entry), "    3  2023-11-14 22:13:20Z  created", "an unknown form");
         assert_eq!(show("{}", &mut last, Format::Table).unwrap_err().exit, Exit::Failed);
     }
 }

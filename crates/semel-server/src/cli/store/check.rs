@@ -1,29 +1,29 @@
-//! `semel store check`: every run is read, and everything about it compared.
+//! `semel store check`: reads every run and checks its consistency.
 
 use std::ops::ControlFlow;
 
-use semel::rules::archive::{Checker, Finding, Line};
+use semel::rules::archive::{ArchiveLine, Checker, Finding};
 use serde_json::json;
 
-use super::Place;
+use super::StoreArgs;
 use crate::cli::exit::{Done, Exit, Failure};
 use crate::cli::output::{Format, facts, json as text, note, plain, print, progress};
 
-/// So many findings are shown; all are counted.
+/// Number of findings that are shown; all are counted.
 const SHOWN: usize = 100;
 
-/// Check that everything in a store fits together.
+/// Check the consistency of a store.
 ///
-/// Reads every run: its entries fold, its version is their number, its header agrees with them; every key has one holder
-/// and every open hook its token. Of a SQLite file also the pages and indexes. Nothing is changed. The exit code is 1 if
-/// something was found.
+/// Reads every run: its entries must be valid, its version must be their number, its header must agree with them;
+/// every key has one holder, and every open hook has its token. For SQLite the pages and indexes are checked as well.
+/// Nothing is changed. The exit code is 1 if something was found.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   semel store check --store sqlite:semel.db
   semel store check --store postgres://semel@localhost/semel -o json")]
 pub(in crate::cli) struct Check {
     #[command(flatten)]
-    place: Place,
+    place: StoreArgs,
 }
 
 impl Check {
@@ -33,7 +33,7 @@ impl Check {
         let at = |what| Finding { at: "the file".to_owned(), what };
         let mut findings: Vec<Finding> = below.into_iter().map(at).collect();
         let (mut checker, bar) = (Checker::default(), progress(None, "checking"));
-        let mut each = |line: Line| {
+        let mut each = |line: ArchiveLine| {
             bar.inc(1);
             findings.extend(checker.check(&line));
             ControlFlow::Continue(())

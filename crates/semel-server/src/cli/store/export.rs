@@ -1,4 +1,4 @@
-//! `semel store export`: an archive, line by line.
+//! `semel store export`: writes an archive, line by line.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -6,33 +6,33 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use semel::id::WorkspaceId;
-use semel::rules::archive::Line;
+use semel::rules::archive::ArchiveLine;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::Place;
+use super::StoreArgs;
 use crate::cli::exit::{Done, Exit, Failure};
 use crate::cli::output::{Format, facts, json as text, note, print, progress};
 
-/// The format of archives.
+/// Version of the archive format.
 pub(super) const FORMAT: u32 = 1;
 
-/// A line of the file: those of the store, between a first and a last one.
+/// A line of the archive file: the lines of the store, between a first and a last one.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
-pub(super) enum Written {
-    /// The first: what the file is.
+pub(super) enum ArchiveFileLine {
+    /// The first line: identifies the file.
     Head { semel: String, format: u32 },
-    /// The last: how many lines were between. Without it the file is not whole.
+    /// The last line: the number of lines in between. Without it the file is incomplete.
     End { end: u64 },
     /// A line of the store.
-    Line(Line),
+    Line(ArchiveLine),
 }
 
-/// Write all of a store to a file, one JSON document per line.
+/// Write a whole store to a file, one JSON document per line.
 ///
-/// PostgreSQL may be in use meanwhile: what is written is one moment. A SQLite file has one process, so stop its server
-/// first. `semel store import` puts it into another store.
+/// A PostgreSQL store may be in use: the archive is a snapshot. A SQLite store is open in one process only, so stop
+/// its server first. `semel store import` reads the archive into another store.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   semel store export --store sqlite:semel.db semel.ndjson
@@ -40,10 +40,10 @@ pub(super) enum Written {
   semel store export --store sqlite:semel.db - | gzip > semel.ndjson.gz")]
 pub(in crate::cli) struct Export {
     #[command(flatten)]
-    place: Place,
-    /// The file, a folder for it (`semel.ndjson` in it), or `-` for stdout. A file that is there is not overwritten.
+    place: StoreArgs,
+    /// File to write, a folder (for `semel.ndjson` in it), or `-` for stdout. An existing file is not overwritten.
     to: PathBuf,
-    /// Only this workspace, by its id.
+    /// Export only this workspace, by id.
     #[arg(long, value_name = "ID")]
     workspace: Option<WorkspaceId>,
 }
@@ -51,15 +51,16 @@ pub(in crate::cli) struct Export {
 impl Export {
     pub(super) async fn execute(self, output: Format) -> Done {
         let open = self.place.open_existing().await?;
-        let target = Target::new(&self.to)?;
+        let target = ExportTarget::new(&self.to)?;
         let mut out = Out { to: target.open()?, lines: 0 };
-        let mut failed = out.write(&Written::Head { semel: "archive".to_owned(), format: FORMAT }).err();
+        let mut failed =
+            out.write(&ArchiveFileLine::Head { semel: "archive".to_owned(), format: FORMAT }).err();
         let bar = progress(None, "exporting");
-        let mut each = |line: Line| {
+        let mut each = |line: ArchiveLine| {
             bar.inc(1);
             out.lines += 1;
             if failed.is_none() {
-                failed = out.write(&Written::Line(line)).err();
+                failed = out.write(&ArchiveFileLine::Line(line)).err();
             }
             if failed.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
@@ -69,35 +70,36 @@ impl Export {
         let lines = out.lines;
         let ended = match failed {
             Some(error) => Err(error),
-            None => out.write(&Written::End { end: lines }).and_then(|()| out.to.flush()),
+            None => out.write(&ArchiveFileLine::End { end: lines }).and_then(|()| out.to.flush()),
         };
         ended.and_then(|()| target.keep()).map_err(|error| cannot_write(&self.to, &error))?;
         told(&target, lines, output)
     }
 }
 
-fn told(target: &Target, lines: u64, output: Format) -> Done {
+fn told(target: &ExportTarget, lines: u64, output: Format) -> Done {
     match (target, output) {
-        (Target::Stdout, _) => {
+        (ExportTarget::Stdout, _) => {
             note(&format!("{lines} lines exported"));
             Ok(())
         }
-        (Target::File { path, .. }, Format::Table) => {
+        (ExportTarget::File { path, .. }, Format::Table) => {
             print(&facts(&[("file", path.display().to_string()), ("lines", lines.to_string())]))
         }
-        (Target::File { path, .. }, _) => {
+        (ExportTarget::File { path, .. }, _) => {
             print(&text(&json!({"file": path.display().to_string(), "lines": lines})))
         }
     }
 }
 
-/// Where it goes. A file gets its name when it is whole, so that half an archive is never taken for one.
-enum Target {
+/// Destination of the archive. A file gets its final name when it is complete, so that a partial archive is never
+/// mistaken for a whole one.
+enum ExportTarget {
     Stdout,
     File { path: PathBuf, part: PathBuf },
 }
 
-impl Target {
+impl ExportTarget {
     fn new(to: &Path) -> Done<Self> {
         if to.as_os_str() == "-" {
             return Ok(Self::Stdout);
@@ -122,7 +124,7 @@ impl Target {
         }
     }
 
-    /// Makes it durable and gives it its name.
+    /// Syncs the file and gives it its final name.
     fn keep(&self) -> io::Result<()> {
         let Self::File { path, part } = self else { return Ok(()) };
         File::open(part)?.sync_all()?;
@@ -132,7 +134,7 @@ impl Target {
 
 fn cannot_write(path: &Path, error: &io::Error) -> Failure {
     let failure = Failure::new(Exit::Failed, format!("{} cannot be written: {error}", path.display()));
-    failure.help("is there room, and may you write there?")
+    failure.help("check the free space and the permissions")
 }
 
 struct Out {
@@ -141,7 +143,7 @@ struct Out {
 }
 
 impl Out {
-    fn write(&mut self, line: &Written) -> io::Result<()> {
+    fn write(&mut self, line: &ArchiveFileLine) -> io::Result<()> {
         serde_json::to_writer(&mut self.to, line)?;
         self.to.write_all(b"\n")
     }

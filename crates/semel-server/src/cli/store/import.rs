@@ -1,36 +1,36 @@
-//! `semel store import`: an archive becomes a store.
+//! `semel store import`: reads an archive into a store.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use semel::rules::archive::{Checker, Line};
+use semel::rules::archive::{ArchiveLine, Checker};
 use semel::store::archive::Imported;
 use serde_json::json;
 
-use super::export::{FORMAT, Written};
-use super::{Open, Place};
+use super::export::{ArchiveFileLine, FORMAT};
+use super::{Open, StoreArgs};
 use crate::cli::exit::{Done, Exit, Failure};
 use crate::cli::output::{Format, facts, json as text, print, progress};
 
-/// So many lines are one transaction.
+/// Number of lines per transaction.
 const BATCH: usize = 200;
 
-/// Put an archive into an empty store; open runs go on there.
+/// Read an archive into an empty store; open runs continue there.
 ///
-/// The whole file is read and checked before the first line is written. With `--continue` an import that broke off goes on:
-/// lines that are there, exactly like this, are absorbed.
+/// The whole file is read and checked before the first line is written. With `--continue`, an interrupted import is
+/// resumed: identical lines that are already present are skipped.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   semel store import --store postgres://semel@localhost/semel semel.ndjson
   semel store import --store sqlite:new.db semel.ndjson --continue")]
 pub(in crate::cli) struct Import {
     #[command(flatten)]
-    place: Place,
-    /// The file, or the folder that holds `semel.ndjson`.
+    place: StoreArgs,
+    /// Archive file, or the folder that holds `semel.ndjson`.
     from: PathBuf,
-    /// Go on with an import of the same file that broke off.
+    /// Resume an interrupted import of the same file.
     #[arg(long = "continue")]
     go_on: bool,
 }
@@ -68,10 +68,10 @@ async fn is_empty(open: &Open) -> Done<bool> {
     Ok(empty)
 }
 
-/// Writes all lines, batch by batch.
+/// Writes all lines, in batches.
 async fn fill(open: &Open, path: &Path, lines: u64) -> Done<Imported> {
     let (bar, mut sum, mut batch) = (progress(Some(lines), "importing"), Imported::default(), Vec::new());
-    let mut file = Lines::open(path)?;
+    let mut file = ArchiveLines::open(path)?;
     loop {
         let line = file.next()?;
         let ended = line.is_none();
@@ -89,9 +89,9 @@ async fn fill(open: &Open, path: &Path, lines: u64) -> Done<Imported> {
     }
 }
 
-/// Reads the whole file and checks what it says; how many lines it has.
+/// Reads and checks the whole file; returns the number of its lines.
 fn check(path: &Path) -> Done<u64> {
-    let (mut file, mut checker) = (Lines::open(path)?, Checker::default());
+    let (mut file, mut checker) = (ArchiveLines::open(path)?, Checker::default());
     let bar = progress(None, "reading");
     while let Some(line) = file.next()? {
         bar.inc(1);
@@ -106,23 +106,23 @@ fn check(path: &Path) -> Done<u64> {
     Ok(checker.lines())
 }
 
-/// The lines of a file, without its first and last one.
-struct Lines {
+/// Lines of a file, without its first and last one.
+struct ArchiveLines {
     path: PathBuf,
     file: std::io::Lines<BufReader<File>>,
-    /// Of the line that was read last, from 1.
+    /// Number of the line that was read last, from 1.
     number: u64,
 }
 
-impl Lines {
+impl ArchiveLines {
     fn open(path: &Path) -> Done<Self> {
         let file = File::open(path).map_err(|error| {
             Failure::new(Exit::NotFound, format!("{} cannot be read: {error}", path.display()))
         })?;
         let mut lines = Self { path: path.to_owned(), file: BufReader::new(file).lines(), number: 0 };
         match lines.written()? {
-            Some(Written::Head { semel, format: FORMAT }) if semel == "archive" => Ok(lines),
-            Some(Written::Head { format, .. }) => {
+            Some(ArchiveFileLine::Head { semel, format: FORMAT }) if semel == "archive" => Ok(lines),
+            Some(ArchiveFileLine::Head { format, .. }) => {
                 let failure = lines.wrong(&format!("it has format {format}, this Semel knows {FORMAT}"));
                 Err(failure.help("use a newer Semel"))
             }
@@ -130,21 +130,23 @@ impl Lines {
         }
     }
 
-    fn next(&mut self) -> Done<Option<Line>> {
+    fn next(&mut self) -> Done<Option<ArchiveLine>> {
         match self.written()? {
-            Some(Written::Line(line)) => Ok(Some(line)),
-            Some(Written::End { end }) if end + 2 == self.number && self.file.next().is_none() => Ok(None),
-            Some(_) => Err(self.wrong("its last line does not fit the others")),
-            None => Err(self.wrong("it is cut off: its last line is missing")),
+            Some(ArchiveFileLine::Line(line)) => Ok(Some(line)),
+            Some(ArchiveFileLine::End { end }) if end + 2 == self.number && self.file.next().is_none() => {
+                Ok(None)
+            }
+            Some(_) => Err(self.wrong("the last line does not match the others")),
+            None => Err(self.wrong("the archive is incomplete: its last line is missing")),
         }
     }
 
-    fn written(&mut self) -> Done<Option<Written>> {
+    fn written(&mut self) -> Done<Option<ArchiveFileLine>> {
         let Some(text) = self.file.next() else { return Ok(None) };
         self.number += 1;
         let text = text.map_err(|error| self.wrong(&error.to_string()))?;
         let read = serde_json::from_str(&text);
-        read.map(Some).map_err(|_| self.wrong("it is no line of an archive"))
+        read.map(Some).map_err(|_| self.wrong("this is not a line of an archive"))
     }
 
     fn wrong(&self, what: &str) -> Failure {

@@ -1,19 +1,19 @@
 //! `semel store migrate`.
 
-use super::Place;
+use super::StoreArgs;
 use crate::cli::exit::Done;
 use crate::cli::output::{Format, facts, json, print};
 
-/// Make a store, or bring one up to the version that this Semel knows.
+/// Create a store, or migrate it to the schema version of this program.
 ///
-/// A server does the same when it starts; this is for those who want it done before.
+/// A server does the same when it starts; use this command to do it beforehand.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   semel store migrate --store sqlite:semel.db
   semel store migrate --store postgres://semel@localhost/semel")]
 pub(in crate::cli) struct Migrate {
     #[command(flatten)]
-    place: Place,
+    place: StoreArgs,
 }
 
 impl Migrate {

@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use semel::clock::{Clock, Time, Until};
 use semel::testing::{Crasher, Ended, Scene};
 use semel::tx::rusqlite::{Connection, OptionalExtension as _, params};
-use semel::tx::{Dialect, Held, Mark, SQLITE, Tx, TxSource};
+use semel::tx::{Dialect, FenceMark, FenceRow, SQLITE, Tx, TxSource};
 use semel::{Error, Result};
 
 use super::*;
 use crate::demo::provider::{Books, Desk, Event, Temper, Wire, notes};
 use crate::demo::shop;
 
-/// A till whose statements are executed on the spot: time stands still in these tests, so nobody may wait for a thread.
+/// A till whose statements are executed on the spot: time stands still in these tests, so waiting for a thread would never end.
 #[derive(Clone)]
 struct Drawer(Arc<Mutex<Connection>>);
 
@@ -61,15 +61,15 @@ impl TxSource for Drawer {
         Ok(self.conn().execute_batch(sql)?)
     }
 
-    async fn find(open: &mut Opened, sql: &str, key: &str) -> Result<Option<Held>> {
+    async fn find(open: &mut Opened, sql: &str, key: &str) -> Result<Option<FenceRow>> {
         let held = |row: &semel::tx::rusqlite::Row<'_>| {
-            Ok(Held { run: row.get(0)?, fence: row.get(1)?, attempt: row.get(2)?, outcome: row.get(3)? })
+            Ok(FenceRow { run: row.get(0)?, fence: row.get(1)?, attempt: row.get(2)?, outcome: row.get(3)? })
         };
         Ok(open.0.conn().query_row(sql, [key], held).optional()?)
     }
 
-    async fn put(open: &mut Opened, sql: &str, mark: &Mark, outcome: Option<&str>) -> Result<u64> {
-        let Mark { key, run, step, fence, attempt } = mark;
+    async fn put(open: &mut Opened, sql: &str, mark: &FenceMark, outcome: Option<&str>) -> Result<u64> {
+        let FenceMark { key, run, step, fence, attempt } = mark;
         Ok(open.0.conn().execute(sql, params![key, run, step, fence, attempt, outcome])? as u64)
     }
 
@@ -105,7 +105,7 @@ impl Clock for Hurried {
     }
 
     fn uuid(&self) -> uuid::Uuid {
-        unreachable!("nobody asks the shop's clock for ids")
+        unreachable!("the shop draws no ids")
     }
 
     fn until(&self, _: Time) -> Until {
@@ -138,7 +138,7 @@ impl World {
         self.folder.path().join("provider.jsonl")
     }
 
-    fn applied(&self, kind: Kind) -> usize {
+    fn applied(&self, kind: EffectKind) -> usize {
         let notes = notes(&self.file()).unwrap();
         notes.iter().filter(|note| note.ask.kind == kind && matches!(note.event, Event::Applied(_))).count()
     }
@@ -148,7 +148,7 @@ async fn play(scene: Scene<World>, approval: bool) -> Result<Receipt, Error> {
     let input = Order { order: "7".to_owned(), amount: 1999, approval: Some(approval) };
     let run = scene.engine().start(order::<Drawer>, input).key("order-7").await?;
     if approval {
-        let yes = Approval { approved: true, by: "Ada".to_owned() };
+        let yes = OrderApproval { approved: true, by: "Ada".to_owned() };
         scene.deliver(&token("7"), yes, "click-1").await?;
     }
     run.result().await
@@ -157,7 +157,7 @@ async fn play(scene: Scene<World>, approval: bool) -> Result<Receipt, Error> {
 fn check(ended: &Ended<World, String>) {
     let (debits, left) = ended.world.till.debits();
     assert_eq!((debits, left), (1, shop::OPENING - 1999), "one debit");
-    for kind in [Kind::Charge, Kind::Letter, Kind::Receipt] {
+    for kind in [EffectKind::Charge, EffectKind::Letter, EffectKind::Receipt] {
         assert_eq!(ended.world.applied(kind), 1, "one {}", kind.name());
     }
     assert_eq!(ended.runs.len(), 1);
@@ -169,7 +169,7 @@ fn an_order_has_every_effect_once_wherever_its_engine_dies() {
         let crasher = Crasher::new(
             move || World::new(seed),
             |world, engine| engine.state(world.shop()).workflow(NAME, order::<Drawer>),
-            // What the provider numbers first depends on the crash; that there is one of each does not.
+            // Which effect gets the first number depends on the crash; that there is one of each does not.
             async move |scene: Scene<World>| {
                 let receipt = play(scene, approval).await?;
                 Ok(format!("{} {} {:?}", receipt.order, receipt.balance, receipt.approved_by))
@@ -189,16 +189,16 @@ fn a_refused_order_costs_nothing() {
         async |scene: Scene<World>| {
             let input = Order { order: "7".to_owned(), amount: 1999, approval: Some(true) };
             let run = scene.engine().start(order::<Drawer>, input).key("order-7").await?;
-            let no = Approval { approved: false, by: "Ada".to_owned() };
+            let no = OrderApproval { approved: false, by: "Ada".to_owned() };
             scene.deliver(&token("7"), no, "click-1").await?;
             let refused = run.result().await.expect_err("it was refused").to_string();
-            // It begins with the run's id, which is another one if the first start was lost.
+            // It depends on the run's id, which is another one if the first start was lost.
             Ok(refused.split_once(' ').expect("an id and words").1.to_owned())
         },
     );
     crasher.every_boundary(|ended| {
         assert_eq!(ended.value, "has failed: 7 was refused by Ada");
-        assert_eq!((ended.world.applied(Kind::Charge), ended.world.till.debits().0), (0, 0));
+        assert_eq!((ended.world.applied(EffectKind::Charge), ended.world.till.debits().0), (0, 0));
     });
 }
 

@@ -1,4 +1,4 @@
-//! What the provider was asked and what it did: in memory, and line by line in a file that nobody else writes.
+//! Calls to the provider and its effects: in memory, and line by line in a file that only the provider writes.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 /// What a provider does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Kind {
+pub(crate) enum EffectKind {
     /// Takes money, once per key.
     Charge,
     /// Prints a letter, as often as it is asked to.
@@ -20,7 +20,7 @@ pub(crate) enum Kind {
     Receipt,
 }
 
-impl Kind {
+impl EffectKind {
     /// Its name.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -31,15 +31,15 @@ impl Kind {
     }
 }
 
-/// One try at an effect, as the provider is told of it.
+/// One attempt at an effect, as the provider receives it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Ask {
-    pub(crate) kind: Kind,
+pub(crate) struct EffectRequest {
+    pub(crate) kind: EffectKind,
     pub(crate) order: String,
     pub(crate) cents: u64,
     /// The effect key.
     pub(crate) key: String,
-    /// The claim under which it is tried, and which try it is: later tries have higher ones.
+    /// Fence of the claim and number of the attempt: later attempts have higher ones.
     pub(crate) fence: u64,
     pub(crate) attempt: u32,
 }
@@ -48,15 +48,15 @@ pub(crate) struct Ask {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Event {
-    /// A try has come.
+    /// A call has arrived.
     Asked,
     /// It took place, and has this number.
     Applied(u64),
     /// It had taken place before.
     Repeated(u64),
-    /// It came too late: a later try, or a look-up, has been here before it.
+    /// It came too late: a later attempt or a look-up has arrived before it.
     Stale,
-    /// Somebody wants to know what became of it.
+    /// A look-up of its outcome.
     LookedUp(Option<u64>),
     /// It took place, and the connection is dropped instead of an answer.
     Dropped,
@@ -66,7 +66,7 @@ pub(crate) enum Event {
     FailedBefore,
     /// It is stuck on its way, and comes late.
     Stuck,
-    /// Whoever asked has been answered, or given up on.
+    /// The caller was answered, or its connection was dropped.
     Over,
 }
 
@@ -75,7 +75,7 @@ pub(crate) enum Event {
 pub(crate) struct Note {
     pub(crate) event: Event,
     #[serde(flatten)]
-    pub(crate) ask: Ask,
+    pub(crate) ask: EffectRequest,
 }
 
 /// What the provider knows. Without a file it is gone with the process.
@@ -89,14 +89,14 @@ struct Inner {
     applied: HashMap<String, Vec<u64>>,
     /// The highest fence that was seen, by key.
     fences: HashMap<String, u64>,
-    /// Tries up to this one are shut out, by key.
+    /// Attempts up to this one are refused, by key.
     closed: HashMap<String, (u64, u32)>,
-    /// How many tries have come, by key.
+    /// How many attempts have arrived, by key.
     tries: HashMap<String, u64>,
     last: u64,
 }
 
-/// What a try came to.
+/// The result of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Applied {
     /// It took place, now or before, and has this number.
@@ -124,15 +124,15 @@ impl Books {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes something down; gives the try's place among all tries under its key, from 1.
+    /// Writes an event to the file; gives the attempt's number among those under its key, from 1.
     pub(crate) fn note(&self, note: &Note) -> io::Result<u64> {
         let mut inner = self.lock();
         inner.write(note)?;
         Ok(inner.tries.get(&note.ask.key).copied().unwrap_or(0))
     }
 
-    /// Does what is asked for, if it is not done and not too late.
-    pub(crate) fn apply(&self, ask: &Ask) -> io::Result<(Applied, Note)> {
+    /// Applies an effect, unless it has taken place or the attempt is too late.
+    pub(crate) fn apply(&self, ask: &EffectRequest) -> io::Result<(Applied, Note)> {
         let mut inner = self.lock();
         let event = inner.judge(ask);
         let note = Note { event, ask: ask.clone() };
@@ -144,9 +144,9 @@ impl Books {
         Ok((applied, note))
     }
 
-    /// Looks up what became of a try. From here on it is too late for that try and for those before it, so that the
+    /// Looks an effect up. From here on, this attempt and those before it are refused, so that the
     /// answer stays true.
-    pub(crate) fn find(&self, ask: &Ask) -> io::Result<(Option<u64>, Note)> {
+    pub(crate) fn find(&self, ask: &EffectRequest) -> io::Result<(Option<u64>, Note)> {
         let mut inner = self.lock();
         let found = inner.applied.get(&ask.key).and_then(|numbers| numbers.first().copied());
         let note = Note { event: Event::LookedUp(found), ask: ask.clone() };
@@ -156,14 +156,14 @@ impl Books {
 }
 
 impl Inner {
-    fn judge(&self, ask: &Ask) -> Event {
+    fn judge(&self, ask: &EffectRequest) -> Event {
         let outrun = self.fences.get(&ask.key).is_some_and(|seen| ask.fence < *seen);
         let shut = self.closed.get(&ask.key).is_some_and(|closed| (ask.fence, ask.attempt) <= *closed);
         let done = self.applied.get(&ask.key).and_then(|numbers| numbers.first());
         match done {
             _ if outrun || shut => Event::Stale,
-            // Letters are printed again: this provider counts on being asked.
-            Some(number) if ask.kind != Kind::Letter => Event::Repeated(*number),
+            // A repeated letter is printed again: callers of this provider must look up first.
+            Some(number) if ask.kind != EffectKind::Letter => Event::Repeated(*number),
             _ => Event::Applied(self.last + 1),
         }
     }
@@ -178,7 +178,7 @@ impl Inner {
         Ok(())
     }
 
-    /// What follows from a line, when it is written and when it is read.
+    /// Applies a line to the memory, when it is written and when it is read.
     fn heed(&mut self, Note { event, ask }: &Note) {
         let key = || ask.key.clone();
         match event {
@@ -200,7 +200,7 @@ impl Inner {
     }
 }
 
-/// How long the file is up to the end of its last whole line.
+/// Length of the file up to the end of its last complete line.
 fn whole_lines(path: &Path) -> io::Result<u64> {
     let mut reader = BufReader::new(File::open(path)?);
     let (mut whole, mut line) = (0, Vec::new());
@@ -221,45 +221,45 @@ pub(crate) fn notes(path: &Path) -> io::Result<Vec<Note>> {
 mod tests {
     use super::*;
 
-    fn ask(kind: Kind, fence: u64, attempt: u32) -> Ask {
+    fn ask(kind: EffectKind, fence: u64, attempt: u32) -> EffectRequest {
         let (order, key) = ("7".to_owned(), format!("key of {}", kind.name()));
-        Ask { kind, order, cents: 100, key, fence, attempt }
+        EffectRequest { kind, order, cents: 100, key, fence, attempt }
     }
 
-    fn apply(books: &Books, kind: Kind, fence: u64, attempt: u32) -> Event {
+    fn apply(books: &Books, kind: EffectKind, fence: u64, attempt: u32) -> Event {
         books.apply(&ask(kind, fence, attempt)).expect("the file can be written").1.event
     }
 
     #[test]
     fn a_key_is_charged_once() {
         let books = Books::default();
-        assert_eq!(apply(&books, Kind::Charge, 2, 1), Event::Applied(1));
-        assert_eq!(apply(&books, Kind::Charge, 2, 2), Event::Repeated(1));
-        assert_eq!(apply(&books, Kind::Receipt, 0, 1), Event::Applied(2));
+        assert_eq!(apply(&books, EffectKind::Charge, 2, 1), Event::Applied(1));
+        assert_eq!(apply(&books, EffectKind::Charge, 2, 2), Event::Repeated(1));
+        assert_eq!(apply(&books, EffectKind::Receipt, 0, 1), Event::Applied(2));
     }
 
     #[test]
     fn a_call_of_a_dead_engine_that_comes_after_its_successor_is_stale() {
         let books = Books::default();
-        assert_eq!(apply(&books, Kind::Charge, 5, 1), Event::Applied(1));
-        assert_eq!(apply(&books, Kind::Charge, 2, 1), Event::Stale);
+        assert_eq!(apply(&books, EffectKind::Charge, 5, 1), Event::Applied(1));
+        assert_eq!(apply(&books, EffectKind::Charge, 2, 1), Event::Stale);
     }
 
     #[test]
     fn letters_are_printed_as_often_as_asked_for() {
         let books = Books::default();
-        assert_eq!(apply(&books, Kind::Letter, 2, 1), Event::Applied(1));
-        assert_eq!(apply(&books, Kind::Letter, 2, 2), Event::Applied(2), "nobody looked before");
+        assert_eq!(apply(&books, EffectKind::Letter, 2, 1), Event::Applied(1));
+        assert_eq!(apply(&books, EffectKind::Letter, 2, 2), Event::Applied(2), "not looked up before");
     }
 
     #[test]
     fn a_look_up_shuts_out_what_it_has_answered_for() {
         let books = Books::default();
-        let found = books.find(&ask(Kind::Letter, 2, 1)).expect("the file can be written").0;
+        let found = books.find(&ask(EffectKind::Letter, 2, 1)).expect("the file can be written").0;
         assert_eq!(found, None);
-        assert_eq!(apply(&books, Kind::Letter, 2, 1), Event::Stale, "it was on its way meanwhile");
-        assert_eq!(apply(&books, Kind::Letter, 2, 2), Event::Applied(1));
-        let found = books.find(&ask(Kind::Letter, 2, 2)).expect("the file can be written").0;
+        assert_eq!(apply(&books, EffectKind::Letter, 2, 1), Event::Stale, "it was on its way meanwhile");
+        assert_eq!(apply(&books, EffectKind::Letter, 2, 2), Event::Applied(1));
+        let found = books.find(&ask(EffectKind::Letter, 2, 2)).expect("the file can be written").0;
         assert_eq!(found, Some(1));
     }
 
@@ -268,13 +268,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("provider.jsonl");
         let books = Books::open(&path).unwrap();
-        apply(&books, Kind::Charge, 5, 1);
+        apply(&books, EffectKind::Charge, 5, 1);
         drop(books);
         let mut file = OpenOptions::new().append(true).open(&path).unwrap();
         file.write_all(b"{\"event\":\"app").unwrap();
         let books = Books::open(&path).unwrap();
-        assert_eq!(apply(&books, Kind::Charge, 5, 1), Event::Repeated(1));
-        assert_eq!(apply(&books, Kind::Charge, 4, 1), Event::Stale);
+        assert_eq!(apply(&books, EffectKind::Charge, 5, 1), Event::Repeated(1));
+        assert_eq!(apply(&books, EffectKind::Charge, 4, 1), Event::Stale);
         assert_eq!(notes(&path).unwrap().len(), 3);
     }
 }

@@ -1,4 +1,4 @@
-//! How the provider treats whoever asks: slowly, sometimes with an error, sometimes with silence.
+//! How the provider answers: slowly, sometimes with an error, sometimes not at all.
 
 use std::io;
 use std::sync::Arc;
@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use semel::clock::Clock;
 
-use super::books::{Applied, Ask, Books, Event, Kind, Note};
+use super::books::{Applied, Books, EffectKind, EffectRequest, Event, Note};
 use crate::demo::dice::Dice;
 
-/// How often what goes wrong, of a hundred tries, and how slow it all is. A key meets at most two mishaps, so that
-/// patience is rewarded.
+/// How many of a hundred calls fail in which way, and how slow calls are. A key has at most two failures, so that retries
+/// succeed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Temper {
-    /// Where chance begins.
+    /// Seed of the random choices.
     pub(crate) seed: u64,
     /// The effect takes place, the connection is dropped.
     pub(crate) dropped: u64,
@@ -21,32 +21,32 @@ pub(crate) struct Temper {
     pub(crate) failed_after: u64,
     /// The answer is an error, the effect does not take place.
     pub(crate) failed_before: u64,
-    /// The try is on its way for longer than anybody waits.
+    /// The call is on its way for longer than its caller waits.
     pub(crate) stuck: u64,
-    /// The longest that a try takes otherwise.
+    /// The longest time that other calls take.
     pub(crate) slowest: Duration,
 }
 
-/// A key meets at most so many mishaps.
+/// The highest number of failures of one key.
 const MISHAPS: u64 = 2;
-/// How long a stuck try is on its way, at least: longer than a step waits.
+/// The shortest delay of a stuck call: longer than a step waits.
 const STUCK: Duration = Duration::from_millis(1_200);
 
 impl Temper {
-    /// For one's first steps: an answer is lost now and then, and nothing takes long.
+    /// For `semel dev`: an answer is lost now and then, and no call takes long.
     pub(crate) fn mild() -> Self {
         let slowest = Duration::from_millis(20);
         Self { seed: 1, dropped: 20, failed_after: 10, failed_before: 10, stuck: 0, slowest }
     }
 
-    /// For the show: half of all first tries go wrong.
+    /// For the demo: half of all first attempts fail.
     pub(crate) fn bad(seed: u64) -> Self {
         let slowest = Duration::from_millis(60);
         Self { seed, dropped: 18, failed_after: 12, failed_before: 12, stuck: 8, slowest }
     }
 
-    /// What happens to this try at an effect, and how long it takes. Keys are others in each show, orders are not.
-    fn fate(&self, kind: Kind, order: &str, nth: u64) -> (Option<Event>, Duration) {
+    /// What happens to this call, and how long it takes. Drawn by order, because effect keys differ from demo to demo.
+    fn fate(&self, kind: EffectKind, order: &str, nth: u64) -> (Option<Event>, Duration) {
         let mut dice = Dice::new(self.seed, &format!("{} {order} {nth}", kind.name()));
         let share = Duration::from_millis(dice.below(self.slowest.as_millis() as u64 + 1));
         let mut left = dice.below(100);
@@ -70,14 +70,14 @@ impl Temper {
     }
 }
 
-/// What whoever asked is told.
+/// The answer to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum ProviderAnswer {
     /// It took place, and has this number.
     Done(u64),
     /// It came too late.
     Stale,
-    /// An error, whatever took place.
+    /// An error, whether or not the effect took place.
     Error,
     /// Nothing: the connection is dropped.
     Silence,
@@ -92,20 +92,20 @@ pub(crate) struct Desk {
 }
 
 impl Desk {
-    /// A provider with these books. What happens is told to somebody.
+    /// A provider with these books. Events go to `tell`.
     pub(crate) fn new(books: Books, temper: Temper, clock: Arc<dyn Clock>, tell: fn(&Note)) -> Self {
         Self { books, temper, clock, tell }
     }
 
-    fn note(&self, event: Event, ask: &Ask) -> io::Result<u64> {
+    fn note(&self, event: Event, ask: &EffectRequest) -> io::Result<u64> {
         let note = Note { event, ask: ask.clone() };
         let nth = self.books.note(&note)?;
         (self.tell)(&note);
         Ok(nth)
     }
 
-    /// A try at an effect.
-    pub(crate) async fn effect(&self, ask: &Ask) -> io::Result<Answer> {
+    /// Handles an attempt at an effect.
+    pub(crate) async fn effect(&self, ask: &EffectRequest) -> io::Result<ProviderAnswer> {
         let nth = self.note(Event::Asked, ask)?;
         let (mishap, time) = self.temper.fate(ask.kind, &ask.order, nth);
         if mishap == Some(Event::Stuck) {
@@ -117,34 +117,34 @@ impl Desk {
         answer
     }
 
-    fn answer(&self, ask: &Ask, mishap: Option<Event>) -> io::Result<Answer> {
+    fn answer(&self, ask: &EffectRequest, mishap: Option<Event>) -> io::Result<ProviderAnswer> {
         if mishap == Some(Event::FailedBefore) {
             self.note(Event::FailedBefore, ask)?;
-            return Ok(Answer::Error);
+            return Ok(ProviderAnswer::Error);
         }
         let (applied, note) = self.books.apply(ask)?;
         (self.tell)(&note);
-        let Applied::Once(number) = applied else { return Ok(Answer::Stale) };
+        let Applied::Once(number) = applied else { return Ok(ProviderAnswer::Stale) };
         match mishap {
             Some(lost @ (Event::Dropped | Event::FailedAfter)) => {
                 self.note(lost, ask)?;
-                Ok(if lost == Event::Dropped { Answer::Silence } else { Answer::Error })
+                Ok(if lost == Event::Dropped { ProviderAnswer::Silence } else { ProviderAnswer::Error })
             }
-            _ => Ok(Answer::Done(number)),
+            _ => Ok(ProviderAnswer::Done(number)),
         }
     }
 
-    /// What became of a try.
-    pub(crate) fn find(&self, ask: &Ask) -> io::Result<Option<u64>> {
+    /// Handles a look-up.
+    pub(crate) fn find(&self, ask: &EffectRequest) -> io::Result<Option<u64>> {
         let (found, note) = self.books.find(ask)?;
         (self.tell)(&note);
         Ok(found)
     }
 }
 
-/// Tells of what happens in the log, for a provider in the process of the engine.
+/// Logs what happens, for a provider in the process of the engine.
 pub(crate) fn log(Note { event, ask }: &Note) {
-    let Ask { kind, order, attempt, .. } = ask;
+    let EffectRequest { kind, order, attempt, .. } = ask;
     let kind = kind.name();
     match event {
         Event::Applied(number) => tracing::info!(order, attempt, number, "provider: {kind} done"),
@@ -173,9 +173,9 @@ mod tests {
         Desk::new(Books::default(), temper, Arc::new(SystemClock::new()), |_| {})
     }
 
-    fn ask(attempt: u32) -> Ask {
+    fn ask(attempt: u32) -> EffectRequest {
         let (order, key) = ("7".to_owned(), "k".to_owned());
-        Ask { kind: Kind::Charge, order, cents: 100, key, fence: 2, attempt }
+        EffectRequest { kind: EffectKind::Charge, order, cents: 100, key, fence: 2, attempt }
     }
 
     const CALM: Temper = Temper {
@@ -190,15 +190,19 @@ mod tests {
     #[tokio::test]
     async fn on_a_good_day_it_answers() {
         let desk = desk(CALM);
-        assert_eq!(desk.effect(&ask(1)).await.unwrap(), Answer::Done(1));
-        assert_eq!(desk.effect(&ask(2)).await.unwrap(), Answer::Done(1), "the same key, the same charge");
+        assert_eq!(desk.effect(&ask(1)).await.unwrap(), ProviderAnswer::Done(1));
+        assert_eq!(
+            desk.effect(&ask(2)).await.unwrap(),
+            ProviderAnswer::Done(1),
+            "the same key, the same charge"
+        );
     }
 
     #[tokio::test]
     async fn a_lost_answer_is_of_something_that_took_place() {
         for (temper, answer) in [
-            (Temper { dropped: 100, ..CALM }, Answer::Silence),
-            (Temper { failed_after: 100, ..CALM }, Answer::Error),
+            (Temper { dropped: 100, ..CALM }, ProviderAnswer::Silence),
+            (Temper { failed_after: 100, ..CALM }, ProviderAnswer::Error),
         ] {
             let desk = desk(temper);
             assert_eq!(desk.effect(&ask(1)).await.unwrap(), answer);
@@ -209,7 +213,7 @@ mod tests {
     #[tokio::test]
     async fn an_error_before_changes_nothing() {
         let desk = desk(Temper { failed_before: 100, ..CALM });
-        assert_eq!(desk.effect(&ask(1)).await.unwrap(), Answer::Error);
+        assert_eq!(desk.effect(&ask(1)).await.unwrap(), ProviderAnswer::Error);
         assert_eq!(desk.find(&ask(1)).unwrap(), None);
     }
 
@@ -220,17 +224,17 @@ mod tests {
         for attempt in 1..=3 {
             answers.push(desk.effect(&ask(attempt)).await.unwrap());
         }
-        assert_eq!(answers, [Answer::Silence, Answer::Silence, Answer::Done(1)]);
+        assert_eq!(answers, [ProviderAnswer::Silence, ProviderAnswer::Silence, ProviderAnswer::Done(1)]);
     }
 
     #[test]
     fn a_stuck_try_takes_longer_than_a_step_waits_and_chance_is_fair() {
         let temper = Temper { stuck: 100, ..CALM };
-        let (fate, time) = temper.fate(Kind::Charge, "7", 1);
+        let (fate, time) = temper.fate(EffectKind::Charge, "7", 1);
         assert_eq!(fate, Some(Event::Stuck));
         assert!(time >= STUCK);
         let mishaps = (0..1000)
-            .filter(|i| Temper::bad(1).fate(Kind::Charge, &format!("order-{i}"), 1).0.is_some())
+            .filter(|i| Temper::bad(1).fate(EffectKind::Charge, &format!("order-{i}"), 1).0.is_some())
             .count();
         assert!((400..600).contains(&mishaps), "{mishaps} of 1000, a half was meant");
     }

@@ -10,10 +10,10 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 
-use super::books::Ask;
-use super::desk::{Answer, Desk};
+use super::books::EffectRequest;
+use super::desk::{Desk, ProviderAnswer};
 
-/// Longer questions are none.
+/// The longest body of a call, in bytes.
 const LONGEST: usize = 64 * 1024;
 
 /// Answers until the process ends.
@@ -32,23 +32,23 @@ pub(crate) async fn serve(desk: Arc<Desk>, listener: TcpListener) -> std::io::Re
     }
 }
 
-/// What goes wrong with a question. Without an answer the connection ends.
+/// Why a call has no answer: its connection ends.
 type Wrong = Box<dyn std::error::Error + Send + Sync>;
 
-/// A question goes its way although whoever asked may be dead by now: only so can a call come too late.
+/// A call is processed even if its caller has died: only so can a call arrive too late.
 async fn respond(desk: Arc<Desk>, request: Request<Incoming>) -> Result<Response<Body>, Wrong> {
     let looks_up = request.uri().path() == "/look-ups";
     let body = to_bytes(Body::new(request.into_body()), LONGEST).await?;
-    let ask: Ask = serde_json::from_slice(&body)?;
+    let ask: EffectRequest = serde_json::from_slice(&body)?;
     let (status, text) = tokio::spawn(async move {
         if looks_up {
             return Ok((StatusCode::OK, serde_json::to_string(&desk.find(&ask)?)?));
         }
         match desk.effect(&ask).await? {
-            Answer::Done(number) => Ok((StatusCode::OK, number.to_string())),
-            Answer::Stale => Ok((StatusCode::CONFLICT, "a later try has been here".to_owned())),
-            Answer::Error => Ok((StatusCode::INTERNAL_SERVER_ERROR, "something is wrong".to_owned())),
-            Answer::Silence => Err(Wrong::from("the answer is lost on purpose")),
+            ProviderAnswer::Done(number) => Ok((StatusCode::OK, number.to_string())),
+            ProviderAnswer::Stale => Ok((StatusCode::CONFLICT, "a later try has been here".to_owned())),
+            ProviderAnswer::Error => Ok((StatusCode::INTERNAL_SERVER_ERROR, "something is wrong".to_owned())),
+            ProviderAnswer::Silence => Err(Wrong::from("the answer is lost on purpose")),
         }
     })
     .await??;

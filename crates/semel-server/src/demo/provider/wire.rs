@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use semel::{Fail, Result};
 
-use super::books::Ask;
-use super::desk::{Answer, Desk};
+use super::books::EffectRequest;
+use super::desk::{Desk, ProviderAnswer};
 
 /// The way to the provider.
 #[derive(Clone)]
 pub(crate) enum Wire {
-    /// It is here.
+    /// The provider runs in this process.
     Here(Arc<Desk>),
     /// It listens at this address.
     There {
@@ -22,9 +22,9 @@ pub(crate) enum Wire {
     },
 }
 
-/// Who asks for an effect gives up after this long: the provider is slow, but not that slow.
+/// How long a call for an effect waits: longer than the provider takes, unless the call is stuck.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Who looks something up does not: without an answer the step would be in doubt.
+/// How long a look-up waits: without an answer the step would be in doubt.
 const LOOK_UP: Duration = Duration::from_secs(20);
 
 impl Wire {
@@ -34,20 +34,20 @@ impl Wire {
     }
 
     /// Asks for an effect; gives its number.
-    pub(crate) async fn effect(&self, ask: Ask) -> Result<u64> {
+    pub(crate) async fn effect(&self, ask: EffectRequest) -> Result<u64> {
         match self {
             Self::Here(desk) => match desk.effect(&ask).await? {
-                Answer::Done(number) => Ok(number),
-                Answer::Stale => Err(Fail::retryable("409: a later try has been here")),
-                Answer::Error => Err(Fail::retryable("500: something is wrong")),
-                Answer::Silence => Err(Fail::retryable("the connection was dropped")),
+                ProviderAnswer::Done(number) => Ok(number),
+                ProviderAnswer::Stale => Err(Fail::retryable("409: a later try has been here")),
+                ProviderAnswer::Error => Err(Fail::retryable("500: something is wrong")),
+                ProviderAnswer::Silence => Err(Fail::retryable("the connection was dropped")),
             },
             Self::There { http, url } => post(http, &format!("{url}/effects"), &ask, PATIENCE).await,
         }
     }
 
-    /// Asks what became of a try.
-    pub(crate) async fn find(&self, ask: Ask) -> Result<Option<u64>> {
+    /// Looks up the outcome of an attempt.
+    pub(crate) async fn find(&self, ask: EffectRequest) -> Result<Option<u64>> {
         match self {
             Self::Here(desk) => Ok(desk.find(&ask)?),
             Self::There { http, url } => post(http, &format!("{url}/look-ups"), &ask, LOOK_UP).await,
@@ -55,7 +55,7 @@ impl Wire {
     }
 }
 
-async fn post<T>(http: &reqwest::Client, url: &str, ask: &Ask, patience: Duration) -> Result<T>
+async fn post<T>(http: &reqwest::Client, url: &str, ask: &EffectRequest, patience: Duration) -> Result<T>
 where
     T: serde::de::DeserializeOwned,
 {

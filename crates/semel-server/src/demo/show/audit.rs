@@ -1,4 +1,4 @@
-//! What is true at the end: from the provider's file, the shop's database and the store, and from what callers were told.
+//! The audit at the end: from the provider's file, the shop's database and the store, and from the answers to callers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,9 +16,9 @@ use super::plan::{Customer, Plan};
 use super::report::{Counts, Promise, Report};
 use super::tally::Tally;
 use crate::demo::process::{PROVIDER, SHOP, STORE};
-use crate::demo::provider::{Event, Kind, Note, notes};
+use crate::demo::provider::{EffectKind, Event, Note, notes};
 use crate::demo::shop::OPENING;
-use crate::demo::{Error, Receipt};
+use crate::demo::{DemoError, Receipt};
 
 /// Everything that is left when all processes are gone.
 struct Evidence {
@@ -40,14 +40,14 @@ struct RunEvidence {
     stale: u64,
 }
 
-/// Finds out what is true.
+/// Reads all files and stores.
 pub(super) async fn audit(
     plan: &Plan,
     folder: &Folder,
     tally: &Tally,
     time: Duration,
-) -> Result<Report, Error> {
-    let notes = notes(&folder.path().join(PROVIDER)).map_err(Error::io("the provider's file"))?;
+) -> Result<Report, DemoError> {
+    let notes = notes(&folder.path().join(PROVIDER)).map_err(DemoError::io("the provider's file"))?;
     let (debits, balance) = read_shop(folder).await?;
     let evidence =
         Evidence { customers: plan.customers(), runs: read_store(folder).await?, notes, debits, balance };
@@ -61,7 +61,7 @@ pub(super) async fn audit(
     })
 }
 
-async fn read_shop(folder: &Folder) -> Result<(Vec<(String, i64)>, i64), Error> {
+async fn read_shop(folder: &Folder) -> Result<(Vec<(String, i64)>, i64), DemoError> {
     let shop = SqliteDb::open(folder.path().join(SHOP)).await?;
     let read = shop.call(|conn| {
         let mut debits = conn.prepare("SELECT order_name, cents FROM debits")?;
@@ -72,7 +72,7 @@ async fn read_shop(folder: &Folder) -> Result<(Vec<(String, i64)>, i64), Error> 
     Ok(read.await?)
 }
 
-async fn read_store(folder: &Folder) -> Result<Vec<RunEvidence>, Error> {
+async fn read_store(folder: &Folder) -> Result<Vec<RunEvidence>, DemoError> {
     let store = SqliteStore::open(SqliteOptions::new(folder.path().join(STORE))).await?;
     let workspace = WorkspaceId::DEFAULT;
     let since = Some(Time(0));
@@ -113,7 +113,7 @@ impl Evidence {
     }
 
     /// The effects of a kind: for which order, of which amount, and their number.
-    fn effects(&self, kind: Kind) -> Vec<(&str, u64, u64)> {
+    fn effects(&self, kind: EffectKind) -> Vec<(&str, u64, u64)> {
         let effect = |note: &'_ Note| match note.event {
             Event::Applied(number) if note.ask.kind == kind => Some(number),
             _ => None,
@@ -123,7 +123,7 @@ impl Evidence {
     }
 
     /// The only effect of a kind for an order; none if there is none, or more than one, or one of another amount.
-    fn only(&self, kind: Kind, customer: &Customer) -> Option<u64> {
+    fn only(&self, kind: EffectKind, customer: &Customer) -> Option<u64> {
         let effects = self.effects(kind);
         let mut of_order = effects.iter().filter(|(order, ..)| *order == customer.order.order);
         match (of_order.next(), of_order.next()) {
@@ -137,7 +137,7 @@ impl Evidence {
         runs.next().filter(|_| runs.next().is_none())
     }
 
-    /// For how many orders something is so.
+    /// The number of orders for which the condition holds.
     fn orders(&self, so: impl Fn(&Customer) -> bool) -> usize {
         self.customers.iter().filter(|customer| so(customer)).count()
     }
@@ -154,14 +154,14 @@ impl Evidence {
             ),
             self.survived(tally),
             Promise::new(
-                "a key stands for one request",
+                "a key belongs to one request",
                 tally.refused == tally.impostors,
                 format!("{} of {} others refused", tally.refused, tally.impostors),
             ),
-            self.once(Kind::Charge),
+            self.once(EffectKind::Charge),
             self.debited(),
-            self.once(Kind::Letter),
-            self.once(Kind::Receipt),
+            self.once(EffectKind::Letter),
+            self.once(EffectKind::Receipt),
             self.approved(),
             Promise::new(
                 "every order came to its end",
@@ -172,7 +172,7 @@ impl Evidence {
         ]
     }
 
-    /// Whatever run a caller was told of is the run of that key in the store.
+    /// Every run that a caller was told of is the run of its key in the store.
     fn survived(&self, tally: &Tally) -> Promise {
         let told: usize = tally.runs.values().map(std::collections::BTreeSet::len).sum();
         let known = self.orders(|customer| {
@@ -183,13 +183,13 @@ impl Evidence {
         Promise::new("a start that was answered survives every kill", held, format!("{told} runs told of"))
     }
 
-    fn once(&self, kind: Kind) -> Promise {
+    fn once(&self, kind: EffectKind) -> Promise {
         let (orders, all) = (self.customers.len(), self.effects(kind).len());
         let held = all == orders && self.orders(|customer| self.only(kind, customer).is_some()) == orders;
         let name = match kind {
-            Kind::Charge => "one charge for each order (keyed step)",
-            Kind::Letter => "one letter for each order (reconciled step)",
-            Kind::Receipt => "one receipt for each order (once)",
+            EffectKind::Charge => "one charge for each order (keyed step)",
+            EffectKind::Letter => "one letter for each order (reconciled step)",
+            EffectKind::Receipt => "one receipt for each order (once)",
         };
         Promise::new(name, held, format!("{all} at the provider"))
     }
@@ -217,14 +217,14 @@ impl Evidence {
         Promise::new("each approval consumed once", held, format!("{consumed} in the ledgers"))
     }
 
-    /// What the runs say is what the provider has.
+    /// The results of the runs agree with the provider's file.
     fn agreed(&self) -> Promise {
         let right = self.orders(|customer| {
             let Some(result) = self.run(customer).and_then(RunEvidence::result) else { return false };
             result.amount == customer.order.amount
-                && Some(result.charge) == self.only(Kind::Charge, customer)
-                && Some(result.letter) == self.only(Kind::Letter, customer)
-                && Some(result.receipt) == self.only(Kind::Receipt, customer)
+                && Some(result.charge) == self.only(EffectKind::Charge, customer)
+                && Some(result.letter) == self.only(EffectKind::Letter, customer)
+                && Some(result.receipt) == self.only(EffectKind::Receipt, customer)
         });
         let orders = self.customers.len();
         Promise::new(
@@ -251,10 +251,10 @@ impl Evidence {
             failed_before: self.count(|event| *event == Event::FailedBefore),
             repeated: self.count(|event| matches!(event, Event::Repeated(_))),
             look_ups: self.count(|event| matches!(event, Event::LookedUp(_))),
-            charges: self.effects(Kind::Charge).len() as u64,
+            charges: self.effects(EffectKind::Charge).len() as u64,
             debits: self.debits.len() as u64,
-            letters: self.effects(Kind::Letter).len() as u64,
-            receipts: self.effects(Kind::Receipt).len() as u64,
+            letters: self.effects(EffectKind::Letter).len() as u64,
+            receipts: self.effects(EffectKind::Receipt).len() as u64,
             stale_refused_by_provider: self.count(|event| *event == Event::Stale),
             stale_refused_by_store: stale,
             kills: tally.kills,

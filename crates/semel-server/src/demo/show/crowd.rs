@@ -1,4 +1,4 @@
-//! The callers: several for each order, over HTTP. Whoever is not answered asks again, as callers do.
+//! The callers: several for each order, over HTTP. A caller without an answer repeats the call.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,37 +13,37 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 
 use super::plan::Customer;
-use super::tally::Seen;
+use super::tally::ShowEvent;
 use crate::api::{ControlAnswer, DeliverAnswer, ProblemView, StartAnswer};
-use crate::demo::order::Approval;
-use crate::demo::{Error, NAME, Order, token};
+use crate::demo::order::OrderApproval;
+use crate::demo::{DemoError, NAME, Order, token};
 use crate::http::PREFIX;
 
-/// Whoever was not answered asks again after this long.
+/// Pause before a call without an answer is repeated.
 const PAUSE: Duration = Duration::from_millis(25);
 /// How long one call may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long an answer is to wait for the end of a run, in seconds.
 const WAIT: &str = "wait=3";
 
-/// Somebody who calls the engine.
+/// A caller of the engine.
 #[derive(Clone)]
-pub(super) struct Caller {
+pub(super) struct CrowdCaller {
     http: reqwest::Client,
     engine: watch::Receiver<SocketAddr>,
-    tell: UnboundedSender<Seen>,
+    tell: UnboundedSender<ShowEvent>,
     clock: Arc<dyn Clock>,
 }
 
 /// A start, as it travels.
 #[derive(Serialize)]
-struct Asked<'a> {
+struct StartRequest<'a> {
     workflow: &'static str,
     input: &'a Order,
 }
 
-/// A call that has to be answered.
-struct Call<'a> {
+/// A call that is repeated until it has an answer.
+struct CrowdCall<'a> {
     path: String,
     key: Option<&'a str>,
     wait: bool,
@@ -51,17 +51,17 @@ struct Call<'a> {
     order: &'a str,
 }
 
-impl Caller {
+impl CrowdCaller {
     pub(super) fn new(
         engine: watch::Receiver<SocketAddr>,
-        tell: UnboundedSender<Seen>,
+        tell: UnboundedSender<ShowEvent>,
         clock: Arc<dyn Clock>,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, DemoError> {
         Ok(Self { http: crate::demo::http_client()?, engine, tell, clock })
     }
 
-    fn say(&self, seen: Seen) {
-        // Nobody listens any more once the show is over.
+    fn say(&self, seen: ShowEvent) {
+        // The receiver is gone once the demo is over.
         drop(self.tell.send(seen));
     }
 
@@ -69,11 +69,11 @@ impl Caller {
         self.clock.until(self.clock.now().after(time)).await;
     }
 
-    /// All that is done about an order, until it has come to its end.
+    /// All calls about one order, until it has ended.
     pub(super) async fn order(self, customer: Customer) {
         self.pause(customer.after).await;
         join_all((0..customer.copies).map(|_| self.start(&customer, false))).await;
-        self.say(Seen::Sent { order: customer.order.order.clone(), copies: customer.copies });
+        self.say(ShowEvent::Sent { order: customer.order.order.clone(), copies: customer.copies });
         if let Some(other) = customer.impostor {
             self.impersonate(&customer, other).await;
         }
@@ -81,7 +81,7 @@ impl Caller {
             () = self.approve(&customer) => {}
             () = self.end(&customer) => {}
         }
-        self.say(Seen::Ended);
+        self.say(ShowEvent::Ended);
     }
 
     /// Starts the order, or finds the run that it has.
@@ -89,15 +89,15 @@ impl Caller {
         let Order { order, .. } = &customer.order;
         let answer = self.send_start(customer, &customer.order, wait).await.ok()?;
         let (run, created) = (answer.run.id.clone(), answer.created);
-        self.say(Seen::Started { order: order.clone(), run, created });
+        self.say(ShowEvent::Started { order: order.clone(), run, created });
         Some(answer)
     }
 
-    /// Wants something else under the same key.
+    /// Sends another input under the same key.
     async fn impersonate(&self, customer: &Customer, other: u64) {
         let input = Order { amount: other, ..customer.order.clone() };
         let code = self.send_start(customer, &input, false).await.err().map(|problem| problem.code);
-        self.say(Seen::Impostor { order: input.order, code });
+        self.say(ShowEvent::Impostor { order: input.order, code });
     }
 
     async fn send_start(
@@ -106,12 +106,12 @@ impl Caller {
         input: &Order,
         wait: bool,
     ) -> Result<StartAnswer, ProblemView> {
-        let body = json(&Asked { workflow: NAME, input });
+        let body = json(&StartRequest { workflow: NAME, input });
         let (path, key) = ("/workflow-runs".to_owned(), Some(&*customer.key));
-        self.call(Call { path, key, wait, body, order: &input.order }).await
+        self.call(CrowdCall { path, key, wait, body, order: &input.order }).await
     }
 
-    /// Approves the order as soon as that is asked for, and then once more. Never ends: the order does.
+    /// Approves the order as soon as its hook is open, and then once more. It ends with its order.
     async fn approve(&self, customer: &Customer) {
         if customer.needs_approval() {
             let order = &customer.order.order;
@@ -125,13 +125,13 @@ impl Caller {
 
     /// Delivers the approval, always under the same id; false if no hook is open.
     async fn deliver(&self, order: &str) -> bool {
-        let body = json(&Approval { approved: true, by: "Ada".to_owned() });
+        let body = json(&OrderApproval { approved: true, by: "Ada".to_owned() });
         let id = format!("click-{order}");
         let path = format!("/hooks/{}", token(order));
-        let call = Call { path, key: Some(&id), wait: false, body, order };
+        let call = CrowdCall { path, key: Some(&id), wait: false, body, order };
         match self.call::<DeliverAnswer>(call).await {
             Ok(DeliverAnswer { absorbed, .. }) => {
-                self.say(Seen::Delivered { order: order.to_owned(), absorbed });
+                self.say(ShowEvent::Delivered { order: order.to_owned(), absorbed });
                 true
             }
             Err(_) => false,
@@ -154,15 +154,15 @@ impl Caller {
     /// An operator has looked at a run that died with its engine again and again, and lets it go on.
     async fn resume(&self, order: &str, run: &str) {
         let path = format!("/workflow-runs/{run}/resume");
-        let call = Call { path, key: None, wait: false, body: b"{}".to_vec(), order };
+        let call = CrowdCall { path, key: None, wait: false, body: b"{}".to_vec(), order };
         if self.call::<ControlAnswer>(call).await.is_ok_and(|answer| answer.changed) {
-            self.say(Seen::Resumed { order: order.to_owned() });
+            self.say(ShowEvent::Resumed { order: order.to_owned() });
         }
         self.pause(PAUSE).await;
     }
 
     /// Calls until there is an answer.
-    async fn call<T: DeserializeOwned>(&self, call: Call<'_>) -> Result<T, ProblemView> {
+    async fn call<T: DeserializeOwned>(&self, call: CrowdCall<'_>) -> Result<T, ProblemView> {
         loop {
             let answered = self.call_once(&call).await;
             match answered {
@@ -178,15 +178,15 @@ impl Caller {
                     }
                 }
                 Ok(_) => {}
-                // There was nobody to ask.
+                // The engine was down.
                 Err(error) if error.is_connect() => {}
-                Err(_) => self.say(Seen::CutOff { order: call.order.to_owned() }),
+                Err(_) => self.say(ShowEvent::CutOff { order: call.order.to_owned() }),
             }
             self.pause(PAUSE).await;
         }
     }
 
-    async fn call_once(&self, call: &Call<'_>) -> reqwest::Result<(u16, String)> {
+    async fn call_once(&self, call: &CrowdCall<'_>) -> reqwest::Result<(u16, String)> {
         let url = format!("http://{}{PREFIX}{}", *self.engine.borrow(), call.path);
         let mut request = self.http.post(url).timeout(PATIENCE).body(call.body.clone());
         request = request.header("content-type", "application/json");

@@ -1,4 +1,4 @@
-//! The folder in which everything takes place.
+//! The folder with all files of a demo.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
-use crate::demo::Error;
+use crate::demo::DemoError;
 
-/// How often it is tried to remove it.
+/// How often its removal is tried.
 const TRIES: u32 = 100;
 
-/// A folder of one's own, gone when this is dropped unless it is kept.
+/// A folder of its own, removed when this is dropped unless it is kept.
 #[derive(Debug)]
 pub(super) struct Folder {
     path: PathBuf,
@@ -19,9 +19,9 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    pub(super) fn make(id: Uuid, keep: bool) -> Result<Self, Error> {
+    pub(super) fn make(id: Uuid, keep: bool) -> Result<Self, DemoError> {
         let path = std::env::temp_dir().join(format!("semel-demo-{}", id.simple()));
-        fs::create_dir(&path).map_err(Error::io(format!("cannot make {}", path.display())))?;
+        fs::create_dir(&path).map_err(DemoError::io(format!("cannot make {}", path.display())))?;
         Ok(Self { path, keep })
     }
 

@@ -11,23 +11,23 @@ use tokio::sync::watch;
 
 use super::folder::Folder;
 use super::plan::Plan;
-use super::tally::{Pulse, Seen};
+use super::tally::{Pulse, ShowEvent};
 use super::troupe::{self, Process};
-use crate::demo::Error;
+use crate::demo::DemoError;
 use crate::demo::dice::Dice;
 
-/// A kill comes at most so long after a moment at which the provider is at work.
+/// The longest time between a call to the provider and the kill that it triggers.
 const SOON: u64 = 60;
 /// What the provider does for an order: a charge, a letter, a receipt.
 const EFFECTS: u64 = 3;
 
-/// The engine, and whoever kills it.
+/// The engine process, and the schedule of its kills.
 pub(super) struct Killer {
     engine: Option<Process>,
     folder: PathBuf,
     provider: SocketAddr,
     address: watch::Sender<SocketAddr>,
-    tell: UnboundedSender<Seen>,
+    tell: UnboundedSender<ShowEvent>,
     clock: Arc<dyn Clock>,
     dice: Dice,
 }
@@ -38,9 +38,9 @@ impl Killer {
         plan: &Plan,
         folder: &Folder,
         provider: SocketAddr,
-        tell: UnboundedSender<Seen>,
+        tell: UnboundedSender<ShowEvent>,
         clock: Arc<dyn Clock>,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, DemoError> {
         let (folder, dice) = (folder.path().to_owned(), Dice::new(plan.seed, "kills"));
         let engine = troupe::engine(&folder, provider, None).await?;
         let address = watch::Sender::new(engine.address());
@@ -56,14 +56,15 @@ impl Killer {
         format!("http://{}", *self.address.borrow())
     }
 
-    /// Kills as often as planned, spread over the work, each time when effects are under way. Ends early if all is over.
+    /// Kills as often as planned, spread over the work, each time while effects are under way. Ends early if all orders have
+    /// ended.
     pub(super) async fn kill(&mut self, plan: &Plan, beats: watch::Receiver<Pulse>) {
         if let Err(error) = self.kill_all(plan, beats).await {
-            self.say(Seen::Broken(error.to_string()));
+            self.say(ShowEvent::Broken(error.to_string()));
         }
     }
 
-    async fn kill_all(&mut self, plan: &Plan, mut beats: watch::Receiver<Pulse>) -> Result<(), Error> {
+    async fn kill_all(&mut self, plan: &Plan, mut beats: watch::Receiver<Pulse>) -> Result<(), DemoError> {
         let (kills, effects) = (u64::from(plan.kills), u64::from(plan.orders) * EFFECTS);
         for kill in 1..=kills {
             let goal = kill * effects / (kills + 1);
@@ -80,27 +81,27 @@ impl Killer {
         Ok(())
     }
 
-    async fn kill_once(&mut self, kill: u64, in_flight: u64) -> Result<(), Error> {
+    async fn kill_once(&mut self, kill: u64, in_flight: u64) -> Result<(), DemoError> {
         let Some(engine) = self.engine.take() else { return Ok(()) };
         let (address, pid) = (engine.address(), engine.pid());
         engine.kill().await?;
         let killed = self.clock.now();
-        self.say(Seen::Killed { kill, pid, in_flight });
+        self.say(ShowEvent::Killed { kill, pid, in_flight });
         let engine = troupe::engine(&self.folder, self.provider, Some(address)).await?;
         let after = Duration::from_millis(self.clock.now().0.abs_diff(killed.0));
-        self.say(Seen::Back { pid: engine.pid(), after });
+        self.say(ShowEvent::Back { pid: engine.pid(), after });
         self.address.send_replace(engine.address());
         self.engine = Some(engine);
         Ok(())
     }
 
-    fn say(&self, seen: Seen) {
-        // Nobody listens any more once the show is over.
+    fn say(&self, seen: ShowEvent) {
+        // The receiver is gone once the demo is over.
         drop(self.tell.send(seen));
     }
 
-    /// Lets the last engine come to its end.
-    pub(super) async fn end(mut self) -> Result<(), Error> {
+    /// Waits for the last engine to end.
+    pub(super) async fn end(mut self) -> Result<(), DemoError> {
         match self.engine.take() {
             Some(engine) => engine.end().await,
             None => Ok(()),

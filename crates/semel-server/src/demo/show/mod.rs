@@ -1,8 +1,8 @@
-//! The show: callers that repeat themselves, a provider that loses answers, an engine that is killed again and again, and
-//! an audit of what came of it.
+//! The demo's show: callers that repeat their calls, a provider that loses answers, an engine that is killed again and again, and
+//! an audit of the results.
 //!
-//! `plan` is who orders what, `crowd` the callers, `troupe` the processes, `killer` what kills them, `tally` what was seen,
-//! `view` how it is shown while it goes on, `audit` what is true at the end, `report` how that is said.
+//! `plan` draws the orders, `crowd` the callers, `troupe` the processes, `killer` what kills them, `tally` what was seen,
+//! `view` shows the progress, `audit` checks the promises at the end, `report` prints the result.
 
 mod audit;
 mod crowd;
@@ -28,30 +28,30 @@ pub use self::plan::Plan;
 pub use self::report::{Promise, Report};
 pub use self::view::View;
 
-use self::crowd::Caller;
+use self::crowd::CrowdCaller;
 use self::folder::Folder;
 use self::killer::Killer;
-use self::tally::{Pulse, Seen, Tally};
+use self::tally::{Pulse, ShowEvent, Tally};
 use self::troupe::Process;
-use super::Error;
+use super::DemoError;
 
-/// So long the provider has for calls that are still on their way when all orders have ended: they must change nothing.
+/// How long calls that are still on their way may arrive after all orders have ended: they must change nothing.
 const AFTERMATH: Duration = Duration::from_secs(5);
 
-/// Plays the show, and gives what came of it.
-pub async fn play(plan: &Plan, view: View) -> Result<Report, Error> {
+/// Plays the show and gives its report.
+pub async fn play(plan: &Plan, view: View) -> Result<Report, DemoError> {
     // Before there is anything that would be left behind.
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(Error::io("no signals"))?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(Error::io("no signals"))?;
-    // Whatever is dropped here takes its process with it, and then its folder.
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(DemoError::io("no signals"))?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(DemoError::io("no signals"))?;
+    // Dropping these ends their processes first, then removes the folder.
     tokio::select! {
         performed = perform(plan, view) => performed,
-        _ = interrupt.recv() => Err(Error::Stopped),
-        _ = terminate.recv() => Err(Error::Stopped),
+        _ = interrupt.recv() => Err(DemoError::Stopped),
+        _ = terminate.recv() => Err(DemoError::Stopped),
     }
 }
 
-async fn perform(plan: &Plan, view: View) -> Result<Report, Error> {
+async fn perform(plan: &Plan, view: View) -> Result<Report, DemoError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let folder = Folder::make(clock.uuid(), plan.keep)?;
     let (tell, seen) = mpsc::unbounded_channel();
@@ -60,17 +60,17 @@ async fn perform(plan: &Plan, view: View) -> Result<Report, Error> {
     let (pulse, beats) = watch::channel(Pulse::default());
     let stage = Stage { began: clock.now(), clock, tally: Tally::default(), view, seen, pulse };
     stage.view.welcome(plan, &killer.url());
-    let caller = Caller::new(killer.addresses(), tell, stage.clock.clone())?;
+    let caller = CrowdCaller::new(killer.addresses(), tell, stage.clock.clone())?;
     stage.play(plan, &folder, provider, (killer, beats), &caller).await
 }
 
-/// What goes on while the show does.
+/// The running parts of the show.
 struct Stage {
     clock: Arc<dyn Clock>,
     began: Time,
     tally: Tally,
     view: View,
-    seen: mpsc::UnboundedReceiver<Seen>,
+    seen: mpsc::UnboundedReceiver<ShowEvent>,
     pulse: watch::Sender<Pulse>,
 }
 
@@ -81,8 +81,8 @@ impl Stage {
         folder: &Folder,
         provider: Process,
         (mut killer, beats): (Killer, watch::Receiver<Pulse>),
-        caller: &Caller,
-    ) -> Result<Report, Error> {
+        caller: &CrowdCaller,
+    ) -> Result<Report, DemoError> {
         let mut crowd = JoinSet::new();
         for customer in plan.customers() {
             crowd.spawn(caller.clone().order(customer));
@@ -112,15 +112,15 @@ impl Stage {
     }
 
     /// Shows what happens until something is over; false if it is not in time.
-    async fn watch(&mut self, over: impl Future<Output = ()>, patience: Duration) -> Result<bool, Error> {
+    async fn watch(&mut self, over: impl Future<Output = ()>, patience: Duration) -> Result<bool, DemoError> {
         let mut over = pin!(over);
         let mut late = self.clock.until(self.clock.now().after(patience));
         loop {
             tokio::select! {
                 biased;
                 Some(event) = self.seen.recv() => {
-                    if let Seen::Broken(why) = event {
-                        return Err(Error::Process(why));
+                    if let ShowEvent::Broken(why) = event {
+                        return Err(DemoError::Process(why));
                     }
                     self.tally.note(&event);
                     self.view.show(self.elapsed(), &event, &self.tally);

@@ -1,4 +1,4 @@
-//! Who orders what, from a seed.
+//! The orders and their callers, drawn from a seed.
 
 use std::time::Duration;
 
@@ -13,17 +13,17 @@ const COPIES: u64 = 5;
 /// What the show consists of.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// How many orders.
+    /// Number of orders that are sent.
     pub orders: u32,
     /// How often the engine is killed.
     pub kills: u32,
-    /// Where chance begins: the same seed, the same orders and the same mishaps.
+    /// Seed of the random choices: the same seed, the same orders and the same failures.
     pub seed: u64,
     /// Whether the folder is kept.
     pub keep: bool,
 }
 
-/// Somebody with an order.
+/// One caller with an order.
 #[derive(Clone, Debug)]
 pub(super) struct Customer {
     pub(super) order: Order,
@@ -31,7 +31,7 @@ pub(super) struct Customer {
     pub(super) key: String,
     /// How many callers send it at once.
     pub(super) copies: u64,
-    /// The amount that somebody else wants under the same key.
+    /// A conflicting amount, sent under the same key by another caller.
     pub(super) impostor: Option<u64>,
     /// When it begins.
     pub(super) after: Duration,
@@ -43,18 +43,18 @@ impl Customer {
     }
 }
 
-/// Nothing else takes this long, on the slowest machine.
+/// Time for everything but kills, on the slowest machine.
 const PATIENCE: Duration = Duration::from_mins(1);
-/// What a kill costs at most: the next engine, and orders that were set aside and are resumed.
+/// The most time that a kill costs: the next engine, and orders that were paused and are resumed.
 const KILL: Duration = Duration::from_secs(5);
 
 impl Plan {
-    /// What has not ended after this long has broken its promise.
+    /// Time limit of the show: an order that has not ended by then has broken its promise.
     pub(super) fn patience(&self) -> Duration {
         PATIENCE + APART * self.orders + KILL * self.kills
     }
 
-    /// Everybody with an order.
+    /// All callers of all orders.
     pub(super) fn customers(&self) -> Vec<Customer> {
         (1..=self.orders).map(|number| self.customer(number)).collect()
     }

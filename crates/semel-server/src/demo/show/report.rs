@@ -1,35 +1,35 @@
-//! How it is said what came of the show: a table of 80 columns for people, JSON for scripts.
+//! The report of the show: a table of 80 columns for people, JSON for scripts.
 
 use std::fmt;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde::Serialize;
 
-/// What came of the show.
+/// The result of the show.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
-    /// Where chance began.
+    /// Seed of all random choices; the same seed makes the same choices again.
     pub seed: u64,
-    /// How much of everything there was.
+    /// Counts of calls, effects and kills.
     pub counts: Counts,
-    /// What was promised, and whether it is so.
+    /// The promises, and whether each was kept.
     pub promises: Vec<Promise>,
-    /// Whether all of it is so.
+    /// Whether all promises were kept.
     pub held: bool,
-    /// Where everything is, if it was kept.
+    /// The folder with all files; absent if it was removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub folder: Option<String>,
 }
 
-/// Something that was promised, and whether it is so.
+/// A promise, and whether it was kept.
 #[derive(Clone, Debug, Serialize)]
 pub struct Promise {
-    /// In words.
+    /// The promise, as a sentence.
     pub promise: &'static str,
-    /// Whether it is so.
+    /// Whether the promise was kept.
     pub held: bool,
-    /// What was found.
+    /// What the audit found, as a sentence.
     pub found: String,
 }
 
@@ -39,11 +39,11 @@ impl Promise {
     }
 }
 
-/// How much of everything there was.
+/// Counts of calls, effects and kills.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Counts {
-    /// Orders.
+    /// Orders that were sent to the engine.
     pub orders: u64,
     /// Runs in the store.
     pub runs: u64,
@@ -59,7 +59,7 @@ pub struct Counts {
     pub calls_cut_off: u64,
     /// Deliveries that were answered.
     pub deliveries: u64,
-    /// Of these, absorbed.
+    /// Deliveries that were absorbed as duplicates, out of `deliveries`.
     pub deliveries_absorbed: u64,
     /// Calls that the provider has seen, without look-ups.
     pub attempts: u64,
@@ -69,7 +69,7 @@ pub struct Counts {
     pub failed_before: u64,
     /// Calls for what had taken place under the same key.
     pub repeated: u64,
-    /// Look-ups.
+    /// Look-ups that the provider has answered.
     pub look_ups: u64,
     /// Charges at the provider.
     pub charges: u64,
@@ -83,7 +83,7 @@ pub struct Counts {
     pub stale_refused_by_provider: u64,
     /// Commits of an owner that had lost its run, refused by the store.
     pub stale_refused_by_store: u64,
-    /// Kills.
+    /// How often the engine was killed.
     pub kills: u64,
     /// Calls to the provider that were open at kills.
     pub open_at_kills: u64,
@@ -91,7 +91,7 @@ pub struct Counts {
     pub longest_gap_ms: u64,
     /// Runs that were resumed after five crashes.
     pub resumed: u64,
-    /// How long it took.
+    /// Duration of the demo.
     pub time_ms: u64,
 }
 

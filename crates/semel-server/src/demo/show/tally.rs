@@ -9,7 +9,7 @@ use crate::demo::provider::{Event, Note};
 
 /// Something that happened.
 #[derive(Clone, Debug)]
-pub(super) enum Seen {
+pub(super) enum ShowEvent {
     /// A start was answered with a run.
     Started { order: String, run: String, created: bool },
     /// The callers that sent an order at once have all been answered.
@@ -22,7 +22,7 @@ pub(super) enum Seen {
     CutOff { order: String },
     /// A run that had died with its engine five times was let go on.
     Resumed { order: String },
-    /// An order has come to its end.
+    /// An order has ended.
     Ended,
     /// Something happened at the provider.
     Provider(Note),
@@ -70,30 +70,30 @@ pub(super) struct Pulse {
 }
 
 impl Tally {
-    pub(super) fn note(&mut self, seen: &Seen) {
+    pub(super) fn note(&mut self, seen: &ShowEvent) {
         match seen {
-            Seen::Started { order, run, created } => {
+            ShowEvent::Started { order, run, created } => {
                 self.runs.entry(order.clone()).or_default().insert(run.clone());
                 *(if *created { &mut self.created } else { &mut self.absorbed }) += 1;
             }
-            Seen::Impostor { code, .. } => {
+            ShowEvent::Impostor { code, .. } => {
                 self.impostors += 1;
-                self.refused += u64::from(code.as_deref() == Some("KEY_REUSED"));
+                self.refused += u64::from(code.as_deref() == Some(semel::ErrorCode::KeyReused.as_str()));
             }
-            Seen::Delivered { absorbed, .. } => {
+            ShowEvent::Delivered { absorbed, .. } => {
                 self.deliveries += 1;
                 self.deliveries_absorbed += u64::from(*absorbed);
             }
-            Seen::CutOff { .. } => self.cut_off += 1,
-            Seen::Resumed { .. } => self.resumed += 1,
-            Seen::Ended => self.ended += 1,
-            Seen::Provider(Note { event, .. }) => self.note_provider(*event),
-            Seen::Killed { in_flight, .. } => {
+            ShowEvent::CutOff { .. } => self.cut_off += 1,
+            ShowEvent::Resumed { .. } => self.resumed += 1,
+            ShowEvent::Ended => self.ended += 1,
+            ShowEvent::Provider(Note { event, .. }) => self.note_provider(*event),
+            ShowEvent::Killed { in_flight, .. } => {
                 self.kills += 1;
                 self.killed_in_flight += in_flight;
             }
-            Seen::Back { after, .. } => self.longest_gap = self.longest_gap.max(*after),
-            Seen::Sent { .. } | Seen::Broken(_) => {}
+            ShowEvent::Back { after, .. } => self.longest_gap = self.longest_gap.max(*after),
+            ShowEvent::Sent { .. } | ShowEvent::Broken(_) => {}
         }
     }
 

@@ -12,8 +12,8 @@ use tokio::process::{Child, ChildStdout, Command};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::folder::Folder;
-use super::tally::Seen;
-use crate::demo::Error;
+use super::tally::ShowEvent;
+use crate::demo::DemoError;
 
 /// Nothing takes this long to start or to end.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -30,14 +30,14 @@ pub(super) struct Process {
 pub(super) async fn provider(
     folder: &Folder,
     seed: u64,
-    tell: UnboundedSender<Seen>,
-) -> Result<Process, Error> {
+    tell: UnboundedSender<ShowEvent>,
+) -> Result<Process, DemoError> {
     let args = ["--seed".into(), seed.to_string().into()];
     let (process, mut lines) = Process::start("demo-provider", folder.path(), &args).await?;
     tokio::spawn(async move {
         while let Ok(Some(line)) = lines.next_line().await {
             let Ok(note) = serde_json::from_str(&line) else { continue };
-            if tell.send(Seen::Provider(note)).is_err() {
+            if tell.send(ShowEvent::Provider(note)).is_err() {
                 return;
             }
         }
@@ -50,7 +50,7 @@ pub(super) async fn engine(
     folder: &Path,
     provider: SocketAddr,
     address: Option<SocketAddr>,
-) -> Result<Process, Error> {
+) -> Result<Process, DemoError> {
     let mut args: Vec<OsString> = vec!["--provider".into(), format!("http://{provider}").into()];
     if let Some(address) = address {
         args.extend(["--listen".into(), address.to_string().into()]);
@@ -63,8 +63,8 @@ impl Process {
         name: &'static str,
         folder: &Path,
         args: &[OsString],
-    ) -> Result<(Self, Lines<BufReader<ChildStdout>>), Error> {
-        let failed = |what: &str| Error::io(format!("{name}: {what}"));
+    ) -> Result<(Self, Lines<BufReader<ChildStdout>>), DemoError> {
+        let failed = |what: &str| DemoError::io(format!("{name}: {what}"));
         let log = OpenOptions::new().create(true).append(true).open(folder.join(format!("{name}.log")));
         let mut command = Command::new(std::env::current_exe().map_err(failed("where is this program?"))?);
         command.arg(name).arg("--folder").arg(folder).args(args).kill_on_drop(true);
@@ -77,9 +77,10 @@ impl Process {
         let address = first.ok().and_then(Result::ok).flatten().and_then(|line| line.parse().ok());
         match address {
             Some(address) => Ok((Self { child, pid, address, name }, lines)),
-            None => {
-                Err(Error::Process(format!("{name} does not say where it listens:\n{}", said(folder, name))))
-            }
+            None => Err(DemoError::Process(format!(
+                "{name} does not say where it listens:\n{}",
+                said(folder, name)
+            ))),
         }
     }
 
@@ -92,19 +93,19 @@ impl Process {
     }
 
     /// SIGKILL, and waits until it is dead.
-    pub(super) async fn kill(mut self) -> Result<(), Error> {
-        self.child.kill().await.map_err(Error::io(format!("{} cannot be killed", self.name)))
+    pub(super) async fn kill(mut self) -> Result<(), DemoError> {
+        self.child.kill().await.map_err(DemoError::io(format!("{} cannot be killed", self.name)))
     }
 
-    /// Ends its input, and waits until it has come to its end by itself.
-    pub(super) async fn end(mut self) -> Result<(), Error> {
+    /// Closes its standard input, and waits until the process has ended by itself.
+    pub(super) async fn end(mut self) -> Result<(), DemoError> {
         drop(self.child.stdin.take());
         let ended = tokio::time::timeout(PATIENCE, self.child.wait()).await;
         match ended {
             Ok(Ok(status)) if status.success() => Ok(()),
-            Ok(Ok(status)) => Err(Error::Process(format!("{} has ended with {status}", self.name))),
-            Ok(Err(source)) => Err(Error::Io { what: self.name.to_owned(), source }),
-            Err(_) => Err(Error::Process(format!("{} does not end", self.name))),
+            Ok(Ok(status)) => Err(DemoError::Process(format!("{} has ended with {status}", self.name))),
+            Ok(Err(source)) => Err(DemoError::Io { what: self.name.to_owned(), source }),
+            Err(_) => Err(DemoError::Process(format!("{} does not end", self.name))),
         }
     }
 }

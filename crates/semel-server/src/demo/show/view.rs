@@ -6,10 +6,10 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::plan::Plan;
-use super::tally::{Seen, Tally};
+use super::tally::{ShowEvent, Tally};
 use crate::demo::provider::{Event, Note};
 
-/// What is shown.
+/// Shows the progress of the demo: a bar, lines, or nothing.
 #[derive(Debug)]
 pub struct View {
     bar: Option<ProgressBar>,
@@ -29,12 +29,12 @@ impl View {
         Self { bar: Some(ProgressBar::new(0)), lines: true, colours }
     }
 
-    /// Lines.
+    /// Shows lines only, for logs and pipes.
     pub fn plain() -> Self {
         Self { bar: None, lines: true, colours: false }
     }
 
-    /// Nothing.
+    /// Shows nothing, for output that a script reads.
     pub fn silent() -> Self {
         Self { bar: None, lines: false, colours: false }
     }
@@ -53,7 +53,7 @@ impl View {
         }
     }
 
-    pub(super) fn show(&self, at: Duration, seen: &Seen, tally: &Tally) {
+    pub(super) fn show(&self, at: Duration, seen: &ShowEvent, tally: &Tally) {
         if let Some((order, colour, text)) = told(seen, tally) {
             let seconds = at.as_secs_f64();
             let text = format!("{seconds:>6.2}s  {order:<9} {text}");
@@ -82,31 +82,33 @@ impl View {
 }
 
 /// What is said of something, and in which colour. Whatever goes as it should is not worth a line.
-fn told<'a>(seen: &'a Seen, tally: &Tally) -> Option<(&'a str, &'static str, String)> {
+fn told<'a>(seen: &'a ShowEvent, tally: &Tally) -> Option<(&'a str, &'static str, String)> {
     Some(match seen {
-        Seen::Sent { order, copies } => match tally.runs.get(order).map_or(0, BTreeSet::len) {
+        ShowEvent::Sent { order, copies } => match tally.runs.get(order).map_or(0, BTreeSet::len) {
             1 => (order, ABSORBED, format!("sent by {copies} callers: one run, duplicates absorbed")),
             runs => (order, KILL, format!("sent by {copies} callers: {runs} RUNS")),
         },
-        Seen::Impostor { order, code: Some(code) } => {
+        ShowEvent::Impostor { order, code: Some(code) } => {
             (order, ABSORBED, format!("same key, other amount: refused, {code}"))
         }
-        Seen::Impostor { order, code: None } => {
+        ShowEvent::Impostor { order, code: None } => {
             (order, KILL, "same key, other amount: NOT refused".to_owned())
         }
-        Seen::Delivered { order, absorbed: true } => {
+        ShowEvent::Delivered { order, absorbed: true } => {
             (order, ABSORBED, "approved again: the same delivery, absorbed".to_owned())
         }
-        Seen::CutOff { order } => (order, LOST, "a caller gets no answer, and asks again".to_owned()),
-        Seen::Resumed { order } => (order, PLAIN, "stopped after five crashes, resumed".to_owned()),
-        Seen::Killed { kill, pid, in_flight } => {
+        ShowEvent::CutOff { order } => (order, LOST, "a caller gets no answer, and asks again".to_owned()),
+        ShowEvent::Resumed { order } => (order, PLAIN, "stopped after five crashes, resumed".to_owned()),
+        ShowEvent::Killed { kill, pid, in_flight } => {
             ("", KILL, format!("kill {kill}: SIGKILL to engine {pid}, {in_flight} calls open"))
         }
-        Seen::Back { pid, after } => {
+        ShowEvent::Back { pid, after } => {
             ("", PLAIN, format!("engine {pid} goes on after {} ms", after.as_millis()))
         }
-        Seen::Provider(note) => return told_by_provider(note),
-        Seen::Started { .. } | Seen::Delivered { .. } | Seen::Ended | Seen::Broken(_) => return None,
+        ShowEvent::Provider(note) => return told_by_provider(note),
+        ShowEvent::Started { .. } | ShowEvent::Delivered { .. } | ShowEvent::Ended | ShowEvent::Broken(_) => {
+            return None;
+        }
     })
 }
 

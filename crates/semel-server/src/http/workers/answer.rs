@@ -1,4 +1,4 @@
-//! Calls and answers of workers: larger bodies than elsewhere, and errors that a store's caller understands.
+//! Requests and answers of workers: larger bodies than elsewhere, and errors in the store's terms.
 
 use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderValue, StatusCode, header};
@@ -12,19 +12,23 @@ use crate::http::Problem;
 use crate::http::body::read;
 use crate::http::problem::RETRY_AFTER;
 
-/// A problem, and beside its members the error as a store would have told it.
+/// A problem, with the error as a store would return it.
 #[derive(Debug)]
 pub(super) struct Refusal {
     problem: Problem,
-    /// Boxed: it is larger than what is answered if all is well.
+    /// Boxed, because it is larger than a successful answer.
     error: Option<Box<ErrorView>>,
 }
 
-#[derive(Serialize)]
-struct RefusalView {
+/// Why a call of a worker was refused: a problem, and the error that a store would have answered.
+#[derive(Serialize, utoipa::ToSchema)]
+#[schema(as = WorkerProblem)]
+pub(in crate::http) struct RefusalView {
     #[serde(flatten)]
     problem: ProblemView,
+    /// The error in the store's terms. Absent if the call did not get as far as the store.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<ErrorView>)]
     error: Option<Box<ErrorView>>,
 }
 
@@ -69,15 +73,15 @@ fn respond(status: StatusCode, kind: &'static str, body: &impl Serialize) -> Res
     response
 }
 
-/// A body as text.
+/// A request body as text.
 pub(super) struct Text(axum::body::Bytes);
 
 impl Text {
-    /// What it says.
+    /// Parses the body as JSON.
     pub(super) fn parse<'a, T: serde::Deserialize<'a>>(&'a self) -> Result<T, Problem> {
         let text = std::str::from_utf8(&self.0).expect("checked when it was read");
         serde_json::from_str(text)
-            .map_err(|wrong| Problem::validation(format!("the body is not what this route takes: {wrong}")))
+            .map_err(|wrong| Problem::validation(format!("the body is not valid for this route: {wrong}")))
     }
 }
 
@@ -93,11 +97,11 @@ impl<S: Send + Sync> FromRequest<S> for Text {
     }
 }
 
-/// A body as what a route takes. The values in it are still to be checked by the route.
+/// A parsed request body. The route still has to check the values in it.
 #[derive(Debug)]
-pub(super) struct Call<T>(pub(super) T);
+pub(super) struct CallBody<T>(pub(super) T);
 
-impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Call<T> {
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for CallBody<T> {
     type Rejection = Refusal;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Refusal> {

@@ -7,77 +7,158 @@ use axum::extract::State;
 use futures_util::FutureExt as _;
 use semel::error::Result;
 use semel::id::WorkspaceId;
-use semel::remote::wire::{self, ClaimCall, ClaimedView, ClaimsView, Served};
-use semel::rules::claim::{Claim, Drives, Held};
+use semel::remote::wire::{ClaimCall, ClaimedView, ClaimsView, FoldedClaims, FoldedRun, Served};
+use semel::rules::claim::{Claim, Drives, HeldRuns};
+use semel::rules::key::CallId;
 use semel::rules::ledger::Ledger;
-use semel::store::{Claimed, Claims};
+use semel::store::{Arrival, Claimed, Claims};
+use serde::Serialize;
+use utoipa::openapi::schema::{AnyOfBuilder, Schema};
+use utoipa::openapi::{Ref, RefOr};
+use utoipa::{PartialSchema, ToSchema};
 
-use super::answer::{Call, Refusal, Told};
+use super::again::ClaimUnderId;
+use super::answer::{CallBody, Refusal, Told};
 use super::folds::RestingWith;
-use super::waiting::{Ask, Tried, Waiting};
-use super::{Shared, Workers, node, roster};
+use super::request::{ClaimRequest, ClaimWish};
+use super::waiting::ClaimTried;
+use super::{Shared, Workers, again, node, portions};
 use crate::access::Caller;
 use crate::api::Permission;
 use crate::app::App;
 use crate::http::Problem;
-use crate::http::describe::{Always, Changes, OfRun};
+use crate::http::asked::CallKey;
+use crate::http::describe::{IdempotencyKey, SpokenProtocol, WorkerProblems};
 
-/// At most so many runs come with one claim.
-const MOST: usize = 1_000;
-/// At most so many versions of workflows are asked for.
+/// Maximum number of workflow versions in one claim.
 const MOST_WORKFLOWS: usize = 256;
-/// Ledgers of more bytes than this, together, are not sent along: the worker reads them one by one.
+/// Maximum bytes of ledgers in one answer; the worker reads the others one by one.
 const LEDGERS: usize = 8 * 1024 * 1024;
-/// Messages beyond so many bytes, together, are not sent along: the worker reads them page by page.
+/// Maximum bytes of inbox messages in one answer; the worker reads the others page by page.
 const INBOXES: usize = 8 * 1024 * 1024;
 
-/// Take due runs, each with its ledger and inbox.
+/// Claim due runs, each with its ledger and inbox. With an `Idempotency-Key`, a repetition of the worker's last claim gets the
+/// same runs again.
 #[utoipa::path(
     post, path = "/workers/claim",
     operation_id = "workerClaim", tag = "workers",
-    request_body(content = Object, content_type = "application/json", example = json!({"node": "node_01j0000000e00800000000007z", "workflows": [{"workflow": "order", "workflowVersion": "2"}], "limit": 10, "waitMs": 30000})),
-    responses((status = 200, body = Object, description = "The runs that the worker may drive now"), Always, OfRun, Changes),
+    request_body(content = ClaimCall, content_type = "application/json", example = json!({"node": "node_01j0000000e00800000000007z", "workflows": [{"workflow": "order", "workflowVersion": "2"}], "limit": 10, "waitMs": 30000})),
+    params(IdempotencyKey, SpokenProtocol),
+    responses((status = 200, body = ClaimAnswer, description = "The claimed runs"), WorkerProblems),
 )]
 pub(super) async fn claim(
     State(app): State<Arc<App>>,
     Extension(workers): Shared,
     caller: Caller,
-    Call(call): Call<ClaimCall>,
-) -> Result<Told<ClaimsView>, Refusal> {
+    key: CallKey,
+    CallBody(call): CallBody<ClaimCall>,
+) -> Result<Told<ClaimAnswer>, Refusal> {
     caller.may(Permission::Worker)?;
-    if call.limit > MOST || call.workflows.len() > MOST_WORKFLOWS || call.wait_ms > wire::MOST_WAIT_MS {
-        return Err(Problem::validation(format!(
-            "at most {MOST} runs of {MOST_WORKFLOWS} versions of workflows, after at most {} ms",
-            wire::MOST_WAIT_MS
-        ))
-        .into());
+    if call.run.is_some() && call.wait_ms > 0 {
+        return Err(Problem::validation("a claim of one `run` does not wait: leave `waitMs` out").into());
     }
-    let _place = (call.wait_ms > 0).then(|| app.bounds.wait(caller.workspace)).transpose()?;
-    let served =
-        call.workflows.iter().map(|served| format!("{}@{}", served.workflow, served.workflow_version));
-    workers.roster.serves(&app, caller.workspace, call.node, served);
-    let (workspace, node) = (caller.workspace, node::of(caller.workspace, call.node));
-    let workflows = drives(workspace, &call);
-    // One that takes nothing must not be called before those that do.
-    let waits_for = if call.limit == 0 { Vec::new() } else { workflows.clone() };
-    let ask = Ask { workspace, node, workflows: waits_for, wait_ms: call.wait_ms };
+    let (folded, workspace) = (call.folded, caller.workspace);
+    let claims = match key.0 {
+        None => take(app.clone(), workers.clone(), caller, call).await?,
+        Some(id) => take_once(app.clone(), workers.clone(), caller, call, id).await?,
+    };
+    if folded {
+        return Ok(Told(ClaimAnswer::Folded(fold(&workers, claims))));
+    }
+    let numbers = workers.numbers.of(&app, workspace).await?;
+    let mut view = keep(&workers, claims);
+    view.runs.iter_mut().for_each(|claimed| numbers.in_run(&mut claimed.run));
+    Ok(Told(ClaimAnswer::Ledgers(view)))
+}
+
+/// The answer to a claim: folded runs, or headers and entries.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub(super) enum ClaimAnswer {
+    Folded(FoldedClaims),
+    Ledgers(ClaimsView),
+}
+
+/// Not a `oneOf`: an answer without runs is both.
+impl PartialSchema for ClaimAnswer {
+    fn schema() -> RefOr<Schema> {
+        let any = [FoldedClaims::name(), ClaimsView::name()].map(Ref::from_schema_name);
+        let description = "What a claim with `folded` found, or one without it";
+        let any = any.into_iter().fold(AnyOfBuilder::new(), AnyOfBuilder::item);
+        RefOr::T(any.description(Some(description)).into())
+    }
+}
+
+impl ToSchema for ClaimAnswer {
+    fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+        schemas.push((FoldedClaims::name().into_owned(), FoldedClaims::schema()));
+        schemas.push((ClaimsView::name().into_owned(), ClaimsView::schema()));
+        FoldedClaims::schemas(schemas);
+        ClaimsView::schemas(schemas);
+    }
+}
+
+/// Claims under an id: the repetition of the worker's last claim is given the same runs, as far as the worker still holds
+/// them.
+async fn take_once(
+    app: Arc<App>,
+    workers: Arc<Workers>,
+    caller: Caller,
+    call: ClaimCall,
+    id: CallId,
+) -> Result<Claims, Refusal> {
+    let place = (caller.workspace, node::of(caller.workspace, call.node));
+    let last = workers.last_claims.of(place.0, place.1);
+    // In a task of its own: if the client disconnects, its repetition finds what was claimed.
+    let done = tokio::spawn(async move {
+        let mut last = last.lock().await;
+        if let Some(claim) = last.as_ref().filter(|claim| claim.id == id) {
+            return again::held(&app, place, &claim.runs).await.map_err(Refusal::from);
+        }
+        *last = None;
+        let claims = take(app, workers, caller, call).await?;
+        let runs = claims.runs.iter().map(|claimed| claimed.run.id()).collect();
+        *last = Some(ClaimUnderId { id, runs });
+        Ok(claims)
+    });
+    done.await.map_err(|_| Problem::unavailable("the server is stopping; try again"))?
+}
+
+async fn take(
+    app: Arc<App>,
+    workers: Arc<Workers>,
+    caller: Caller,
+    call: ClaimCall,
+) -> Result<Claims, Refusal> {
+    let drives = drives(caller.workspace, &call);
+    let wanted = ClaimWish {
+        node: call.node,
+        drives: drives.clone(),
+        most: MOST_WORKFLOWS,
+        limit: call.limit,
+        wait_ms: call.wait_ms,
+    };
+    let request = ClaimRequest::checked(&app, &workers, &caller, wanted)?;
+    let node = request.node;
+    // A folded run has all that it is driven with: nothing is left out for what the worker may have in memory.
+    let keeps = call.keeps && !call.folded;
     let take = || {
         let held =
-            call.keeps.then(|| Arc::new(RestingWith { workers: workers.clone(), node }) as Arc<dyn Held>);
-        let claim = Claim { node, workflows: workflows.clone(), limit: call.limit, held };
+            keeps.then(|| Arc::new(RestingWith { workers: workers.clone(), node }) as Arc<dyn HeldRuns>);
+        let claim = Claim { held, only: call.run, ..Claim::new(node, drives.clone(), call.limit) };
         let app = app.clone();
         async move {
-            let claims = app.store.claim(claim).await?;
+            let claims = portions::claim(&*app.store, claim).await?;
             let (is_empty, next_due) = (claims.runs.is_empty(), claims.next_due);
-            Ok(Tried { is_empty, more: false, next_due, found: claims })
+            Ok(ClaimTried { is_empty, more: false, next_due, found: claims })
         }
         .boxed()
     };
-    let numbers = workers.numbers.of(&app, workspace).await?;
-    let claims = Waiting::claim(&app, &workers, &ask, take).await;
-    let mut view = keep(&workers, claims.map_err(|error| roster::own(error, node, call.node))?);
-    view.runs.iter_mut().for_each(|claimed| numbers.in_run(&mut claimed.run));
-    Ok(Told(view))
+    let claims = request.claim(&app, &workers, take).await?;
+    match call.run.filter(|_| claims.runs.is_empty()) {
+        Some(run) => Ok(again::held(&app, (caller.workspace, node), &[run]).await?),
+        None => Ok(claims),
+    }
 }
 
 /// What the worker asks for, in the workspace of its credential.
@@ -90,14 +171,50 @@ fn drives(workspace: WorkspaceId, call: &ClaimCall) -> Vec<Drives> {
     call.workflows.iter().map(drives).collect()
 }
 
-/// Keeps the folds of what was claimed, and leaves out what is too much for one answer.
+/// Keeps the folds of the claimed runs, and gives them whole. A run that does not fit is claimed by its id next.
+fn fold(workers: &Workers, claims: Claims) -> FoldedClaims {
+    let mut answer = FoldedClaims { next_due: claims.next_due, now: claims.now, ..FoldedClaims::default() };
+    let mut bytes = 0;
+    for Claimed { run, entries, inbox } in claims.runs {
+        let id = run.id();
+        workers.known.learn(id, run.new.workspace);
+        let ledger = match Ledger::read(run, entries.unwrap_or_default()) {
+            Ok(ledger) => ledger,
+            Err(error) => {
+                tracing::error!(run = %id, %error, "the ledger of a claimed run cannot be read");
+                continue;
+            }
+        };
+        bytes += ledger.weight() + inbox.iter().map(|arrival| arrival.message.weight()).sum::<usize>();
+        if bytes > LEDGERS && !answer.runs.is_empty() {
+            answer.left_out.push(id);
+        } else {
+            let (inbox, inbox_from) = fitting(inbox, &mut 0);
+            answer.runs.push(FoldedRun { inbox, inbox_from, ..FoldedRun::of(&ledger) });
+        }
+        workers.folds.claimed(ledger);
+    }
+    answer
+}
+
+/// As many messages as fit into an answer that has so many bytes of them already, and the number of the first that does not.
+fn fitting(mut inbox: Vec<Arrival>, bytes: &mut usize) -> (Vec<Arrival>, Option<u64>) {
+    let fits = inbox.iter().take_while(|arrival| {
+        *bytes += arrival.message.weight();
+        *bytes <= INBOXES
+    });
+    let left_out = inbox.split_off(fits.count());
+    (inbox, left_out.first().map(|arrival| arrival.number))
+}
+
+/// Keeps the folds of the claimed runs, and leaves out what is too large for one answer.
 fn keep(workers: &Workers, claims: Claims) -> ClaimsView {
     let (mut ledgers, mut inboxes) = (0, 0);
-    let mut view = |Claimed { run, mut entries, mut inbox }: Claimed| {
+    let mut view = |Claimed { run, mut entries, inbox }: Claimed| {
         workers.known.learn(run.id(), run.new.workspace);
         match &entries {
             None => workers.folds.resumed(&run),
-            // One that does not fold is for the worker to complain about.
+            // A ledger that does not fold is reported by the worker.
             Some(all) => {
                 if let Ok(ledger) = Ledger::read(run.clone(), all.iter().cloned()) {
                     ledgers += ledger.weight();
@@ -106,13 +223,9 @@ fn keep(workers: &Workers, claims: Claims) -> ClaimsView {
                 entries = entries.filter(|_| ledgers <= LEDGERS);
             }
         }
-        let fits = inbox.iter().take_while(|arrival| {
-            inboxes += arrival.message.weight();
-            inboxes <= INBOXES
-        });
-        let left_out = inbox.split_off(fits.count());
-        let inbox_from = left_out.first().map(|arrival| arrival.number);
+        let (inbox, inbox_from) = fitting(inbox, &mut inboxes);
         ClaimedView { run, entries, inbox, inbox_from }
     };
-    ClaimsView { runs: claims.runs.into_iter().map(&mut view).collect(), next_due: claims.next_due }
+    let runs = claims.runs.into_iter().map(&mut view).collect();
+    ClaimsView { runs, next_due: claims.next_due, now: claims.now }
 }

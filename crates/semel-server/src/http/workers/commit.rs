@@ -1,4 +1,4 @@
-//! Commit: entries of many runs in one call, each checked by the fold of its run, one answer each.
+//! Commit: entries of many runs in one call, each checked by the fold of its run, with one answer each.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use semel::error::{Error, Result};
 use semel::id::{NodeId, RunId, WorkspaceId};
 use semel::remote::wire::{self, Answers, CommitCall, CommitItem, PlacedDraft};
-use semel::rules::commit::{Commit, Saved};
+use semel::rules::commit::{Commit, CommitFate, Saved};
 use semel::rules::entry::Entry;
 use semel::rules::ledger::Ledger;
 use semel::rules::status::Status;
@@ -17,20 +17,21 @@ use semel::store::{Find, FindBy, Numbered};
 use serde_json::value::RawValue;
 
 use super::answer::{Refusal, Text, Told};
-use super::node::By;
+use super::node::WriteBy;
 use super::{Shared, Workers, extent};
 use crate::access::Caller;
 use crate::api::Permission;
 use crate::app::App;
 use crate::http::Problem;
-use crate::http::describe::{Always, Changes, OfRun};
+use crate::http::describe::{SpokenProtocol, WorkerProblems};
 
 /// Append entries to many runs: each at the version that its driver has seen, each with its own answer.
 #[utoipa::path(
     post, path = "/workers/commit",
     operation_id = "workerCommit", tag = "workers",
-    request_body(content = Object, content_type = "application/json", example = json!({"commits": [{"run": "run_01j0000000e00800000000007z", "node": "node_01j0000000e00800000000007z", "expected": 2, "entries": [{"stepStarted": {"step": "pay", "attempt": 1}}, {"stepCompleted": {"step": "pay", "value": 7}}]}]})),
-    responses((status = 200, body = Object, description = "One answer for each commit"), Always, OfRun, Changes),
+    request_body(content = CommitCall<Vec<Entry>>, content_type = "application/json", example = json!({"commits": [{"run": "run_01j0000000e00800000000007z", "node": "node_01j0000000e00800000000007z", "expected": 2, "entries": [{"stepStarted": {"step": "pay", "attempt": 1}}, {"stepCompleted": {"step": "pay", "value": 7}}]}]})),
+    params(SpokenProtocol),
+    responses((status = 200, body = Answers<Saved>, description = "One result per commit"), WorkerProblems),
 )]
 pub(super) async fn commit(
     State(app): State<Arc<App>>,
@@ -43,8 +44,9 @@ pub(super) async fn commit(
     if call.commits.len() > wire::MOST {
         return Err(Problem::validation(format!("at most {} commits in one call", wire::MOST)).into());
     }
-    let asked: Vec<Asked> = call.commits.into_iter().map(|item| Asked::of(&caller, item)).collect();
-    // Apart from the connection: what was asked is done, whether or not somebody is left to hear it.
+    let asked: Vec<CommitRequest> =
+        call.commits.into_iter().map(|item| CommitRequest::of(&caller, item)).collect();
+    // In a task of its own: the call completes even if the client disconnects.
     let done = tokio::spawn(async move {
         let (app, workers) = (&*app, &*workers);
         join_all(asked.into_iter().map(|asked| asked.save(app, workers, caller.workspace))).await
@@ -53,10 +55,10 @@ pub(super) async fn commit(
     Ok(Told(Answers { answers: answers.into_iter().map(Into::into).collect() }))
 }
 
-/// A commit as a worker asks for it.
-struct Asked {
+/// One commit of a worker.
+struct CommitRequest {
     run: RunId,
-    by: By,
+    by: WriteBy,
     expected: u64,
     seen: u64,
     entries: Result<Vec<Entry>>,
@@ -66,10 +68,10 @@ struct Asked {
 /// The fold after a commit, and the driver that has put the run to rest by it.
 type Folded = Option<(Ledger, Option<NodeId>)>;
 
-impl Asked {
+impl CommitRequest {
     fn of(caller: &Caller, item: CommitItem<&RawValue>) -> Self {
         let CommitItem { run, node, expected, seen, entries, drafts } = item;
-        let (by, entries) = (By::of(caller, node), wire::entries(entries).map_err(Error::from));
+        let (by, entries) = (WriteBy::of(caller, node), wire::entries(entries).map_err(Error::from));
         Self { run, by, expected, seen, entries, drafts }
     }
 
@@ -80,7 +82,7 @@ impl Asked {
         if fold.as_ref().is_some_and(|ledger| ledger.run().new.workspace != workspace) {
             return Err(Error::Concurrency { run, expected });
         }
-        // With nothing after what the worker has seen it is no repetition: a worker that has not claimed the run is
+        // No entry follows the expected version, so this is no repetition: a worker that has not claimed the run is
         // refused, and the fold stays.
         let present = fold.as_ref().map(Ledger::run).filter(|run| run.state.version == expected);
         if let Some(node) = present.and_then(|run| run.state.node)
@@ -88,7 +90,7 @@ impl Asked {
         {
             return Err(Error::Concurrency { run, expected });
         }
-        // Taken out while it may be ahead of the store: whatever ends this early leaves none behind.
+        // Taken out while it may be ahead of the store: an early return leaves no fold behind.
         let saved = match fold.take_if(|ledger| ledger.run().state.version == expected) {
             Some(ledger) => self.save_after(app, workers, ledger, Vec::new()).await,
             None => match read(app, workspace, run, expected).await {
@@ -118,8 +120,8 @@ impl Asked {
         Ok(saved)
     }
 
-    /// Commits after the entries that the worker has seen. If there are more, then either this very commit is among them,
-    /// because its answer was lost; or the worker has lost the run, and the store refuses it and counts that.
+    /// Commits after the entries that the worker has seen. If there are more, either this commit is among them,
+    /// because its answer was lost; or the worker has lost the run, and the store refuses and counts it.
     async fn save_after(
         self,
         app: &App,
@@ -129,7 +131,7 @@ impl Asked {
     ) -> Result<(Saved, Folded)> {
         let (run, expected, driver) = (self.run, self.expected, ledger.run().state.node);
         let (workspace, lost) = (ledger.run().new.workspace, Error::Concurrency { run, expected });
-        // What no node has claimed is nobody's to write to.
+        // A run without a claim accepts no commit.
         let Some(node) = driver.filter(|_| ledger.run().state.version == expected) else { return Err(lost) };
         let holds = self.by.speaks_for(app, &workers.roster, workspace, node).await?;
         extent::check(app, workspace, &ledger, &self.drafts).await?;
@@ -152,7 +154,7 @@ impl Asked {
                 Ok((Saved { version, ..Saved::default() }, None))
             }
             Err(lost @ Error::Concurrency { .. }) => {
-                // Its first try may have come through another server a moment ago.
+                // The first try may have reached another server a moment ago.
                 let after = app.store.ledger(workspace, run, expected + 1).await?;
                 repeated(&commit, after).map(|saved| (saved, None)).ok_or(lost)
             }
@@ -160,7 +162,7 @@ impl Asked {
         }
     }
 
-    /// Has the entries checked, and makes a commit of them.
+    /// Checks the entries with the ledger and makes a commit of them.
     fn record(self, ledger: &mut Ledger) -> Result<Commit> {
         let (run, entries) = (self.run, self.entries?);
         let refused = |source| Error::Refused { run, source };
@@ -186,9 +188,10 @@ impl Asked {
 /// The fold of a run's first entries, and the entries after them.
 async fn read(app: &App, workspace: WorkspaceId, run: RunId, first: u64) -> Result<(Ledger, Vec<Numbered>)> {
     let found = app.store.find(Find { workspace, by: FindBy::Id(run) }).await?;
-    // A run that there is not is a run that somebody has lost.
+    // A run that does not exist counts as lost.
     let (mut header, _) = found.ok_or(Error::Concurrency { run, expected: first })?;
-    // What has arrived is told by whoever has seen it: a driver that waits must not miss what only we know of.
+    // The number of arrivals is left to the driver: a waiting driver must not miss a message that only the server has
+    // seen.
     header.arrivals = 0;
     let mut lines = app.store.ledger(workspace, run, 1).await?;
     let after = lines.split_off(lines.len().min(usize::try_from(first).unwrap_or(usize::MAX)));
@@ -197,11 +200,10 @@ async fn read(app: &App, workspace: WorkspaceId, run: RunId, first: u64) -> Resu
     Ok((ledger.slim(), after))
 }
 
-/// Whether a commit is in the ledger already, given what stands at its place and after it.
+/// The earlier result of this commit, if the ledger already contains it at its position.
 fn repeated(commit: &Commit, after: Vec<Numbered>) -> Option<Saved> {
-    let count = commit.count();
-    let written: Vec<Entry> =
-        after.into_iter().take(usize::try_from(count).ok()?).map(|line| line.entry).collect();
-    let settled = commit.matches(&written)?;
-    Some(Saved { version: commit.expected() + count, settled, ..Saved::default() })
+    match commit.fate(after.into_iter().map(|line| line.entry)) {
+        CommitFate::Saved(saved) => Some(saved),
+        CommitFate::Open | CommitFate::Lost => None,
+    }
 }

@@ -1,48 +1,49 @@
-//! Control and once, as an engine elsewhere does.
+//! Control and once, for remote engines.
 
 use std::sync::Arc;
 
 use axum::Extension;
 use axum::extract::State;
 use semel::remote::wire::ControlCall;
-use semel::rules::control::{Action, Control, Controlled};
+use semel::rules::control::{Control, ControlAction, Controlled};
 use semel::rules::entry::Resolution;
-use semel::rules::once::{Ask, Once, OnceAnswer, OnceScope};
+use semel::rules::once::{Ask, OnceAnswer, OnceCall, OnceScope};
 
 use super::Shared;
-use super::answer::{Call, Refusal, Told};
+use super::answer::{CallBody, Refusal, Told};
 use super::look::check_scope;
 use super::node;
 use crate::access::Caller;
 use crate::api::Permission;
 use crate::app::App;
 use crate::http::Problem;
-use crate::http::describe::{Always, Changes, OfRun};
+use crate::http::describe::{SpokenProtocol, WorkerProblems};
 use crate::http::wait::found;
 
-/// A worker has one node; for a moment two, when it goes on as another.
+/// A worker has one node, and briefly two while it replaces one by another.
 const MOST_NODES: usize = 16;
-/// The longest reason that a worker gives for a pause, in characters.
+/// Maximum length of a worker's pause reason, in characters.
 const LONGEST_BY: usize = 2_000;
 
-/// Control a run: needs the permission `admin`. A worker may pause a run that it holds.
+/// Control a run. Needs the permission `admin`, except that a worker may pause a run that it holds.
 ///
-/// Cancel, pause, resume, restart or fork a run; free its key; resolve a doubt.
+/// Cancel, pause, resume, restart or fork a run; release its key; resolve a step in doubt.
 #[utoipa::path(
     post, path = "/workers/control",
     operation_id = "workerControl", tag = "workers",
-    request_body(content = Object, content_type = "application/json", example = json!({"run": "run_01j0000000e00800000000007z", "action": "pause", "by": "ann", "id": null, "expected": null})),
-    responses((status = 200, body = Object, description = "The run as it is now"), Always, OfRun, Changes),
+    request_body(content = ControlCall, content_type = "application/json", example = json!({"run": "run_01j0000000e00800000000007z", "action": "pause", "by": "ann", "id": null, "expected": null})),
+    params(SpokenProtocol),
+    responses((status = 200, body = Controlled, description = "The run after the call"), WorkerProblems),
 )]
 pub(super) async fn control(
     State(app): State<Arc<App>>,
     Extension(workers): Shared,
     caller: Caller,
-    Call(call): Call<ControlCall>,
+    CallBody(call): CallBody<ControlCall>,
 ) -> Result<Told<Controlled>, Refusal> {
     let control = match (&call.action, call.nodes.as_slice()) {
-        // A driver may pause its run by a commit as well: an engine does it this way if its commit is refused.
-        (Action::Pause, [_, ..]) if caller.may(Permission::Admin).is_err() => {
+        // A driver can also pause its run by a commit. An engine uses this call if its commit is refused.
+        (ControlAction::Pause, [_, ..]) if caller.may(Permission::Admin).is_err() => {
             own(&app, &caller, call).await?
         }
         _ => {
@@ -50,7 +51,7 @@ pub(super) async fn control(
             call.control(caller.workspace)
         }
     };
-    if let Action::Resolve { resolution: Resolution::Happened(value), .. } = &control.action {
+    if let ControlAction::Resolve { resolution: Resolution::Happened(value), .. } = &control.action {
         value.check().map_err(semel::Error::from)?;
     }
     let numbers = workers.numbers.of(&app, caller.workspace).await?;
@@ -59,7 +60,7 @@ pub(super) async fn control(
     Ok(Told(controlled))
 }
 
-/// The pause of a run by the worker that holds it. It is bound to the version at which the worker holds the run.
+/// The pause of a run by the worker that holds it, bound to the version at which the worker holds the run.
 async fn own(app: &App, caller: &Caller, call: ControlCall) -> Result<Control, Refusal> {
     caller.may(Permission::Worker)?;
     if call.nodes.len() > MOST_NODES {
@@ -80,17 +81,18 @@ async fn own(app: &App, caller: &Caller, call: ControlCall) -> Result<Control, R
     Ok(Control { by, expected: Some(expected.unwrap_or(version)), ..control })
 }
 
-/// Claim, settle or release a once beyond one run.
+/// Claim, settle or release a result of `run_once` that is shared between runs.
 #[utoipa::path(
     post, path = "/workers/once",
     operation_id = "workerOnce", tag = "workers",
-    request_body(content = Object, content_type = "application/json", example = json!({"scope": "workspace", "label": "rates", "run": "run_01j0000000e00800000000007z", "ask": "claim"})),
-    responses((status = 200, body = Object, description = "The result, or the right to make it"), Always, OfRun, Changes),
+    request_body(content = OnceCall, content_type = "application/json", example = json!({"scope": "workspace", "label": "rates", "run": "run_01j0000000e00800000000007z", "ask": "claim"})),
+    params(SpokenProtocol),
+    responses((status = 200, body = OnceAnswer, description = "The recorded result, or the right to produce it"), WorkerProblems),
 )]
 pub(super) async fn once(
     State(app): State<Arc<App>>,
     caller: Caller,
-    Call(once): Call<Once>,
+    CallBody(once): CallBody<OnceCall>,
 ) -> Result<Told<OnceAnswer>, Refusal> {
     caller.may(Permission::Worker)?;
     if let OnceScope::Key(scope, _) = &once.scope {
@@ -99,5 +101,5 @@ pub(super) async fn once(
     if let Ask::Settle { value, .. } = &once.ask {
         value.check().map_err(semel::Error::from)?;
     }
-    Ok(Told(app.store.once(Once { workspace: caller.workspace, ..once }).await?))
+    Ok(Told(app.store.once(OnceCall { workspace: caller.workspace, ..once }).await?))
 }

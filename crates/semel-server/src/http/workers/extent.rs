@@ -1,4 +1,4 @@
-//! How large a run of a worker may become: the entries of its ledger, and the generations of its children.
+//! Limits on the size of a worker's run: entries of its ledger, and generations of children.
 
 use semel::error::{Error, Result};
 use semel::id::WorkspaceId;
@@ -8,15 +8,16 @@ use semel::store::{Find, FindBy};
 
 use crate::app::App;
 
-/// Entries of one run's ledger: ten times the longest history that is tested. Each rebuild of the run reads all of them.
+/// Maximum number of entries in a ledger: ten times the longest history that is tested. Each rebuild reads all of
+/// them.
 const MOST_ENTRIES: u64 = 1_000_000;
-/// Bytes of one run's ledger in memory. A run that needs more keeps its values elsewhere, or hands its work to children.
+/// Maximum size of a ledger in memory, in bytes. A run that needs more keeps its values elsewhere, or uses children.
 const LEDGER_BYTES: usize = 512 * 1024 * 1024;
-/// Generations of runs, each started by the one before. A run that starts itself as its child would never end.
+/// Maximum depth of children. It stops a run that starts itself as its child.
 const MOST_GENERATIONS: usize = 64;
 
-/// Refuses a commit to a run that is as large as a run may be. The bounds are generous, so it is asked before the commit:
-/// the last one may go beyond them.
+/// Refuses a commit to a run that has reached a limit. The check is made before the commit, so the last one may
+/// exceed it.
 pub(super) async fn check(
     app: &App,
     workspace: WorkspaceId,

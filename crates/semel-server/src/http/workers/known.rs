@@ -1,7 +1,6 @@
-//! Whose a run is, of runs that were asked about lately. What is told to workers names runs, and a worker hears of those
-//! of its own workspace only.
+//! Cache of recently used runs and their workspaces. Wakes name runs, and a worker receives only those of its own
+//! workspace.
 
-use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use semel::id::{RunId, WorkspaceId};
@@ -9,25 +8,29 @@ use semel::rules::entry::Entry;
 use semel::store::{Find, FindBy};
 
 use crate::app::App;
+use crate::bounded::{BoundedCache, Most};
 
-/// So many runs are remembered at least, and at most twice as many.
-const MANY: usize = 100_000;
+/// Maximum number of cached runs.
+const MOST: usize = 200_000;
 
-/// Runs and their workspaces: those learned lately, and those before them.
-#[derive(Default)]
-pub(super) struct Known(Mutex<[HashMap<RunId, WorkspaceId>; 2]>);
+/// Recently used runs and their workspaces.
+pub(super) struct KnownRuns(Mutex<BoundedCache<RunId, WorkspaceId, WorkspaceId>>);
 
-impl Known {
-    /// A run is this workspace's.
+impl Default for KnownRuns {
+    fn default() -> Self {
+        Self(Mutex::new(BoundedCache::new(Most { entries: MOST, weight: 0 })))
+    }
+}
+
+impl KnownRuns {
+    /// Records that a run belongs to this workspace.
     pub(super) fn learn(&self, run: RunId, workspace: WorkspaceId) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known[0].insert(run, workspace);
-        if known[0].len() > MANY {
-            known[1] = std::mem::take(&mut known[0]);
-        }
+        known.touch(run, workspace, || workspace);
+        known.trim();
     }
 
-    /// Children that a commit has started.
+    /// Records the children that a commit has started.
     pub(super) fn learn_children(&self, settled: &[Entry], workspace: WorkspaceId) {
         for entry in settled {
             if let Entry::ChildStarted { run, .. } = entry {
@@ -36,16 +39,13 @@ impl Known {
         }
     }
 
-    /// Whether a run is this workspace's. Asks the store about one that was not heard of.
+    /// Whether a run belongs to this workspace. Asks the store if the run is not cached.
     pub(super) async fn is_of(&self, app: &App, run: RunId, workspace: WorkspaceId) -> bool {
-        let known = {
-            let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            known.iter().find_map(|runs| runs.get(&run).copied())
-        };
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&run).copied();
         if let Some(owner) = known {
             return owner == workspace;
         }
-        // A wake only saves time: where the store does not answer, none is told.
+        // A wake only saves time: if the store does not answer, none is sent.
         let found = app.store.find(Find { workspace, by: FindBy::Id(run) }).await;
         let found = matches!(found, Ok(Some(_)));
         if found {

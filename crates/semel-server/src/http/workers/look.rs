@@ -1,34 +1,36 @@
-//! Looking, as an engine elsewhere does: headers, ledgers and inboxes in full.
+//! Reads for remote engines: headers, ledgers and inboxes in full.
 
 use std::sync::Arc;
 
 use axum::Extension;
 use axum::extract::State;
-use semel::remote::wire::{Found, RunCall};
+use semel::remote::wire::{FoundRun, RunCall};
 use semel::rules::key::Scope;
 use semel::rules::receipt::{ReceiptKind, Receipts};
-use semel::store::{Find, FindBy, Page, Part, Query};
+use semel::store::{Arrival, Find, FindBy, Numbered, Page, Part, Query};
 use serde::Serialize;
 use serde_json::value::RawValue;
+use utoipa::openapi::schema::{AnyOfBuilder, ArrayBuilder, Schema};
+use utoipa::openapi::{Ref, RefOr};
+use utoipa::{PartialSchema, ToSchema};
 
 use super::Shared;
-use super::answer::{Call, Refusal, Told};
+use super::answer::{CallBody, Refusal, Told};
 use crate::access::Caller;
-use crate::api::Permission;
 use crate::app::App;
 use crate::http::Problem;
-use crate::http::describe::{Always, Changes, OfRun};
+use crate::http::describe::{SpokenProtocol, WorkerProblems};
 
-/// At most so many runs in one list.
+/// Maximum number of runs in one list.
 const MOST: usize = 10_000;
-/// Room for so many entries or messages is made before they are known.
+/// Initial capacity for entries or messages whose number is not known yet.
 const PAGE: usize = 1_000;
-/// Entries of one page of a ledger: as many as a ledger may have, because a page is bounded by its bytes.
+/// Maximum number of entries on a page of a ledger: that of a whole ledger, because a page is bounded by its bytes.
 const MOST_ENTRIES: usize = 1_000_000;
-/// The longest scope: two names and what stands between them.
+/// Maximum length of a scope: two names and their separators.
 const LONGEST_SCOPE: usize = 2_000;
 
-/// A scope came as it is stored; what no run can have is refused before it gets to a database.
+/// Checks a scope in its stored form: an impossible one is refused before it reaches a database.
 pub(super) fn check_scope(scope: &Scope) -> Result<(), Problem> {
     match scope.as_str().len() <= LONGEST_SCOPE && !scope.as_str().contains('\0') {
         true => Ok(()),
@@ -36,47 +38,49 @@ pub(super) fn check_scope(scope: &Scope) -> Result<(), Problem> {
     }
 }
 
-/// Look a run up by its id, key or token.
+/// Find a run by its id, key or token.
 #[utoipa::path(
     post, path = "/workers/find",
     operation_id = "workerFind", tag = "workers",
-    request_body(content = Object, content_type = "application/json", example = json!({"by": {"id": "run_01j0000000e00800000000007z"}})),
-    responses((status = 200, body = serde_json::Value, description = "The run and how it ended, or null"), Always, OfRun, Changes),
+    request_body(content = Find, content_type = "application/json", example = json!({"by": {"id": "run_01j0000000e00800000000007z"}})),
+    params(SpokenProtocol),
+    responses((status = 200, body = Option<FoundRun>, description = "The run and its outcome, or null"), WorkerProblems),
 )]
 pub(super) async fn find(
     State(app): State<Arc<App>>,
     Extension(workers): Shared,
     caller: Caller,
-    Call(find): Call<Find>,
-) -> Result<Told<Option<Found>>, Refusal> {
-    caller.may(Permission::Worker)?;
+    CallBody(find): CallBody<Find>,
+) -> Result<Told<Option<FoundRun>>, Refusal> {
+    caller.may_read_or_work()?;
     if let FindBy::Key(scope, _) = &find.by {
         check_scope(scope)?;
     }
     let numbers = workers.numbers.of(&app, caller.workspace).await?;
     let found = app.store.find(Find { workspace: caller.workspace, ..find }).await?;
     Ok(Told(found.map(|(mut run, outcome)| {
-        // Whoever looks may wait for it.
+        // The caller may wait for the run.
         workers.known.learn(run.id(), caller.workspace);
         numbers.in_run(&mut run);
-        Found { run, outcome }
+        FoundRun { run, outcome }
     })))
 }
 
-/// List runs, the newest first.
+/// List runs, newest first.
 #[utoipa::path(
     post, path = "/workers/list",
     operation_id = "workerList", tag = "workers",
-    request_body(content = Object, content_type = "application/json", example = json!({"status": null, "workflow": "order", "since": null, "before": null, "limit": 100})),
-    responses((status = 200, body = serde_json::Value, description = "A page: headers of runs, the run after which the next page begins, and whether this one is partial"), Always, OfRun, Changes),
+    request_body(content = Query, content_type = "application/json", example = json!({"status": null, "workflow": "order", "since": null, "before": null, "limit": 100})),
+    params(SpokenProtocol),
+    responses((status = 200, body = Page, description = "A page: headers of runs, the run after which the next page begins, and whether this one is partial"), WorkerProblems),
 )]
 pub(super) async fn list(
     State(app): State<Arc<App>>,
     Extension(workers): Shared,
     caller: Caller,
-    Call(query): Call<Query>,
+    CallBody(query): CallBody<Query>,
 ) -> Result<Told<Page>, Refusal> {
-    caller.may(Permission::Worker)?;
+    caller.may_read_or_work()?;
     let numbers = workers.numbers.of(&app, caller.workspace).await?;
     let (limit, look_at) = (query.limit.min(MOST), query.look_at.min(Query::LOOK_AT));
     let query = Query { workspace: caller.workspace, limit, look_at, ..query };
@@ -89,15 +93,16 @@ pub(super) async fn list(
 #[utoipa::path(
     post, path = "/workers/ledger",
     operation_id = "workerLedger", tag = "workers",
-    request_body(content = Object, content_type = "application/json", example = json!({"run": "run_01j0000000e00800000000007z", "from": 1, "maxBytes": 8_388_608})),
-    responses((status = 200, body = serde_json::Value, description = "Entries, numbered"), Always, OfRun, Changes),
+    request_body(content = RunCall, content_type = "application/json", example = json!({"run": "run_01j0000000e00800000000007z", "from": 1, "maxBytes": 8_388_608})),
+    params(SpokenProtocol),
+    responses((status = 200, body = Vec<Numbered>, description = "Entries, numbered"), WorkerProblems),
 )]
 pub(super) async fn ledger(
     State(app): State<Arc<App>>,
     caller: Caller,
-    Call(RunCall { run, from, max_bytes }): Call<RunCall>,
+    CallBody(RunCall { run, from, max_bytes }): CallBody<RunCall>,
 ) -> Result<Told<Vec<Box<RawValue>>>, Refusal> {
-    caller.may(Permission::Worker)?;
+    caller.may_read_or_work()?;
     let workspace = caller.workspace;
     let lines = match max_bytes {
         Some(bytes) => {
@@ -108,26 +113,27 @@ pub(super) async fn ledger(
     Ok(Told(page(lines, max_bytes)))
 }
 
-/// Read what a run has not consumed yet.
+/// Read the unconsumed messages of a run.
 #[utoipa::path(
     post, path = "/workers/inbox",
     operation_id = "workerInbox", tag = "workers",
-    request_body(content = Object, content_type = "application/json", example = json!({"run": "run_01j0000000e00800000000007z", "from": 1, "maxBytes": 8_388_608})),
-    responses((status = 200, body = serde_json::Value, description = "Messages, numbered"), Always, OfRun, Changes),
+    request_body(content = RunCall, content_type = "application/json", example = json!({"run": "run_01j0000000e00800000000007z", "from": 1, "maxBytes": 8_388_608})),
+    params(SpokenProtocol),
+    responses((status = 200, body = Vec<Arrival>, description = "Messages, numbered"), WorkerProblems),
 )]
 pub(super) async fn inbox(
     State(app): State<Arc<App>>,
     caller: Caller,
-    Call(RunCall { run, from, max_bytes }): Call<RunCall>,
+    CallBody(RunCall { run, from, max_bytes }): CallBody<RunCall>,
 ) -> Result<Told<Vec<Box<RawValue>>>, Refusal> {
-    caller.may(Permission::Worker)?;
+    caller.may_read_or_work()?;
     Ok(Told(page(app.store.inbox(caller.workspace, run, from).await?, max_bytes)))
 }
 
-/// As many of these as fit into so many bytes of the answer; at least one, so that a reader gets on.
+/// As many items as fit into `max_bytes` of the answer; at least one, so that the reader makes progress.
 fn page<T: Serialize>(all: Vec<T>, max_bytes: Option<usize>) -> Vec<Box<RawValue>> {
     let most = max_bytes.unwrap_or(usize::MAX);
-    // The brackets; then a comma for each.
+    // Two bytes for the brackets, and one for each comma.
     let (mut page, mut bytes) = (Vec::with_capacity(all.len().min(PAGE)), 2);
     for item in all {
         let text = serde_json::value::to_raw_value(&item).expect("entries and messages are plain data");
@@ -140,19 +146,41 @@ fn page<T: Serialize>(all: Vec<T>, max_bytes: Option<usize>) -> Vec<Box<RawValue
     page
 }
 
-/// Read what was absorbed on a run.
+/// A kind of receipts, and the receipts: a list of two.
+enum KindAndReceipts {}
+
+impl PartialSchema for KindAndReceipts {
+    fn schema() -> RefOr<Schema> {
+        let either = AnyOfBuilder::new()
+            .item(Ref::from_schema_name(ReceiptKind::name()))
+            .item(Ref::from_schema_name(Receipts::name()));
+        let pair = ArrayBuilder::new().items(either).min_items(Some(2)).max_items(Some(2));
+        RefOr::T(pair.description(Some("A kind, and the receipts of this kind")).into())
+    }
+}
+
+impl ToSchema for KindAndReceipts {
+    fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+        schemas.push((ReceiptKind::name().into_owned(), ReceiptKind::schema()));
+        schemas.push((Receipts::name().into_owned(), Receipts::schema()));
+        Receipts::schemas(schemas);
+    }
+}
+
+/// Read the absorbed duplicates of a run.
 #[utoipa::path(
     post, path = "/workers/receipts",
     operation_id = "workerReceipts", tag = "workers",
-    request_body(content = Object, content_type = "application/json", example = json!({"run": "run_01j0000000e00800000000007z"})),
-    responses((status = 200, body = serde_json::Value, description = "Receipts by kind"), Always, OfRun, Changes),
+    request_body(content = RunCall, content_type = "application/json", example = json!({"run": "run_01j0000000e00800000000007z"})),
+    params(SpokenProtocol),
+    responses((status = 200, body = Vec<KindAndReceipts>, description = "Receipts by kind"), WorkerProblems),
 )]
 pub(super) async fn receipts(
     State(app): State<Arc<App>>,
     caller: Caller,
-    Call(RunCall { run, .. }): Call<RunCall>,
+    CallBody(RunCall { run, .. }): CallBody<RunCall>,
 ) -> Result<Told<Vec<(ReceiptKind, Receipts)>>, Refusal> {
-    caller.may(Permission::Worker)?;
+    caller.may_read_or_work()?;
     Ok(Told(app.store.receipts(caller.workspace, run).await?))
 }
 

@@ -1,19 +1,25 @@
 //! Remote workers: the verbs of the store over HTTP, for engines and programs elsewhere.
 //!
-//! What travels is [`semel::remote::wire`]. A worker is not trusted: what it appends is checked by a ledger that is kept
-//! here ([`folds`]), its nodes are its workspace's own ([`node`]), its values are checked like all others. Commits and starts
-//! of one call go to the store together, and so share a durable write.
+//! The wire format is [`semel::remote::wire`]. A worker is not trusted: what it appends is checked by a ledger that
+//! is kept here ([`folds`]), its nodes belong to its workspace ([`node`]), its values are checked like all others.
+//! Commits and starts of one call go to the store together and share a durable write.
 
-mod answer;
+mod again;
+pub(super) mod answer;
 mod claim;
+mod clock;
 mod commit;
 mod control;
+pub(super) mod engines;
 mod extent;
 mod folds;
 mod known;
 mod look;
 mod node;
 mod numbers;
+mod portions;
+mod protocol;
+mod request;
 mod roster;
 mod start;
 mod steps;
@@ -24,34 +30,38 @@ mod wakes;
 use std::sync::Arc;
 
 use axum::Extension;
+use axum::middleware::from_fn;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use self::again::LastClaims;
 use self::folds::Folds;
-use self::known::Known;
+use self::known::KnownRuns;
 use self::numbers::Numbers;
 use self::roster::Roster;
 pub(super) use self::roster::{kind, served};
 use self::turns::Turns;
 use self::waiting::Waiting;
 use crate::app::App;
+use crate::config::ClockMode;
 
-/// What the routes of workers share. Nothing of it is the truth: all of it can be found in the store again.
+/// State that the worker routes share. All of it is a cache of the store.
 #[derive(Default)]
 struct Workers {
     folds: Folds,
-    known: Known,
+    known: KnownRuns,
+    last_claims: LastClaims,
     numbers: Numbers,
     roster: Roster,
     turns: Turns,
     waiting: Waiting,
 }
 
-/// An argument of every route here.
+/// Extractor of the shared state, an argument of every route here.
 type Shared = Extension<Arc<Workers>>;
 
-pub(super) fn router() -> OpenApiRouter<Arc<App>> {
-    OpenApiRouter::new()
+pub(super) fn router(clock: ClockMode) -> OpenApiRouter<Arc<App>> {
+    let workers = OpenApiRouter::new()
         .routes(routes!(roster::register, roster::list))
         .routes(routes!(roster::heartbeat))
         .routes(routes!(roster::release))
@@ -70,6 +80,12 @@ pub(super) fn router() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(look::inbox))
         .routes(routes!(look::receipts))
         .routes(routes!(wakes::wakes))
-        // Not on what has no route: that is everybody's.
-        .route_layer(Extension(Arc::new(Workers::default())))
+        // A route layer, so that unknown paths are not affected.
+        .route_layer(from_fn(protocol::speak));
+    let routes = match clock {
+        ClockMode::Machine => workers,
+        // Here, because it must not end the leases of the workers.
+        ClockMode::Manual => workers.routes(routes!(clock::advance)),
+    };
+    routes.route_layer(Extension(Arc::new(Workers::default())))
 }

@@ -1,6 +1,6 @@
-//! Nodes of workers. A worker draws an id; the node is derived from it and from the workspace of the credential. So
-//! whatever id a worker gives, it can reach no node but those of its own workspace: not that of another tenant, and not
-//! that of an engine in this process, although ledgers show their ids. A foreign node is an unknown one.
+//! Nodes of workers. A worker generates an id; the node is derived from it and from the workspace of the credential.
+//! Whatever id a worker sends, it can only reach nodes of its own workspace: not those of another tenant, and not
+//! those of an engine in this process, although ledgers show their ids. A foreign node is an unknown one.
 
 use semel::error::Result;
 use semel::id::{NodeId, WorkspaceId};
@@ -11,17 +11,17 @@ use super::roster::Roster;
 use crate::access::Caller;
 use crate::app::App;
 
-/// Which worker writes to a run: only the node that has claimed it may.
+/// The worker that writes to a run: only the node that has claimed it may.
 #[derive(Clone, Debug)]
-pub(super) enum By {
+pub(super) enum WriteBy {
     /// The worker names its node.
     Node(NodeId),
-    /// It names none: any node that was registered with this credential.
+    /// The worker names no node: any node that was registered with this credential counts.
     Credential(String),
 }
 
-impl By {
-    /// The worker that makes a call, with the id that it has drawn if it tells.
+impl WriteBy {
+    /// The worker that makes a call, with the id that it has generated, if given.
     pub(super) fn of(caller: &Caller, drawn: Option<NodeId>) -> Self {
         match drawn {
             Some(drawn) => Self::Node(of(caller.workspace, drawn)),
@@ -46,7 +46,7 @@ impl By {
     }
 }
 
-/// The node of a worker.
+/// Derives the node of a worker.
 pub(super) fn of(workspace: WorkspaceId, drawn: NodeId) -> NodeId {
     let mut hash = Sha256::new();
     hash.update(b"semel/node/v1");
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_reaches_the_node_of_another_workspace() {
+    fn the_node_of_another_workspace_is_not_reached() {
         let (drawn, mine, theirs) =
             (NodeId(Uuid::from_u128(1)), WorkspaceId::DEFAULT, WorkspaceId(Uuid::from_u128(7)));
         assert_eq!(of(mine, drawn), of(mine, drawn));

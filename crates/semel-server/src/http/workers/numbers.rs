@@ -1,6 +1,6 @@
-//! The numbers of runs, as workers see them. A store counts the runs of all tenants, so that a number, and the distance of
-//! two, tells how much others have started. Workers use numbers as addresses only; they are shown a permutation that is
-//! different for each tenant, the same at every server of a store, and that only the server can turn back.
+//! Run numbers, as workers see them. A store numbers the runs of all tenants, so the difference of two numbers tells
+//! how much others have started. Workers use numbers as addresses only. They see a permutation that differs per
+//! tenant, is the same at every server of a store, and can be inverted only by the server.
 
 use semel::clock::Clock;
 use semel::error::{Error, Result};
@@ -15,14 +15,14 @@ use tokio::sync::OnceCell;
 
 use crate::app::App;
 
-/// Four rounds make a permutation of pseudo-random functions one that cannot be told from a random one.
+/// Four Feistel rounds of pseudo-random functions give a permutation that is indistinguishable from a random one.
 const ROUNDS: u8 = 4;
 
-/// What the permutations are made with, read from the store once.
+/// Secret of the permutations, read from the store once.
 #[derive(Default)]
 pub(super) struct Numbers(OnceCell<String>);
 
-/// The permutation of one tenant.
+/// Permutation of run numbers for one tenant.
 pub(super) struct Permutation([u8; 32]);
 
 impl Numbers {
@@ -33,7 +33,7 @@ impl Numbers {
     }
 }
 
-/// The secret of this store; made by the first server that needs it.
+/// The secret of this store; created by the first server that needs it.
 async fn secret(app: &App) -> Result<String> {
     let kind = Name::new("secret").expect("a plain name");
     let id = RecordId::new("worker-numbers".to_owned()).expect("a plain id");
@@ -46,14 +46,14 @@ async fn secret(app: &App) -> Result<String> {
         let body = Payload::of(&drawn(&*app.clock))?;
         let keep = Keep { kind: kind.clone(), id: id.clone(), body, expected: Some(0), ttl: None };
         match app.store.keep(keep).await {
-            // Another server was faster.
+            // Another server has created it first.
             Ok(_) | Err(Error::RecordChanged { .. }) => {}
             Err(error) => return Err(error),
         }
     }
 }
 
-/// Some two hundred bits of chance.
+/// Generates a secret of about two hundred random bits.
 fn drawn(clock: &dyn Clock) -> String {
     [clock.uuid(), clock.uuid(), clock.uuid()].map(|uuid| uuid.simple().to_string()).concat()
 }
@@ -76,7 +76,7 @@ impl Permutation {
         whole(left, right)
     }
 
-    /// A run as this tenant sees it.
+    /// Replaces the number in a run by the one that this tenant sees.
     pub(super) fn in_run(&self, run: &mut Run) {
         run.num = self.hide(run.num);
     }
@@ -107,7 +107,7 @@ mod tests {
 
     use super::*;
 
-    /// The number that a tenant sees as `hidden`: no two numbers look alike.
+    /// The number that a tenant sees as `hidden`; the mapping is one to one.
     fn show(permutation: &Permutation, hidden: i64) -> i64 {
         let (mut left, mut right) = halves(hidden);
         for round in (0..ROUNDS).rev() {

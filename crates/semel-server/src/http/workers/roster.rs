@@ -1,7 +1,7 @@
-//! The workers that have been heard of lately: register, heartbeat, release, list.
+//! Registered workers: register, heartbeat, release, list.
 //!
-//! Each has a record in the store that lives as long as its lease, so that every server lists the workers of all. What a
-//! worker has claimed here since its last heartbeat is only in memory until the next one.
+//! Each worker has a record in the store that lives as long as its lease, so that every server lists all workers.
+//! What a worker has claimed here since its last heartbeat is in memory only until the next one.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,73 +12,76 @@ use axum::extract::State;
 use futures_util::{StreamExt as _, stream};
 use semel::clock::Time;
 use semel::id::{NodeId, RunId, WorkspaceId};
-use semel::remote::wire::{self, AtWork, Heartbeat, Join, Joined, Leased, Release, StopReason, StopView};
+use semel::remote::wire::{
+    self, AtWork, DrivenRun, Heartbeat, Join, Joined, Leased, Release, RunNews, StopReason, StopView,
+};
 use semel::rules::json::Payload;
 use semel::rules::key::RecordId;
 use semel::rules::path::Name;
-use semel::rules::queue::Task;
+use semel::rules::queue::Assignment;
 use semel::rules::record::{Keep, Look, LookBy, Record};
 use semel::rules::status::Status;
 use semel::sabotage::{self, Bug};
 use semel::store::{Find, FindBy, Lease, LeaseAct, Sweep};
 use serde::{Deserialize, Serialize};
 
-use super::answer::{Call, Refusal, Told};
-use super::waiting::Ask;
-use super::{Shared, node};
+use super::answer::{CallBody, Refusal, Told};
+use super::request::ClaimRequest;
+use super::{Shared, engines, node};
 use crate::access::{Caller, Part};
-use crate::api::{Permission, WorkerList, WorkerView, time};
+use crate::api::{EngineView, Permission, WorkerList, WorkerView, time};
 use crate::app::App;
 use crate::http::Problem;
-use crate::http::asked::{Asked, limit_of};
-use crate::http::describe::{Always, Changes, OfRun};
+use crate::http::asked::{QueryOf, limit_of};
+use crate::http::describe::{SpokenProtocol, WorkerProblems};
+use crate::http::start::no_definition_version;
 
-/// The longest lease: a worker that is gone must not hold its runs for longer.
+/// The longest lease: the runs of a dead worker must not be blocked for longer.
 const LONGEST_LEASE_MS: u64 = 3_600_000;
-/// The longest name, and the longest of what a worker serves.
+/// The longest name, and the longest name of a served workflow or queue, in characters.
 const LONGEST_NAME: usize = 500;
-/// Workers that are read from the store at once.
+/// Number of workers read from the store at once.
 const PAGE: usize = 16;
-/// Most workers of one page of a list.
+/// Maximum number of workers on one page of a list.
 const MAX_SHOWN: usize = 500;
-/// What one worker may say of itself, in bytes: a thousand workflows with names of ordinary length.
+/// Maximum size of one registration, in bytes: a thousand workflows with names of ordinary length.
 const REGISTRATION_BYTES: usize = 64 * 1024;
-/// What a worker takes in memory beside its texts, about.
+/// Approximate memory of a worker beside its texts, in bytes.
 const WORKER_BYTES: usize = 256;
-/// What one text takes beside its bytes, about.
+/// Approximate memory of one text beside its own bytes.
 const TEXT_BYTES: usize = 32;
-/// Workers of one page of a list, if no limit is given.
+/// Workers on one page of a list, if no limit is given.
 const SHOWN: usize = 100;
 /// A page of a list is full when it has this many bytes.
 const PAGE_BYTES: usize = 1024 * 1024;
-/// How often workers whose lease has ended are forgotten.
+/// How often workers with an expired lease are removed from memory.
 const FORGET: Duration = Duration::from_secs(1);
-/// So many runs of a worker that leaves are freed with its call; the rest by the next sweep.
+/// Number of runs that the release of a worker frees at once; the next sweep frees the rest.
 const FREED_AT_ONCE: usize = 1_000;
-/// So long a worker that is registered at another server is remembered without another look.
+/// How long a worker that is registered at another server is cached.
 const REMEMBERED: Duration = Duration::from_secs(10);
-/// At most so much is served by one worker.
+/// Maximum number of workflows and queues that one worker serves.
 const MOST_SERVED: usize = 1_000;
-/// So many steps of one worker are remembered.
+/// Maximum number of remote steps that are remembered per worker.
 const MOST_AT_WORK: usize = 1_000;
-/// So many steps are looked up at once for a heartbeat.
+/// Number of remote steps that are looked up concurrently for a heartbeat.
 const LOOKED_UP: usize = 16;
 
-/// What is kept of a worker.
+/// The record of a worker in the store.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-struct Worker {
+struct WorkerRecord {
     name: String,
     serves: BTreeSet<String>,
-    /// The credential that it was registered with.
+    /// The credential that the worker was registered with.
     #[serde(default)]
     credential: String,
-    /// How long its lease lasts without a sign of life.
+    /// Length of the lease, in milliseconds.
     #[serde(default)]
     lease_ms: u64,
 }
 
-impl Worker {
-    /// About what it takes in memory.
+impl WorkerRecord {
+    /// Approximate memory of the record, in bytes.
     fn bytes(&self) -> usize {
         let texts: usize = self.serves.iter().map(|text| text.len() + TEXT_BYTES).sum();
         WORKER_BYTES + self.name.len() + texts
@@ -86,11 +89,11 @@ impl Worker {
 }
 
 /// A worker in its workspace.
-type Place = (WorkspaceId, NodeId);
+type WorkerKey = (WorkspaceId, NodeId);
 
-/// The lease of a worker whose claim waits.
+/// The renewed lease of a worker whose claim waits.
 pub(super) struct Renewed {
-    /// When it is to be renewed: when a third of it is over.
+    /// Time of the next renewal: after a third of the lease.
     pub(super) next: Time,
 }
 
@@ -101,37 +104,37 @@ impl Renewed {
     }
 }
 
-/// A worker that has been heard of here.
+/// A worker that this server knows.
 struct Present {
-    worker: Worker,
-    /// When its lease ends.
+    worker: WorkerRecord,
+    /// Time at which the lease ends.
     until: Time,
-    /// The steps of queues that were handed to it here and not reported yet, with their fences.
+    /// Remote steps that this server handed to the worker and that are not reported yet, with their fences.
     at_work: HashMap<RunId, u64>,
-    /// The memory that it takes of its workspace's share.
+    /// Memory that the worker takes of its workspace's share.
     room: Part,
 }
 
-/// The workers that have been heard of here lately.
+/// The workers that this server knows.
 #[derive(Default)]
-pub(super) struct Roster(Mutex<Heard>);
+pub(super) struct Roster(Mutex<PresentWorkers>);
 
 #[derive(Default)]
-struct Heard {
-    workers: HashMap<Place, Present>,
-    /// When those whose lease had ended were forgotten.
+struct PresentWorkers {
+    workers: HashMap<WorkerKey, Present>,
+    /// Time of the last removal of expired workers.
     forgotten: Option<Time>,
 }
 
 impl Roster {
-    fn lock(&self) -> MutexGuard<'_, Heard> {
+    fn lock(&self) -> MutexGuard<'_, PresentWorkers> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers a worker that was not known here.
-    fn enter(&self, place: Place, present: Present, now: Time) {
+    /// Adds a worker that this server did not know.
+    fn enter(&self, place: WorkerKey, present: Present, now: Time) {
         let mut heard = self.lock();
-        // Not at every call, because it looks at all of them.
+        // Not at every call, because it scans all workers.
         if heard.forgotten.is_none_or(|last| now >= last.after(FORGET)) {
             heard.forgotten = Some(now);
             heard.workers.retain(|_, present| present.until > now);
@@ -139,22 +142,22 @@ impl Roster {
         heard.workers.insert(place, present);
     }
 
-    /// Remembers a worker that has registered at another server, if its workspace has room for it.
-    fn enter_known(&self, app: &App, place: Place, worker: Worker, until: Time) {
+    /// Caches a worker that is registered at another server, if its workspace has memory left.
+    fn enter_known(&self, app: &App, place: WorkerKey, worker: WorkerRecord, until: Time) {
         if let Ok(room) = app.bounds.registration(place.0, worker.bytes()) {
             self.enter(place, Present { worker, until, at_work: HashMap::new(), room }, app.clock.now());
         }
     }
 
-    fn known(&self, place: Place) -> Option<Worker> {
+    fn known(&self, place: WorkerKey) -> Option<WorkerRecord> {
         self.lock().workers.get(&place).map(|present| present.worker.clone())
     }
 
-    fn remove(&self, place: Place) -> Option<Worker> {
+    fn remove(&self, place: WorkerKey) -> Option<WorkerRecord> {
         self.lock().workers.remove(&place).map(|present| present.worker)
     }
 
-    /// The credential that a node was registered with; none if it is no node of a living worker.
+    /// The credential that a node was registered with; `None` if the node belongs to no live worker.
     pub(super) async fn credential_of(
         &self,
         app: &App,
@@ -165,15 +168,19 @@ impl Roster {
         {
             return Ok(Some(credential));
         }
-        // It has registered at another server, or before this one was started.
+        // The worker was registered at another server, or before this one was started.
         let Some(worker) = recorded(app, place).await? else { return Ok(None) };
         let credential = worker.credential.clone();
         self.enter_known(app, place, worker, app.clock.now().after(REMEMBERED));
         Ok(Some(credential))
     }
 
-    /// The lease of a worker whose claim waits; none if it is not known here how long it lasts.
-    pub(super) async fn lease_of(&self, app: &App, ask: &Ask) -> semel::error::Result<Option<Renewed>> {
+    /// The lease of a worker whose claim waits; `None` if its length is not known here.
+    pub(super) async fn lease_of(
+        &self,
+        app: &App,
+        ask: &ClaimRequest,
+    ) -> semel::error::Result<Option<Renewed>> {
         let place = (ask.workspace, ask.node);
         self.credential_of(app, place).await?;
         let known = self.lock().workers.get(&place).map(|present| (present.worker.lease_ms, present.until));
@@ -181,15 +188,15 @@ impl Roster {
         Ok(Some(Renewed::of(until, Duration::from_millis(millis))))
     }
 
-    /// Renews the lease of a worker whose claim waits, for as long as the worker has asked for.
-    pub(super) async fn renew(&self, app: &App, ask: &Ask) -> semel::error::Result<Renewed> {
+    /// Renews the lease of a worker whose claim waits, for the length that the worker asked for.
+    pub(super) async fn renew(&self, app: &App, ask: &ClaimRequest) -> semel::error::Result<Renewed> {
         let place = (ask.workspace, ask.node);
         let ttl = Duration::from_millis(self.known(place).unwrap_or_default().lease_ms);
         let until = self.beat(app, place, ttl, LeaseAct::Renew(ttl)).await?;
         Ok(Renewed::of(until, ttl))
     }
 
-    /// A sign of life: renews the lease, and the record that lives as long.
+    /// Handles a heartbeat: renews the lease and the record, which lives as long.
     async fn beat(
         &self,
         app: &App,
@@ -205,9 +212,9 @@ impl Roster {
         });
         let worker = match renewed {
             Some(worker) => worker,
-            // It has registered at another server.
+            // The worker was registered at another server.
             None => {
-                let worker = Worker { lease_ms, ..recorded(app, place).await?.unwrap_or_default() };
+                let worker = WorkerRecord { lease_ms, ..recorded(app, place).await?.unwrap_or_default() };
                 self.enter_known(app, place, worker.clone(), until);
                 worker
             }
@@ -217,23 +224,43 @@ impl Roster {
         Ok(until)
     }
 
-    /// Steps were handed to a worker.
-    pub(super) fn handed(&self, place: (WorkspaceId, NodeId), tasks: &[Task]) {
+    /// Lengthens the leases of all workers by a time that is skipped, so that none of them ends by it.
+    pub(super) async fn prolong(&self, app: &App, by: Duration) -> semel::error::Result<()> {
+        let places: Vec<WorkerKey> = self.lock().workers.keys().copied().collect();
+        for place in places {
+            let Some(worker) = self.known(place) else { continue };
+            let ttl = Duration::from_millis(worker.lease_ms) + by;
+            let until = match app.store.lease(Lease { node: place.1, act: LeaseAct::Renew(ttl) }).await {
+                Ok(until) => until,
+                Err(semel::Error::NodeLost(_)) => continue,
+                Err(error) => return Err(error),
+            };
+            if let Some(present) = self.lock().workers.get_mut(&place) {
+                present.until = until;
+            }
+            app.services.worker(place.0, &worker.serves, until);
+            note(app, place, &worker, ttl).await?;
+        }
+        Ok(())
+    }
+
+    /// Records that steps were handed to a worker.
+    pub(super) fn handed(&self, place: (WorkspaceId, NodeId), steps: &[Assignment]) {
         if let Some(Present { at_work, .. }) = self.lock().workers.get_mut(&place) {
-            // Beyond the bound a worker is not told: it can ask for each.
+            // Beyond the limit the worker is not told what to stop; it can look up each step.
             let room = MOST_AT_WORK.saturating_sub(at_work.len());
-            at_work.extend(tasks.iter().take(room).map(|task| (task.run, task.fence)));
+            at_work.extend(steps.iter().take(room).map(|step| (step.run, step.fence)));
         }
     }
 
-    /// A worker has reported on a step.
+    /// Records that a worker has reported a step.
     pub(super) fn reported(&self, place: (WorkspaceId, NodeId), run: RunId) {
         if let Some(Present { at_work, .. }) = self.lock().workers.get_mut(&place) {
             at_work.remove(&run);
         }
     }
 
-    /// The steps that a worker has, for all we know.
+    /// The steps that a worker holds, as far as this server knows.
     fn at_work(&self, place: (WorkspaceId, NodeId)) -> Vec<AtWork> {
         let at = |(run, fence): (&RunId, &u64)| AtWork { run: *run, fence: *fence };
         self.lock()
@@ -243,7 +270,7 @@ impl Roster {
             .unwrap_or_default()
     }
 
-    /// A worker asks for runs of these: `name@version`, `queue:name`.
+    /// Records that a worker asks for runs of these: `name@version`, `queue:name`.
     pub(super) fn serves(
         &self,
         app: &App,
@@ -264,12 +291,12 @@ impl Roster {
     }
 }
 
-/// The kind of the records of a workspace's workers.
+/// Record kind of a workspace's workers.
 pub(in crate::http) fn kind(workspace: WorkspaceId) -> Name {
     Name::new(&format!("worker-{workspace}")).expect("an id is part of a name")
 }
 
-/// What the worker of a record serves; nothing if the record cannot be read.
+/// What the worker of a record serves; empty if the record cannot be read.
 pub(in crate::http) fn served(record: &Record) -> BTreeSet<String> {
     read(record).map(|worker| worker.serves).unwrap_or_default()
 }
@@ -278,11 +305,11 @@ fn record_id(node: NodeId) -> RecordId {
     RecordId::new(node.to_string()).expect("an id is one of a record")
 }
 
-/// Writes what is known of a worker, for as long as it is believed in.
+/// Writes a worker's record, which expires with its lease.
 async fn note(
     app: &App,
     (workspace, node): (WorkspaceId, NodeId),
-    worker: &Worker,
+    worker: &WorkerRecord,
     ttl: Duration,
 ) -> semel::error::Result<()> {
     let body = Payload::of(worker)?;
@@ -290,16 +317,16 @@ async fn note(
     app.store.keep(Keep { kind, id, body, expected: None, ttl: Some(ttl) }).await.map(drop)
 }
 
-/// What is written of a worker; none if its lease has ended.
+/// The stored record of a worker; `None` if its lease has ended.
 async fn recorded(
     app: &App,
     (workspace, node): (WorkspaceId, NodeId),
-) -> semel::error::Result<Option<Worker>> {
+) -> semel::error::Result<Option<WorkerRecord>> {
     let look = Look { kind: kind(workspace), by: LookBy::Id(record_id(node)) };
     app.store.records(look).await?.first().map(read).transpose()
 }
 
-fn read(record: &Record) -> semel::error::Result<Worker> {
+fn read(record: &Record) -> semel::error::Result<WorkerRecord> {
     let at = || format!("record {} {}", record.kind, record.id);
     record.body.read().map_err(|e| semel::Error::Corrupt { at: at(), source: e.into() })
 }
@@ -311,39 +338,42 @@ fn lease_of(millis: u64) -> Result<Duration, Problem> {
     }
 }
 
-/// Register a worker; it lives until its lease ends, unless it says that it does.
+/// Register a worker. The registration expires with its lease unless a heartbeat renews it.
 #[utoipa::path(
     post, path = "/workers",
     operation_id = "workerRegister", tag = "workers",
-    request_body(content = Object, content_type = "application/json", example = json!({"node": "node_01j0000000e00800000000007z", "name": "packing-1", "serves": ["order@1"], "leaseMs": 10000})),
-    responses((status = 200, body = Object, description = "Its node, and until when it is believed in"), Always, OfRun, Changes),
+    request_body(content = Join, content_type = "application/json", example = json!({"node": "node_01j0000000e00800000000007z", "name": "packing-1", "serves": ["order@1"], "leaseMs": 10000})),
+    params(SpokenProtocol),
+    responses((status = 200, body = Joined, description = "The node of the worker, and the end of its lease"), WorkerProblems),
 )]
 pub(super) async fn register(
     State(app): State<Arc<App>>,
     Extension(workers): Shared,
     caller: Caller,
-    Call(join): Call<Join>,
+    CallBody(join): CallBody<Join>,
 ) -> Result<Told<Joined>, Refusal> {
     caller.may(Permission::Worker)?;
     let long = join.serves.iter().chain([&join.name]).any(|text| text.len() > LONGEST_NAME);
     if long || join.serves.len() > MOST_SERVED {
         return Err(Problem::validation(format!(
-            "a worker has a name, and serves at most {MOST_SERVED} of at most {LONGEST_NAME} bytes"
+            "a worker serves at most {MOST_SERVED} workflows and queues; names have at most {LONGEST_NAME} bytes"
         ))
         .into());
     }
+    let versions = join.serves.iter().filter_map(|served| served.split_once('@'));
+    versions.map(|(_, version)| version).try_for_each(no_definition_version)?;
     let (workspace, node) = (caller.workspace, node::of(caller.workspace, join.node));
     let ttl = lease_of(join.lease_ms)?;
     let (serves, credential) = (join.serves.into_iter().collect(), caller.title());
-    let worker = Worker { name: join.name, serves, credential, lease_ms: join.lease_ms };
+    let worker = WorkerRecord { name: join.name, serves, credential, lease_ms: join.lease_ms };
     if worker.bytes() > REGISTRATION_BYTES {
         return Err(Problem::too_large(format!(
-            "what a worker serves has at most {REGISTRATION_BYTES} bytes together; serve less, or under shorter names"
+            "the registration of a worker has at most {REGISTRATION_BYTES} bytes; serve less, or use shorter names"
         ))
         .into());
     }
     let place = (workspace, node);
-    // One that registers again needs no second place.
+    // A worker that registers again does not count twice.
     drop(workers.roster.remove(place));
     let room = app.bounds.registration(workspace, worker.bytes())?;
     let until = app.store.lease(Lease { node, act: LeaseAct::Enroll(ttl) }).await?;
@@ -351,25 +381,29 @@ pub(super) async fn register(
     note(&app, place, &worker, ttl).await?;
     let present = Present { worker, until, at_work: HashMap::new(), room };
     workers.roster.enter(place, present, app.clock.now());
-    Ok(Told(Joined { node, workspace, until }))
+    Ok(Told(Joined { node, workspace, until, now: before(until, ttl) }))
 }
 
 /// Renew a worker's lease.
 #[utoipa::path(
     post, path = "/workers/heartbeat",
     operation_id = "workerHeartbeat", tag = "workers",
-    request_body(content = Object, content_type = "application/json", example = json!({"node": "node_01j0000000e00800000000007z", "leaseMs": 10000})),
-    responses((status = 200, body = Object, description = "Until when it is believed in, and which steps it should stop"), Always, OfRun, Changes),
+    request_body(content = Heartbeat, content_type = "application/json", example = json!({"node": "node_01j0000000e00800000000007z", "leaseMs": 10000})),
+    params(SpokenProtocol),
+    responses((status = 200, body = Leased, description = "The end of the lease, and the steps that the worker should stop"), WorkerProblems),
 )]
 pub(super) async fn heartbeat(
     State(app): State<Arc<App>>,
     Extension(workers): Shared,
     caller: Caller,
-    Call(beat): Call<Heartbeat>,
+    CallBody(beat): CallBody<Heartbeat>,
 ) -> Result<Told<Leased>, Refusal> {
     caller.may(Permission::Worker)?;
-    if beat.tasks.as_ref().is_some_and(|tasks| tasks.len() > wire::MOST) {
+    if beat.steps.as_ref().is_some_and(|steps| steps.len() > wire::MOST) {
         return Err(Problem::validation(format!("at most {} steps in one heartbeat", wire::MOST)).into());
+    }
+    if beat.runs.len() > wire::MOST {
+        return Err(Problem::validation(format!("at most {} runs in one heartbeat", wire::MOST)).into());
     }
     let (drawn, node) = (beat.node, node::of(caller.workspace, beat.node));
     let ttl = lease_of(beat.lease_ms)?;
@@ -377,19 +411,47 @@ pub(super) async fn heartbeat(
         if sabotage::commits(Bug::BelieveZombies) { LeaseAct::Enroll(ttl) } else { LeaseAct::Renew(ttl) };
     let place = (caller.workspace, node);
     let until = workers.roster.beat(&app, place, ttl, act).await.map_err(|error| own(error, node, drawn))?;
-    let tasks = beat.tasks.unwrap_or_else(|| workers.roster.at_work(place));
-    Ok(Told(Leased { until, stop: to_stop(&app, place, tasks).await? }))
+    let steps = beat.steps.unwrap_or_else(|| workers.roster.at_work(place));
+    let stop = to_stop(&app, place, steps).await?;
+    Ok(Told(Leased { until, now: before(until, ttl), stop, news: news_of(&app, place, beat.runs).await? }))
 }
 
-/// Which of these steps a worker should stop.
+/// Time of the store when it renewed a lease.
+fn before(until: Time, ttl: Duration) -> Time {
+    Time(until.0.saturating_sub(i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX)))
+}
+
+/// News of the runs that a worker has in memory.
+async fn news_of(
+    app: &App,
+    (workspace, node): (WorkspaceId, NodeId),
+    runs: Vec<DrivenRun>,
+) -> semel::error::Result<Vec<RunNews>> {
+    let each = runs.into_iter().map(|DrivenRun { run, fence, seen }| async move {
+        let found = app.store.find(Find { workspace, by: FindBy::Id(run) }).await?;
+        let held = found.filter(|(run, _)| run.state.node == Some(node) && run.state.version >= fence);
+        Ok(match held {
+            None => Some(RunNews { run, arrived: None, taken: true }),
+            Some((found, _)) if found.arrivals > seen => {
+                Some(RunNews { run, arrived: Some(found.arrivals), taken: false })
+            }
+            Some(_) => None,
+        })
+    });
+    let news: Vec<semel::error::Result<Option<RunNews>>> =
+        stream::iter(each).buffered(LOOKED_UP).collect().await;
+    news.into_iter().filter_map(Result::transpose).collect()
+}
+
+/// Which of these steps the worker should stop.
 async fn to_stop(
     app: &App,
     place: (WorkspaceId, NodeId),
-    tasks: Vec<AtWork>,
+    steps: Vec<AtWork>,
 ) -> semel::error::Result<Vec<StopView>> {
-    let each = tasks.into_iter().map(|task| async move {
-        let reason = why_stop(app, place, task).await?;
-        Ok(reason.map(|reason| StopView { run: task.run, reason }))
+    let each = steps.into_iter().map(|step| async move {
+        let reason = why_stop(app, place, step).await?;
+        Ok(reason.map(|reason| StopView { run: step.run, reason }))
     });
     let stop: Vec<semel::error::Result<Option<StopView>>> =
         stream::iter(each).buffered(LOOKED_UP).collect().await;
@@ -402,7 +464,7 @@ async fn why_stop(
     AtWork { run, fence }: AtWork,
 ) -> semel::error::Result<Option<StopReason>> {
     let found = app.store.find(Find { workspace, by: FindBy::Id(run) }).await?;
-    // What there is no more has ended long ago.
+    // A run that no longer exists has ended long ago.
     let Some((run, _)) = found else { return Ok(Some(StopReason::Ended)) };
     match run.status() {
         Status::Cancelled => return Ok(Some(StopReason::Cancelled)),
@@ -416,58 +478,63 @@ async fn why_stop(
     Ok(cancelled.then_some(StopReason::Cancelled))
 }
 
-/// Give a worker's lease up: its runs are free.
+/// Release a worker: its lease ends and its runs become due.
 #[utoipa::path(
     post, path = "/workers/release",
     operation_id = "workerRelease", tag = "workers",
-    request_body(content = Object, content_type = "application/json", example = json!({"node": "node_01j0000000e00800000000007z"})),
-    responses((status = 200, body = Object, description = "When that was"), Always, OfRun, Changes),
+    request_body(content = Release, content_type = "application/json", example = json!({"node": "node_01j0000000e00800000000007z"})),
+    params(SpokenProtocol),
+    responses((status = 200, body = Leased, description = "The time of the release"), WorkerProblems),
 )]
 pub(super) async fn release(
     State(app): State<Arc<App>>,
     Extension(workers): Shared,
     caller: Caller,
-    Call(release): Call<Release>,
+    CallBody(release): CallBody<Release>,
 ) -> Result<Told<Leased>, Refusal> {
     caller.may(Permission::Worker)?;
     let node = node::of(caller.workspace, release.node);
     let until = app.store.lease(Lease { node, act: LeaseAct::Leave }).await?;
-    // What it held is due for others now, and not only with the next sweep.
+    // Its runs become due now instead of with the next sweep.
     app.store.sweep(Sweep { limit: FREED_AT_ONCE }).await?;
     let place = (caller.workspace, node);
     if let Some(worker) = workers.roster.remove(place) {
         app.services.left(caller.workspace, &worker.serves);
     }
-    note(&app, place, &Worker::default(), Duration::ZERO).await?;
-    Ok(Told(Leased { until, stop: Vec::new() }))
+    note(&app, place, &WorkerRecord::default(), Duration::ZERO).await?;
+    Ok(Told(Leased { until, now: until, stop: Vec::new(), news: Vec::new() }))
 }
 
-/// Which workers are listed.
+/// Query of `GET /workers`.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct ListWorkers {
-    /// The `next` of the page before.
+    /// The `next` of the previous page. Absent for the first page.
     cursor: Option<String>,
-    /// At most this many; 100 if not given. A page may have fewer, and a `next` all the same.
+    /// Maximum number of workers on the page; 100 if absent. A page may have fewer and still have a `next`.
     #[param(minimum = 1, maximum = 500)]
     limit: Option<usize>,
 }
 
-/// List the workers of the workspace, in the order of their nodes.
+/// List the workers of the workspace, ordered by node, and its engines that open the store themselves.
 #[utoipa::path(
     get, path = "/workers",
     operation_id = "workers", tag = "workers",
-    params(ListWorkers),
-    responses((status = 200, description = "A page of those of the workspace", body = WorkerList), Always),
+    params(ListWorkers, SpokenProtocol),
+    responses((status = 200, description = "A page of workers", body = WorkerList), WorkerProblems),
 )]
 pub(super) async fn list(
     State(app): State<Arc<App>>,
     caller: Caller,
-    Asked(asked): Asked<ListWorkers>,
+    QueryOf(asked): QueryOf<ListWorkers>,
 ) -> Result<Told<WorkerList>, Refusal> {
     caller.may(Permission::Read)?;
     let limit = limit_of(asked.limit, SHOWN, MAX_SHOWN)?;
+    let engines = match asked.cursor {
+        Some(_) => Vec::new(),
+        None => engines_of(&app, caller.workspace).await?,
+    };
     let mut after = asked.cursor.map(RecordId::new).transpose().map_err(semel::Error::from)?;
     let (kind, mut workers, mut bytes) = (kind(caller.workspace), Vec::new(), 0);
     loop {
@@ -481,16 +548,22 @@ pub(super) async fn list(
             workers.push(WorkerView { node, name: worker.name, serves, seen_at: time(record.at) });
         }
         let Some(last) = page.last().filter(|_| page.len() == size) else {
-            return Ok(Told(WorkerList { workers, next: None }));
+            return Ok(Told(WorkerList { engines, workers, next: None }));
         };
         if workers.len() >= limit || bytes > PAGE_BYTES {
-            return Ok(Told(WorkerList { workers, next: Some(last.id.to_string()) }));
+            return Ok(Told(WorkerList { engines, workers, next: Some(last.id.to_string()) }));
         }
         after = Some(last.id.clone());
     }
 }
 
-/// An error that names the node, told in the worker's own words.
+/// The engines that drive workflows of a workspace.
+async fn engines_of(app: &App, workspace: WorkspaceId) -> semel::error::Result<Vec<EngineView>> {
+    let present = engines::present(app).await?;
+    Ok(present.into_iter().filter(|(_, engine)| engine.workspace == workspace).map(engines::view).collect())
+}
+
+/// Replaces the internal node id in an error by the id that the worker uses.
 pub(super) fn own(error: semel::Error, node: NodeId, drawn: NodeId) -> semel::Error {
     match error {
         semel::Error::NodeLost(lost) if lost == node => semel::Error::NodeLost(drawn),

@@ -1,4 +1,4 @@
-//! Start and deliver, as an engine elsewhere does.
+//! Start and deliver, for remote engines.
 
 use std::sync::Arc;
 
@@ -13,26 +13,28 @@ use semel::rules::ledger::Ledger;
 use semel::rules::start::Start;
 use semel::store::Started;
 
-use super::answer::{Call, Refusal, Told};
+use super::answer::{CallBody, Refusal, Told};
 use super::{Shared, Workers, node};
 use crate::access::Caller;
 use crate::api::Permission;
 use crate::app::App;
+use crate::definitions::id::FAMILY;
 use crate::http::Problem;
-use crate::http::describe::{Always, Changes, OfRun};
+use crate::http::describe::{SpokenProtocol, WorkerProblems};
 
-/// Start many runs, each with its own answer; a run may come with the worker's claim.
+/// Start many runs, each with its own answer. A start may include a claim for the worker.
 #[utoipa::path(
     post, path = "/workers/start",
     operation_id = "workerStart", tag = "workers",
-    request_body(content = Object, content_type = "application/json", example = json!({"starts": []})),
-    responses((status = 200, body = Object, description = "One answer for each start"), Always, OfRun, Changes),
+    request_body(content = StartCall, content_type = "application/json", example = json!({"starts": []})),
+    params(SpokenProtocol),
+    responses((status = 200, body = Answers<Started>, description = "One result per start"), WorkerProblems),
 )]
 pub(super) async fn start(
     State(app): State<Arc<App>>,
     Extension(workers): Shared,
     caller: Caller,
-    Call(StartCall { starts }): Call<StartCall>,
+    CallBody(StartCall { starts }): CallBody<StartCall>,
 ) -> Result<Told<Answers<Started>>, Refusal> {
     caller.may(Permission::Start)?;
     if starts.iter().any(|start| start.claim.is_some()) {
@@ -41,16 +43,16 @@ pub(super) async fn start(
     if starts.len() > wire::MOST {
         return Err(Problem::validation(format!("at most {} starts in one call", wire::MOST)).into());
     }
-    // The call itself has counted for the first.
+    // The call itself has counted as the first start.
     let admitted = 1 + app.access.admit_more(&caller, starts.len().saturating_sub(1), app.clock.now());
     let numbers = workers.numbers.of(&app, caller.workspace).await?;
-    // Apart from the connection: what was asked is done, whether or not somebody is left to hear it.
+    // In a task of its own: the call completes even if the client disconnects.
     let done = tokio::spawn(async move {
         let (app, workers) = (&*app, &*workers);
         let each = |(place, start)| async move {
             match place < admitted {
                 true => begin(app, workers, caller.workspace, start).await,
-                false => Err(Error::Unavailable("this workspace starts too many runs a second".into())),
+                false => Err(Error::Unavailable("this workspace starts too many runs per second".into())),
             }
         };
         join_all(starts.into_iter().enumerate().map(each)).await
@@ -61,8 +63,18 @@ pub(super) async fn start(
 }
 
 async fn begin(app: &App, workers: &Workers, workspace: WorkspaceId, start: Start) -> Result<Started> {
+    if start.workflow_version.as_str().starts_with(FAMILY) {
+        return Err(Error::Validation(format!(
+            "versions that begin with `{FAMILY}` are definitions; start one with POST /workflow-runs and `definitionId`"
+        )));
+    }
     start.input.check()?;
     if let Some(handover) = &start.deliver {
+        if crate::approvals::is_token(handover.token.as_str()) {
+            return Err(Error::Validation(
+                "a start does not decide an approval: its own route does".to_owned(),
+            ));
+        }
         handover.payload.check()?;
     }
     let claim = start.claim.map(|drawn| node::of(workspace, drawn));
@@ -79,15 +91,17 @@ async fn begin(app: &App, workers: &Workers, workspace: WorkspaceId, start: Star
 #[utoipa::path(
     post, path = "/workers/deliver",
     operation_id = "workerDeliver", tag = "workers",
-    request_body(content = Object, content_type = "application/json", example = json!({"token": "order:7", "payload": {"approved": true}, "id": null})),
-    responses((status = 200, body = Object, description = "Who got it"), Always, OfRun, Changes),
+    request_body(content = Deliver, content_type = "application/json", example = json!({"token": "order:7", "payload": {"approved": true}, "id": null})),
+    params(SpokenProtocol),
+    responses((status = 200, body = Delivered, description = "The run that received the payload"), WorkerProblems),
 )]
 pub(super) async fn deliver(
     State(app): State<Arc<App>>,
     caller: Caller,
-    Call(deliver): Call<Deliver>,
+    CallBody(deliver): CallBody<Deliver>,
 ) -> Result<Told<Delivered>, Refusal> {
     caller.may(Permission::Start)?;
+    crate::http::hooks::check_deliverable(deliver.token.as_str())?;
     deliver.payload.check().map_err(semel::Error::from)?;
     Ok(Told(app.store.deliver(Deliver { workspace: caller.workspace, ..deliver }).await?))
 }

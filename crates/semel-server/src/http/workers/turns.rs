@@ -1,27 +1,27 @@
-//! Turns: when something becomes due, one listening worker of the tenant is told first. If it takes the run, no other has
-//! asked for nothing; if there is more, the next one's turn has come by then.
+//! Turns: when something becomes due, one listening worker of the tenant is told first. If it takes the run, the
+//! others have made no empty claims; if there is more, the next worker has the turn by then.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use semel::id::WorkspaceId;
 
-/// A turn: the listener that holds it is told first.
-pub(super) type Turn = tokio::sync::Mutex<()>;
+/// Lock of a turn: the listener that holds it is told first.
+pub(super) type TurnLock = tokio::sync::Mutex<()>;
 
-/// The turns of all tenants.
+/// Turns of all tenants.
 #[derive(Default)]
-pub(super) struct Turns(Mutex<HashMap<WorkspaceId, Weak<Turn>>>);
+pub(super) struct Turns(Mutex<HashMap<WorkspaceId, Weak<TurnLock>>>);
 
 impl Turns {
     /// The turn among the listeners of a tenant.
-    pub(super) fn of(&self, workspace: WorkspaceId) -> Arc<Turn> {
+    pub(super) fn of(&self, workspace: WorkspaceId) -> Arc<TurnLock> {
         let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(turn) = turns.get(&workspace).and_then(Weak::upgrade) {
             return turn;
         }
         turns.retain(|_, turn| turn.strong_count() > 0);
-        let turn = Arc::new(Turn::default());
+        let turn = Arc::new(TurnLock::default());
         turns.insert(workspace, Arc::downgrade(&turn));
         turn
     }

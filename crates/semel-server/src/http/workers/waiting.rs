@@ -1,8 +1,7 @@
-//! Claims that wait for something to become due. They share one look: one task asks the store when the earliest run of each
-//! workflow is due that some claim waits for, and calls the claim that has waited for it the longest. So a thousand idle
-//! workers cost one question at a time, not a thousand.
+//! Claims that wait for a due run. They share one task, which asks the store when the earliest run of each awaited
+//! workflow is due, and calls the claim that has waited longest. So a thousand idle workers cost one query at a time.
 //!
-//! A claim that waits is a sign of life: the lease of its worker is renewed meanwhile.
+//! A waiting claim counts as a heartbeat: the lease of its worker is renewed meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +10,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use semel::clock::Time;
 use semel::error::Result;
-use semel::id::{NodeId, WorkspaceId};
+use semel::id::WorkspaceId;
 use semel::rules::claim::Drives;
 use semel::store::Wake;
 use tokio::sync::Notify;
@@ -20,153 +19,157 @@ use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::time::sleep;
 
 use super::Workers;
+use super::request::ClaimRequest;
 use crate::app::App;
 
-/// How often is looked without a reason: a wake-up of another process may have been lost.
+/// Interval of unprompted looks: a wake-up from another process may have been lost.
 const FLOOR: Duration = Duration::from_secs(1);
-/// So many workflows are asked about in one question to the store.
+/// Maximum number of workflows in one query to the store.
 const AT_ONCE: usize = 1_000;
-/// Between two tries of a claim whose run is due by this clock, but not yet by the store's.
+/// Pause between two tries of a claim whose run is due by this clock, but not yet by the store's.
 const CLOCKS: Duration = Duration::from_millis(20);
 
-/// What a worker waits for.
-pub(super) struct Ask {
-    pub(super) workspace: WorkspaceId,
-    /// The node of the worker, as the store knows it.
-    pub(super) node: NodeId,
-    pub(super) workflows: Vec<Drives>,
-    pub(super) wait_ms: u64,
-}
-
-/// What a try to claim has come to.
-pub(super) struct Tried<T> {
+/// Result of one attempt to claim.
+pub(super) struct ClaimTried<T> {
     pub(super) found: T,
     pub(super) is_empty: bool,
-    /// Whether there was something that could not be given: it is tried again at once.
+    /// Whether something due could not be given: try again at once.
     pub(super) more: bool,
-    /// When the next run becomes due for this worker.
+    /// Time at which the next run becomes due for this worker.
     pub(super) next_due: Option<Time>,
 }
 
-/// All claims that wait.
+/// All waiting claims.
 #[derive(Default)]
 pub(super) struct Waiting {
-    tables: Mutex<Tables>,
-    /// There is a reason to look now.
+    tables: Mutex<ClaimTables>,
+    /// Wakes the task: there is a reason to look now.
     look: Notify,
 }
 
 #[derive(Default)]
-struct Tables {
-    /// By what they wait for, in the order in which they came.
-    queues: BTreeMap<Drives, BTreeSet<u64>>,
-    claims: HashMap<u64, Arc<Call>>,
+struct ClaimTables {
+    /// Waiting claims by tenant and what they wait for, in order of arrival. By tenant, because each start of a tenant asks for its
+    /// own: another's thousands must not be passed over each time.
+    queues: BTreeMap<WorkspaceId, ClaimQueues>,
+    claims: HashMap<u64, Arc<ClaimSignal>>,
     came: u64,
-    /// Whether the task runs that looks for all of them.
+    /// Whether the shared task is running.
     looked_for: bool,
-    /// When that task looks next; none while it looks.
+    /// Time of the task's next look; `None` while it looks.
     next_look: Option<Time>,
 }
 
-/// How a waiting claim is told that something may be due for it.
+/// Waiting claims of one tenant by what they wait for.
+type ClaimQueues = BTreeMap<Drives, BTreeSet<u64>>;
+
+impl ClaimTables {
+    /// Removes a claim from the queue of what it waited for.
+    fn remove(&mut self, drives: &Drives, id: u64) {
+        let Some(queues) = self.queues.get_mut(&drives.workspace) else { return };
+        let Some(queue) = queues.get_mut(drives) else { return };
+        queue.remove(&id);
+        if queue.is_empty() {
+            queues.remove(drives);
+        }
+        if queues.is_empty() {
+            self.queues.remove(&drives.workspace);
+        }
+    }
+}
+
+/// Tells a waiting claim that something may be due for it.
 #[derive(Default)]
-struct Call {
+struct ClaimSignal {
     notify: Notify,
 }
 
-/// The place of a waiting claim; it ends with the value.
-struct Place<'w> {
+/// Registration of a waiting claim; dropping it removes the claim.
+struct WaitingClaim<'w> {
     waiting: &'w Waiting,
     id: u64,
-    call: Arc<Call>,
+    call: Arc<ClaimSignal>,
     workflows: &'w [Drives],
 }
 
-impl Drop for Place<'_> {
+impl Drop for WaitingClaim<'_> {
     fn drop(&mut self) {
         let mut tables = self.waiting.lock();
         tables.claims.remove(&self.id);
         for drives in self.workflows {
-            if let Some(queue) = tables.queues.get_mut(drives) {
-                queue.remove(&self.id);
-                if queue.is_empty() {
-                    tables.queues.remove(drives);
-                }
-            }
+            tables.remove(drives, self.id);
         }
         drop(tables);
-        // There may be more, or it was called and has gone without a try: the next one is called.
+        // There may be more, or the claim was called and left without a try: the next one is called.
         self.waiting.look.notify_one();
     }
 }
 
 impl Waiting {
-    fn lock(&self) -> MutexGuard<'_, Tables> {
+    fn lock(&self) -> MutexGuard<'_, ClaimTables> {
         // Every change is a few map operations that do not panic half-way.
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn enter<'w>(&'w self, workflows: &'w [Drives]) -> (Place<'w>, bool) {
-        let (mut tables, call) = (self.lock(), Arc::<Call>::default());
+    fn enter<'w>(&'w self, workflows: &'w [Drives]) -> (WaitingClaim<'w>, bool) {
+        let (mut tables, call) = (self.lock(), Arc::<ClaimSignal>::default());
         tables.came += 1;
         let id = tables.came;
         for drives in workflows {
-            tables.queues.entry(drives.clone()).or_default().insert(id);
+            let queues = tables.queues.entry(drives.workspace).or_default();
+            queues.entry(drives.clone()).or_default().insert(id);
         }
         tables.claims.insert(id, call.clone());
         let first = !std::mem::replace(&mut tables.looked_for, true);
         drop(tables);
-        (Place { waiting: self, id, call, workflows }, first)
+        (WaitingClaim { waiting: self, id, call, workflows }, first)
     }
 
-    /// What is waited for by the tenants that something was heard of; those first that wait for the least, so that none is
-    /// held up by another's many. None, and the task ends, if no claim waits at all.
-    fn wanted(&self, by: &Heard) -> Option<Vec<Drives>> {
+    /// What the woken tenants wait for, tenants with the fewest claims first, so that none is delayed by another's
+    /// many. `None`, which ends the task, if no claim waits.
+    fn wanted(&self, by: &WokenWorkspaces) -> Option<Vec<Drives>> {
         let mut tables = self.lock();
         if tables.claims.is_empty() {
             tables.looked_for = false;
             return None;
         }
-        let mut many: HashMap<WorkspaceId, usize> = HashMap::new();
-        for drives in tables.queues.keys() {
-            *many.entry(drives.workspace).or_default() += 1;
-        }
-        let about = |drives: &&Drives| by.includes(drives.workspace);
-        let mut wanted: Vec<Drives> = tables.queues.keys().filter(about).cloned().collect();
-        wanted.sort_by_key(|drives| many[&drives.workspace]);
-        Some(wanted)
+        let woken = tables.queues.iter().filter(|(workspace, _)| by.includes(**workspace));
+        let mut tenants: Vec<&ClaimQueues> = woken.map(|(_, queues)| queues).collect();
+        tenants.sort_by_key(|queues| queues.len());
+        Some(tenants.into_iter().flat_map(BTreeMap::keys).cloned().collect())
     }
 
-    /// Something of this is due: calls the claim that has waited for it the longest.
+    /// Calls the claim that has waited longest for this.
     fn call(&self, drives: &Drives) {
         let tables = self.lock();
-        let first = tables.queues.get(drives).and_then(|queue| queue.first());
+        let queue = tables.queues.get(&drives.workspace).and_then(|queues| queues.get(drives));
+        let first = queue.and_then(BTreeSet::first);
         if let Some(call) = first.and_then(|id| tables.claims.get(id)) {
             call.notify.notify_one();
         }
     }
 
-    /// A run rests until this time: if that is sooner than the next look, the task has to know. While it looks, it may have
-    /// passed by that run already, and looks once more.
+    /// Tells the task that a run rests until `due`, if that is before its next look. While the task looks, it may
+    /// have passed that run already, so it looks once more.
     pub(super) fn rests_until(&self, due: Time) {
         if self.lock().next_look.is_none_or(|next| due < next) {
             self.look.notify_one();
         }
     }
 
-    /// Claims at once, or waits until there is something. What is given in the end may be empty.
+    /// Claims at once, or waits until something is due. The result may be empty.
     pub(super) async fn claim<T: Default>(
         app: &Arc<App>,
         workers: &Arc<Workers>,
-        ask: &Ask,
-        take: impl Fn() -> BoxFuture<'static, Result<Tried<T>>>,
+        ask: &ClaimRequest,
+        take: impl Fn() -> BoxFuture<'static, Result<ClaimTried<T>>>,
     ) -> Result<T> {
         if ask.wait_ms == 0 {
             return Ok(take().await?.found);
         }
         let end = app.clock.now().after(Duration::from_millis(ask.wait_ms));
         let waiting = &workers.waiting;
-        // Before the first try: what becomes due after it is heard.
+        // Before the first try, so that what becomes due after it is noticed.
         let (place, first) = waiting.enter(&ask.workflows);
         if first {
             tokio::spawn(look_for_all(app.clone(), workers.clone()));
@@ -185,7 +188,7 @@ impl Waiting {
             if tried.more {
                 continue;
             }
-            // The task may have looked last before this claim came.
+            // The task may have looked last before this claim was registered.
             tried.next_due.into_iter().for_each(|due| waiting.rests_until(due));
             let clocks_differ = tried.next_due.is_some_and(|due| due <= now);
             loop {
@@ -195,7 +198,8 @@ impl Waiting {
                     () = place.call.notify.notified() => break,
                     () = some(clocks) => break,
                     () = app.stop.ordered() => return Ok(last),
-                    () = app.clock.until(end) => return Ok(last),
+                    // One more try: on a clock that was moved forward, something may be due since.
+                    () = app.clock.until(end) => break,
                     () = some(beat) => lease = Some(workers.roster.renew(app, ask).await?),
                 }
             }
@@ -203,7 +207,7 @@ impl Waiting {
     }
 }
 
-/// Is over with this; never if there is nothing.
+/// Awaits the future; never ends if there is none.
 async fn some(future: Option<impl Future<Output = ()>>) {
     match future {
         Some(future) => future.await,
@@ -211,13 +215,13 @@ async fn some(future: Option<impl Future<Output = ()>>) {
     }
 }
 
-/// Of which tenants something was heard.
-enum Heard {
+/// The tenants for which something was heard.
+enum WokenWorkspaces {
     All,
     Of(HashSet<WorkspaceId>),
 }
 
-impl Heard {
+impl WokenWorkspaces {
     fn includes(&self, workspace: WorkspaceId) -> bool {
         match self {
             Self::All => true,
@@ -233,30 +237,30 @@ impl Heard {
     }
 }
 
-/// Looks for all claims that wait, for as long as there is one.
+/// Looks for all waiting claims, as long as there is one.
 async fn look_for_all(app: Arc<App>, workers: Arc<Workers>) {
     let waiting = &workers.waiting;
     let mut wakes = app.store.wakes();
-    let mut heard = Heard::All;
+    let mut heard = WokenWorkspaces::All;
     while let Some(wanted) = waiting.wanted(&heard) {
         let began = app.clock.now();
         let planned = waiting.lock().next_look.take();
         let mut next_due = look(&app, waiting, &wanted).await;
-        // Not all the time, however much happens: a look of many workflows takes its time at the store.
+        // Bounded in frequency: a look for many workflows costs the store time.
         let took = app.clock.now().0.saturating_sub(began.0);
         sleep(Duration::from_millis(u64::try_from(took).unwrap_or(0))).await;
         let floor = app.clock.now().after(FLOOR);
-        if let Heard::Of(_) = heard {
-            // What the others wait for is as it was.
+        if let WokenWorkspaces::Of(_) = heard {
+            // The due times of the other tenants are unchanged.
             next_due = next_due.into_iter().chain(planned).min();
         }
         let next = next_due.map_or(floor, |due| due.min(floor));
         waiting.lock().next_look = Some(next);
         heard = tokio::select! {
             heard = something_due(&mut wakes) => heard,
-            () = waiting.look.notified() => Heard::All,
-            () = app.clock.until(next) => Heard::All,
-            // Those who wait hear of it themselves.
+            () = waiting.look.notified() => WokenWorkspaces::All,
+            () = app.clock.until(next) => WokenWorkspaces::All,
+            // The waiting claims observe the stop signal themselves.
             () = app.stop.ordered() => {
                 waiting.lock().looked_for = false;
                 return;
@@ -265,14 +269,14 @@ async fn look_for_all(app: Arc<App>, workers: Arc<Workers>) {
     }
 }
 
-/// Calls the claims for which something is due; gives when the next run becomes due.
+/// Calls the claims for which something is due; returns when the next run becomes due.
 async fn look(app: &App, waiting: &Waiting, wanted: &[Drives]) -> Option<Time> {
     let mut next_due: Option<Time> = None;
     for some in wanted.chunks(AT_ONCE) {
         let dues = match app.store.dues(some.to_vec()).await {
             Ok(dues) => dues,
             Err(error) => {
-                tracing::warn!(%error, "it cannot be looked what is due for waiting workers; trying again");
+                tracing::warn!(%error, "due runs for waiting workers cannot be looked up; trying again");
                 return next_due;
             }
         };
@@ -288,9 +292,9 @@ async fn look(app: &App, waiting: &Waiting, wanted: &[Drives]) -> Option<Time> {
     next_due
 }
 
-/// Waits until something may be due; gives of whom, with all that was told by now.
-async fn something_due(wakes: &mut Receiver<Wake>) -> Heard {
-    let mut heard = Heard::Of(HashSet::new());
+/// Waits until something may be due; returns the tenants of all wake-ups received so far.
+async fn something_due(wakes: &mut Receiver<Wake>) -> WokenWorkspaces {
+    let mut heard = WokenWorkspaces::Of(HashSet::new());
     let mut next = wakes.recv().await;
     loop {
         match next {
@@ -306,7 +310,7 @@ async fn something_due(wakes: &mut Receiver<Wake>) -> Heard {
             Err(TryRecvError::Lagged(missed)) => Err(RecvError::Lagged(missed)),
             Err(TryRecvError::Closed) => Err(RecvError::Closed),
             Err(TryRecvError::Empty) => match &heard {
-                Heard::Of(some) if some.is_empty() => wakes.recv().await,
+                WokenWorkspaces::Of(some) if some.is_empty() => wakes.recv().await,
                 _ => return heard,
             },
         };
@@ -324,7 +328,7 @@ mod tests {
         Drives { workspace: WorkspaceId(uuid::Uuid::from_u128(workspace)), workflow, workflow_version }
     }
 
-    fn is_called(place: &Place<'_>) -> bool {
+    fn is_called(place: &WaitingClaim<'_>) -> bool {
         use futures_util::FutureExt as _;
         place.call.notify.notified().now_or_never().is_some()
     }
@@ -343,12 +347,12 @@ mod tests {
         waiting.call(&b);
         assert!(is_called(&second));
         assert_eq!(
-            waiting.wanted(&Heard::All),
+            waiting.wanted(&WokenWorkspaces::All),
             Some(vec![a]),
             "each workflow once, and what is still waited for"
         );
         drop(second);
-        assert_eq!(waiting.wanted(&Heard::All), None);
+        assert_eq!(waiting.wanted(&WokenWorkspaces::All), None);
         assert!(waiting.enter(&mine).1, "the task has ended: the next claim begins another");
     }
 
@@ -357,8 +361,8 @@ mod tests {
         let waiting = Waiting::default();
         let (many, few) = ([drives(1, "a"), drives(1, "b"), drives(1, "c")], [drives(2, "z")]);
         let _places = (waiting.enter(&many), waiting.enter(&few));
-        assert_eq!(waiting.wanted(&Heard::All).unwrap()[0], few[0]);
-        let mut heard = Heard::Of(HashSet::new());
+        assert_eq!(waiting.wanted(&WokenWorkspaces::All).unwrap()[0], few[0]);
+        let mut heard = WokenWorkspaces::Of(HashSet::new());
         heard.add(Some(few[0].workspace));
         assert_eq!(
             waiting.wanted(&heard).unwrap(),

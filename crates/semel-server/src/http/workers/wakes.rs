@@ -1,4 +1,4 @@
-//! Wakes: what happens, told to workers line by line. They only save time: whoever waits also looks by itself.
+//! Wakes: events that are streamed to workers, line by line. They only save time: workers also look periodically.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use semel::id::WorkspaceId;
 use semel::store::Wake;
+use serde::Deserialize;
 use tokio::sync::OwnedMutexGuard;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
@@ -22,33 +23,51 @@ use super::{Shared, Workers};
 use crate::access::{Caller, Life, Part};
 use crate::api::Permission;
 use crate::app::App;
-use crate::http::describe::Always;
+use crate::http::asked::QueryOf;
+use crate::http::describe::{SpokenProtocol, WorkerProblems};
 
-/// So often something is said, so that both ends know that the other one lives.
+/// Maximum silence of the stream, so that both ends can detect a dead connection.
 const SILENCE: Duration = Duration::from_secs(15);
-/// Whoever's turn it was not hears so much later that something is due: whoever's turn it was may have no room.
+/// Delay before the other listeners are told that a run is due; the first one may have no free slot.
 const LATER: Duration = Duration::from_millis(100);
-/// At most so many wakes in one line.
+/// Maximum number of wakes in one line.
 const AT_ONCE: usize = 512;
 
-/// Hear what happens: one JSON list of wakes per line, an empty line at least every fifteen seconds.
+/// Query of `GET /workers/wakes`.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct ListenWakes {
+    /// Whether to tell of runs that are due; true if absent. A program that drives no runs says false, and needs the
+    /// permission `read` instead of `worker`.
+    due: Option<bool>,
+}
+
+/// Stream wakes: one JSON list of wakes per line, and an empty line at least every fifteen seconds.
 #[utoipa::path(
     get, path = "/workers/wakes",
     operation_id = "workerWakes", tag = "workers",
-    responses((status = 200, content_type = "application/x-ndjson", body = String, description = "Lines, without end"), Always),
+    params(ListenWakes, SpokenProtocol),
+    responses((status = 200, content_type = "application/x-ndjson", body = Vec<Wake>, description = "An endless stream of lines: each is empty, or a list of wakes"), WorkerProblems),
 )]
 pub(super) async fn wakes(
     State(app): State<Arc<App>>,
     Extension(workers): Shared,
     caller: Caller,
+    QueryOf(asked): QueryOf<ListenWakes>,
 ) -> Result<Response, Refusal> {
-    caller.may(Permission::Worker)?;
+    let due = asked.due.unwrap_or(true);
+    match due {
+        true => caller.may(Permission::Worker)?,
+        false => caller.may_read_or_work()?,
+    }
+    let turn = due.then(|| ListenerTurn::of(&workers, caller.workspace));
     let place = app.bounds.stream(caller.workspace)?;
     let ear = Ear {
         life: app.access.life(&app, &caller),
         _place: place,
         wakes: app.store.wakes(),
-        turn: Turn::of(&workers, caller.workspace),
+        turn,
         app,
         workers,
         workspace: caller.workspace,
@@ -63,19 +82,19 @@ pub(super) async fn wakes(
     Ok((headers, Body::from_stream(lines)).into_response())
 }
 
-/// Whose turn it is to hear first that something is due.
-enum Turn {
+/// Whether it is this listener's turn to be told first that something is due.
+enum ListenerTurn {
     Mine { _until_dropped: OwnedMutexGuard<()> },
     Waits(Pin<Box<dyn Future<Output = OwnedMutexGuard<()>> + Send>>),
 }
 
-impl Turn {
-    /// At the end of the line.
+impl ListenerTurn {
+    /// Queues up for the turn.
     fn of(workers: &Workers, workspace: WorkspaceId) -> Self {
         Self::Waits(Box::pin(workers.turns.of(workspace).lock_owned()))
     }
 
-    /// Is over when the turn has come; never if it has.
+    /// Completes when the turn has come; never, if it has already.
     async fn comes(&mut self) {
         match self {
             Self::Mine { .. } => std::future::pending().await,
@@ -87,26 +106,27 @@ impl Turn {
     }
 }
 
-/// One listening worker.
+/// Stream of one listening worker.
 struct Ear {
     app: Arc<App>,
     workers: Arc<Workers>,
     workspace: WorkspaceId,
     wakes: Receiver<Wake>,
-    turn: Turn,
-    /// When it is told what others heard before. Not by the store's clock: this is about a connection.
+    /// Its turn to be told first that something is due; none if it is not told of that.
+    turn: Option<ListenerTurn>,
+    /// Time at which it is told what another listener was told first. Real time, because it concerns a connection.
     late: Option<Pin<Box<Sleep>>>,
     began: bool,
-    /// The validity of the credential: the stream ends with it.
+    /// Validity of the credential: the stream ends with it.
     life: Life,
     _place: Part,
 }
 
 impl Ear {
-    /// The next line; none when the store has closed, the credential is refused or the server stops.
+    /// The next line; `None` when the store has closed, the credential is refused or the server stops.
     async fn line(&mut self) -> Option<Bytes> {
         if !std::mem::replace(&mut self.began, true) {
-            // The listener knows by this that nothing is missed from here on.
+            // Tells the listener that nothing is missed from here on.
             return Some(Bytes::from_static(b"\n"));
         }
         let silence = sleep(SILENCE);
@@ -116,7 +136,7 @@ impl Ear {
                 biased;
                 () = self.app.stop.ordered() => return None,
                 () = self.life.over() => return None,
-                () = self.turn.comes() => continue,
+                () = comes(self.turn.as_mut()) => continue,
                 heard = self.wakes.recv() => heard,
                 () = over(self.late.as_mut()) => {
                     self.late = None;
@@ -131,7 +151,7 @@ impl Ear {
         }
     }
 
-    /// All that was told by now, as far as it is for this listener.
+    /// All pending wakes that are meant for this listener.
     async fn gather(&mut self, first: Result<Wake, RecvError>) -> Option<Vec<Wake>> {
         let (mut told, mut next) = (Vec::new(), first);
         let mut due = false;
@@ -141,7 +161,7 @@ impl Ear {
                 Err(RecvError::Closed) => break,
                 Err(RecvError::Lagged(_)) => told.push(Wake::All),
                 Ok(Wake::Due) => due = true,
-                // What another tenant has started is none of this one's business.
+                // Starts of other tenants are not disclosed.
                 Ok(Wake::DueIn(workspace)) => due |= workspace == self.workspace,
                 Ok(wake @ (Wake::All | Wake::Settled)) => told.push(wake),
                 Ok(wake @ (Wake::Arrived(run) | Wake::Taken(run) | Wake::Paused(run) | Wake::Ended(run))) => {
@@ -167,19 +187,28 @@ impl Ear {
 
     fn hear_due(&mut self, told: &mut Vec<Wake>) {
         match self.turn {
-            Turn::Mine { .. } => {
+            None => {}
+            Some(ListenerTurn::Mine { .. }) => {
                 told.push(Wake::Due);
                 self.late = None;
-                self.turn = Turn::of(&self.workers, self.workspace);
+                self.turn = Some(ListenerTurn::of(&self.workers, self.workspace));
             }
-            Turn::Waits(_) => {
+            Some(ListenerTurn::Waits(_)) => {
                 self.late.get_or_insert_with(|| Box::pin(sleep(LATER)));
             }
         }
     }
 }
 
-/// Is over when that time has come; never if there is none.
+/// Completes when the turn has come; never, if there is none.
+async fn comes(turn: Option<&mut ListenerTurn>) {
+    match turn {
+        Some(turn) => turn.comes().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Completes at the given time; never, if there is none.
 async fn over(time: Option<&mut Pin<Box<Sleep>>>) {
     match time {
         Some(time) => time.await,

@@ -45,7 +45,7 @@ impl Checker<'_> {
             else {
                 continue;
             };
-            // Nobody has read the request to end that came too late.
+            // The request to end came too late to be read.
             let wish = life.cancel.as_ref().is_some_and(|cancel| cancel.graceful) && number == 0;
             if left(detail) > u64::from(wish) {
                 let said = format!("{} messages are left in its inbox", left(detail));

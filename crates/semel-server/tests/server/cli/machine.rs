@@ -7,6 +7,7 @@ use super::{Server, say, tests};
 tests![
     help_names_commands_and_exit_codes,
     completions_are_there_for_every_shell,
+    every_command_has_a_manual_page,
     the_doctor_says_what_is_wrong_and_what_to_do,
     a_bench_measures_and_leaves_nothing_open,
 ];
@@ -30,6 +31,20 @@ fn completions_are_there_for_every_shell() {
         assert!(say(&["completions", shell]).ends(0).out.contains("semel"), "{shell}");
     }
     say(&["completions", "ksh"]).ends(2).tells("bash");
+}
+
+fn every_command_has_a_manual_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let pages = folder.path().join("man1");
+    say(&["completions", "man"]).ends(2).tells("--dir");
+    say(&["completions", "man", "--dir", pages.to_str().unwrap()]).ends(0);
+    for page in ["semel.1", "semel-run.1", "semel-run-ls.1", "semel-serve.1"] {
+        let text = std::fs::read_to_string(pages.join(page)).unwrap();
+        assert!(text.contains(".SH SYNOPSIS"), "{page}: {text}");
+    }
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    say(&["completions", "man", "--dir", file.to_str().unwrap()]).ends(1).tells("cannot write manual pages");
 }
 
 fn the_doctor_says_what_is_wrong_and_what_to_do() {

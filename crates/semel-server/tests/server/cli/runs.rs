@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use super::{Server, ended, say, tests};
 
-/// The root token of a server that asks who calls.
+/// The root token of a server with authentication.
 const ROOT: &str = "root-token-of-the-tests";
 
 tests![
@@ -21,7 +21,7 @@ tests![
     a_watch_goes_on_after_a_crash_and_ends_with_the_run,
     hooks_and_keys,
     what_is_not_there_is_not_found,
-    nobody_answers,
+    no_server_answers,
     tokens_and_workspaces,
 ];
 
@@ -53,7 +53,7 @@ fn a_wait_for_what_nothing_serves_ends_at_its_limit() {
     let started = server.say(&["start", "nope", "--key", "k"]).ends(0);
     assert!(started.out.contains("nothing serves this workflow"), "{started:?}");
     let listed = server.say(&["run", "ls"]).ends(0);
-    assert!(listed.out.contains("PENDING (unserved)"), "{listed:?}");
+    assert!(listed.out.contains("  unserved"), "{listed:?}");
     let id = server.say(&["start", "nope", "--key", "k", "-o", "json"]).ends(0).json()["run"]["id"].clone();
     let shown = server.say(&["run", "show", id.as_str().unwrap()]).ends(0);
     assert!(shown.out.contains("nothing serves this workflow"), "{shown:?}");
@@ -140,12 +140,19 @@ fn controls_are_done_once_under_their_id() {
     let server = Server::start();
     let run = server.run("k");
     assert_eq!(server.say(&["run", "pause", &run, "-o", "json"]).ends(0).json()["run"]["status"], "PAUSED");
-    assert!(server.say(&["run", "pause", &run]).ends(0).out.contains("no: it was so already"));
+    assert!(server.say(&["run", "pause", &run]).ends(0).out.contains("no: it was in this state already"));
     let resume = ["run", "resume", &run, "--call-id", "r1"];
     assert!(server.say(&resume).ends(0).out.contains("changed  yes"));
     server.say(&["run", "pause", &run]).ends(0);
     let again = server.say(&resume).ends(0);
-    assert!(again.out.contains("this is the answer from then"), "a repeated call does nothing: {again:?}");
+    assert!(
+        again.out.contains("this is the answer to the first call"),
+        "a repeated call does nothing: {again:?}"
+    );
+    let listed = server.say(&["run", "ls"]).ends(0);
+    assert!(listed.out.contains("REASON") && listed.out.contains("paused by local"), "{listed:?}");
+    let shown = server.say(&["run", "show", &run]).ends(0);
+    assert!(shown.out.contains("paused by local; resume it to continue"), "{shown:?}");
     assert_eq!(server.say(&["run", "show", &run, "-o", "json"]).json()["status"], "PAUSED");
     server.say(&["run", "cancel", &run, "--expected-version", "1"]).ends(4).tells("CONCURRENCY_ERROR");
     let cancelled = server.say(&["run", "cancel", &run, "--reason", "enough", "-o", "json"]).ends(0).json();
@@ -192,6 +199,9 @@ fn a_watch_goes_on_after_a_crash_and_ends_with_the_run() {
     ended(watch).ends(7).tells("CANCELLED");
     let table = server.say(&["run", "watch", &run]).ends(7);
     assert_eq!(table.out.lines().count(), 2, "{table:?}");
+    assert!(table.out.contains("created: idle@1, input {}"), "for people: {table:?}");
+    let raw = server.say(&["run", "watch", &run, "-o", "json"]).ends(7);
+    assert!(raw.out.starts_with('{'), "{raw:?}");
     assert_eq!(server.say(&["run", "watch", &run, "--after", "1"]).ends(7).out.lines().count(), 1);
 }
 
@@ -219,18 +229,18 @@ fn hooks_and_keys() {
 
 fn what_is_not_there_is_not_found() {
     let server = Server::start();
-    let nobody = "run_01j0000000e00800000000007z";
-    server.say(&["run", "show", nobody]).ends(3).tells("NOT_FOUND");
-    server.say(&["run", "watch", nobody]).ends(3).tells("NOT_FOUND");
+    let unknown = "run_01j0000000e00800000000007z";
+    server.say(&["run", "show", unknown]).ends(3).tells("NOT_FOUND");
+    server.say(&["run", "watch", unknown]).ends(3).tells("NOT_FOUND");
     server.say(&["hook", "show", "nothing"]).ends(3).tells("HOOK_NOT_FOUND");
     server.say(&["key", "show", "nothing/at %all"]).ends(3).tells("nothing/at %all");
-    server.say(&["step", "resolve", nobody, "left/pack[item-3]", "--did-not-happen"]).ends(3);
+    server.say(&["step", "resolve", unknown, "left/pack[item-3]", "--did-not-happen"]).ends(3);
     server.say(&["run", "show", "seven"]).ends(2).tells("seven");
-    server.say(&["step", "resolve", nobody, "pay"]).ends(2);
-    server.say(&["step", "resolve", nobody, "pay", "--happened", "{", "--tick", "2"]).ends(2);
+    server.say(&["step", "resolve", unknown, "pay"]).ends(2);
+    server.say(&["step", "resolve", unknown, "pay", "--happened", "{", "--tick", "2"]).ends(2);
 }
 
-fn nobody_answers() {
+fn no_server_answers() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
@@ -241,7 +251,7 @@ fn nobody_answers() {
     say(&["run", "ls", "--token", "a\nb"]).ends(2).tells("token");
 }
 
-/// A server that asks who calls, on a port that was free a moment ago.
+/// A server with authentication, on a port that was free a moment ago.
 fn served() -> Server {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -252,7 +262,7 @@ fn served() -> Server {
     let command = command.env("SEMEL_ROOT_TOKEN", ROOT).env("SEMEL_LOG", "off");
     let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let server = Server { folder, child, url: format!("http://{address}") };
-    // Until somebody answers: with a refusal, since nobody has said who asks.
+    // Until the server answers: with a refusal, since the call has no token.
     while server.say(&["run", "ls"]).code == 5 {}
     server
 }
@@ -277,7 +287,7 @@ fn tokens_and_workspaces() {
     let listed = by(ROOT, &["token", "ls", "--workspace", "shop"]).ends(0);
     assert!(listed.out.contains("the shop") && listed.out.contains("start, read"), "{listed:?}");
     assert!(!listed.out.contains(token), "{listed:?}");
-    assert_eq!(by(token, &["worker", "ls"]).ends(0).out, "no worker has been heard of lately\n");
+    assert_eq!(by(token, &["worker", "ls"]).ends(0).out, "no registered workers and no engines\n");
     assert!(by(ROOT, &["token", "revoke", id]).ends(0).out.contains("revoked"));
     // Within a second.
     while by(token, &["run", "ls"]).code == 0 {}

@@ -104,7 +104,7 @@ fn an_import_is_refused_where_it_does_not_belong() {
     let cut: Vec<_> = text.lines().take(3).collect();
     let lines = text.lines().count() as u64 - 2;
     for (content, told) in [
-        (cut.join("\n"), "cut off"),
+        (cut.join("\n"), "incomplete"),
         (text.replace("\"version\":", "\"version\":1"), "entries"),
         (text.replace("\"format\":1", "\"format\":9"), "newer Semel"),
         ("{\"a\":1}\n".to_owned(), "line 1"),

@@ -1,5 +1,9 @@
 //! Remote workers: the suite of stores over a real connection, the protocol itself, and processes that are killed.
 
+mod clients;
+mod clock;
+mod described;
+mod folded;
 pub(crate) mod large;
 pub(crate) mod ownership;
 mod processes;
@@ -15,6 +19,10 @@ use tokio::runtime::{Builder, Runtime};
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = suite::trials();
     trials.extend(protocol::trials());
+    trials.extend(folded::trials());
+    trials.extend(described::trials());
+    trials.extend(clock::trials());
+    trials.extend(clients::trials());
     trials.extend(processes::trials());
     trials.extend(tls::trials());
     trials

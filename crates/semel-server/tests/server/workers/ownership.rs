@@ -15,7 +15,7 @@ cases![
     a_run_is_written_to_by_the_worker_that_claimed_it,
     a_run_that_nothing_has_claimed_is_written_to_by_no_worker,
     a_step_is_reported_by_the_worker_that_took_it,
-    a_repeated_commit_is_answered_whoever_repeats_it,
+    a_commit_that_another_worker_repeats_is_answered,
     the_numbers_of_runs_tell_nothing_of_other_tenants,
 ];
 
@@ -77,7 +77,7 @@ impl Shop {
 
     async fn report(&self, key: &str, node: Option<NodeId>, task: &Value) -> Value {
         let done = json!({"run": task["run"], "fence": task["fence"], "value": "paid"});
-        let mut call = json!({"tasks": [done]});
+        let mut call = json!({"steps": [done]});
         if let Some(node) = node {
             call["node"] = json!(node);
         }
@@ -111,7 +111,7 @@ async fn a_run_that_nothing_has_claimed_is_written_to_by_no_worker(world: World)
     assert_eq!(shop.complete(&ann.key, None, &run, version).await, done, "its key says which worker it is");
 }
 
-async fn a_repeated_commit_is_answered_whoever_repeats_it(world: World) {
+async fn a_commit_that_another_worker_repeats_is_answered(world: World) {
     let shop = Shop::on(world).await;
     let (ann, bob) = (shop.worker("ann").await, shop.worker("bob").await);
     shop.start("order").await;
@@ -133,7 +133,7 @@ async fn a_step_is_reported_by_the_worker_that_took_it(world: World) {
     let run = shop.start("pay").await;
     let call = json!({"node": ann.node, "queues": ["payments"], "waitMs": 60_000});
     let taken = shop.call(&ann.key, "/workers/steps/claim", &call).await;
-    let task = &taken["tasks"][0];
+    let task = &taken["steps"][0];
     assert_eq!(shop.report(&bob.key, None, task).await, 409);
     assert_eq!(shop.report(&bob.key, Some(bob.node), task).await, 409);
     assert_eq!(shop.report(&ann.key, Some(ann.node), task).await, 200);

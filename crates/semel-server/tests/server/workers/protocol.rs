@@ -1,4 +1,4 @@
-//! The protocol itself: what a worker that is wrong, late or somebody else's gets to hear.
+//! The protocol itself: the answers to a worker that is wrong, late or of another workspace.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,9 +8,9 @@ use semel::clock::{Clock as _, SystemClock};
 use semel::error::Error;
 use semel::id::{NodeId, RunId, WorkspaceId};
 use semel::remote::wire::DraftView;
-use semel::remote::{Options, Remote};
-use semel::rules::claim::{Claim, Drives, Held};
-use semel::rules::control::{Action, Control};
+use semel::remote::{Options, RemoteStore};
+use semel::rules::claim::{Claim, Drives, HeldRuns};
+use semel::rules::control::{Control, ControlAction};
 use semel::rules::json::Payload;
 use semel::rules::key::Key;
 use semel::rules::ledger::Ledger;
@@ -111,7 +111,7 @@ fn orders(workspace: WorkspaceId) -> Drives {
     Drives { workspace, workflow: Here::name("order"), workflow_version: Here::name("1") }
 }
 
-/// The process has no provider of its own unless somebody chooses one; this client wants one.
+/// The process has no provider of its own unless one is chosen; this client wants one.
 fn rustls_provider() -> Result<(), Arc<tokio_rustls::rustls::crypto::CryptoProvider>> {
     tokio_rustls::rustls::crypto::ring::default_provider().install_default()
 }
@@ -201,7 +201,7 @@ async fn a_commit_that_is_repeated_answers_as_saved() -> Done {
 #[derive(Debug)]
 struct Holds(bool);
 
-impl Held for Holds {
+impl HeldRuns for Holds {
     fn holds(&self, _: i64, _: u64) -> bool {
         self.0
     }
@@ -213,7 +213,7 @@ async fn a_ledger_in_memory_is_not_sent_again() -> Done {
     let node = here.node(&remote).await;
     let run = remote.start(Start { claim: Some(node), ..here.request("k") }).await?.run.id();
     let claim = |node: NodeId, held: Option<bool>| {
-        let held = held.map(|holds| Arc::new(Holds(holds)) as Arc<dyn Held>);
+        let held = held.map(|holds| Arc::new(Holds(holds)) as Arc<dyn HeldRuns>);
         Claim { held, ..Claim::new(node, vec![orders(OURS)], 1) }
     };
     let rest = |expected: u64| {
@@ -246,9 +246,9 @@ impl std::fmt::Debug for Cancels {
     }
 }
 
-impl Held for Cancels {
+impl HeldRuns for Cancels {
     fn holds(&self, _: i64, _: u64) -> bool {
-        let action = Action::Cancel { reason: "enough".to_owned() };
+        let action = ControlAction::Cancel { reason: "enough".to_owned() };
         let (run, by) = (self.1, "a test".to_owned());
         let cancel = Control { workspace: OURS, run, action, by, id: None, expected: None };
         let cancelled = || {
@@ -269,7 +269,7 @@ async fn cancelled_before_it_is_read() -> Done {
     let run = remote.start(Start { claim: Some(node), ..here.request("k") }).await?.run.id();
     let rest = format!(r#"{{"run":"{run}","expected":2,"entries":[{{"waiting":{{"due":1}}}}]}}"#);
     here.call("/commit", commits(&[rest])).await;
-    let held: Arc<dyn Held> = Arc::new(Cancels(store, run));
+    let held: Arc<dyn HeldRuns> = Arc::new(Cancels(store, run));
     let claim = Claim { held: Some(held), ..Claim::new(node, vec![orders(OURS)], 1) };
     assert_eq!(remote.claim(claim).await?.runs.len(), 0, "the claim is over");
     Ok(())
@@ -300,7 +300,7 @@ async fn a_foreign_node_is_an_unknown_one() -> Done {
     theirs.lease(Lease { node, act: LeaseAct::Join(LEASE) }).await?;
     theirs.lease(Lease { node, act: LeaseAct::Leave }).await?;
     ours.lease(Lease { node, act: LeaseAct::Renew(LEASE) }).await?;
-    // Nor does the id that a ledger shows help anybody.
+    // Nor does the id that a ledger shows help a forger.
     let started = ours.start(Start { claim: Some(node), ..here.request("k") }).await?;
     assert_eq!(started.run.state.node, Some(node), "under our own id");
     let (_, found) = here.call("/find", format!(r#"{{"by":{{"id":"{}"}}}}"#, started.run.id())).await;
@@ -435,8 +435,8 @@ async fn a_permission_that_is_missing_is_named() -> Done {
         assert!(answer["detail"].as_str().is_some_and(|detail| detail.contains("`worker`")), "{answer}");
     }
     let refused =
-        Remote::open(Options { token: Some(here.token.clone()), ..Options::new(here.site.url()) }).await;
-    // Another key may be put in its place: nothing is refused for good.
+        RemoteStore::open(Options { token: Some(here.token.clone()), ..Options::new(here.site.url()) }).await;
+    // Another key may be put in its place: no refusal is permanent.
     assert!(matches!(refused, Err(Error::Unavailable(why)) if why.to_string().contains("`worker`")));
     // A worker drives; it operates on nothing.
     let here = Here { token: token(OURS, "worker"), ..here };
@@ -454,7 +454,7 @@ async fn a_worker_pauses_the_run_it_holds_and_no_other() -> Done {
     let run = admin.start(here.request("k")).await?.run.id();
     let worker = async || {
         let token = Some(token(OURS, "worker"));
-        Remote::open(Options { token, ..Options::new(here.site.url()) }).await
+        RemoteStore::open(Options { token, ..Options::new(here.site.url()) }).await
     };
     let (holder, other) = (worker().await?, worker().await?);
     let node = here.node(&holder).await;
@@ -463,8 +463,8 @@ async fn a_worker_pauses_the_run_it_holds_and_no_other() -> Done {
     let pause = |expected| Control {
         workspace: OURS,
         run,
-        action: Action::Pause,
-        by: "somebody else".to_owned(),
+        action: ControlAction::Pause,
+        by: "another person".to_owned(),
         id: None,
         expected,
     };
@@ -472,7 +472,7 @@ async fn a_worker_pauses_the_run_it_holds_and_no_other() -> Done {
         let refused = other.control(pause(expected)).await;
         assert!(matches!(refused, Err(Error::Concurrency { .. })), "{refused:?}");
     }
-    let resume = Control { action: Action::Resume, ..pause(None) };
+    let resume = Control { action: ControlAction::Resume, ..pause(None) };
     let refused = holder.control(resume).await;
     assert!(
         matches!(&refused, Err(Error::Unavailable(why)) if why.to_string().contains("`admin`")),
@@ -482,7 +482,7 @@ async fn a_worker_pauses_the_run_it_holds_and_no_other() -> Done {
     assert!(paused.changed);
     let ledger = admin.ledger(OURS, run, 1).await?;
     let last = serde_json::to_string(&ledger.last().expect("a pause").entry).expect("plain data");
-    assert!(last.contains("test: somebody else"), "the ledger names the key: {last}");
+    assert!(last.contains("test: another person"), "the ledger names the key: {last}");
     Ok(())
 }
 
@@ -544,7 +544,7 @@ async fn who_does_not_answer() -> Done {
     let remote = here.site.remote(OURS).await?;
     let start = here.request("k");
     let nowhere = Options { token: None, ..Options::new("http://127.0.0.1:9") };
-    assert!(matches!(Remote::open(nowhere).await, Err(Error::Unavailable(_))));
+    assert!(matches!(RemoteStore::open(nowhere).await, Err(Error::Unavailable(_))));
     drop(here);
     // The server is gone: a connection is refused, or one that was open is cut.
     let answer = remote.start(start).await;
@@ -563,7 +563,7 @@ async fn who_does_not_answer() -> Done {
         drop(stream);
         wakes
     });
-    let remote = Remote::open(Options { token: None, ..Options::new(url) }).await?;
+    let remote = RemoteStore::open(Options { token: None, ..Options::new(url) }).await?;
     let clock = SystemClock::new();
     let answer = remote.lease(Lease { node: NodeId(clock.uuid()), act: LeaseAct::Join(LEASE) }).await;
     assert!(matches!(answer, Err(Error::Unknown(_))), "{answer:?}");

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse as _, Response};
 use semel::clock::Clock;
 use semel::error::Result;
 use semel::id::WorkspaceId;
-use semel::remote::{Options, Remote};
+use semel::remote::{Options, RemoteStore};
 use semel::store::Store;
 use semel_server::access::Caller;
 use semel_server::api::Permission;
@@ -34,7 +34,11 @@ impl Drop for Site {
 
 impl Site {
     pub(super) async fn open(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Self {
-        let app = Arc::new(App::open(store, clock));
+        Self::of(App::open(store, clock)).await
+    }
+
+    pub(super) async fn of(app: App) -> Self {
+        let app = Arc::new(app);
         let stop = app.stop.clone();
         let routes = router(app).layer(from_fn(known));
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
@@ -48,12 +52,14 @@ impl Site {
     }
 
     /// A store of this server in a workspace.
-    pub(super) async fn remote(&self, workspace: WorkspaceId) -> Result<Remote> {
-        Remote::open(Options { token: Some(token(workspace, "admin")), ..Options::new(self.url()) }).await
+    pub(super) async fn remote(&self, workspace: WorkspaceId) -> Result<RemoteStore> {
+        RemoteStore::open(Options { token: Some(token(workspace, "admin")), ..Options::new(self.url()) })
+            .await
     }
 }
 
-/// A token that this server believes: `ws_….permission`, or `ws_….permission.name` for a key of that name.
+/// A token that this server believes: `ws_….permission`, or `ws_….permission.name` for a key of that name. Several
+/// permissions are joined by `+`.
 pub(super) fn token(workspace: WorkspaceId, permission: &str) -> String {
     format!("{workspace}.{permission}")
 }
@@ -61,18 +67,19 @@ pub(super) fn token(workspace: WorkspaceId, permission: &str) -> String {
 async fn known(mut request: Request, next: Next) -> Response {
     let token = request.headers().get("authorization").and_then(|value| value.to_str().ok());
     let parts = token.and_then(|token| token.strip_prefix("Bearer ")).and_then(|token| token.split_once('.'));
-    let Some((workspace, permission)) = parts else {
+    let Some((workspace, permissions)) = parts else {
         return Problem::auth("no token").into_response();
     };
-    let (permission, name) = permission.split_once('.').unwrap_or((permission, "test"));
-    let permission = match permission {
+    let (permissions, name) = permissions.split_once('.').unwrap_or((permissions, "test"));
+    let permission = |name| match name {
         "admin" => Permission::Admin,
         "worker" => Permission::Worker,
         "start" => Permission::Start,
         _ => Permission::Read,
     };
+    let permissions = permissions.split('+').map(permission).collect();
     let workspace = workspace.parse().expect("tests use proper workspaces");
-    let caller = Caller::new(workspace, name, vec![permission]);
+    let caller = Caller::new(workspace, name, permissions);
     request.extensions_mut().insert(caller);
     next.run(request).await
 }

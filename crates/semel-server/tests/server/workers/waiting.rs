@@ -25,6 +25,7 @@ cases![
     no_step_is_taken_while_the_server_stops,
     the_next_due_time_is_of_what_was_asked_for,
     a_heartbeat_tells_which_steps_to_stop,
+    a_claim_of_large_runs_is_full_before_its_limit,
 ];
 
 /// A server, and workers that only speak HTTP.
@@ -64,7 +65,7 @@ impl Shop {
 
     async fn take(&self, node: NodeId, wait_ms: u64) -> Value {
         let call = json!({"node": node, "queues": ["payments"], "limit": 10, "waitMs": wait_ms});
-        self.post("/workers/steps/claim", &call).await.ok()["tasks"].clone()
+        self.post("/workers/steps/claim", &call).await.ok()["steps"].clone()
     }
 
     /// Puts a run to rest until a moment from now.
@@ -238,7 +239,7 @@ async fn a_heartbeat_tells_which_steps_to_stop(world: World) {
     let beat = async |tasks: Option<Value>| {
         let mut beat = json!({"node": node, "leaseMs": 60_000});
         if let Some(tasks) = tasks {
-            beat["tasks"] = tasks;
+            beat["steps"] = tasks;
         }
         shop.post("/workers/heartbeat", &beat).await.ok()["stop"].clone()
     };
@@ -252,7 +253,30 @@ async fn a_heartbeat_tells_which_steps_to_stop(world: World) {
     assert_eq!(beat(Some(at(fence))).await, Value::Null);
     assert_eq!(beat(Some(at(fence - 1))).await[0]["reason"], "lost", "an earlier claim");
     let done = json!({"run": tasks[0]["run"], "fence": tasks[0]["fence"], "kind": "retryable", "message": "stopped"});
-    shop.post("/workers/steps/fail", &json!({"node": node, "tasks": [done]})).await.ok();
+    shop.post("/workers/steps/fail", &json!({"node": node, "steps": [done]})).await.ok();
     assert_eq!(beat(None).await, Value::Null, "it has reported");
     drop(engine);
+}
+
+/// The server has in memory what a claim takes, and knows how large it is only then.
+async fn a_claim_of_large_runs_is_full_before_its_limit(world: World) {
+    const RUNS: usize = 20;
+    let shop = Shop::on(&world).await;
+    let node = shop.worker(60_000).await;
+    let large = json!("x".repeat(1_900_000)).to_string();
+    for n in 0..RUNS {
+        world.client.start("order", &format!("k{n}"), &large).await;
+    }
+    let claim = json!({"node": node, "workflows": [{"workflow": "order"}], "limit": 100});
+    let mut claimed = Vec::new();
+    loop {
+        let answer = shop.post("/workers/claim", &claim).await.ok();
+        claimed.push(answer["runs"].as_array().expect("a list").len());
+        // A worker that is told of a time in the past claims again at once.
+        match answer["nextDue"].as_i64() {
+            Some(due) => assert!(due <= SystemClock::new().now().0, "{due}"),
+            None => break,
+        }
+    }
+    assert_eq!(claimed, [17, 3], "32 MiB, and what is left");
 }

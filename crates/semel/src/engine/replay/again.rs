@@ -4,14 +4,14 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use super::judge::{END, Recorded};
-use super::watch::Place;
-use super::{History, Kind, Replay, Row, Verdict};
+use super::watch::Location;
+use super::{History, Replay, ReplayKind, ReplayRow, ReplayVerdict};
 use crate::engine::{Engine, RunHandle};
 use crate::error::{Error, Result};
 use crate::rules::deliver::Deliver;
 use crate::rules::json::Payload;
 use crate::rules::key::CallId;
-use crate::rules::ledger::{HookState, Ledger, Lineage, Record};
+use crate::rules::ledger::{HookState, Ledger, Lineage, VisitRecord};
 use crate::rules::path::Visit;
 use crate::rules::status::Status;
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ pub(super) async fn replay(engine: &Engine, history: &History) -> Result<Replay>
     }
     let created = original.ledger.created();
     // Without its code the fork would wait for another engine, perhaps for ever.
-    engine.core().code(&created.workflow, &created.workflow_version)?;
+    engine.core().code(engine.workspace(), &created.workflow, &created.workflow_version).await?;
     let fork = engine.run(history.run).by("replay").fork(Some(1), Lineage::Inherited).await?;
     Again { engine, original: &original.ledger, fork: &fork, given: HashMap::new(), asked_to_end: false }
         .drive()
@@ -83,7 +83,7 @@ impl Again<'_> {
     async fn feed(&mut self, fork: &Ledger) -> Result<bool> {
         let mut fed = false;
         for (visit, record) in fork.records() {
-            let Record::Hook { token, state: HookState::Open(_) } = record else { continue };
+            let VisitRecord::Hook { token, state: HookState::Open(_) } = record else { continue };
             let given = self.given.entry(visit.clone()).or_default();
             for payload in received(self.original, visit).iter().skip(*given) {
                 let deliver = Deliver {
@@ -108,8 +108,8 @@ impl Again<'_> {
         let mut hooks = false;
         for (visit, record) in fork.records() {
             match record {
-                Record::Child { outcome: None, .. } => return false,
-                Record::Hook { state: HookState::Open(all), .. } => {
+                VisitRecord::Child { outcome: None, .. } => return false,
+                VisitRecord::Hook { state: HookState::Open(all), .. } => {
                     if all.len() < self.given.get(visit).copied().unwrap_or_default() {
                         return false;
                     }
@@ -125,7 +125,7 @@ impl Again<'_> {
 /// What a hook has received.
 fn received<'a>(ledger: &'a Ledger, visit: &Visit) -> &'a [Payload] {
     match ledger.record_at(visit) {
-        Some(Record::Hook { state, .. }) => match state {
+        Some(VisitRecord::Hook { state, .. }) => match state {
             HookState::Opening(all)
             | HookState::Open(all)
             | HookState::Closed(all)
@@ -137,19 +137,25 @@ fn received<'a>(ledger: &'a Ledger, visit: &Visit) -> &'a [Payload] {
 }
 
 /// Compares two ledgers place by place, values included.
-fn compare(original: &Recorded, again: &Recorded) -> Vec<Row> {
+fn compare(original: &Recorded, again: &Recorded) -> Vec<ReplayRow> {
     let places = original.places();
-    let known: HashSet<&Place> = places.iter().collect();
-    let new: Vec<Place> = again.places().into_iter().filter(|place| !known.contains(place)).collect();
-    let mut rows: Vec<Row> =
+    let known: HashSet<&Location> = places.iter().collect();
+    let new: Vec<Location> = again.places().into_iter().filter(|place| !known.contains(place)).collect();
+    let mut rows: Vec<ReplayRow> =
         places.iter().chain(&new).filter_map(|place| compare_at(original, again, place)).collect();
     let [first, second] = [original, again].map(|side| side.ledger.outcome().map(|outcome| json!(outcome)));
     let verdict = verdict(first.as_ref(), second.as_ref());
-    rows.push(Row { path: END.to_owned(), kind: Kind::Run, original: first, replayed: second, verdict });
+    rows.push(ReplayRow {
+        path: END.to_owned(),
+        kind: ReplayKind::Run,
+        original: first,
+        replayed: second,
+        verdict,
+    });
     rows
 }
 
-fn compare_at(original: &Recorded, again: &Recorded, place: &Place) -> Option<Row> {
+fn compare_at(original: &Recorded, again: &Recorded, place: &Location) -> Option<ReplayRow> {
     let (first, second) = (original.describe(place), again.describe(place));
     if second.is_none() && original.is_carried(place) {
         return None;
@@ -157,33 +163,33 @@ fn compare_at(original: &Recorded, again: &Recorded, place: &Place) -> Option<Ro
     let kinds = (original.kind(place), again.kind(place));
     let kind = kinds.0.or(kinds.1)?;
     let verdict = if kinds.0 == kinds.1 && is_new_each_time(kind, place) {
-        Verdict::Identical
+        ReplayVerdict::Identical
     } else {
         verdict(comparable(kind, first.as_ref()).as_ref(), comparable(kind, second.as_ref()).as_ref())
     };
-    Some(Row { path: place.to_string(), kind, original: first, replayed: second, verdict })
+    Some(ReplayRow { path: place.to_string(), kind, original: first, replayed: second, verdict })
 }
 
-fn verdict(original: Option<&Value>, replayed: Option<&Value>) -> Verdict {
+fn verdict(original: Option<&Value>, replayed: Option<&Value>) -> ReplayVerdict {
     match (original, replayed) {
-        (Some(_), None) => Verdict::Missing,
-        (None, Some(_)) => Verdict::Added,
-        (original, replayed) if original == replayed => Verdict::Identical,
-        _ => Verdict::Changed,
+        (Some(_), None) => ReplayVerdict::Missing,
+        (None, Some(_)) => ReplayVerdict::Added,
+        (original, replayed) if original == replayed => ReplayVerdict::Identical,
+        _ => ReplayVerdict::Changed,
     }
 }
 
 /// Whether it is a time, a random number or an id: those have names that users cannot give.
-fn is_new_each_time(kind: Kind, place: &Place) -> bool {
-    let Place::Visit(visit) = place else { return false };
+fn is_new_each_time(kind: ReplayKind, place: &Location) -> bool {
+    let Location::Visit(visit) = place else { return false };
     let name = visit.path.as_str().rsplit('/').next().unwrap_or_default();
-    kind == Kind::Value && name.starts_with('@')
+    kind == ReplayKind::Value && name.starts_with('@')
 }
 
 /// Without what cannot be the same twice: a timer's time, a child's id.
-fn comparable(kind: Kind, value: Option<&Value>) -> Option<Value> {
+fn comparable(kind: ReplayKind, value: Option<&Value>) -> Option<Value> {
     let mut value = value.cloned()?;
-    if let (Kind::Timer | Kind::Child, Value::Object(members)) = (kind, &mut value) {
+    if let (ReplayKind::Timer | ReplayKind::Child, Value::Object(members)) = (kind, &mut value) {
         members.remove("at");
         members.remove("run");
     }

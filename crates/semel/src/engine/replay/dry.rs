@@ -1,57 +1,59 @@
-//! Executes a workflow against its ledger until it stands still. Nothing is called, nothing is written.
+//! Executes a workflow against its ledger until it stops moving. Nothing is called, nothing is written.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use super::watch::{Asked, Place, Seen};
-use crate::engine::cell::{Caller, Cell};
-use crate::engine::{Core, panic_text};
-use crate::rules::entry::{FailureKind, Outcome};
+use super::watch::{Location, Requested, Seen};
+use crate::engine::Core;
+use crate::engine::programs::WorkflowFuture;
+use crate::engine::run::Cell;
+use crate::engine::run::cell::Caller;
+use crate::fail::Fail;
+use crate::rules::entry::Outcome;
 use crate::rules::json::Payload;
+use crate::rules::leave;
 use crate::rules::ledger::Ledger;
-use crate::sdk::ctx::Ctx;
-use crate::sdk::fail::Fail;
 
-/// How often the runtime may go round before a workflow that was not woken stands still: code that yields is woken when
-/// the runtime comes by next.
+/// Number of rounds of the runtime after which a workflow that was not woken counts as standing still: code that
+/// yields is woken in the runtime's next round.
 const ROUNDS: u32 = 64;
-/// The same if it waits for nothing that is its ledger's, but perhaps for another task.
+/// The same if it waits for nothing in its ledger, but perhaps for another task.
 const FOREIGN_ROUNDS: u32 = 10_000;
-/// How often a workflow may wake itself without asking for anything new.
+/// Number of times that a workflow may wake itself without asking for anything new.
 const IDLE_POLLS: u32 = 1000;
 
-/// What came of a dry run.
+/// Result of a dry run.
 pub(super) struct Played {
-    /// How the workflow ended, if it did.
+    /// Outcome of the workflow, if it ended.
     pub(super) outcome: Option<Outcome>,
-    pub(super) asked: Vec<(Place, Asked)>,
-    /// What it waited for when it stood still.
-    pub(super) waits: Vec<Place>,
+    pub(super) asked: Vec<(Location, Requested)>,
+    /// Waits of the workflow when it stood still.
+    pub(super) waits: Vec<Location>,
 }
 
 /// A dry run under way.
-pub(super) struct Execution {
+pub(super) struct DryRun {
     cell: Arc<Cell>,
     caller: Caller,
-    code: crate::engine::Execution,
+    code: WorkflowFuture,
 }
 
-impl Execution {
+impl DryRun {
     pub(super) fn begin(
         core: &Arc<Core>,
         ledger: &Ledger,
-        workflow: impl FnOnce(Ctx) -> crate::engine::Execution,
+        workflow: impl FnOnce(Arc<Cell>) -> WorkflowFuture,
     ) -> Self {
         let run = Cell::new(core.clone(), ledger.clone(), Vec::new(), true);
-        Self { code: workflow(Ctx::new(run.clone())), caller: Caller::new(run.clone()), cell: run }
+        Self { code: workflow(run.clone()), caller: Caller::new(run.clone()), cell: run }
     }
 
     /// Polls until nothing moves any more.
     pub(super) async fn play(mut self) -> Played {
         let outcome = self.until_still().await;
         let outcome = outcome.map(|result| self.ended(result));
-        // Looked at before the workflow is dropped, which takes back what it waits for.
+        // Read before the workflow is dropped, because dropping it removes its waits.
         let (asked, waits) = self.seen();
         self.cell.lock().torn = true;
         if catch_unwind(AssertUnwindSafe(|| drop(self.code))).is_err() {
@@ -89,21 +91,15 @@ impl Execution {
 
     fn poll(&mut self) -> Poll<Result<Payload, Fail>> {
         let (waker, code) = (self.caller.waker(), &mut self.code);
-        catch_unwind(AssertUnwindSafe(|| code.as_mut().poll(&mut Context::from_waker(waker)))).unwrap_or_else(
-            |panic| {
-                let message = format!("the workflow panicked: {}", panic_text(&*panic));
-                Poll::Ready(Err(Fail::new(FailureKind::Panic, message)))
-            },
-        )
+        catch_unwind(AssertUnwindSafe(|| code.as_mut().poll(&mut Context::from_waker(waker))))
+            .unwrap_or_else(|panic| Poll::Ready(Err(Fail::panicked("the workflow", &*panic))))
     }
 
     /// What a driver would make of the result.
     fn ended(&self, result: Result<Payload, Fail>) -> Outcome {
-        match (result, self.cell.lock().ledger.cancelling()) {
-            (Ok(value), _) => Outcome::Completed(value),
-            (Err(fail), Some((reason, _))) if fail.is_cancelled() => Outcome::Cancelled(reason.to_owned()),
-            (Err(fail), _) => Outcome::Failed(fail.failure()),
-        }
+        let result = result.map_err(|fail| fail.failure());
+        let ending = self.cell.ledger(|ledger| leave::ending(result, false, ledger.cancelling()));
+        ending.outcome().expect("without a doubt the run ends")
     }
 
     fn watched<T>(&self, look: impl FnOnce(&mut Seen) -> T) -> T {
@@ -111,13 +107,13 @@ impl Execution {
         look(&mut watch.seen())
     }
 
-    fn seen(&self) -> (Vec<(Place, Asked)>, Vec<Place>) {
+    fn seen(&self) -> (Vec<(Location, Requested)>, Vec<Location>) {
         let (asked, mut waits) = self.watched(|seen| {
-            let waits: Vec<_> = seen.waits.values().cloned().map(Place::Visit).collect();
+            let waits: Vec<_> = seen.waits.values().cloned().map(Location::Visit).collect();
             (std::mem::take(&mut seen.asked), waits)
         });
         let mut state = self.cell.lock();
-        waits.extend(state.onces().keys().map(|(scope, label)| Place::Once(scope.clone(), label.clone())));
+        waits.extend(state.onces().keys().map(|(scope, label)| Location::Once(scope.clone(), label.clone())));
         (asked, waits)
     }
 }

@@ -1,4 +1,4 @@
-//! Many histories at once: what a CI asks before a new version of the code goes out.
+//! Replays many histories at once, as a CI does before new code is released.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use super::{History, Replay};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 
-/// What came of the histories in a folder, by file.
+/// Results of the histories in a folder, by file.
 #[derive(Debug)]
 pub struct Replays {
     /// Every file, by name, with what was found; an error if it could not be replayed.
@@ -15,22 +15,22 @@ pub struct Replays {
 }
 
 impl Replays {
-    /// How many are as they were.
+    /// Number of identical replays.
     pub fn identical(&self) -> usize {
         self.replays().filter(|replay| replay.is_identical()).count()
     }
 
-    /// How many are not.
+    /// Number of replays with differences.
     pub fn different(&self) -> usize {
         self.replays().filter(|replay| !replay.is_identical()).count()
     }
 
-    /// How many files could not be replayed.
+    /// Number of files that could not be replayed.
     pub fn broken(&self) -> usize {
         self.files.len() - self.replays().count()
     }
 
-    /// For `std::process::exit`: 0 if all are as they were, 1 if some are not, 2 if some could not be replayed.
+    /// Exit code for `std::process::exit`: 0 if all are identical, 1 if some differ, 2 if some could not be replayed.
     pub fn exit_code(&self) -> u8 {
         match (self.broken(), self.different()) {
             (0, 0) => 0,
@@ -64,8 +64,9 @@ impl fmt::Display for Replays {
 }
 
 impl Engine {
-    /// Replays every `*.json` in a folder, as [`Engine::replay_history`] does: none of them needs its store. A file that
-    /// cannot be read, or is something else, is reported and holds up nobody; a folder without any is an error.
+    /// Replays every `*.json` in a folder, as [`Engine::replay_history`] does; none of them needs its store. A file
+    /// that cannot be read, or is something else, is reported, and the others are replayed; a folder without any is
+    /// an error.
     ///
     /// ```no_run
     /// # async fn ci(engine: semel::Engine) -> semel::error::Result<()> {
@@ -106,7 +107,7 @@ fn histories(folder: &Path) -> Result<Vec<PathBuf>> {
         }
     }
     if paths.is_empty() {
-        // A check that has nothing to look at has not passed.
+        // A check without input has not passed.
         return Err(Error::Validation(format!("{} holds no *.json to replay", folder.display())));
     }
     paths.sort();
@@ -117,7 +118,7 @@ fn unreadable(path: &Path, error: &std::io::Error) -> Error {
     Error::Validation(format!("{} cannot be read: {error}", path.display()))
 }
 
-/// Files are read where nobody waits for a turn.
+/// Reads files on a thread for blocking calls.
 async fn in_background<T: Send + 'static>(read: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     let read = tokio::task::spawn_blocking(read).await;
     read.unwrap_or_else(|error| Err(Error::Unavailable(Box::new(error))))

@@ -1,4 +1,4 @@
-//! A run as a document: all that a replay needs, without the store it came from.
+//! A run as a document: everything that a replay needs, without the store.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::judge::Recorded;
-use super::{Replay, Row, refused};
+use super::{Replay, ReplayRow, refused};
 use crate::clock::Time;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -15,7 +15,7 @@ use crate::rules::entry::{Created, Entry};
 use crate::rules::key::Fingerprint;
 use crate::rules::ledger::Ledger;
 use crate::rules::path::{Name, Visit};
-use crate::rules::run::{NewRun, Retention, Run, State};
+use crate::rules::run::{NewRun, Retention, Run, RunState};
 use crate::rules::status::Status;
 use crate::store::{Find, FindBy, Numbered, Store};
 
@@ -27,42 +27,42 @@ const FORMAT: &str = "semel/history/1";
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct History {
-    /// The format, `semel/history/1`.
+    /// Format of the document: `semel/history/1`.
     pub format: String,
-    /// The run.
+    /// Id of the run.
     pub run: RunId,
-    /// Its tenant.
+    /// Workspace of the run.
     pub workspace: WorkspaceId,
-    /// Its workflow.
+    /// Workflow of the run.
     pub workflow: Name,
-    /// Its state when it was exported.
+    /// Status at the time of the export.
     pub status: Status,
-    /// When it was created.
+    /// Time of its creation.
     pub created: Time,
-    /// Its ledger.
-    pub entries: Vec<Line>,
-    /// What its children were asked for, by their paths.
+    /// All entries of its ledger.
+    pub entries: Vec<HistoryLine>,
+    /// Requests for its children, by their paths.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub children: BTreeMap<String, AskedChild>,
 }
 
-/// One entry of a ledger.
+/// One entry of a ledger with its place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Line {
-    /// Its place, from 1.
+pub struct HistoryLine {
+    /// Number of the entry, from 1.
     pub number: u64,
-    /// When it was committed.
+    /// Time of its commit.
     pub at: Time,
-    /// The entry.
+    /// The entry, as the ledger has it.
     pub entry: Entry,
 }
 
-/// What a child was asked for.
+/// The request for a child.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AskedChild {
-    /// Its workflow.
+    /// Workflow of the child.
     pub workflow: Name,
-    /// The fingerprint of workflow and input.
+    /// Fingerprint of workflow and input.
     pub fingerprint: String,
 }
 
@@ -80,7 +80,7 @@ impl History {
             format: String,
         }
         let invalid = |why: String| Error::Validation(format!("this is no history of a run: {why}"));
-        // The format is asked first: a document of another one may look different altogether.
+        // The format is checked first: a document of another format may look entirely different.
         let Format { format } = serde_json::from_str(text).map_err(|e| invalid(e.to_string()))?;
         if format != FORMAT {
             return Err(invalid(format!("its format is {format:?}, and this Semel reads {FORMAT:?}")));
@@ -88,7 +88,7 @@ impl History {
         serde_json::from_str(text).map_err(|e| invalid(e.to_string()))
     }
 
-    /// A run with its whole ledger, out of a store.
+    /// Reads a run with its whole ledger from a store.
     pub async fn of(store: &dyn Store, workspace: WorkspaceId, run: RunId) -> Result<Self> {
         let header = header_of(store, workspace, run).await?.ok_or(Error::RunNotFound(run))?;
         if header.purged {
@@ -107,13 +107,13 @@ impl History {
             created: header.new.created,
             entries: entries
                 .into_iter()
-                .map(|n| Line { number: n.number, at: n.at, entry: n.entry })
+                .map(|n| HistoryLine { number: n.number, at: n.at, entry: n.entry })
                 .collect(),
             children,
         })
     }
 
-    /// As one JSON document.
+    /// Writes it as one JSON document.
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).expect("a history is plain data with text keys")
     }
@@ -152,7 +152,7 @@ impl History {
                 retention: Retention::default(),
                 created: self.created,
             }),
-            state: State {
+            state: RunState {
                 status: Status::Pending,
                 version: 0,
                 due: None,
@@ -172,7 +172,7 @@ impl History {
 
 impl Recorded {
     /// What was found in a replay of this.
-    pub(super) fn replay(&self, fork: Option<RunId>, rows: Vec<Row>) -> Replay {
+    pub(super) fn replay(&self, fork: Option<RunId>, rows: Vec<ReplayRow>) -> Replay {
         let run = self.ledger.run();
         Replay {
             run: run.id(),
@@ -218,7 +218,8 @@ async fn header_of(store: &dyn Store, workspace: WorkspaceId, run: RunId) -> Res
     Ok(store.find(find).await?.map(|(run, _)| run))
 }
 
-/// What the children of a ledger were asked for. It stands with them only; of those that are forgotten nobody knows.
+/// Requests for the children of a ledger. Only the children's own runs hold them, so those of forgotten children are
+/// missing.
 async fn children_of(
     store: &dyn Store,
     workspace: WorkspaceId,

@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 
 use super::dry::Played;
 use super::history::AskedChild;
-use super::watch::{Asked, Place};
-use super::{Kind, Row, Verdict};
+use super::watch::{Location, Requested};
+use super::{ReplayKind, ReplayRow, ReplayVerdict};
 use crate::rules::entry::{Entry, Outcome, RestartFrom};
 use crate::rules::key::Fingerprint;
-use crate::rules::ledger::{HookState, Ledger, Record};
+use crate::rules::ledger::{HookState, Ledger, VisitRecord};
 use crate::rules::path::Visit;
-use crate::rules::step::Step;
+use crate::rules::step::StepState;
 
 /// What is known of a run.
 pub(super) struct Recorded {
@@ -22,27 +22,31 @@ pub(super) struct Recorded {
 }
 
 /// Compares what a run has recorded with what its code asked for in a dry run.
-pub(super) fn judge(recorded: &Recorded, played: &Played) -> Vec<Row> {
-    let asked: HashMap<&Place, &Asked> = played.asked.iter().map(|(place, asked)| (place, asked)).collect();
+pub(super) fn judge(recorded: &Recorded, played: &Played) -> Vec<ReplayRow> {
+    let asked: HashMap<&Location, &Requested> =
+        played.asked.iter().map(|(place, asked)| (place, asked)).collect();
     let ended = recorded.ended_by_itself();
     // Bodies of steps are not called.
     let inside = recorded.made_inside();
     // Once a run has ended, what its code waits for is more than it got then.
-    let waits: HashSet<&Place> = played.waits.iter().filter(|_| ended && played.outcome.is_none()).collect();
+    let waits: HashSet<&Location> =
+        played.waits.iter().filter(|_| ended && played.outcome.is_none()).collect();
     let judged = recorded.places().into_iter().filter_map(|place| {
         let original = recorded.describe(&place);
         let (replayed, verdict) = match asked.get(&place) {
+            // Code that no longer asks for a patch has dropped the old branch.
+            None if matches!(&place, Location::Visit(visit) if visit.path.is_optional()) => return None,
             None if recorded.is_carried(&place) || inside.contains(&place) => return None,
-            None => (None, Verdict::Missing),
+            None => (None, ReplayVerdict::Missing),
             Some(asked) if recorded.fits(&place, asked) && !waits.contains(&place) => {
-                (original.clone(), Verdict::Identical)
+                (original.clone(), ReplayVerdict::Identical)
             }
-            Some(asked) => (Some(wanted(asked)), Verdict::Changed),
+            Some(asked) => (Some(wanted(asked)), ReplayVerdict::Changed),
         };
-        Some(Row { path: place.to_string(), kind: recorded.kind(&place)?, original, replayed, verdict })
+        Some(ReplayRow { path: place.to_string(), kind: recorded.kind(&place)?, original, replayed, verdict })
     });
-    let mut rows: Vec<Row> = judged.collect();
-    let same = rows.iter().all(|row| row.verdict == Verdict::Identical);
+    let mut rows: Vec<ReplayRow> = judged.collect();
+    let same = rows.iter().all(|row| row.verdict == ReplayVerdict::Identical);
     if ended || !same {
         rows.extend(added(recorded, played));
     }
@@ -51,45 +55,48 @@ pub(super) fn judge(recorded: &Recorded, played: &Played) -> Vec<Row> {
 }
 
 /// What the code asked for and could not be given, because it is not recorded. Otherwise that is the run's future.
-fn added<'a>(recorded: &'a Recorded, played: &'a Played) -> impl Iterator<Item = Row> + 'a {
-    let waits: HashSet<&Place> = played.waits.iter().collect();
-    // A hook is opened whether or not somebody waits for it.
-    let open =
-        move |(place, asked): &&(Place, Asked)| waits.contains(place) || matches!(asked, Asked::Hook(_));
-    let new = |(place, _): &&(Place, Asked)| recorded.kind(place).is_none();
-    played.asked.iter().filter(open).filter(new).map(|(place, asked)| Row {
+fn added<'a>(recorded: &'a Recorded, played: &'a Played) -> impl Iterator<Item = ReplayRow> + 'a {
+    let waits: HashSet<&Location> = played.waits.iter().collect();
+    // A hook is opened whether or not the code waits for it.
+    let open = move |(place, asked): &&(Location, Requested)| {
+        waits.contains(place) || matches!(asked, Requested::Hook(_))
+    };
+    let new = |(place, _): &&(Location, Requested)| recorded.kind(place).is_none();
+    played.asked.iter().filter(open).filter(new).map(|(place, asked)| ReplayRow {
         path: place.to_string(),
         kind: asked.kind(),
         original: None,
         replayed: Some(wanted(asked)),
-        verdict: Verdict::Added,
+        verdict: ReplayVerdict::Added,
     })
 }
 
 /// What the code wants, as far as it can be told without doing it.
-fn wanted(asked: &Asked) -> Value {
+fn wanted(asked: &Requested) -> Value {
     match asked {
-        Asked::Skip => json!({"kind": "step", "skipped": true}),
-        Asked::Hook(token) => json!({"kind": "hook", "token": token}),
-        Asked::Child { workflow, input } => json!({"kind": "child", "workflow": workflow, "input": input}),
+        Requested::Skip => json!({"kind": "step", "skipped": true}),
+        Requested::Hook(token) => json!({"kind": "hook", "token": token}),
+        Requested::Child { workflow, input } => {
+            json!({"kind": "child", "workflow": workflow, "input": input})
+        }
         other => json!({"kind": other.kind()}),
     }
 }
 
-impl Asked {
-    fn kind(&self) -> Kind {
+impl Requested {
+    fn kind(&self) -> ReplayKind {
         match self {
-            Self::Step | Self::Skip => Kind::Step,
-            Self::Timer => Kind::Timer,
-            Self::Hook(_) => Kind::Hook,
-            Self::Child { .. } => Kind::Child,
-            Self::Value | Self::Race(_) => Kind::Value,
-            Self::Once => Kind::Once,
+            Self::Step | Self::Skip => ReplayKind::Step,
+            Self::Timer => ReplayKind::Timer,
+            Self::Hook(_) => ReplayKind::Hook,
+            Self::Child { .. } => ReplayKind::Child,
+            Self::Value | Self::Race(_) => ReplayKind::Value,
+            Self::Once => ReplayKind::Once,
         }
     }
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for Location {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Visit(visit) => visit.fmt(f),
@@ -98,7 +105,7 @@ impl std::fmt::Display for Place {
     }
 }
 
-impl Place {
+impl Location {
     fn of(entry: &Entry) -> Option<Self> {
         match entry {
             Entry::Once { label, scope, .. } => Some(Self::Once(scope.clone(), label.clone())),
@@ -109,13 +116,13 @@ impl Place {
 
 impl Recorded {
     /// Everything that stands somewhere now, in the order of the ledger.
-    pub(super) fn places(&self) -> Vec<Place> {
+    pub(super) fn places(&self) -> Vec<Location> {
         let (mut order, mut life) = (HashMap::new(), 0);
         for (number, entry) in self.entries.iter().enumerate() {
             if matches!(entry, Entry::Restarted { from: RestartFrom::Beginning, .. }) {
                 life = number;
             }
-            if let Some(place) = Place::of(entry) {
+            if let Some(place) = Location::of(entry) {
                 // What an earlier life did at the same place is not what stands there now.
                 let first = order.entry(place).or_insert(number);
                 if *first < life {
@@ -129,10 +136,10 @@ impl Recorded {
     }
 
     /// What was made inside of steps, the last time that it was made.
-    fn made_inside(&self) -> HashSet<Place> {
+    fn made_inside(&self) -> HashSet<Location> {
         let mut made = HashSet::new();
         for entry in &self.entries {
-            if let (Entry::Once { inside, .. }, Some(place)) = (entry, Place::of(entry)) {
+            if let (Entry::Once { inside, .. }, Some(place)) = (entry, Location::of(entry)) {
                 if *inside {
                     made.insert(place)
                 } else {
@@ -144,25 +151,27 @@ impl Recorded {
     }
 
     /// What kind of thing stands there, if anything does.
-    pub(super) fn kind(&self, place: &Place) -> Option<Kind> {
+    pub(super) fn kind(&self, place: &Location) -> Option<ReplayKind> {
         match place {
-            Place::Once(scope, label) => self.ledger.once(scope, label).map(|_| Kind::Once),
-            Place::Visit(visit) => self.ledger.record_at(visit).map(|record| match record {
-                Record::Step(_) => Kind::Step,
-                Record::Timer { .. } => Kind::Timer,
-                Record::Hook { .. } => Kind::Hook,
-                Record::Child { .. } => Kind::Child,
-                Record::Value(_) => Kind::Value,
+            Location::Once(scope, label) => self.ledger.once(scope, label).map(|_| ReplayKind::Once),
+            Location::Visit(visit) => self.ledger.record_at(visit).map(|record| match record {
+                VisitRecord::Step(_) => ReplayKind::Step,
+                VisitRecord::Timer { .. } => ReplayKind::Timer,
+                VisitRecord::Hook { .. } => ReplayKind::Hook,
+                VisitRecord::Child { .. } => ReplayKind::Child,
+                VisitRecord::Value(_) => ReplayKind::Value,
             }),
         }
     }
 
-    /// Whether it is from an earlier life, or from the run that this one was forked from: the code need not come by.
-    pub(super) fn is_carried(&self, place: &Place) -> bool {
+    /// Whether it is from before a restart, or from the run that this one was forked from: the code need not visit
+    /// it.
+    pub(super) fn is_carried(&self, place: &Location) -> bool {
         match place {
-            Place::Visit(visit) => self.ledger.is_carried(visit),
-            Place::Once(..) => {
-                let number = self.entries.iter().position(|entry| Place::of(entry).as_ref() == Some(place));
+            Location::Visit(visit) => self.ledger.is_carried(visit),
+            Location::Once(..) => {
+                let number =
+                    self.entries.iter().position(|entry| Location::of(entry).as_ref() == Some(place));
                 number < self.begins()
             }
         }
@@ -176,19 +185,22 @@ impl Recorded {
     }
 
     /// Whether what the code wants there is what stands there.
-    fn fits(&self, place: &Place, asked: &Asked) -> bool {
-        let Place::Visit(visit) = place else { return matches!(asked, Asked::Once) };
+    fn fits(&self, place: &Location, asked: &Requested) -> bool {
+        let Location::Visit(visit) = place else { return matches!(asked, Requested::Once) };
         match (self.ledger.record_at(visit), asked) {
             // Or an earlier life has done what this one does not need.
-            (Some(Record::Step(step)), Asked::Skip) => *step == Step::Skipped || self.is_carried(place),
-            (Some(Record::Step(step)), Asked::Step) => *step != Step::Skipped,
-            (Some(Record::Step(step)), Asked::Once) => step.failure().is_some(),
-            (Some(Record::Timer { .. }), Asked::Timer) | (Some(Record::Value(_)), Asked::Value) => true,
-            (Some(Record::Value(winner)), Asked::Race(runners)) => {
+            (Some(VisitRecord::Step(step)), Requested::Skip) => {
+                *step == StepState::Skipped || self.is_carried(place)
+            }
+            (Some(VisitRecord::Step(step)), Requested::Step) => *step != StepState::Skipped,
+            (Some(VisitRecord::Step(step)), Requested::Once) => step.failure().is_some(),
+            (Some(VisitRecord::Timer { .. }), Requested::Timer)
+            | (Some(VisitRecord::Value(_)), Requested::Value) => true,
+            (Some(VisitRecord::Value(winner)), Requested::Race(runners)) => {
                 winner.read::<usize>().is_ok_and(|winner| winner < *runners)
             }
-            (Some(Record::Hook { token, .. }), Asked::Hook(wanted)) => token == wanted,
-            (Some(Record::Child { .. }), Asked::Child { workflow, input }) => {
+            (Some(VisitRecord::Hook { token, .. }), Requested::Hook(wanted)) => token == wanted,
+            (Some(VisitRecord::Child { .. }), Requested::Child { workflow, input }) => {
                 let asked = Fingerprint::of_start(workflow, input, &[]);
                 let asked = asked.map(|print| AskedChild::new(workflow.clone(), print));
                 self.children.get(visit).is_none_or(|first| asked.is_ok_and(|asked| asked == *first))
@@ -198,34 +210,34 @@ impl Recorded {
     }
 
     /// What stands there.
-    pub(super) fn describe(&self, place: &Place) -> Option<Value> {
+    pub(super) fn describe(&self, place: &Location) -> Option<Value> {
         let visit = match place {
-            Place::Once(scope, label) => return self.ledger.once(scope, label).map(|value| json!(value)),
-            Place::Visit(visit) => visit,
+            Location::Once(scope, label) => return self.ledger.once(scope, label).map(|value| json!(value)),
+            Location::Visit(visit) => visit,
         };
         Some(match self.ledger.record_at(visit)? {
-            Record::Step(step) => describe_step(step),
-            Record::Timer { at, fired } => json!({"at": at, "fired": fired}),
-            Record::Hook { token, state } => match state {
+            VisitRecord::Step(step) => describe_step(step),
+            VisitRecord::Timer { at, fired } => json!({"at": at, "fired": fired}),
+            VisitRecord::Hook { token, state } => match state {
                 HookState::Conflicted(owner) => json!({"token": token, "owner": owner}),
                 HookState::Opening(all)
                 | HookState::Open(all)
                 | HookState::Closed(all)
                 | HookState::Released(all) => json!({"token": token, "received": all}),
             },
-            Record::Child { run, outcome } => {
+            VisitRecord::Child { run, outcome } => {
                 let asked = self.children.get(visit);
                 json!({"run": run, "asked": asked, "outcome": outcome})
             }
-            Record::Value(value) => json!(value),
+            VisitRecord::Value(value) => json!(value),
         })
     }
 
-    /// Whether the run's code ended it, and not somebody from outside.
+    /// Whether the run's own code ended it, and not an action from outside.
     pub(super) fn ended_by_itself(&self) -> bool {
         match self.ledger.outcome() {
             Some(Outcome::Completed(_) | Outcome::Failed(_)) => true,
-            // A workflow that was asked to end is cancelled in the words of whoever asked.
+            // A workflow that was asked to end is cancelled with the reason of the request.
             Some(Outcome::Cancelled(_)) => self.entries.iter().any(|entry| match entry {
                 Entry::Cancelled { reason, by } => self.ledger.cancelling() == Some((reason, by)),
                 _ => false,
@@ -235,38 +247,38 @@ impl Recorded {
     }
 
     /// The row of the run itself. `same`: whether everything else is as it was.
-    fn end(&self, replayed: Option<&Outcome>, same: bool) -> Option<Row> {
+    fn end(&self, replayed: Option<&Outcome>, same: bool) -> Option<ReplayRow> {
         let original = self.ledger.outcome();
         let by_itself = self.ended_by_itself();
         let (replayed, verdict) = match (original, replayed) {
             (None, None) => return None,
             // It would end so when it goes on.
             (None, Some(_)) if same => return None,
-            (None, Some(replayed)) => (Some(replayed), Verdict::Added),
+            (None, Some(replayed)) => (Some(replayed), ReplayVerdict::Added),
             // The code has no say in it.
-            (Some(original), None) if !by_itself => (Some(original), Verdict::Identical),
-            (Some(_), None) => (None, Verdict::Missing),
+            (Some(original), None) if !by_itself => (Some(original), ReplayVerdict::Identical),
+            (Some(_), None) => (None, ReplayVerdict::Missing),
             (Some(original), Some(replayed)) if json!(original) == json!(replayed) => {
-                (Some(replayed), Verdict::Identical)
+                (Some(replayed), ReplayVerdict::Identical)
             }
-            (Some(_), Some(replayed)) => (Some(replayed), Verdict::Changed),
+            (Some(_), Some(replayed)) => (Some(replayed), ReplayVerdict::Changed),
         };
         let [original, replayed] = [original, replayed].map(|outcome| outcome.map(|outcome| json!(outcome)));
-        Some(Row { path: END.to_owned(), kind: Kind::Run, original, replayed, verdict })
+        Some(ReplayRow { path: END.to_owned(), kind: ReplayKind::Run, original, replayed, verdict })
     }
 }
 
 /// The path of the row about the run itself: no step has this name.
 pub(super) const END: &str = "@end";
 
-fn describe_step(step: &Step) -> Value {
+fn describe_step(step: &StepState) -> Value {
     match step {
-        Step::Completed(value) => json!({"completed": value}),
-        Step::Failed(failure) | Step::GivenUp { error: failure, .. } => json!({"failed": failure}),
-        Step::Skipped => json!({"skipped": true}),
-        Step::Started { attempt, .. } => json!({"started": attempt}),
-        Step::Retrying { attempt, error, .. } => json!({"retrying": attempt, "error": error}),
-        Step::InDoubt { attempt, .. } => json!({"inDoubt": attempt}),
-        Step::Cleared { attempt } => json!({"cleared": attempt}),
+        StepState::Completed(value) => json!({"completed": value}),
+        StepState::Failed(failure) | StepState::GivenUp { error: failure, .. } => json!({"failed": failure}),
+        StepState::Skipped => json!({"skipped": true}),
+        StepState::Started { attempt, .. } => json!({"started": attempt}),
+        StepState::Retrying { attempt, error, .. } => json!({"retrying": attempt, "error": error}),
+        StepState::InDoubt { attempt, .. } => json!({"inDoubt": attempt}),
+        StepState::Cleared { attempt } => json!({"cleared": attempt}),
     }
 }

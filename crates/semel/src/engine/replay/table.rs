@@ -4,12 +4,12 @@ use std::fmt;
 
 use serde_json::Value;
 
-use super::{Kind, Replay, Row, Verdict};
+use super::{Replay, ReplayKind, ReplayRow, ReplayVerdict};
 
 /// As much of a value as fits beside another.
 const WIDEST: usize = 40;
 
-impl fmt::Display for Verdict {
+impl fmt::Display for ReplayVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Identical => "identical",
@@ -20,7 +20,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for ReplayKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Step => "step",
@@ -61,7 +61,9 @@ impl Replay {
     /// `3 identical, 1 missing`
     pub(super) fn write_counts(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut first = true;
-        for verdict in [Verdict::Identical, Verdict::Changed, Verdict::Missing, Verdict::Added] {
+        for verdict in
+            [ReplayVerdict::Identical, ReplayVerdict::Changed, ReplayVerdict::Missing, ReplayVerdict::Added]
+        {
             let count = self.count(verdict);
             if count > 0 {
                 write!(f, "{}{count} {verdict}", if first { "" } else { ", " })?;
@@ -72,7 +74,7 @@ impl Replay {
     }
 }
 
-fn cells(row: &Row) -> [String; 5] {
+fn cells(row: &ReplayRow) -> [String; 5] {
     [
         row.verdict.to_string(),
         row.kind.to_string(),

@@ -9,7 +9,7 @@ use crate::rules::path::{Name, Visit};
 
 /// What the code wants at a place.
 #[derive(Clone, Debug)]
-pub(crate) enum Asked {
+pub(crate) enum Requested {
     Step,
     Skip,
     Timer,
@@ -26,7 +26,7 @@ pub(crate) enum Asked {
 
 /// Where in a run something is recorded.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Place {
+pub(crate) enum Location {
     Visit(Visit),
     Once(String, Label),
 }
@@ -35,7 +35,7 @@ pub(crate) enum Place {
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     /// Everything the code has asked for, in that order.
-    pub(super) asked: Vec<(Place, Asked)>,
+    pub(super) asked: Vec<(Location, Requested)>,
     /// What it waits for, because it is not recorded.
     pub(super) waits: BTreeMap<u64, Visit>,
     last: u64,
@@ -43,15 +43,15 @@ pub(super) struct Seen {
 
 /// Looks at a dry run.
 #[derive(Debug, Default)]
-pub(crate) struct Watch(Mutex<Seen>);
+pub(crate) struct ReplayObserver(Mutex<Seen>);
 
-impl Watch {
+impl ReplayObserver {
     pub(super) fn seen(&self) -> MutexGuard<'_, Seen> {
         // Every change is a single call that cannot panic half-way.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn asks(&self, place: Place, asked: Asked) {
+    pub(crate) fn asks(&self, place: Location, asked: Requested) {
         self.seen().asked.push((place, asked));
     }
 
@@ -67,7 +67,7 @@ impl Watch {
 
 /// Something that the code waits for.
 pub(crate) struct Waiting<'a> {
-    watch: &'a Watch,
+    watch: &'a ReplayObserver,
     id: u64,
 }
 

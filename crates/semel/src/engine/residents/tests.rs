@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::*;
 use crate::clock::Time;
 use crate::engine::{Core, Limits};
+use crate::id::WorkspaceId;
 use crate::rules::status::Status;
 use crate::testing::ManualClock;
 use crate::{Ctx, Engine, Result, RunHandle};
@@ -55,7 +56,7 @@ async fn claimed(meanwhile: &Arc<Meanwhile>) -> (Engine, RunHandle<u32>, Arc<Cel
 
 async fn ends(run: &RunHandle<u32>) {
     let ended = tokio::time::timeout(Duration::from_secs(30), run.result()).await;
-    assert_eq!(ended.expect("somebody drives it").expect("it ends well"), 7);
+    assert_eq!(ended.expect("it has a driver").expect("it ends well"), 7);
     assert_eq!(run.status().await.expect("it works"), Status::Completed);
 }
 
@@ -68,7 +69,7 @@ async fn a_claim_after_an_eviction_is_given_back() {
     let (engine, run, cell, claimed) = claimed(&Arc::default()).await;
     let core = engine.core();
     core.residents.evict(run.id());
-    assert!(!core.residents.holds(cell.num, claimed.run.state.version - 1), "nobody counts on it");
+    assert!(!core.residents.holds(cell.num, claimed.run.state.version - 1), "no claim relies on it");
     let claimed = core.residents.wake(Box::new(claimed)).expect_err("its driver is leaving");
     core.take(*claimed);
     ends(&run).await;
@@ -117,7 +118,7 @@ async fn a_claim_is_not_lost_with_the_one_before_it() {
 }
 
 #[tokio::test]
-async fn a_run_that_rests_as_it_is_in_the_store_is_nobody_elses() {
+async fn a_run_that_rests_as_it_is_in_the_store_is_still_this_nodes() {
     let meanwhile = Arc::default();
     let (engine, run, cell, claimed) = claimed(&meanwhile).await;
     let core = engine.core();
@@ -164,7 +165,7 @@ async fn a_run_is_set_aside_only_under_its_claim() {
     let (engine, run, _, claimed) = claimed(&Arc::default()).await;
     let (core, version) = (engine.core(), claimed.run.state.version);
     let in_time = async |version: u64| {
-        let set_aside = core.set_aside(run.id(), version, "engine: a test".to_owned());
+        let set_aside = core.set_aside(WorkspaceId::DEFAULT, run.id(), version, "engine: a test".to_owned());
         tokio::time::timeout(Duration::from_secs(30), set_aside).await.expect("it comes to an end");
     };
     in_time(version - 1).await;

@@ -1,25 +1,25 @@
-//! A control that is asked for over the wire.
+//! An operator's action on a run, as it travels.
 
 use serde::{Deserialize, Serialize};
 
 use crate::id::{NodeId, RunId, WorkspaceId};
-use crate::rules::control::{Action, Control};
+use crate::rules::control::{Control, ControlAction};
 use crate::rules::key::CallId;
-
-/// A control, and on whose behalf it is asked for.
+/// An action on a run, and who asks for it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ControlCall {
-    /// The run.
+    /// The run to act on.
     pub run: RunId,
-    /// What to do.
-    pub action: Action,
+    /// The action to take.
+    pub action: ControlAction,
     /// Who asks; recorded in the ledger.
     pub by: String,
-    /// The id under which it may be repeated.
+    /// Id under which the call may be repeated. Absent: a repeated call is a new one.
     #[serde(default)]
     pub id: Option<CallId>,
-    /// Only if the run still has this version.
+    /// If given, the action is refused unless the run has this version.
     #[serde(default)]
     pub expected: Option<u64>,
     /// The ids that the worker has registered under, as it has drawn them. A worker may pause a run that one of them

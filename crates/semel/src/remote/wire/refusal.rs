@@ -1,4 +1,4 @@
-//! Errors as they travel: whoever reads one reacts as if the store were in the same process.
+//! Errors as they travel: the reader can react as if the store were in the same process.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,12 +8,13 @@ use crate::id::{NodeId, RunId};
 use crate::rules::entry::Outcome;
 use crate::rules::json::InvalidJson;
 use crate::rules::key::{CallId, Label, RecordId, Token};
-use crate::rules::ledger::Refused;
+use crate::rules::ledger::RefusedEntry;
 use crate::rules::path::Name;
 use crate::rules::status::Status;
 
 /// An [`Error`] as it travels. What is the server's own affair (its disk, its database) goes to its log, not here.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 #[expect(missing_docs, reason = "each is the error of the same name")]
 pub enum ErrorView {
@@ -30,7 +31,7 @@ pub enum ErrorView {
     OnceLost { label: Label, run: RunId },
     RecordChanged { kind: Name, id: RecordId },
     TooEarly { until: Time, now: Time },
-    Refused { run: RunId, source: Refused },
+    Refused { run: RunId, source: RefusedEntry },
     RunFinished { run: RunId, status: Status },
     Ended { run: RunId, outcome: Outcome },
     Unavailable,
@@ -61,13 +62,14 @@ impl ErrorView {
             Error::TooEarly { until, now } => Self::TooEarly { until: *until, now: *now },
             Error::Refused { run, source } => Self::Refused { run: *run, source: source.clone() },
             Error::RunFinished { run, status } => Self::RunFinished { run: *run, status: *status },
-            Error::Ended { run, outcome } => Self::Ended { run: *run, outcome: outcome.clone() },
+            Error::Ended { run, outcome } => Self::Ended { run: *run, outcome: (**outcome).clone() },
             Error::Unknown(_) => Self::Unknown,
             Error::Unavailable(_)
             | Error::Corrupt { .. }
             | Error::NewerSchema { .. }
             | Error::Locked { .. }
-            | Error::Open { .. } => Self::Unavailable,
+            | Error::Open { .. }
+            | Error::Database { .. } => Self::Unavailable,
         }
     }
 }
@@ -90,7 +92,7 @@ impl From<ErrorView> for Error {
             ErrorView::TooEarly { until, now } => Self::TooEarly { until, now },
             ErrorView::Refused { run, source } => Self::Refused { run, source },
             ErrorView::RunFinished { run, status } => Self::RunFinished { run, status },
-            ErrorView::Ended { run, outcome } => Self::Ended { run, outcome },
+            ErrorView::Ended { run, outcome } => Self::Ended { run, outcome: outcome.into() },
             ErrorView::Unavailable => Self::Unavailable("the server's store does not answer".into()),
             ErrorView::Unknown => Self::Unknown("the server cannot tell".into()),
         }

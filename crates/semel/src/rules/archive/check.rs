@@ -1,23 +1,23 @@
-//! Whether what a store holds fits together: every ledger by itself, and the runs with each other.
+//! Checks that the content of a store is consistent: each ledger by itself, and the runs with each other.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 
-use super::{Line, OnceLine, RecordLine, RunLine, WatcherLine};
+use super::{ArchiveLine, OnceLine, RecordLine, RunLine, WatcherLine};
 use crate::id::{RunId, WorkspaceId};
 use crate::rules::entry::{Created, Entry, Message, decode};
 use crate::rules::json::Payload;
 use crate::rules::key::{Key, RecordId, Scope, Token};
-use crate::rules::ledger::{HookState, Ledger, Record};
+use crate::rules::ledger::{HookState, Ledger, VisitRecord};
 use crate::rules::path::Name;
 use crate::rules::status::Status;
 
-/// Something that does not fit.
+/// An inconsistency that the check found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Where: a run's id, or what else it is.
+    /// Where it was found: a run's id, or a description of the line.
     pub at: String,
-    /// What is wrong.
+    /// Description of what is wrong.
     pub what: String,
 }
 
@@ -27,7 +27,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Looks at one line after the other and remembers what must not come twice.
+/// Checks one line after the other, and remembers what must be unique.
 #[derive(Debug, Default)]
 pub struct Checker {
     ids: HashMap<RunId, Status>,
@@ -39,24 +39,24 @@ pub struct Checker {
 }
 
 impl Checker {
-    /// How many runs it has seen.
+    /// Number of runs checked so far.
     pub fn runs(&self) -> u64 {
         self.ids.len() as u64
     }
 
-    /// How many lines it has seen.
+    /// Number of lines checked so far.
     pub fn lines(&self) -> u64 {
         self.lines
     }
 
     /// What is wrong with a line.
-    pub fn check(&mut self, line: &Line) -> Vec<Finding> {
+    pub fn check(&mut self, line: &ArchiveLine) -> Vec<Finding> {
         self.lines += 1;
         let (at, wrong) = match line {
-            Line::Run(run) => (run.id.to_string(), self.run(run)),
-            Line::Watcher(watcher) => (watcher.run.to_string(), self.watcher(watcher)),
-            Line::Once(once) => (format!("once {}", once.label), self.once(once)),
-            Line::Record(record) => (format!("{} {}", record.kind, record.id), self.record(record)),
+            ArchiveLine::Run(run) => (run.id.to_string(), self.run(run)),
+            ArchiveLine::Watcher(watcher) => (watcher.run.to_string(), self.watcher(watcher)),
+            ArchiveLine::Once(once) => (format!("once {}", once.label), self.once(once)),
+            ArchiveLine::Record(record) => (format!("{} {}", record.kind, record.id), self.record(record)),
         };
         wrong.into_iter().map(|what| Finding { at: at.clone(), what }).collect()
     }
@@ -128,7 +128,7 @@ impl Checker {
     }
 }
 
-/// What a header says of itself.
+/// Inconsistencies within the header.
 fn header(run: &RunLine) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut unless = |right: bool, what: &str| {
@@ -142,7 +142,7 @@ fn header(run: &RunLine) -> Vec<String> {
     unless(!ended || run.due.is_none(), "and yet due");
     unless(!ended || run.tokens.is_empty(), "and yet owns a token");
     let stuck = matches!(run.status, Status::Pending | Status::Running) && run.due.is_none();
-    unless(!stuck, "and nobody will ever claim it");
+    unless(!stuck, "and no node will ever claim it");
     wrong
 }
 
@@ -160,7 +160,7 @@ fn inbox(run: &RunLine) -> Vec<String> {
     wrong
 }
 
-/// Reads all entries, or says why that is not possible.
+/// Reads all entries; the error says which of them cannot be read.
 fn entries(run: &RunLine) -> Result<Vec<Entry>, String> {
     let mut entries = Vec::new();
     for commit in &run.commits {
@@ -187,7 +187,7 @@ fn ledger(run: &RunLine) -> Vec<String> {
     }
 }
 
-/// What the entries say together, against the header.
+/// Inconsistencies between the folded ledger and the header.
 fn folded(run: &RunLine, ledger: &Ledger) -> Vec<String> {
     let mut wrong = Vec::new();
     let status = ledger.run().status();
@@ -202,14 +202,14 @@ fn folded(run: &RunLine, ledger: &Ledger) -> Vec<String> {
         wrong.push("it was created with other names than it has".to_owned());
     }
     for (visit, record) in ledger.records() {
-        if let Record::Hook { token, state: HookState::Open(_) } = record
+        if let VisitRecord::Hook { token, state: HookState::Open(_) } = record
             && !status.is_terminal()
             && !run.tokens.contains(token)
         {
             wrong.push(format!("its hook {visit} is open, and it does not own the token {token}"));
         }
     }
-    // The fold has no order.
+    // The fold iterates in no particular order.
     wrong.sort_unstable();
     wrong
 }
@@ -244,7 +244,7 @@ mod tests {
     fn found(change: impl FnOnce(&mut RunLine)) -> Vec<String> {
         let mut line = sound();
         change(&mut line);
-        let found = Checker::default().check(&Line::Run(Box::new(line)));
+        let found = Checker::default().check(&ArchiveLine::Run(Box::new(line)));
         found.into_iter().map(|finding| finding.what).collect()
     }
 
@@ -252,7 +252,7 @@ mod tests {
     fn what_does_not_fit_is_found() {
         assert_eq!(found(|_| {}), Vec::<String>::new());
         assert_eq!(found(|run| run.version = 2), ["it has version 2 and 1 entries"]);
-        assert_eq!(found(|run| run.due = None), ["it is PENDING, and nobody will ever claim it"]);
+        assert_eq!(found(|run| run.due = None), ["it is PENDING, and no node will ever claim it"]);
         assert_eq!(found(|run| run.status = Status::Waiting), ["it is WAITING, and its ledger says PENDING"]);
         assert_eq!(found(|run| run.commits[0].seq = 3), ["0 entries, then a commit after 3"]);
         assert_eq!(
@@ -270,8 +270,8 @@ mod tests {
         let mut checker = Checker::default();
         let mut other = sound();
         other.id = RunId(uuid::Uuid::from_u128(9));
-        assert!(checker.check(&Line::Run(Box::new(sound()))).is_empty());
-        let found = checker.check(&Line::Run(Box::new(other)));
+        assert!(checker.check(&ArchiveLine::Run(Box::new(sound()))).is_empty());
+        let found = checker.check(&ArchiveLine::Run(Box::new(other)));
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].what.contains("holds its key k as well"), "{found:?}");
     }

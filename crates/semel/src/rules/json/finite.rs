@@ -1,40 +1,40 @@
-//! Numbers that JSON has no word for. `serde_json` writes `null` for them; what is kept has to be what was given.
+//! Numbers that JSON cannot express. `serde_json` writes `null` for them, but a stored value must be the value given.
 
 use std::fmt;
 
 use serde::ser::{self, Serialize, Serializer};
 
 /// Refuses a value with a number in it that is infinite, or none.
-pub(super) fn check<T: Serialize + ?Sized>(value: &T) -> Result<(), Refused> {
+pub(super) fn check<T: Serialize + ?Sized>(value: &T) -> Result<(), NotFinite> {
     value.serialize(Finite)
 }
 
 /// Why a value was refused.
 #[derive(Debug)]
-pub(super) struct Refused(String);
+pub(super) struct NotFinite(String);
 
-impl fmt::Display for Refused {
+impl fmt::Display for NotFinite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for Refused {}
+impl std::error::Error for NotFinite {}
 
-impl ser::Error for Refused {
+impl ser::Error for NotFinite {
     fn custom<T: fmt::Display>(message: T) -> Self {
         Self(message.to_string())
     }
 }
 
-/// Looks at every number, and writes nothing.
+/// A serializer that looks at every number, and writes nothing.
 #[derive(Clone, Copy)]
 struct Finite;
 
-/// What is no number that could be infinite.
+/// Values that cannot be infinite numbers.
 macro_rules! plain {
     ($($method:ident: $type:ty),*) => {
-        $(fn $method(self, _: $type) -> Result<(), Refused> {
+        $(fn $method(self, _: $type) -> Result<(), NotFinite> {
             Ok(())
         })*
     };
@@ -42,7 +42,7 @@ macro_rules! plain {
 
 impl Serializer for Finite {
     type Ok = ();
-    type Error = Refused;
+    type Error = NotFinite;
     type SerializeSeq = Self;
     type SerializeTuple = Self;
     type SerializeTupleStruct = Self;
@@ -58,30 +58,30 @@ impl Serializer for Finite {
         serialize_unit_struct: &'static str
     }
 
-    fn serialize_f32(self, number: f32) -> Result<(), Refused> {
+    fn serialize_f32(self, number: f32) -> Result<(), NotFinite> {
         self.serialize_f64(number.into())
     }
 
-    fn serialize_f64(self, number: f64) -> Result<(), Refused> {
+    fn serialize_f64(self, number: f64) -> Result<(), NotFinite> {
         match number.is_finite() {
             true => Ok(()),
-            false => Err(Refused(format!("{number} is no number that JSON can say"))),
+            false => Err(NotFinite(format!("{number} is no number that JSON can say"))),
         }
     }
 
-    fn serialize_none(self) -> Result<(), Refused> {
+    fn serialize_none(self) -> Result<(), NotFinite> {
         Ok(())
     }
 
-    fn serialize_unit(self) -> Result<(), Refused> {
+    fn serialize_unit(self) -> Result<(), NotFinite> {
         Ok(())
     }
 
-    fn serialize_unit_variant(self, _: &'static str, _: u32, _: &'static str) -> Result<(), Refused> {
+    fn serialize_unit_variant(self, _: &'static str, _: u32, _: &'static str) -> Result<(), NotFinite> {
         Ok(())
     }
 
-    fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<(), Refused> {
+    fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<(), NotFinite> {
         value.serialize(self)
     }
 
@@ -89,7 +89,7 @@ impl Serializer for Finite {
         self,
         _: &'static str,
         value: &T,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), NotFinite> {
         value.serialize(self)
     }
 
@@ -99,19 +99,19 @@ impl Serializer for Finite {
         _: u32,
         _: &'static str,
         value: &T,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), NotFinite> {
         value.serialize(self)
     }
 
-    fn serialize_seq(self, _: Option<usize>) -> Result<Self, Refused> {
+    fn serialize_seq(self, _: Option<usize>) -> Result<Self, NotFinite> {
         Ok(self)
     }
 
-    fn serialize_tuple(self, _: usize) -> Result<Self, Refused> {
+    fn serialize_tuple(self, _: usize) -> Result<Self, NotFinite> {
         Ok(self)
     }
 
-    fn serialize_tuple_struct(self, _: &'static str, _: usize) -> Result<Self, Refused> {
+    fn serialize_tuple_struct(self, _: &'static str, _: usize) -> Result<Self, NotFinite> {
         Ok(self)
     }
 
@@ -121,15 +121,15 @@ impl Serializer for Finite {
         _: u32,
         _: &'static str,
         _: usize,
-    ) -> Result<Self, Refused> {
+    ) -> Result<Self, NotFinite> {
         Ok(self)
     }
 
-    fn serialize_map(self, _: Option<usize>) -> Result<Self, Refused> {
+    fn serialize_map(self, _: Option<usize>) -> Result<Self, NotFinite> {
         Ok(self)
     }
 
-    fn serialize_struct(self, _: &'static str, _: usize) -> Result<Self, Refused> {
+    fn serialize_struct(self, _: &'static str, _: usize) -> Result<Self, NotFinite> {
         Ok(self)
     }
 
@@ -139,32 +139,32 @@ impl Serializer for Finite {
         _: u32,
         _: &'static str,
         _: usize,
-    ) -> Result<Self, Refused> {
+    ) -> Result<Self, NotFinite> {
         Ok(self)
     }
 }
 
-/// What consists of parts: each is looked at.
+/// Compound values: each part is looked at.
 macro_rules! parts {
     ($($trait:ident: $($method:ident($($name:ident)?)),+;)*) => {
         $(impl ser::$trait for Finite {
             type Ok = ();
-            type Error = Refused;
+            type Error = NotFinite;
 
             $(parts!(@ $method $($name)?);)+
 
-            fn end(self) -> Result<(), Refused> {
+            fn end(self) -> Result<(), NotFinite> {
                 Ok(())
             }
         })*
     };
     (@ $method:ident) => {
-        fn $method<T: Serialize + ?Sized>(&mut self, part: &T) -> Result<(), Refused> {
+        fn $method<T: Serialize + ?Sized>(&mut self, part: &T) -> Result<(), NotFinite> {
             part.serialize(*self)
         }
     };
     (@ $method:ident name) => {
-        fn $method<T: Serialize + ?Sized>(&mut self, _: &'static str, part: &T) -> Result<(), Refused> {
+        fn $method<T: Serialize + ?Sized>(&mut self, _: &'static str, part: &T) -> Result<(), NotFinite> {
             part.serialize(*self)
         }
     };

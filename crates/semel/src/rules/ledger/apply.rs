@@ -1,39 +1,39 @@
-//! The fold itself: what an entry changes, and which one may come next.
+//! The fold itself: what an entry changes, and which entry may come next.
 
-use super::{Decider, HookState, Ledger, Record, Refused, Seldom};
+use super::{Decider, HookState, Ledger, RareFacts, RefusedEntry, VisitRecord};
 use crate::rules::entry::{Class, Entry, Resolution};
 use crate::rules::json::Payload;
 use crate::rules::path::Visit;
 use crate::rules::status::Status;
 
 impl Ledger {
-    pub(super) fn running(&self, entry: &'static str) -> Result<(), Refused> {
+    pub(super) fn running(&self, entry: &'static str) -> Result<(), RefusedEntry> {
         match self.run.status() {
             // A fork's inherited entries stand before its first claim.
             Status::Running => Ok(()),
             Status::Pending if self.created().forked_from.is_some() && self.run.state.node.is_none() => {
                 Ok(())
             }
-            from => Err(Refused::Status { from, entry: entry.into() }),
+            from => Err(RefusedEntry::Status { from, entry: entry.into() }),
         }
     }
 
-    pub(super) fn vacant(&self, visit: &Visit, entry: &'static str) -> Result<(), Refused> {
+    pub(super) fn vacant(&self, visit: &Visit, entry: &'static str) -> Result<(), RefusedEntry> {
         self.not_settled(visit, entry)?;
         match self.record_at(visit) {
             None => Ok(()),
             found => {
-                let (entry, found) = (entry.into(), Record::describe(found).into());
-                Err(Refused::Visit { visit: visit.clone(), entry, found })
+                let (entry, found) = (entry.into(), VisitRecord::describe(found).into());
+                Err(RefusedEntry::Visit { visit: visit.clone(), entry, found })
             }
         }
     }
 
-    fn unfit(&self, entry: &'static str) -> Refused {
-        Refused::Status { from: self.run.status(), entry: entry.into() }
+    fn unfit(&self, entry: &'static str) -> RefusedEntry {
+        RefusedEntry::Status { from: self.run.status(), entry: entry.into() }
     }
 
-    fn become_(&mut self, status: Status, entry: &'static str) -> Result<(), Refused> {
+    fn become_(&mut self, status: Status, entry: &'static str) -> Result<(), RefusedEntry> {
         if !self.run.status().may_become(status) {
             return Err(self.unfit(entry));
         }
@@ -45,9 +45,9 @@ impl Ledger {
         Ok(())
     }
 
-    pub(super) fn apply(&mut self, entry: &Entry) -> Result<(), Refused> {
+    pub(super) fn apply(&mut self, entry: &Entry) -> Result<(), RefusedEntry> {
         if self.created.is_none() != matches!(entry, Entry::Created(_)) {
-            return Err(Refused::Beginning);
+            return Err(RefusedEntry::Beginning);
         }
         match entry.visit() {
             Some(visit) => self.apply_visit(visit, entry)?,
@@ -59,7 +59,7 @@ impl Ledger {
     }
 
     /// Entries about the run as a whole.
-    fn apply_run(&mut self, entry: &Entry) -> Result<(), Refused> {
+    fn apply_run(&mut self, entry: &Entry) -> Result<(), RefusedEntry> {
         let kind = entry.kind();
         match entry {
             Entry::Created(created) => {
@@ -75,7 +75,7 @@ impl Ledger {
                 self.running(kind)?;
                 let (place, seldom) = ((scope.clone(), label.clone()), self.seldom.get_or_insert_default());
                 if seldom.once.contains_key(&place) {
-                    return Err(Refused::Once(label.clone()));
+                    return Err(RefusedEntry::Once(label.clone()));
                 }
                 let value = if seldom.settled.is_some() { Payload::null() } else { value.clone() };
                 seldom.once.insert(place, value);
@@ -102,7 +102,7 @@ impl Ledger {
                 self.become_(Status::Paused, kind)?;
                 self.seldom.get_or_insert_default().pause = Some(reason.clone());
             }
-            // Both lead to PENDING, but each from its own states.
+            // Both lead to PENDING, but from different statuses.
             Entry::Resumed { .. } if self.run.status().is_terminal() => return Err(self.unfit(kind)),
             Entry::Restarted { .. } if !self.run.status().is_terminal() => return Err(self.unfit(kind)),
             Entry::Resumed { .. } => {
@@ -128,7 +128,7 @@ impl Ledger {
         Ok(())
     }
 
-    fn end(&mut self, status: Status, entry: &Entry) -> Result<(), Refused> {
+    fn end(&mut self, status: Status, entry: &Entry) -> Result<(), RefusedEntry> {
         if status == Status::Completed {
             self.beyond_doubt()?;
         }
@@ -138,11 +138,11 @@ impl Ledger {
         Ok(())
     }
 
-    /// Refuses to complete over an effect of which nobody knows whether it took place: the first one by its path, so that
+    /// Refuses to complete over an effect whose outcome is unknown: the first one by its path, so that
     /// the same run is refused with the same words.
-    fn beyond_doubt(&self) -> Result<(), Refused> {
+    fn beyond_doubt(&self) -> Result<(), RefusedEntry> {
         match self.doubts().into_iter().chain(self.begun()).next() {
-            Some(visit) => Err(Refused::InDoubt(visit)),
+            Some(visit) => Err(RefusedEntry::InDoubt(visit)),
             None => Ok(()),
         }
     }
@@ -154,38 +154,44 @@ impl Ledger {
     }
 
     /// Entries about one visit.
-    fn apply_visit(&mut self, visit: &Visit, entry: &Entry) -> Result<(), Refused> {
+    fn apply_visit(&mut self, visit: &Visit, entry: &Entry) -> Result<(), RefusedEntry> {
         let kind = entry.kind();
         self.not_settled(visit, kind)?;
-        // Before the record is borrowed; who does not have to run is known only afterwards.
+        // Computed before the record is borrowed; whether the run has to be running is known only afterwards.
         let running = self.running(kind);
         let slot = self.records.get_mut(visit);
         let found = slot.as_ref().and_then(|slot| slot.as_ref());
         let asked = matches!(
             found,
-            Some(Record::Hook { state: HookState::Opening(_), .. } | Record::Child { run: None, .. })
+            Some(
+                VisitRecord::Hook { state: HookState::Opening(_), .. } | VisitRecord::Child { run: None, .. }
+            )
         );
-        // The store's answer may come when the run waits already, and doubt is resolved while it is paused.
+        // The store's answer may come when the run is already waiting, and doubt is resolved while the run is paused.
         if !asked && !matches!(entry, Entry::StepResolved { .. }) {
             running?;
         }
-        // Only the store opens hooks, and only one that an earlier life has closed may be opened again.
+        // Only the store opens hooks, and only one that was closed before a restart may be opened again.
         let reopened = match (entry, found) {
             (
                 Entry::HookOpened { .. } | Entry::HookConflicted { .. },
-                Some(Record::Hook { token, state: HookState::Closed(all) }),
+                Some(VisitRecord::Hook { token, state: HookState::Closed(all) }),
             ) if self.seldom.as_ref().is_some_and(|seldom| seldom.carried.contains(visit)) => {
-                Some(Record::Hook { token: token.clone(), state: HookState::Released(all.clone()) })
+                Some(VisitRecord::Hook { token: token.clone(), state: HookState::Released(all.clone()) })
             }
             _ => None,
         };
-        let Some(next) = Record::next(reopened.as_ref().or(found), entry) else {
-            let (entry, found) = (kind.into(), Record::describe(found).into());
-            return Err(Refused::Visit { visit: visit.clone(), entry, found });
+        let Some(next) = VisitRecord::next(reopened.as_ref().or(found), entry) else {
+            let (entry, found) = (kind.into(), VisitRecord::describe(found).into());
+            return Err(RefusedEntry::Visit { visit: visit.clone(), entry, found });
         };
         note_outcome(&mut self.seldom, visit, entry);
         match entry {
             Entry::StepStarted { class, .. } if *class != Class::Keyed => {
+                self.seldom.get_or_insert_default().intents.insert(visit.clone());
+            }
+            // Kept together with the beginning of its step: by a restart, and by a fork that has its keys.
+            Entry::Recorded { .. } if visit.path.is_decision() => {
                 self.seldom.get_or_insert_default().intents.insert(visit.clone());
             }
             Entry::Recorded { failed, .. } if visit.path.is_users() => {
@@ -200,7 +206,7 @@ impl Ledger {
             Entry::StepInDoubt { .. } => self.doubts += 1,
             Entry::StepResolved { .. } => self.doubts -= 1,
             Entry::TimerFired { .. } => {
-                let Record::Timer { at, .. } = next else { unreachable!("a fired timer is a timer") };
+                let VisitRecord::Timer { at, .. } = next else { unreachable!("a fired timer is a timer") };
                 let not_before = &mut self.pending.beyond().not_before;
                 *not_before = (*not_before).max(Some(at));
             }
@@ -209,7 +215,7 @@ impl Ledger {
                 self.seldom.get_or_insert_default().let_go(token);
             }
             Entry::HookClosed { .. } => {
-                let Record::Hook { token, .. } = &next else { unreachable!("a closed hook is a hook") };
+                let VisitRecord::Hook { token, .. } = &next else { unreachable!("a closed hook is a hook") };
                 if self.seldom.get_or_insert_default().let_go(token) {
                     self.pending.beyond().closed.push(token.clone());
                 }
@@ -219,21 +225,21 @@ impl Ledger {
             }
             _ => {}
         }
-        // Only what a fork inherits stands before its first claim.
+        // Only inherited entries of a fork come before its first claim.
         if self.run.status() == Status::Pending {
             self.seldom.get_or_insert_default().carried.insert(visit.clone());
         }
         match (slot, next) {
-            // A hook's payloads are added to, not copied each time.
+            // A hook's payloads are appended in place, not copied each time.
             (
-                Some(Some(Record::Hook { state: HookState::Open(all), .. })),
-                Record::Hook { state: HookState::Open(mut new), .. },
+                Some(Some(VisitRecord::Hook { state: HookState::Open(all), .. })),
+                VisitRecord::Hook { state: HookState::Open(mut new), .. },
             ) => {
                 all.append(&mut new);
             }
             (
-                Some(Some(Record::Hook { state: open @ HookState::Open(_), .. })),
-                Record::Hook { state: HookState::Closed(_), .. },
+                Some(Some(VisitRecord::Hook { state: open @ HookState::Open(_), .. })),
+                VisitRecord::Hook { state: HookState::Closed(_), .. },
             ) => {
                 let HookState::Open(all) = std::mem::replace(open, HookState::Released(Vec::new())) else {
                     unreachable!("matched")
@@ -248,9 +254,9 @@ impl Ledger {
     }
 }
 
-/// Notes an outcome that a restart or a fork may not have, until the next outcome: what a workflow does next follows from
+/// Notes an outcome that a restart or a fork may lose, until the next outcome: what a workflow does next follows from
 /// the latest one.
-fn note_outcome(seldom: &mut Option<Box<Seldom>>, visit: &Visit, entry: &Entry) {
+fn note_outcome(seldom: &mut Option<Box<RareFacts>>, visit: &Visit, entry: &Entry) {
     match entry {
         Entry::StepFailed { retry_at: None, .. }
         | Entry::StepResolved { resolution: Resolution::GiveUp(_), .. }

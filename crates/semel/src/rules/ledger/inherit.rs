@@ -1,24 +1,24 @@
-//! What of a run carries over into a restart, and into a fork.
+//! Which parts of a run carry over into a restart, and into a fork.
 
 use std::collections::{HashMap, HashSet};
 
-use super::{Decider, HookState, Ledger, Lineage, Record, Refused};
+use super::{Decider, HookState, Ledger, Lineage, RefusedEntry, VisitRecord};
 use crate::rules::entry::{Entry, Outcome, Resolution, RestartFrom};
 use crate::rules::key::Label;
 use crate::rules::path::Visit;
 use crate::rules::run::Run;
 use crate::rules::status::Status;
-use crate::rules::step::Step;
+use crate::rules::step::StepState;
 use crate::sabotage::{self, Bug};
 
-/// What an entry is about, if it is not about the run as a whole.
+/// What an entry is about, if it is not about the whole run.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Place<'a> {
+enum Subject<'a> {
     Visit(&'a Visit),
     Label(&'a str, &'a Label),
 }
 
-impl<'a> Place<'a> {
+impl<'a> Subject<'a> {
     fn of(entry: &'a Entry) -> Option<Self> {
         match entry {
             Entry::Once { label, scope, .. } => Some(Self::Label(scope, label)),
@@ -27,18 +27,18 @@ impl<'a> Place<'a> {
     }
 }
 
-/// Entries, folded, and what of them belongs to the present life of the run.
+/// Folded entries, and which of them belong to the run since its latest restart.
 struct Lives<'a> {
     ledger: Ledger,
     /// Where the present life of everything begins: a restart forgets what failed, and the entries from before it would
     /// not fit what came after it.
-    began: HashMap<Place<'a>, usize>,
+    began: HashMap<Subject<'a>, usize>,
     /// Doubts that were given up, and the words that did it, before a restart.
     taken_back: HashSet<usize>,
 }
 
 impl Lives<'_> {
-    fn includes(&self, i: usize, place: &Place<'_>) -> bool {
+    fn includes(&self, i: usize, place: &Subject<'_>) -> bool {
         self.began.get(place).is_some_and(|began| i >= *began) && !self.taken_back.contains(&i)
     }
 
@@ -53,20 +53,20 @@ impl Lives<'_> {
         let then = self.ledger.record_at(at);
         match then {
             // A fork finds a completed child again by its key, if it has the same keys. Another end is tried again.
-            Some(Record::Child { outcome, .. }) => {
+            Some(VisitRecord::Child { outcome, .. }) => {
                 lineage == Lineage::Fresh || !matches!(outcome, Some(Outcome::Completed(_)))
             }
-            // Inherited from all of the ledger, where it may be tried again by now.
+            // Inherited from the whole ledger, in which it may have been tried again.
             Some(_) if lineage == Lineage::Inherited && whole.ledger.is_intent(at) => {
                 whole.ledger.record_at(at) != then
             }
-            record => !record.is_some_and(Record::is_settled),
+            record => !record.is_some_and(VisitRecord::is_settled),
         }
     }
 }
 
 impl Ledger {
-    /// Forgets what a restart begins anew. Tokens were freed at the end, so hooks open anew.
+    /// Forgets what a restart begins anew. Tokens were freed at the end, so hooks are opened again.
     pub(super) fn restart(&mut self, from: RestartFrom) {
         self.outcome = None;
         let seldom = self.seldom.get_or_insert_default();
@@ -78,25 +78,25 @@ impl Ledger {
         let intents = &seldom.intents;
         self.records.retain(|visit, record| {
             let Some(record) = record else { return false };
-            if let (RestartFrom::Failure, Record::Hook { state, .. }) = (from, &mut *record)
+            if let (RestartFrom::Failure, VisitRecord::Hook { state, .. }) = (from, &mut *record)
                 && let HookState::Open(all) | HookState::Released(all) = state
             {
-                // Its token was freed at the end; what it had received is not asked for again.
+                // Its token was freed at the end; the payloads it had received are kept.
                 *state = HookState::Released(std::mem::take(all));
                 return true;
             }
-            // Somebody gave up finding out what became of it. The new life has to, before it tries again.
-            if let Record::Step(Step::GivenUp { attempt, class, .. }) = *record
+            // The doubt was given up in the earlier life. The new life must resolve it before it tries again.
+            if let VisitRecord::Step(StepState::GivenUp { attempt, class, .. }) = *record
                 && intents.contains(visit)
                 && !sabotage::commits(Bug::GiveUpIsForgotten)
             {
-                *record = Record::Step(Step::Started { attempt, class });
+                *record = VisitRecord::Step(StepState::Started { attempt, class });
                 return true;
             }
             let failed = match record {
                 // What was skipped may be needed now that something else has not failed.
-                Record::Step(step) => step.failure().is_some() || *step == Step::Skipped,
-                Record::Child { outcome, .. } => {
+                VisitRecord::Step(step) => step.failure().is_some() || *step == StepState::Skipped,
+                VisitRecord::Child { outcome, .. } => {
                     !matches!(outcome, Some(Outcome::Completed(_) | Outcome::Purged(Status::Completed)))
                 }
                 _ => false,
@@ -104,14 +104,14 @@ impl Ledger {
             let kept = from == RestartFrom::Failure && record.is_settled() && !failed;
             kept || (intents.contains(visit) && !failed && !sabotage::commits(Bug::RestartForgetsIntents))
         });
-        // A race is as good as what decided it. The new life is not asked to end, and what failed is tried again: its
-        // winner has to win anew.
+        // A race is kept only with what decided it. The restarted run is not asked to end, and what failed is tried
+        // again: its winner has to win anew.
         let records = &mut self.records;
         seldom.races.retain(|race, decider| {
             let stays = match decider {
                 Decider::Cancelling => false,
                 Decider::Outcome(at) => {
-                    records.get(at).and_then(Option::as_ref).is_some_and(Record::is_settled)
+                    records.get(at).and_then(Option::as_ref).is_some_and(VisitRecord::is_settled)
                 }
             };
             let stays = stays || sabotage::commits(Bug::RaceOutlivesFailure);
@@ -123,19 +123,24 @@ impl Ledger {
         seldom.carried = self.records.keys().cloned().collect();
         seldom.tokens.clear();
         // A keyed step in doubt simply runs again, and its doubt is gone with its record.
-        let doubtful = |record: &&Record| matches!(record, Record::Step(Step::InDoubt { .. }));
+        let doubtful = |record: &&VisitRecord| matches!(record, VisitRecord::Step(StepState::InDoubt { .. }));
         self.doubts = self.records.values().flatten().filter(doubtful).count();
     }
 
     /// The entries of this run that a fork at a version takes over: whatever is settled by then. What is open then
     /// (a begun attempt, a running timer, an owned token) begins anew in the fork. With the lineage a fork also
     /// inherits, from all of the ledger, the steps that must not simply be tried again under the same effect keys.
-    pub fn inherited(run: &Run, entries: &[Entry], at: u64, lineage: Lineage) -> Result<Vec<Entry>, Refused> {
+    pub fn inherited(
+        run: &Run,
+        entries: &[Entry],
+        at: u64,
+        lineage: Lineage,
+    ) -> Result<Vec<Entry>, RefusedEntry> {
         let whole = Self::lives(run, entries)?;
         let at = entries.len().min(at as usize);
         let then = Self::lives(run, &entries[..at])?;
         let keep = |(i, entry): &(usize, &Entry)| {
-            let place = match Place::of(entry) {
+            let place = match Subject::of(entry) {
                 // A child is found again by its key; its outcome is in an inbox that a fork does not have. What was
                 // skipped is skipped again, unless the fork's code needs it.
                 _ if matches!(
@@ -145,7 +150,7 @@ impl Ledger {
                 {
                     return false;
                 }
-                Some(place @ Place::Visit(visit))
+                Some(place @ Subject::Visit(visit))
                     if lineage == Lineage::Inherited && whole.ledger.is_intent(visit) =>
                 {
                     return whole.includes(*i, &place);
@@ -154,26 +159,26 @@ impl Ledger {
                 None => return false,
             };
             let settled = match place {
-                Place::Visit(visit) => {
+                Subject::Visit(visit) => {
                     let record = then.ledger.record_at(visit);
-                    record.is_some_and(Record::is_settled) && !then.is_undone(visit, lineage, &whole)
+                    record.is_some_and(VisitRecord::is_settled) && !then.is_undone(visit, lineage, &whole)
                 }
-                Place::Label(scope, label) => then.ledger.once(scope, label).is_some(),
+                Subject::Label(scope, label) => then.ledger.once(scope, label).is_some(),
             };
             settled && *i < at && then.includes(*i, &place)
         };
         Ok(entries.iter().enumerate().filter(keep).map(|(_, entry)| entry.clone()).collect())
     }
 
-    fn lives<'a>(run: &Run, entries: &'a [Entry]) -> Result<Lives<'a>, Refused> {
+    fn lives<'a>(run: &Run, entries: &'a [Entry]) -> Result<Lives<'a>, RefusedEntry> {
         let (mut ledger, mut began) = (Self::empty(run.clone()), HashMap::new());
         let (mut doubts, mut taken_back) = (HashMap::new(), HashSet::new());
         for (i, entry) in entries.iter().enumerate() {
-            match Place::of(entry) {
-                Some(place @ Place::Visit(visit)) if ledger.record_at(visit).is_none() => {
+            match Subject::of(entry) {
+                Some(place @ Subject::Visit(visit)) if ledger.record_at(visit).is_none() => {
                     began.insert(place, i);
                 }
-                Some(place @ Place::Label(scope, label)) if ledger.once(scope, label).is_none() => {
+                Some(place @ Subject::Label(scope, label)) if ledger.once(scope, label).is_none() => {
                     began.insert(place, i);
                 }
                 _ => {}
@@ -186,7 +191,8 @@ impl Ledger {
                 }
                 Entry::StepResolved { step, .. } => drop(doubts.remove(step)),
                 Entry::Restarted { .. } => doubts.retain(|step, (doubt, given_up)| {
-                    let open = matches!(ledger.record_at(step), Some(Record::Step(Step::Started { .. })));
+                    let open =
+                        matches!(ledger.record_at(step), Some(VisitRecord::Step(StepState::Started { .. })));
                     taken_back.extend(given_up.filter(|_| open).into_iter().flat_map(|word| [*doubt, word]));
                     given_up.is_none()
                 }),
@@ -196,7 +202,7 @@ impl Ledger {
         Ok(Lives { ledger, began, taken_back })
     }
 
-    /// Whether a visit is a step, known now, that must not simply be tried again.
+    /// Whether a visit is a step that must not simply be tried again.
     fn is_intent(&self, visit: &Visit) -> bool {
         let intended = self.seldom.as_ref().is_some_and(|seldom| seldom.intents.contains(visit));
         intended && self.record_at(visit).is_some() && !sabotage::commits(Bug::ForkForgetsIntents)

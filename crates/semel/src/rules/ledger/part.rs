@@ -1,35 +1,35 @@
-//! Commits that would be too large: what an execution records at once is cut into parts, which are committed one after the other.
+//! Large commits: what an execution records at once is cut into parts, which are committed one after the other.
 //!
-//! An entry is valid after all entries before it, so every beginning of what was recorded is a ledger that an execution can go
-//! on from; a crash between two parts is a crash between two commits. Only an execution of the engine is cut like this: what a
-//! remote worker sends is one commit, or nothing.
+//! An entry is valid after all entries before it, so every prefix of what was recorded is a ledger that an execution
+//! can go on from; a crash between two parts is a crash between two commits. Only executions of the engine are cut
+//! like this: what a remote worker sends is one commit, or nothing.
 
-use super::{Ledger, Pending};
+use super::{Ledger, PendingCommit};
 use crate::rules::status::Status;
 
-/// A part with so many bytes takes no more: far below what a database or a request accepts, and short on the way.
+/// Size in bytes at which a part is full: far below the limits of databases and requests, and quick to send.
 const BYTES: usize = 4 * 1024 * 1024;
-/// So many hooks and children are settled by one commit at most. Other writes wait meanwhile.
+/// Maximum number of hooks and children that one commit settles. Other writes wait meanwhile.
 const DRAFTS: usize = 500;
-/// So many messages are consumed by one commit at most.
+/// Maximum number of messages that one commit consumes.
 const CONSUMED: usize = 1_000;
 
-impl Pending {
+impl PendingCommit {
     fn is_full(&self) -> bool {
         let consumed = self.beyond.as_ref().map_or(0, |beyond| beyond.consumed.len());
-        // Each draft comes after the entries before it.
+        // Each draft follows the entries before it.
         self.drafts.len() >= 2 * DRAFTS || consumed >= CONSUMED || self.lines.len() + self.inputs >= BYTES
     }
 }
 
 impl Ledger {
-    /// Whether something is recorded that no commit has taken yet: after a part has been committed, what comes after it.
+    /// Whether something is recorded that no commit contains yet, such as what follows a committed part.
     pub(crate) fn has_unsent(&self) -> bool {
         self.pending.count > 0 || self.seldom.as_ref().is_some_and(|seldom| !seldom.parts.is_empty())
     }
 
-    /// Begins another part if this one is full. Called before something is recorded: what ends the run, or puts it to rest, is
-    /// in the last part.
+    /// Begins another part if this one is full. Called before each entry, so that the entry that ends the run, or
+    /// lets it rest, is in the last part.
     pub(super) fn part(&mut self) {
         if !self.cuts || !self.pending.is_full() || self.run.status() != Status::Running {
             return;

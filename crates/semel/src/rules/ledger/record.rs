@@ -1,68 +1,68 @@
-//! What stands at a visit, and what an entry makes of it: the state machine of everything that has a path.
+//! The record at a visit, and how an entry changes it: the state machine of everything that has a path.
 
 use crate::clock::Time;
 use crate::id::RunId;
 use crate::rules::entry::{Entry, FailureKind, Outcome};
 use crate::rules::json::Payload;
 use crate::rules::key::Token;
-use crate::rules::step::Step;
+use crate::rules::step::StepState;
 
-/// What stands at a visit.
+/// The state of the step, timer, hook, child or value at a visit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Record {
-    /// A step.
-    Step(Step),
+pub enum VisitRecord {
+    /// State of a step.
+    Step(StepState),
     /// A timer, and whether it has fired.
     Timer {
-        /// Its time.
+        /// Time at which it fires.
         at: Time,
         /// Whether it has fired.
         fired: bool,
     },
-    /// A hook.
+    /// A hook, open or not.
     Hook {
-        /// Its token.
+        /// Token of the hook.
         token: Token,
-        /// Where it stands.
+        /// State of the hook.
         state: HookState,
     },
-    /// A child.
+    /// A child run and how it ended.
     Child {
-        /// Its run, once the store has settled it.
+        /// Id of the child; none until the store has settled it.
         run: Option<RunId>,
-        /// Its end, once consumed.
+        /// Outcome of the child; none until it is consumed.
         outcome: Option<Outcome>,
     },
-    /// A recorded value.
+    /// A value that the workflow recorded.
     Value(Payload),
 }
 
-/// Where a hook stands.
+/// State of a hook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HookState {
-    /// Asked of the store, not answered yet; what an earlier life had received.
+    /// The store has not answered yet. Holds payloads received before a restart.
     Opening(Vec<Payload>),
-    /// Owns its token; what it has received so far.
+    /// Owns its token. Holds the payloads received so far.
     Open(Vec<Payload>),
     /// Another run owns the token.
     Conflicted(RunId),
-    /// Free again; what it had received.
+    /// The token is free again. Holds the payloads it had received.
     Closed(Vec<Payload>),
-    /// Open in an earlier life of the run, which ended; what it had received.
+    /// Open when the run ended, before a restart. Holds the payloads it had received.
     Released(Vec<Payload>),
 }
 
-impl Record {
+impl VisitRecord {
     pub(super) fn describe(found: Option<&Self>) -> &'static str {
         match found {
             None => "not there",
-            Some(Self::Step(Step::Started { .. })) => "a step with a begun attempt",
-            Some(Self::Step(Step::Retrying { .. })) => "a step between attempts",
-            Some(Self::Step(Step::Completed(_))) => "a completed step",
-            Some(Self::Step(Step::Failed(_) | Step::GivenUp { .. })) => "a failed step",
-            Some(Self::Step(Step::Skipped)) => "a skipped step",
-            Some(Self::Step(Step::InDoubt { .. })) => "a step in doubt",
-            Some(Self::Step(Step::Cleared { .. })) => "a step to be run again",
+            Some(Self::Step(StepState::Started { .. })) => "a step with a begun attempt",
+            Some(Self::Step(StepState::Retrying { .. })) => "a step between attempts",
+            Some(Self::Step(StepState::Completed(_))) => "a completed step",
+            Some(Self::Step(StepState::Failed(_) | StepState::GivenUp { .. })) => "a failed step",
+            Some(Self::Step(StepState::Skipped)) => "a skipped step",
+            Some(Self::Step(StepState::InDoubt { .. })) => "a step in doubt",
+            Some(Self::Step(StepState::Cleared { .. })) => "a step to be run again",
             Some(Self::Timer { fired: false, .. }) => "a running timer",
             Some(Self::Timer { fired: true, .. }) => "a fired timer",
             Some(Self::Hook { state: HookState::Opening(_), .. }) => "a hook being opened",
@@ -87,29 +87,29 @@ impl Record {
         }
     }
 
-    /// What an entry makes of what stands at its visit; nothing if it does not fit. The state machine of everything
-    /// that has a path.
+    /// The record after an entry; none if the entry does not fit. This is the state machine of everything that has a
+    /// path.
     pub(super) fn next(found: Option<&Self>, entry: &Entry) -> Option<Self> {
         let step = match found {
             None => None,
             Some(Self::Step(step)) => Some(step),
             Some(_) => return Self::next_other(found, entry),
         };
-        let open = step.and_then(Step::open_attempt);
+        let open = step.and_then(StepState::open_attempt);
         Some(Self::Step(match entry {
-            Entry::StepStarted { attempt, class, .. } if Step::next_attempt(step) == Some(*attempt) => {
-                Step::Started { attempt: *attempt, class: *class }
+            Entry::StepStarted { attempt, class, .. } if StepState::next_attempt(step) == Some(*attempt) => {
+                StepState::Started { attempt: *attempt, class: *class }
             }
-            Entry::StepCompleted { value, .. } if open.is_some() => Step::Completed(value.clone()),
+            Entry::StepCompleted { value, .. } if open.is_some() => StepState::Completed(value.clone()),
             Entry::StepFailed { attempt, error, retry_at, .. } if open == Some(*attempt) => match retry_at {
-                // An uncertain failure is a doubt, not an occasion for another try.
+                // An uncertain failure is a doubt, not a reason for another attempt.
                 Some(_) if error.kind == FailureKind::Uncertain => return None,
-                Some(at) => Step::Retrying { attempt: *attempt, error: error.clone(), at: *at },
-                None => Step::Failed(error.clone()),
+                Some(at) => StepState::Retrying { attempt: *attempt, error: error.clone(), at: *at },
+                None => StepState::Failed(error.clone()),
             },
-            Entry::StepSkipped { .. } if step.is_none() => Step::Skipped,
+            Entry::StepSkipped { .. } if step.is_none() => StepState::Skipped,
             Entry::StepInDoubt { .. } => match *step? {
-                Step::Started { attempt, class } => Step::InDoubt { attempt, class },
+                StepState::Started { attempt, class } => StepState::InDoubt { attempt, class },
                 _ => return None,
             },
             Entry::StepResolved { resolution, .. } => step?.resolved(resolution)?,

@@ -1,4 +1,4 @@
-//! Why an entry is refused, in words that help whoever asked for it.
+//! Reasons for refusing an entry, worded for the caller.
 
 use std::borrow::Cow;
 
@@ -9,51 +9,55 @@ use crate::rules::key::Label;
 use crate::rules::path::Visit;
 use crate::rules::status::Status;
 
-/// The kinds of the entries that operators know by another name.
+/// Kinds of entries for which operators use another name.
 const RESTARTED: &str = "restarted";
 const RESOLVED: &str = "stepResolved";
 
-/// An entry that does not fit what came before.
+/// An entry that does not fit the ledger before it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
-pub enum Refused {
+pub enum RefusedEntry {
     /// The run's state does not allow it.
     #[error("a run that is {from} {}", in_words(*from, entry))]
     Status {
-        /// The run's state.
+        /// Status of the run.
         from: Status,
-        /// The kind of entry.
+        /// Kind of the entry.
+        #[cfg_attr(feature = "openapi", schema(value_type = String))]
         entry: Cow<'static, str>,
     },
-    /// The state of what stands at that path does not allow it.
+    /// The record at that visit does not allow the entry.
     #[error("{}", misfit(visit, entry, found))]
     Visit {
-        /// Where.
+        /// Visit that the entry is about.
         visit: Visit,
-        /// The kind of entry.
+        /// Kind of the entry.
+        #[cfg_attr(feature = "openapi", schema(value_type = String))]
         entry: Cow<'static, str>,
-        /// What is there.
+        /// Description of the record that is there.
+        #[cfg_attr(feature = "openapi", schema(value_type = String))]
         found: Cow<'static, str>,
     },
-    /// `Created` stands elsewhere than first, or is missing.
+    /// `Created` is missing, or is not the first entry.
     #[error("a ledger begins with `created`, once")]
     Beginning,
-    /// A label of the run has its result already.
+    /// A label of the run already has its result.
     #[error("the label {0} has its result already")]
     Once(Label),
     /// A run does not complete while a step is in doubt, or should be.
     #[error("it is not known whether {0} took place: say what became of it first")]
     InDoubt(Visit),
-    /// A run times out at its limit only.
+    /// A run times out at its time limit only.
     #[error("{}", untimely(*.limit))]
     Limit {
-        /// The run's limit; none if it has none.
+        /// Time limit of the run; none if it has no limit.
         limit: Option<Time>,
     },
     /// A run that is paused because of steps in doubt goes on when they are resolved, not before.
     #[error("a run in doubt cannot be resumed: say first what became of {}", listed(.0))]
     Doubts(Vec<Visit>),
-    /// The entry is written by the store, together with what it stands for.
+    /// Only the store writes this entry, together with the change it records.
     #[error("{0} is written by the store only")]
     Stores(Cow<'static, str>),
 }
@@ -69,8 +73,8 @@ fn listed(steps: &[Visit]) -> String {
     steps.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// What a state does not allow, for whoever reads the error. Of what operators do, only a restart gets here: all else is
-/// absorbed, or the run has ended.
+/// Text about what a status does not allow. Of operator actions only a restart gets here: all others are absorbed, or
+/// the run has ended.
 fn in_words(from: Status, entry: &str) -> String {
     if entry != RESTARTED {
         return format!("does not take {entry}");
@@ -80,7 +84,7 @@ fn in_words(from: Status, entry: &str) -> String {
     format!("cannot be retried or restarted: only {} runs can; {instead}, or fork it", can.join(" and "))
 }
 
-/// The same for what stands at a path. An operator gets here by the resolution of a doubt.
+/// Text about a record that does not allow an entry. Operators see it when they resolve a doubt.
 fn misfit(visit: &Visit, entry: &str, found: &str) -> String {
     match entry {
         RESOLVED => format!("{visit} cannot be resolved: it is {found}, and only a step in doubt can be"),

@@ -1,22 +1,22 @@
-//! A ledger that only checks. A server keeps one for each run that a worker drives, and needs to know which entry may come
-//! next, but no value: of what is settled nothing changes any more, so that a hash of its place is enough. A step then
-//! takes some thirty bytes, whatever its result.
+//! A ledger that only checks entries. A server keeps one for each run that a worker drives. It needs to know which
+//! entry may come next, but no values: a settled visit does not change any more, so a hash of it is enough. A step
+//! then takes about thirty bytes, whatever its result.
 
 use sha2::{Digest as _, Sha256};
 
-use super::{HookState, Ledger, Record, Refused};
+use super::{HookState, Ledger, RefusedEntry, VisitRecord};
 use crate::map::Set;
 use crate::rules::json::Payload;
 use crate::rules::path::Visit;
 
-/// What a ledger takes that has nothing in it.
+/// Approximate size of an empty ledger, in bytes.
 const EMPTY: usize = 1_000;
-/// What something takes that is not settled.
+/// Approximate size of a record that is not settled, in bytes.
 const OPEN: usize = 300;
-/// What a settled place takes, with the room that a table keeps free.
+/// Approximate size of a settled visit, in bytes, with the free room of the table.
 const PLACE: usize = 20;
 
-/// The places where something is settled, each by half of its SHA-256: two places of a run do not meet there.
+/// The settled visits, each as half of its SHA-256 hash: two visits of a run do not collide.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Settled(Set<u128>);
 
@@ -36,8 +36,8 @@ impl Settled {
 }
 
 impl Ledger {
-    /// The same ledger without values, for checking entries only. It accepts and refuses the same entries of a driver, and
-    /// makes the same commits; it cannot be asked for results, and does not know what a restart would keep.
+    /// The same ledger without values, for checking entries only. It accepts and refuses the same entries of a
+    /// driver, and makes the same commits. It has no results, and does not know what a restart would keep.
     #[must_use]
     pub fn slim(mut self) -> Self {
         if let Some(created) = &mut self.created {
@@ -46,10 +46,10 @@ impl Ledger {
         let seldom = self.seldom.get_or_insert_default();
         seldom.settled.get_or_insert_default();
         seldom.once.values_mut().for_each(|value| *value = Payload::null());
-        // Of what an earlier life has left, only a closed hook may change again: it may be opened.
+        // Of the records from before a restart, only a closed hook may change: it may be opened again.
         let records = &self.records;
         let closed = |visit: &Visit| {
-            matches!(records.get(visit), Some(Some(Record::Hook { state: HookState::Closed(_), .. })))
+            matches!(records.get(visit), Some(Some(VisitRecord::Hook { state: HookState::Closed(_), .. })))
         };
         seldom.carried.retain(closed);
         for visit in self.records.keys().cloned().collect::<Vec<_>>() {
@@ -59,23 +59,24 @@ impl Ledger {
         self
     }
 
-    /// In a slim ledger, forgets all of what stands here that no later entry depends on.
+    /// In a slim ledger, forgets everything at this visit that no later entry depends on.
     pub(super) fn slim_down(&mut self, visit: &Visit) {
         let Some(seldom) = self.seldom.as_mut().filter(|seldom| seldom.settled.is_some()) else { return };
         match self.records.get_mut(visit) {
-            Some(Some(Record::Hook { state: HookState::Closed(all), .. }))
+            Some(Some(VisitRecord::Hook { state: HookState::Closed(all), .. }))
                 if seldom.carried.contains(visit) =>
             {
                 *all = Vec::new();
                 return;
             }
-            Some(Some(Record::Hook {
+            Some(Some(VisitRecord::Hook {
                 state: HookState::Open(all) | HookState::Opening(all) | HookState::Released(all),
                 ..
             })) => *all = Vec::new(),
             _ => {}
         }
-        if self.records.get(visit).is_some_and(|record| record.as_ref().is_some_and(Record::is_settled)) {
+        if self.records.get(visit).is_some_and(|record| record.as_ref().is_some_and(VisitRecord::is_settled))
+        {
             self.records.remove(visit);
             seldom.intents.remove(visit);
             seldom.carried.remove(visit);
@@ -86,17 +87,19 @@ impl Ledger {
     }
 
     /// Refuses an entry about a place where something is settled and forgotten.
-    pub(super) fn not_settled(&self, visit: &Visit, entry: &'static str) -> Result<(), Refused> {
+    pub(super) fn not_settled(&self, visit: &Visit, entry: &'static str) -> Result<(), RefusedEntry> {
         let settled = self.seldom.as_ref().and_then(|seldom| seldom.settled.as_ref());
         match settled.is_some_and(|settled| settled.includes(visit)) {
             false => Ok(()),
-            true => {
-                Err(Refused::Visit { visit: visit.clone(), entry: entry.into(), found: "settled".into() })
-            }
+            true => Err(RefusedEntry::Visit {
+                visit: visit.clone(),
+                entry: entry.into(),
+                found: "settled".into(),
+            }),
         }
     }
 
-    /// Roughly how many bytes a slim ledger takes; none if it is not slim.
+    /// Approximate size of a slim ledger in bytes; none if it is not slim.
     pub(super) fn slim_weight(&self) -> Option<usize> {
         let seldom = self.seldom.as_ref()?;
         let Settled(places) = seldom.settled.as_ref()?;

@@ -1,4 +1,4 @@
-//! The fold as tables. Entries stand here as they are stored, so that these are also their golden forms.
+//! The fold as tables. Entries are written here as they are stored, so these are also their golden forms.
 
 mod visits;
 
@@ -47,7 +47,7 @@ const RACE: &str = r#"{"recorded":{"at":"r","value":0}}"#;
 const CLAIMED_AGAIN: [&str; 2] = [WAITING, CLAIMED];
 const RELEASED: &str = r#"{"keyReleased":{"by":"ann"}}"#;
 
-/// One of each kind, and of each spelling that is left out where it is the common one.
+/// One of each kind, and one of each spelling that omits the usual value.
 const GOLDEN: [&str; 32] = [
     CREATED,
     CLAIMED,
@@ -91,12 +91,12 @@ fn header() -> Run {
     run(Status::Pending)
 }
 
-fn read(entries: &[&str]) -> Result<Ledger, Refused> {
+fn read(entries: &[&str]) -> Result<Ledger, RefusedEntry> {
     Ledger::read(header(), entries.iter().map(|json| entry(json)))
 }
 
 /// A run that is driven, and these entries.
-fn driven(entries: &[&str]) -> Result<Ledger, Refused> {
+fn driven(entries: &[&str]) -> Result<Ledger, RefusedEntry> {
     read(&[&[CREATED, CLAIMED], entries].concat())
 }
 
@@ -145,11 +145,11 @@ fn what_is_rarely_there_is_written_too() {
 #[test]
 fn a_ledger_begins_with_created_and_only_there() {
     for wrong in [&[][..], &[CLAIMED], &[CREATED, CREATED], &[CREATED, CLAIMED, CREATED]] {
-        assert_eq!(read(wrong).unwrap_err(), Refused::Beginning, "{wrong:?}");
+        assert_eq!(read(wrong).unwrap_err(), RefusedEntry::Beginning, "{wrong:?}");
     }
 }
 
-/// What may follow, by what stands at the path.
+/// Which entries may follow, by the record at the path.
 #[test]
 fn every_entry_about_a_path_fits_what_is_there_or_is_refused() {
     let probes = [
@@ -189,12 +189,12 @@ fn every_entry_about_a_path_fits_what_is_there_or_is_refused() {
         ("a recorded value", &[RECORDED], &[]),
     ];
     for (what, before, fits) in table {
-        assert_eq!(Record::describe(driven(before).unwrap().record_at(&visit("a"))), what);
+        assert_eq!(VisitRecord::describe(driven(before).unwrap().record_at(&visit("a"))), what);
         for probe in probes {
             let answer = driven(&[before, &[probe]].concat());
             match (fits.contains(&probe), answer) {
                 (true, Ok(_)) => {}
-                (false, Err(Refused::Visit { visit: at, entry, found })) => {
+                (false, Err(RefusedEntry::Visit { visit: at, entry, found })) => {
                     assert_eq!((at, &*entry, &*found), (visit("a"), kind(probe), what));
                 }
                 (fits, answer) => panic!("{probe} after {what}: should fit: {fits}, but {answer:?}"),
@@ -203,7 +203,7 @@ fn every_entry_about_a_path_fits_what_is_there_or_is_refused() {
     }
 }
 
-/// What may follow, by the state of the run.
+/// Which entries may follow, by the status of the run.
 #[test]
 fn every_entry_about_the_run_fits_its_state_or_is_refused() {
     let probes = [
@@ -239,7 +239,7 @@ fn every_entry_about_the_run_fits_its_state_or_is_refused() {
                     assert!(fits, "{probe} on a run that is {status}");
                     assert_eq!(after.run().state.version, before.len() as u64 + 1);
                 }
-                Err(Refused::Status { from, entry }) => {
+                Err(RefusedEntry::Status { from, entry }) => {
                     assert!(!fits, "{probe} on a run that is {status}");
                     assert_eq!((from, &*entry), (status, kind(probe)));
                 }
@@ -255,7 +255,7 @@ fn what_stands_for_something_elsewhere_is_the_stores_to_write() {
     for json in GOLDEN {
         let stores = [CREATED, CLAIMED, OPENED, CONFLICTED, CHILD, RESUMED, RESTARTED, ANEW, RELEASED];
         if stores.contains(&json) {
-            assert_eq!(ledger.record(entry(json)), Err(Refused::Stores(kind(json).into())), "{json}");
+            assert_eq!(ledger.record(entry(json)), Err(RefusedEntry::Stores(kind(json).into())), "{json}");
         }
     }
     assert_eq!(ledger.commit(), None);
@@ -284,38 +284,44 @@ fn what_an_operator_asked_for_is_refused_in_words_of_operators() {
 #[test]
 fn an_uncertain_failure_is_no_occasion_for_another_try() {
     let uncertain = r#"{"stepFailed":{"step":"a","attempt":1,"error":{"kind":"uncertain","message":"no"},"retryAt":500}}"#;
-    assert!(matches!(driven(&[STARTED, uncertain]), Err(Refused::Visit { .. })));
+    assert!(matches!(driven(&[STARTED, uncertain]), Err(RefusedEntry::Visit { .. })));
     assert!(driven(&[STARTED, &uncertain.replace(r#","retryAt":500"#, "")]).is_ok());
     let second = FAILED.replace("\"attempt\":1", "\"attempt\":2");
-    assert!(matches!(driven(&[STARTED, &second]), Err(Refused::Visit { .. })), "of an attempt not begun");
+    assert!(
+        matches!(driven(&[STARTED, &second]), Err(RefusedEntry::Visit { .. })),
+        "of an attempt not begun"
+    );
 }
 
 #[test]
 fn a_label_has_one_result() {
     let sms = Label::new("sms").unwrap();
-    assert_eq!(driven(&[ONCE, ONCE]).unwrap_err(), Refused::Once(sms.clone()));
+    assert_eq!(driven(&[ONCE, ONCE]).unwrap_err(), RefusedEntry::Once(sms.clone()));
     assert_eq!(driven(&[ONCE]).unwrap().once("", &sms).unwrap().text(), "1");
 }
 
 #[test]
 fn a_run_does_not_complete_over_a_doubt() {
-    assert_eq!(driven(&[CHARGING, DOUBT, ENDED]).unwrap_err(), Refused::InDoubt(visit("a")));
+    assert_eq!(driven(&[CHARGING, DOUBT, ENDED]).unwrap_err(), RefusedEntry::InDoubt(visit("a")));
     for other in [BROKE, CANCELLED, TIMED_OUT] {
         assert!(driven(&[CHARGING, DOUBT, other]).is_ok(), "{other}");
     }
     assert!(driven(&[CHARGING, DOUBT, RESOLVED, ENDED]).is_ok());
-    // Forgotten by the restart, because a keyed step simply runs again.
+    // The restart forgets it, because a keyed step simply runs again.
     assert!(driven(&[STARTED, DOUBT, BROKE, RESTARTED, CLAIMED, ENDED]).is_ok());
-    assert!(matches!(driven(&[CHARGING, DOUBT, BROKE, RESTARTED, CLAIMED, ENDED]), Err(Refused::InDoubt(_))));
+    assert!(matches!(
+        driven(&[CHARGING, DOUBT, BROKE, RESTARTED, CLAIMED, ENDED]),
+        Err(RefusedEntry::InDoubt(_))
+    ));
 }
 
-/// What of each record is left after a restart.
+/// Which records are left after a restart.
 #[test]
 fn a_restart_keeps_what_must_not_be_done_again() {
     let failed_child = CHILD_ENDED.replace(r#"{"completed":7}"#, r#"{"cancelled":"why"}"#);
     let table: [(&[&str], bool, bool); 14] = [
         (&[STARTED, COMPLETED], true, false),
-        // Nothing took place, and the next life may want it.
+        // Nothing took place, and the restarted run may need it.
         (&[SKIPPED], false, false),
         (&[STARTED, FAILED], false, false),
         (&[STARTED], false, false),
@@ -340,8 +346,8 @@ fn a_restart_keeps_what_must_not_be_done_again() {
     }
 }
 
-/// A race at `r`, by what came before it: whether a retry from failure keeps it, and whether a fork does, with the same
-/// effect keys and with fresh ones.
+/// A race at `r`, by what came before it: whether a retry from failure keeps it, and whether a fork does, with the
+/// same effect keys and with fresh ones.
 #[test]
 fn a_race_is_kept_as_long_as_what_decided_it() {
     const GIVEN_UP: &str =
@@ -357,7 +363,7 @@ fn a_race_is_kept_as_long_as_what_decided_it() {
         (&[OTHER, STARTED, FAILED, DROPPED], [false, true, true]),
         (&[CHARGING, FAILED], [false, true, true]),
         (&[CHARGING, DOUBT, GIVEN_UP], [false, true, true]),
-        // What failed in it was no reason to fail: the last outcome decided.
+        // Its failure was not why the run failed: the last outcome decided.
         (&[BEFORE, CAUGHT, STARTED, COMPLETED], [true, true, true]),
         (&[BEFORE, CAUGHT, TIMER, FIRED], [true, true, true]),
         (&[BEFORE, CAUGHT, OPENED, RECEIVED], [true, true, true]),
@@ -399,7 +405,7 @@ fn a_race_within_a_race_is_undone_with_it() {
     assert_eq!((retried.record_at(&visit("inner")), retried.record_at(&visit("r"))), (None, None));
 }
 
-/// A fork inherits an intent from all of the ledger, also what came of it after the version of the fork.
+/// A fork inherits an intent from the whole ledger, including its outcome after the version of the fork.
 #[test]
 fn a_fork_decides_a_race_anew_if_its_reason_was_taken_back() {
     let retried = &[CHARGING, FAILED, RACE, BROKE, RESTARTED, CLAIMED, CHARGING];
@@ -419,13 +425,13 @@ fn a_hook_of_an_earlier_life_may_be_opened_again() {
         ledger.open_hook(visit("a"), Token::new("t").unwrap()).unwrap();
     }
     let reopened = |again: &str| driven(&[&life[..], &[again]].concat()).unwrap();
-    let Some(Record::Hook { state, .. }) = reopened(OPENED).record_at(&visit("a")).cloned() else {
+    let Some(VisitRecord::Hook { state, .. }) = reopened(OPENED).record_at(&visit("a")).cloned() else {
         panic!("it is a hook")
     };
     assert_eq!(state, HookState::Open(vec![Payload::of(&5).unwrap()]), "with what it had received");
     assert!(matches!(
         reopened(CONFLICTED).record_at(&visit("a")),
-        Some(Record::Hook { state: HookState::Conflicted(_), .. })
+        Some(VisitRecord::Hook { state: HookState::Conflicted(_), .. })
     ));
 }
 
@@ -445,7 +451,7 @@ fn inherited(entries: &[&str], at: u64, lineage: Lineage) -> Vec<String> {
     let entries: Vec<Entry> =
         [&[CREATED, CLAIMED], entries].concat().iter().map(|json| entry(json)).collect();
     let kept = Ledger::inherited(&header(), &entries, at, lineage).unwrap();
-    // Whatever is inherited can be read behind the fork's own beginning.
+    // Inherited entries can be read after the fork's own first entry.
     let fork = [vec![forked()], kept.clone(), vec![entry(CLAIMED)]].concat();
     Ledger::read(header(), fork).unwrap_or_else(|refused| panic!("{kept:?}: {refused}"));
     kept.iter().map(|entry| encode(std::slice::from_ref(entry))).collect()
@@ -504,7 +510,7 @@ fn a_fork_inherits_the_present_life_only() {
     let charged = &[CHARGING, FAILED, BROKE, RESTARTED, CLAIMED, CHARGING, COMPLETED];
     for at in [2, 4, 100] {
         let kept = inherited(charged, at, Inherited);
-        assert_eq!(kept, listed(&[CHARGING, COMPLETED]), "what came of it in the end, at {at}");
+        assert_eq!(kept, listed(&[CHARGING, COMPLETED]), "the last outcome, at {at}");
     }
     assert_eq!(inherited(charged, 4, Fresh), listed(&[CHARGING, FAILED]));
     let anew = &[ONCE, STARTED, COMPLETED, BROKE, ANEW, CLAIMED, STARTED, COMPLETED, ONCE];
@@ -574,8 +580,8 @@ fn drafts_are_settled_by_the_store() {
     let version = ledger.run().state.version;
     ledger.settle(&[entry(OPENED), entry(&CHILD.replace("\"a\"", "\"b\""))]).unwrap();
     assert_eq!(ledger.run().state.version, version, "they were counted when they were asked for");
-    assert_eq!(Record::describe(ledger.record_at(&visit("a"))), "an open hook");
-    assert_eq!(Record::describe(ledger.record_at(&visit("b"))), "a child that has not ended");
+    assert_eq!(VisitRecord::describe(ledger.record_at(&visit("a"))), "an open hook");
+    assert_eq!(VisitRecord::describe(ledger.record_at(&visit("b"))), "a child that has not ended");
 }
 
 #[test]
@@ -586,10 +592,10 @@ fn a_token_is_closed_with_its_last_hook() {
     };
     let mut ledger = driven(&[OPENED, &OPENED.replace("\"a\"", "\"b\"")]).unwrap();
     assert_eq!((closes(&mut ledger, "b"), closes(&mut ledger, "a")), (0, 1));
-    // One that another run owns was never held.
+    // A token that another run owns was never held.
     let mut ledger = driven(&[OPENED, &CONFLICTED.replace("\"a\"", "\"b\"")]).unwrap();
     assert_eq!(closes(&mut ledger, "a"), 1);
-    // What is being opened holds it too.
+    // A hook that is being opened holds its token too.
     let mut ledger = driven(&[OPENED]).unwrap();
     ledger.open_hook(visit("b"), Token::new("t").unwrap()).unwrap();
     assert_eq!(closes(&mut ledger, "a"), 0);
@@ -608,7 +614,7 @@ fn a_pause_has_its_reason_until_it_ends() {
 fn a_hook_of_an_earlier_life_is_opened_again_with_what_it_had_received() {
     let mut ledger = driven(&[OPENED, RECEIVED, BROKE, RESTARTED, CLAIMED]).unwrap();
     let state = |ledger: &Ledger| match ledger.record_at(&visit("a")) {
-        Some(Record::Hook { state, .. }) => format!("{state:?}"),
+        Some(VisitRecord::Hook { state, .. }) => format!("{state:?}"),
         other => panic!("{other:?}"),
     };
     assert_eq!(state(&ledger), "Released([5])");

@@ -1,4 +1,4 @@
-//! What one execution has come by: each place once, unless its visits are counted.
+//! The visits of one execution: each path once, unless its visits are counted.
 
 use std::collections::hash_map::Entry::{Occupied, Vacant};
 
@@ -7,13 +7,13 @@ use crate::map::{Map, Set, make_room};
 use crate::rules::path::{InvalidPath, Path, Visit};
 use crate::sabotage::{self, Bug};
 
-/// What an execution has to keep in mind beside the records. A place that it has come by is there, with a record or
-/// without; so this is of those that it found recorded and has not come by yet, and of places that it counts.
+/// What an execution keeps beside the records. A visited place is in the records, with a value or without; so this
+/// holds those that were recorded and have not been visited yet, and the paths whose visits are counted.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Visits {
-    /// What a faithful execution comes by.
+    /// Recorded visits that a faithful execution must still make.
     missing: Set<Visit>,
-    /// What an earlier life has left: it may be come by.
+    /// Visits kept by a restart or a fork, patches and times of first tries: the execution may make them.
     optional: Set<Visit>,
     ticks: Map<Path, u32>,
 }
@@ -23,11 +23,11 @@ impl Visits {
         self.missing.contains(visit) || self.optional.contains(visit)
     }
 
-    /// The execution comes by one of them. False if it is none.
+    /// Removes a visit that the execution makes. False if it is in neither set.
     fn take(&mut self, visit: &Visit) -> bool {
         let taken = self.missing.remove(visit) || self.optional.remove(visit);
         if taken && self.missing.is_empty() {
-            // It may have been large, and is not needed any more.
+            // It may have been large, and is no longer needed.
             self.missing = Set::default();
         }
         taken
@@ -35,7 +35,7 @@ impl Visits {
 }
 
 impl Ledger {
-    /// An execution begins. It has come by nothing of what is recorded.
+    /// Begins an execution, which has made none of the recorded visits.
     pub(crate) fn begin(&mut self) {
         self.cuts = true;
         self.records.retain(|_, record| record.is_some());
@@ -44,16 +44,25 @@ impl Ledger {
         }
         let seldom = self.seldom.get_or_insert_default();
         let places = self.records.keys().cloned();
-        let (optional, missing) = places.partition(|visit| seldom.carried.contains(visit));
+        let (optional, missing) =
+            places.partition(|visit| seldom.carried.contains(visit) || visit.path.is_optional());
         seldom.visits = Visits { missing, optional, ticks: Map::default() };
     }
 
-    /// How much is recorded that the execution has not come by yet.
+    /// Number of recorded visits that the execution has not made yet.
     pub(crate) fn unvisited(&self) -> usize {
         self.seldom.as_ref().map_or(0, |seldom| seldom.visits.missing.len())
     }
 
-    /// The same, in order of the paths.
+    /// Whether the execution has yet to make a recorded visit, patches and times of first tries aside, whether it must or may.
+    pub(crate) fn has_more_recorded(&self) -> bool {
+        self.seldom.as_ref().is_some_and(|seldom| {
+            let Visits { missing, optional, .. } = &seldom.visits;
+            !missing.is_empty() || optional.iter().any(|visit| !visit.path.is_optional())
+        })
+    }
+
+    /// The recorded visits that the execution has not made yet, in order of their paths.
     pub(crate) fn missing(&self) -> Vec<Visit> {
         let mut missing: Vec<Visit> =
             self.seldom.iter().flat_map(|seldom| &seldom.visits.missing).cloned().collect();
@@ -61,34 +70,34 @@ impl Ledger {
         missing
     }
 
-    /// Comes by a path that must be come by once only.
+    /// Visits `path`; fails if this execution has visited it before.
     pub(crate) fn visit_once(&mut self, path: Path) -> Result<Visit, InvalidPath> {
         let visit = Visit::first(path);
-        match self.come_by(&visit) {
+        match self.make_visit(&visit) {
             true => Ok(visit),
             false => Err(InvalidPath::DuplicateStep(visit.path)),
         }
     }
 
-    /// Comes by a path whose visits are counted.
+    /// Visits `path` once more; visits are counted.
     pub(crate) fn visit_counted(&mut self, path: Path) -> Visit {
-        let before = self.has_come_by(&Visit::first(path.clone()));
+        let before = self.has_visited(&Visit::first(path.clone()));
         let ticks = &mut self.seldom.get_or_insert_default().visits.ticks;
         let tick = ticks.entry(path.clone()).or_insert(u32::from(before));
         *tick = if sabotage::commits(Bug::TicksAreNotCounted) { 1 } else { *tick + 1 };
         let visit = Visit { path, tick: *tick };
-        self.come_by(&visit);
+        self.make_visit(&visit);
         visit
     }
 
-    /// Whether the execution has come by here.
-    pub(crate) fn has_come_by(&self, visit: &Visit) -> bool {
+    /// Whether the execution has made this visit.
+    pub(crate) fn has_visited(&self, visit: &Visit) -> bool {
         let left = self.seldom.as_ref().is_some_and(|seldom| seldom.visits.includes(visit));
         self.records.contains_key(visit) && !left
     }
 
-    /// Whether it is the first time.
-    fn come_by(&mut self, visit: &Visit) -> bool {
+    /// Makes a visit. True if this execution makes it for the first time.
+    fn make_visit(&mut self, visit: &Visit) -> bool {
         if self.seldom.as_mut().is_some_and(|seldom| seldom.visits.take(visit)) {
             return true;
         }

@@ -1,4 +1,4 @@
-//! What a queue makes of a ledger, as tables: entries in, kinds of entries out.
+//! Effects of queues on a ledger, as tables: entries in, kinds of entries out.
 
 use super::*;
 use crate::rules::entry::{Created, Outcome, Resolution};
@@ -6,7 +6,7 @@ use crate::rules::run::tests::run;
 use crate::rules::status::Status;
 use uuid::Uuid;
 
-const MOMENT: Moment = Moment { now: Time(1_000), random: 0.0 };
+const MOMENT: TimeAndChance = TimeAndChance { now: Time(1_000), random: 0.0 };
 
 fn name(text: &str) -> Name {
     Name::new(text).unwrap()
@@ -45,14 +45,14 @@ fn visit() -> Visit {
 }
 
 fn failure(kind: FailureKind) -> Failure {
-    Failure { kind, message: "no".to_owned() }
+    Failure::new(kind, "no")
 }
 
 fn failed(kind: FailureKind) -> Report {
     Report::Failed { error: failure(kind), retry_after: None }
 }
 
-/// A first attempt that ended like this.
+/// The entries of a first attempt that ended like this.
 fn attempt(end: Entry) -> [Entry; 3] {
     [claimed(), Entry::StepStarted { step: visit(), attempt: 1, class: Class::Keyed }, end]
 }
@@ -63,14 +63,14 @@ fn retrying() -> Vec<Entry> {
     attempt(end).into_iter().chain([Entry::Waiting { due: retry_at }]).collect()
 }
 
-fn asked() -> Inbox {
+fn asked() -> Messages {
     vec![(3, Message::ParentCancelled { parent: RunId(Uuid::from_u128(9)) })]
 }
 
 /// Messages with their numbers.
-type Inbox = Vec<(u64, Message)>;
+type Messages = Vec<(u64, Message)>;
 
-/// What the next commit of a ledger says.
+/// Kinds of the entries in the next commit of a ledger.
 fn kinds(ledger: &mut Ledger) -> Vec<&'static str> {
     let Some(commit) = ledger.commit() else { return Vec::new() };
     let text = commit.text().expect("no drafts here");
@@ -120,7 +120,7 @@ fn what_cannot_be_handed_out_is_settled() {
     };
     let happened = doubt(Resolution::Happened(Payload::null()));
     let given_up = doubt(Resolution::GiveUp(failure(FailureKind::Fatal)));
-    let table: [(Ledger, Inbox, &[&str]); 3] = [
+    let table: [(Ledger, Messages, &[&str]); 3] = [
         (ledger(happened), vec![], &["completed"]),
         (ledger(given_up), vec![], &["failed"]),
         (ledger(retrying()), asked(), &["cancelling", "cancelled"]),
@@ -153,7 +153,7 @@ fn a_report_is_the_end_of_an_attempt_and_of_what_follows() {
     let (end, wait) = (["stepStarted", "stepFailed", "failed"], ["stepStarted", "stepFailed", "waiting"]);
     let doubt = ["stepStarted", "stepInDoubt", "paused"];
     let cancelled: &[&str] = &["stepStarted", "stepFailed", "cancelling", "cancelled"];
-    let table: [(Ledger, Report, Inbox, &[&str]); 9] = [
+    let table: [(Ledger, Report, Messages, &[&str]); 9] = [
         (ledger([]), done(), vec![], &["stepStarted", "stepCompleted", "completed"]),
         (ledger(retrying()), done(), vec![], &["stepStarted", "stepCompleted", "completed"]),
         (ledger([]), done(), asked(), &["stepStarted", "stepCompleted", "completed"]),
@@ -198,6 +198,6 @@ fn a_report_is_known_again_by_what_it_says() {
     let commit = ledger.commit().unwrap();
     let written = crate::rules::entry::decode(commit.text().expect("no drafts here")).unwrap();
     assert!(is_reported(&written, &done(r#"{ "v": 1.0 }"#)), "the same value, spelt otherwise");
-    assert!(!is_reported(&[claimed()], &all[0]), "somebody else has it");
+    assert!(!is_reported(&[claimed()], &all[0]), "another worker has it");
     assert!(!is_reported(&[], &all[0]));
 }

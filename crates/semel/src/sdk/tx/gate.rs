@@ -4,16 +4,16 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
+use crate::fail::Fail;
 use crate::rules::json::Payload;
-use crate::sdk::fail::Fail;
 
 /// Where a try's transaction stands.
 #[derive(Debug, Default)]
 pub(super) enum Stage {
-    /// It may commit.
+    /// The transaction may still commit.
     #[default]
     Open,
-    /// It is about to commit: broken off now, nobody knows.
+    /// It is about to commit: if it is interrupted now, its outcome is unknown.
     Committing,
     /// It has committed this outcome.
     Committed(Payload),
@@ -54,7 +54,7 @@ impl Gate {
         *self.lock() = Stage::Committed(outcome);
     }
 
-    /// The body does not go on from here. Whoever waits for it is told.
+    /// The body does not go on from here. The task that waits for it is told.
     pub(super) async fn lose<T>(&self, why: Fail) -> T {
         *self.lock() = Stage::Lost(why);
         self.lost.notify_one();

@@ -25,7 +25,7 @@
 //! # pub async fn play() -> Result<()> {
 //! let db = SqliteDb::open(":memory:").await?;
 //! tx::install(&db).await?;
-//! # db.call(|conn| Ok(conn.execute_batch("CREATE TABLE account (cents INTEGER); INSERT INTO account VALUES (100)")?)).await?;
+//! # db.call(|conn| conn.execute_batch("CREATE TABLE account (cents INTEGER); INSERT INTO account VALUES (100)")).await?;
 //! let engine = semel::Engine::builder().store("memory:").state(db).workflow("pay", pay).open().await?;
 //! assert_eq!(engine.start(pay, 30).key("order-7").await?.result().await?, 70);
 //! # Ok(())
@@ -38,7 +38,7 @@
 //! # The fence table
 //!
 //! The user's database has one more table, [`fenced_task_idempotency_lock`](TABLE), with a row per effect key. [`install`]
-//! makes it; so do [`POSTGRES`] and [`SQLITE`] in migrations of your own. It may have another name:
+//! makes it; so do [`POSTGRES`], [`SQLITE`] and [`MYSQL`] in migrations of your own. It may have another name:
 //! [`TxStep::table`], [`install_as`]. [`Tx::commit`] writes key, fence and outcome into it as the transaction's last
 //! statement, under a guard: never over an outcome, and never by an earlier owner of the run over a later one. If the
 //! guard refuses, all is rolled back. So
@@ -53,7 +53,8 @@
 //!
 //! # Databases
 //!
-//! PostgreSQL through deadpool (`PgTx` has an example), SQLite through rusqlite (`SqliteDb`), and both through sqlx:
+//! PostgreSQL through deadpool (`PgTx` has an example), SQLite through rusqlite (`SqliteDb`), and both of them, MariaDB and
+//! MySQL through sqlx:
 //!
 //! ```
 //! # #[cfg(feature = "sqlx-postgres")] mod example {
@@ -73,24 +74,38 @@
 //! # }
 //! ```
 //!
+//! # Two databases, one commit
+//!
+//! [`Ctx::tx_all`] is one transaction over several databases, of one kind or of several: all of them commit, or none. A body
+//! gives its branch back with [`Branch::ready`], and what is ready everywhere is committed. See the guide *Two databases, one
+//! commit* (`docs/two-databases.md`).
+//!
 //! # What a body should know
 //!
 //! It must not COMMIT or ROLLBACK by itself; savepoints are fine. It holds a transaction open, so it should not wait for
 //! other things meanwhile. Whatever else it does (a call, a file) is not part of the transaction.
 //!
+//! In MariaDB and MySQL all tables must be InnoDB's: others are not rolled back. Statements that commit by themselves there
+//! (`CREATE TABLE`, for instance) are not for a body: the step fails, but what they have committed stays. The same is true of a
+//! deadlock whose error a body passes over: the statements after it are each committed alone. Use `?`. Transactions are
+//! `READ COMMITTED`.
+//!
 //! # A database that falls silent
 //!
-//! A connection may die without a word. Where Semel waits for the database itself, before the body and in
+//! A connection may die without notice. Where Semel waits for the database itself, before the body and in
 //! [`Tx::commit`], it gives a connection up after 30 seconds and asks on another one. A transaction that has
-//! written its outcome and is then left alone is ended by PostgreSQL after 10 seconds, unless the session has an
-//! `idle_in_transaction_session_timeout` of its own: whoever comes next need not wait until TCP notices. The body's
+//! written its outcome and is then left alone is ended by PostgreSQL and MariaDB after 10 seconds, unless the session has an
+//! `idle_in_transaction_session_timeout` (MariaDB: `idle_write_transaction_timeout`) of its own: later transactions need not wait until TCP notices. The body's
 //! statements are its own: give the step a [`timeout`](TxStep::timeout), and give the pool limits for making
 //! and checking connections (deadpool: `timeouts`, sqlx: `acquire_timeout`), so that it does not take as long.
 //!
 //! SQL of your own in an ordinary step can refuse a zombie too: see [`Dialect::fence`].
 
+mod all;
 mod answer;
 mod gate;
+#[cfg(feature = "sqlx-mysql")]
+mod mysql;
 mod perform;
 #[cfg(feature = "postgres")]
 mod postgres;
@@ -109,19 +124,25 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+pub use self::all::{Append, Branch, Branches, NoResults, Ready, TwoPhase, TxAll, prepared_branches};
 pub use self::source::TxSource;
-pub use self::sql::{Dialect, POSTGRES, SQLITE, TABLE};
-pub use crate::rules::fence::{Held, Mark};
+pub use self::sql::{Dialect, MYSQL, POSTGRES, SQLITE, TABLE};
+pub use crate::rules::branch::BranchName;
+pub use crate::rules::fence::{FenceMark, FenceRow};
 
+#[cfg(feature = "sqlx-mysql")]
+pub use self::mysql::MySqlOpen;
 #[cfg(feature = "postgres")]
 pub use self::postgres::{PgOpen, PgTx};
 #[cfg(feature = "sqlite")]
 pub use self::sqlite::{SqliteDb, SqliteOpen, SqliteTx};
+#[cfg(feature = "postgres")]
+pub use crate::store::postgres::PgPoolOptions;
 
 // The versions that these pools are of.
 #[cfg(feature = "sqlite")]
 pub use ::rusqlite;
-#[cfg(any(feature = "sqlx-postgres", feature = "sqlx-sqlite"))]
+#[cfg(any(feature = "sqlx-postgres", feature = "sqlx-sqlite", feature = "sqlx-mysql"))]
 pub use ::sqlx;
 #[cfg(feature = "postgres")]
 pub use {::deadpool_postgres, ::tokio_postgres};
@@ -130,26 +151,44 @@ use self::answer::answered;
 use self::gate::Gate;
 use super::attempt::Attempt;
 use super::ctx::{Ctx, Doing};
-use super::fail::{Fail, Result, fatal};
 use super::step::Step;
+use crate::error::Error;
+use crate::fail::{Fail, Result, fatal};
 use crate::rules::entry::Class;
 use crate::rules::json::Payload;
 use crate::rules::retry::Retry;
 use crate::sabotage::{self, Bug};
 
-/// Makes the fence table, if it is not there.
-pub async fn install<S: TxSource>(source: &S) -> Result<()> {
+/// Creates the fence table if it does not exist. Like everything that prepares a database, it answers with
+/// [`semel::Error`](crate::Error), so that `?` also works where errors are boxed or `anyhow`'s:
+///
+/// ```
+/// # #[cfg(feature = "sqlite")] mod example {
+/// use semel::tx::{self, SqliteDb};
+///
+/// # #[tokio::main(flavor = "current_thread")] pub
+/// async fn main() -> Result<(), Box<dyn std::error::Error>> {
+///     let db = SqliteDb::open(":memory:").await?;
+///     tx::install(&db).await?;
+///     Ok(())
+/// }
+/// # }
+/// # #[cfg(feature = "sqlite")] fn main() { example::main().unwrap() }
+/// # #[cfg(not(feature = "sqlite"))] fn main() {}
+/// ```
+pub async fn install<S: TxSource>(source: &S) -> Result<(), Error> {
     install_as(source, TABLE).await
 }
 
-/// Makes the fence table under another name, perhaps with a schema; name it in every [`TxStep::table`] too.
-pub async fn install_as<S: TxSource>(source: &S, table: &str) -> Result<()> {
+/// Creates the fence table under another name, optionally with a schema. Name it in every [`TxStep::table`] too.
+pub async fn install_as<S: TxSource>(source: &S, table: &str) -> Result<(), Error> {
     let create = S::DIALECT.create(table)?;
-    match source.script(&create).await {
+    let created = match source.script(&create).await {
         Ok(()) => Ok(()),
-        // Two that make a table at once get into each other's way in PostgreSQL; a moment later it is there.
+        // Of two concurrent CREATE TABLE statements PostgreSQL may refuse one; a moment later the table exists.
         Err(_) => source.script(&create).await,
-    }
+    };
+    created.map_err(|fail| fail.of_database(format!("cannot create the fence table {table}")))
 }
 
 impl Ctx {
@@ -233,7 +272,7 @@ impl<'a, S: TxSource> TxStep<'a, S> {
 pub struct Tx<S: TxSource> {
     open: S::Open,
     attempt: Attempt,
-    mark: Mark,
+    mark: FenceMark,
     put: String,
     gate: Arc<Gate>,
 }
@@ -266,8 +305,8 @@ impl<S: TxSource> Tx<S> {
 
     /// Commits: the body's rows and this value, which is the step's outcome from here on.
     ///
-    /// An error is one of the database before it came to that; all is rolled back. If the run belongs to somebody else by
-    /// now, or if the database's answer is lost, the body does not go on from here: the step finds out what is true.
+    /// An error means that the database failed before the commit; all is rolled back. If the run has another owner by now,
+    /// or if the database's answer is lost, the body does not go on from here: the step looks its outcome up.
     pub async fn commit<T: Serialize + Send>(self, value: T) -> Result<Committed<T>> {
         let outcome = Payload::of(&value).map_err(fatal)?;
         let Self { mut open, attempt, mark, put, gate } = self;

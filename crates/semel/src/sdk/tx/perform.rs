@@ -1,7 +1,7 @@
 //! The protocol of a transactional step, written once for all databases:
 //!
 //! 1. Begin the user's transaction and read the row of the effect key. An outcome there is adopted, the body is not
-//!    called. A later fence of the same run says that this is a zombie: it stops for good.
+//!    called. A later fence of the same run says that this is a zombie: it stops.
 //! 2. Before that, if the run was claimed before: leave our fence there, in a small transaction of its own. An earlier
 //!    owner that is still in its body can no longer commit, whatever becomes of our own try.
 //! 3. The body. Its [`commit`](super::Tx::commit) writes key, fence and outcome last, guarded, and commits.
@@ -23,32 +23,33 @@ use super::answer::answered;
 use super::gate::{Gate, Stage};
 use super::{Committed, Tx, TxSource, TxStep};
 use crate::clock::Clock;
-use crate::engine::replay::watch::Asked;
+use crate::engine::run::{BeginEffect, Requested};
+use crate::fail::{Fail, FailExt as _, Result, fatal};
 use crate::rules::entry::{Class, Entry};
-use crate::rules::fence::{Mark, Verdict, decide};
+use crate::rules::fence::{FenceMark, FenceVerdict, decide};
 use crate::rules::json::Payload;
+use crate::rules::ledger::Ledger;
 use crate::rules::path::Visit;
-use crate::rules::step::{AfterCrash, after_crash};
+use crate::rules::step::{AfterCrash, NextMove, after_crash};
 use crate::sabotage::{self, Bug};
 use crate::sdk::attempt::Attempt;
-use crate::sdk::contain::contained;
+use crate::sdk::contain::{BodyScope, contained, step_span};
 use crate::sdk::ctx::read;
-use crate::sdk::fail::{Fail, Result, fatal};
 #[cfg(feature = "testing")]
 use crate::sdk::step::probed;
-use crate::sdk::step::{At, Step, doubt, finish, look};
+use crate::sdk::step::{Step, doubt, finish, look};
 use crate::store::{Find, FindBy};
 
 /// Between two questions to a database that cannot be reached.
-const PAUSE: Duration = Duration::from_millis(100);
+pub(super) const PAUSE: Duration = Duration::from_millis(100);
 
-/// How far a try has come by itself.
+/// How far an attempt has got without a look-up.
 enum Tried {
     /// The outcome was there.
     Adopted(Payload),
     /// A later fence was there.
     Superseded(i64),
-    /// The body has come to its end. What it has in its hands may be the proof of another transaction; the gate knows.
+    /// The body has ended. The proof that it returned may be that of another transaction; the gate knows.
     Ran,
 }
 
@@ -69,24 +70,24 @@ where
     Fut: Future<Output = Result<Committed<T>>> + Send,
 {
     let TxStep { step, source, table } = &tx;
-    let (find, put) = (S::DIALECT.find(table)?, S::DIALECT.put(table)?);
+    let (find, put) = (S::DIALECT.find(table).fatal()?, S::DIALECT.put(table).fatal()?);
     let visit = &step.visit()?;
-    step.ctx.cell.asks(visit, || Asked::Step);
+    step.ctx.cell.asks(visit, || Requested::Step);
     let way = Way { step, visit, source: *source, find, put };
     loop {
         let (number, hidden) = match look(&step.ctx, visit) {
             ControlFlow::Break(settled) => return settled.and_then(|value| read(visit, &value)),
-            ControlFlow::Continue(At::Stuck) => pending().await,
-            ControlFlow::Continue(At::Next(number, at)) => {
+            ControlFlow::Continue(NextMove::Nothing) => pending().await,
+            ControlFlow::Continue(NextMove::Attempt(number, at)) => {
                 if let Some(at) = at {
-                    let due = |_: &mut _, now| (now >= at).then_some(());
-                    step.ctx.cell.wait(visit, step.ctx.shielded, (None, Some(at)), due).await?;
+                    step.ctx.cell.pause(visit, at, step.ctx.shielded).await?;
                 }
                 (number, None)
             }
-            ControlFlow::Continue(At::Hidden(number, class)) => (number + 1, Some(class)),
+            ControlFlow::Continue(NextMove::FindOut(number, class)) => (number + 1, Some(class)),
         };
-        let _active = step.ctx.cell.begin(visit, step.ctx.shielded || hidden.is_some(), None).await?;
+        let how = BeginEffect { shielded: step.ctx.shielded || hidden.is_some(), intent: None };
+        let _active = step.ctx.cell.begin(visit, how).await?;
         if hidden.is_some_and(|class| class != Class::Tx && after_crash(class) != AfterCrash::RunAgain) {
             // It began as a step of another class, whose effect is not in this table.
             doubt(step, visit, "its end was hidden by a crash, before the code made it a transactional step");
@@ -109,7 +110,8 @@ impl<S: TxSource> Way<'_, S> {
         let mark = mark_of(&attempt);
         let gate = Arc::new(Gate::default());
         let trying = self.try_once(&mark, attempt, &gate, body);
-        let tried = contained(&self.step.ctx, self.step.timeout, trying).await;
+        let scope = BodyScope { ctx: &self.step.ctx, span: step_span(self.visit, number) };
+        let tried = contained(scope, self.step.timeout, trying).await;
         #[cfg(feature = "testing")]
         probed(&self.step.ctx, self.visit, crate::testing::Moment::Returned).await;
         match (gate.close(), tried) {
@@ -126,14 +128,16 @@ impl<S: TxSource> Way<'_, S> {
             }
             (Stage::Open | Stage::Closed, Err(fail)) => Err(fail),
             (Stage::Open | Stage::Closed, Ok(Tried::Adopted(outcome))) => Ok(outcome),
-            (Stage::Open | Stage::Closed, Ok(Tried::Superseded(fence))) => Err(self.superseded(fence).await),
+            (Stage::Open | Stage::Closed, Ok(Tried::Superseded(fence))) => {
+                Err(superseded(self.step, self.visit, fence).await)
+            }
             (Stage::Open | Stage::Closed, Ok(Tried::Ran)) => Err(forgotten()),
         }
     }
 
     async fn try_once<T, B, Fut>(
         &self,
-        mark: &Mark,
+        mark: &FenceMark,
         attempt: Attempt,
         gate: &Arc<Gate>,
         body: &mut B,
@@ -161,7 +165,7 @@ impl<S: TxSource> Way<'_, S> {
 
     /// Begins the body's transaction, unless there is nothing to do any more. Nothing has been done yet: a database that
     /// is silent may be asked again.
-    async fn enter(&self, mark: &Mark) -> Result<std::result::Result<S::Open, Tried>> {
+    async fn enter(&self, mark: &FenceMark) -> Result<std::result::Result<S::Open, Tried>> {
         loop {
             match answered(self.clock(), self.enter_once(mark)).await {
                 Ok(entered) => return entered,
@@ -170,8 +174,8 @@ impl<S: TxSource> Way<'_, S> {
         }
     }
 
-    async fn enter_once(&self, mark: &Mark) -> Result<std::result::Result<S::Open, Tried>> {
-        if self.step.ctx.cell.lock().ledger.claims() > 1 {
+    async fn enter_once(&self, mark: &FenceMark) -> Result<std::result::Result<S::Open, Tried>> {
+        if self.step.ctx.cell.ledger(Ledger::claims) > 1 {
             self.raise(mark).await?;
         }
         let mut open = self.source.begin().await?;
@@ -179,40 +183,42 @@ impl<S: TxSource> Way<'_, S> {
         let held = held.filter(|_| !sabotage::commits(Bug::IgnoreFenceTable));
         let fence = held.as_ref().map_or(0, |held| held.fence);
         let over = match decide(mark, held) {
-            Verdict::Run => return Ok(Ok(open)),
-            Verdict::Adopt(outcome) => Tried::Adopted(adopted(&outcome)?),
-            Verdict::Superseded => Tried::Superseded(fence),
+            FenceVerdict::Run => return Ok(Ok(open)),
+            FenceVerdict::Adopt(outcome) => Tried::Adopted(adopted(&outcome)?),
+            FenceVerdict::Superseded => Tried::Superseded(fence),
         };
         S::rollback(open).await?;
         Ok(Err(over))
     }
 
     fn clock(&self) -> &dyn Clock {
-        &*self.step.ctx.cell.core.clock
+        self.step.ctx.cell.clock()
     }
 
     /// A test's clock waits until the database has answered.
     #[cfg(feature = "testing")]
-    fn outside(&self) -> Option<crate::testing::crash::fate::Outside> {
-        self.step.ctx.cell.core.probe.as_ref().map(crate::testing::crash::fate::Fate::outside)
+    fn outside(&self) -> Option<crate::testing::crash::fate::OutsideWait> {
+        self.step.ctx.cell.probe().map(crate::testing::crash::fate::Fate::outside)
     }
 
     /// Leaves a fence, so that no earlier try can commit any more.
-    async fn raise(&self, mark: &Mark) -> Result<()> {
+    async fn raise(&self, mark: &FenceMark) -> Result<()> {
         let mut open = self.source.begin().await?;
         S::put(&mut open, &self.put, mark, None).await?;
         S::commit(open).await
     }
 
     /// Asks what became of a try, until there is an answer: `why` is how it failed if it did not take place.
-    async fn ask(&self, mark: Mark, why: Fail) -> Result<Payload> {
+    async fn ask(&self, mark: FenceMark, why: Fail) -> Result<Payload> {
         let clock = self.clock();
         // Between this try and the next: shuts out the former, and not the latter.
-        let next = Mark { attempt: mark.attempt + 1, ..mark };
+        let next = FenceMark { attempt: mark.attempt + 1, ..mark };
         loop {
             match answered(clock, self.ask_once(&next)).await {
                 Ok(Ok(Tried::Adopted(outcome))) => return Ok(outcome),
-                Ok(Ok(Tried::Superseded(fence))) => return Err(self.superseded(fence).await),
+                Ok(Ok(Tried::Superseded(fence))) => {
+                    return Err(superseded(self.step, self.visit, fence).await);
+                }
                 Ok(Ok(Tried::Ran)) => return Err(why),
                 Ok(Err(fail)) => {
                     tracing::warn!(step = %self.visit, %fail, "it is unknown whether a transaction has committed; asking again");
@@ -225,7 +231,7 @@ impl<S: TxSource> Way<'_, S> {
         }
     }
 
-    async fn ask_once(&self, mark: &Mark) -> Result<Tried> {
+    async fn ask_once(&self, mark: &FenceMark) -> Result<Tried> {
         #[cfg(feature = "testing")]
         let _outside = self.outside();
         self.raise(mark).await?;
@@ -234,37 +240,37 @@ impl<S: TxSource> Way<'_, S> {
         S::rollback(open).await?;
         let fence = held.as_ref().map_or(0, |held| held.fence);
         Ok(match decide(mark, held) {
-            Verdict::Run => Tried::Ran,
-            Verdict::Adopt(outcome) => Tried::Adopted(adopted(&outcome)?),
-            Verdict::Superseded => Tried::Superseded(fence),
+            FenceVerdict::Run => Tried::Ran,
+            FenceVerdict::Adopt(outcome) => Tried::Adopted(adopted(&outcome)?),
+            FenceVerdict::Superseded => Tried::Superseded(fence),
         })
     }
+}
 
-    /// A later claim of this run has left its fence: this one is a zombie's try and does not go on. Unless there is no
-    /// such claim: then the store is older than the user's database, and waiting would be for ever.
-    async fn superseded(&self, fence: i64) -> Fail {
-        let core = &self.step.ctx.cell.core;
-        let find = || Find { workspace: core.workspace, by: FindBy::Id(self.step.ctx.cell.id) };
-        loop {
-            match core.store.find(find()).await {
-                Ok(Some((run, _))) if (run.state.version as i64) < fence => {
-                    return fatal(format_args!(
-                        "the fence table knows claim {fence} of this run, which its ledger does not have: was the store \
-                         restored from a backup?"
-                    ));
-                }
-                Ok(_) => pending().await,
-                Err(error) => {
-                    tracing::warn!(step = %self.visit, %error, "it is unknown who drives a run; asking again");
-                    core.clock.until(core.clock.now().after(PAUSE)).await;
-                }
+/// A later claim of this run has left its fence: this one is a zombie's try and does not go on. Unless there is no
+/// such claim: then the store is older than the user's database, and waiting would be for ever.
+pub(super) async fn superseded(step: &Step, visit: &Visit, fence: i64) -> Fail {
+    let cell = &step.ctx.cell;
+    let find = || Find { workspace: cell.workspace, by: FindBy::Id(cell.id) };
+    loop {
+        match cell.store().find(find()).await {
+            Ok(Some((run, _))) if (run.state.version as i64) < fence => {
+                return fatal(format_args!(
+                    "the fence table knows claim {fence} of this run, which its ledger does not have: was the store \
+                     restored from a backup?"
+                ));
+            }
+            Ok(_) => pending().await,
+            Err(error) => {
+                tracing::warn!(step = %visit, %error, "it is unknown who drives a run; asking again");
+                cell.clock().until(cell.clock().now().after(PAUSE)).await;
             }
         }
     }
 }
 
-fn mark_of(attempt: &Attempt) -> Mark {
-    Mark {
+pub(super) fn mark_of(attempt: &Attempt) -> FenceMark {
+    FenceMark {
         key: attempt.key().to_owned(),
         run: attempt.run_id().to_string(),
         step: attempt.path(),
@@ -273,7 +279,7 @@ fn mark_of(attempt: &Attempt) -> Mark {
     }
 }
 
-fn adopted(outcome: &str) -> Result<Payload> {
+pub(super) fn adopted(outcome: &str) -> Result<Payload> {
     Payload::parse(outcome)
         .map_err(|error| fatal(format_args!("the outcome in the fence table is not one: {error}")))
 }

@@ -5,8 +5,8 @@ use std::ops::Deref;
 
 use deadpool_postgres::{ClientWrapper, Object, Pool};
 
-use super::{Dialect, Held, Mark, Tx, TxSource};
-use crate::sdk::fail::Result;
+use super::{Dialect, FenceMark, FenceRow, Tx, TxSource};
+use crate::fail::Result;
 
 /// A transaction in PostgreSQL, as a body has it: `tx.execute(..)`, `tx.query_one(..)` and so on, as of a
 /// `tokio_postgres::Client`.
@@ -62,8 +62,15 @@ impl Drop for PgOpen {
 }
 
 impl PgOpen {
+    /// Begins a transaction with these statements.
+    pub(super) async fn begin(pool: &Pool, how: &str) -> Result<Self> {
+        let open = Self(Some(pool.get().await?));
+        open.batch_execute(how).await?;
+        Ok(open)
+    }
+
     /// Ends the transaction and gives the connection back.
-    async fn end(mut self, how: &str) -> Result<()> {
+    pub(super) async fn end(mut self, how: &str) -> Result<(), tokio_postgres::Error> {
         self.batch_execute(how).await?;
         self.0 = None;
         Ok(())
@@ -76,19 +83,17 @@ impl TxSource for Pool {
     const DIALECT: Dialect = Dialect::Postgres;
 
     async fn begin(&self) -> Result<PgOpen> {
-        let open = PgOpen(Some(self.get().await?));
-        open.batch_execute("BEGIN").await?;
-        Ok(open)
+        PgOpen::begin(self, "BEGIN").await
     }
 
     async fn script(&self, sql: &str) -> Result<()> {
         Ok(self.get().await?.batch_execute(sql).await?)
     }
 
-    async fn find(open: &mut PgOpen, sql: &str, key: &str) -> Result<Option<Held>> {
+    async fn find(open: &mut PgOpen, sql: &str, key: &str) -> Result<Option<FenceRow>> {
         let find = open.prepare_cached(sql).await?;
         let Some(row) = open.query_opt(&find, &[&key]).await? else { return Ok(None) };
-        Ok(Some(Held {
+        Ok(Some(FenceRow {
             run: row.try_get(0)?,
             fence: row.try_get(1)?,
             attempt: row.try_get(2)?,
@@ -96,18 +101,18 @@ impl TxSource for Pool {
         }))
     }
 
-    async fn put(open: &mut PgOpen, sql: &str, mark: &Mark, outcome: Option<&str>) -> Result<u64> {
-        let Mark { key, run, step, fence, attempt } = mark;
+    async fn put(open: &mut PgOpen, sql: &str, mark: &FenceMark, outcome: Option<&str>) -> Result<u64> {
+        let FenceMark { key, run, step, fence, attempt } = mark;
         let put = open.prepare_cached(sql).await?;
         Ok(open.execute(&put, &[key, run, step, fence, attempt, &outcome]).await?)
     }
 
     async fn commit(open: PgOpen) -> Result<()> {
-        open.end("COMMIT").await
+        Ok(open.end("COMMIT").await?)
     }
 
     async fn rollback(open: PgOpen) -> Result<()> {
-        open.end("ROLLBACK").await
+        Ok(open.end("ROLLBACK").await?)
     }
 
     fn conn(open: &PgOpen) -> &PgOpen {

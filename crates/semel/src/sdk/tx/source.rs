@@ -1,12 +1,12 @@
 //! What a database has to offer so that steps can be transactional in it.
 
 use super::sql::Dialect;
-use crate::rules::fence::{Held, Mark};
-use crate::sdk::fail::Result;
+use crate::fail::Result;
+use crate::rules::fence::{FenceMark, FenceRow};
 
 /// A user's database, as transactional steps see it: what `ctx.tx(name, &source)` takes. Semel has it for
 /// `deadpool_postgres::Pool` (feature `postgres`), for `SqliteDb` (feature `sqlite`) and for the pools
-/// of sqlx (features `sqlx-postgres`, `sqlx-sqlite`). The protocol is not here: whoever implements this for another
+/// of sqlx (features `sqlx-postgres`, `sqlx-sqlite`, `sqlx-mysql`). The protocol is not here: an implementation for another
 /// database says only how its statements are executed.
 ///
 /// Of an open transaction it is expected that it is rolled back when it is dropped, and that it never commits by itself.
@@ -25,14 +25,17 @@ pub trait TxSource: Clone + Send + Sync + 'static {
     fn script(&self, sql: &str) -> impl Future<Output = Result<()>> + Send;
 
     /// Reads what stands under an effect key: run, fence, attempt, outcome.
-    fn find(open: &mut Self::Open, sql: &str, key: &str)
-    -> impl Future<Output = Result<Option<Held>>> + Send;
+    fn find(
+        open: &mut Self::Open,
+        sql: &str,
+        key: &str,
+    ) -> impl Future<Output = Result<Option<FenceRow>>> + Send;
 
     /// Executes a write with the parameters key, run, step, fence, attempt, outcome; gives how many rows it touched.
     fn put(
         open: &mut Self::Open,
         sql: &str,
-        mark: &Mark,
+        mark: &FenceMark,
         outcome: Option<&str>,
     ) -> impl Future<Output = Result<u64>> + Send;
 

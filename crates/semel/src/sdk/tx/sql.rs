@@ -1,6 +1,6 @@
 //! The statements of the fence table, written once for all databases.
 
-use crate::sdk::fail::{Result, fatal};
+use crate::error::{Error, Result};
 
 /// The fence table's name, if none is given.
 pub const TABLE: &str = "fenced_task_idempotency_lock";
@@ -19,13 +19,23 @@ pub const POSTGRES: &str = include_str!("postgres.sql");
 /// ```
 pub const SQLITE: &str = include_str!("sqlite.sql");
 
+/// The fence table in MariaDB and MySQL, for those who make their tables themselves. [`install`](super::install) does the
+/// same.
+///
+/// ```sql
+#[doc = include_str!("mysql.sql")]
+/// ```
+pub const MYSQL: &str = include_str!("mysql.sql");
+
 /// What differs between databases in the statements of the fence table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
-    /// PostgreSQL.
+    /// Statements in PostgreSQL's dialect.
     Postgres,
-    /// SQLite.
+    /// Statements in SQLite's dialect.
     Sqlite,
+    /// Statements in the dialect of MariaDB and MySQL.
+    Mysql,
 }
 
 impl Dialect {
@@ -34,6 +44,7 @@ impl Dialect {
         let script = match self {
             Self::Postgres => POSTGRES,
             Self::Sqlite => SQLITE,
+            Self::Mysql => MYSQL,
         };
         Ok(script.replace(TABLE, checked(table)?))
     }
@@ -42,10 +53,14 @@ impl Dialect {
     /// parameters are the effect key, the run's id and the fence ([`Attempt::key`], [`Attempt::run_id`],
     /// [`Attempt::fence`]). If it touches no row, a later owner of the run has been here: roll back.
     ///
+    /// In the dialect of MariaDB and MySQL these are two statements, divided by a semicolon, because an upsert has no condition
+    /// there. The first takes key, run and fence; the second takes run, fence, key, run and fence, and says how many rows it has
+    /// found: 0 means roll back (with `CLIENT_FOUND_ROWS`, as sqlx has it).
+    ///
     /// ```
     /// use semel::tx::{Dialect, TABLE};
     ///
-    /// # fn main() -> semel::Result<()> {
+    /// # fn main() -> Result<(), semel::Error> {
     /// let fence = Dialect::Postgres.fence(TABLE)?;
     /// // BEGIN
     /// // client.execute(&fence, &[&attempt.key(), &attempt.run_id().to_string(), &(attempt.fence() as i64)])
@@ -59,6 +74,15 @@ impl Dialect {
     /// [`Attempt::run_id`]: crate::Attempt::run_id
     /// [`Attempt::fence`]: crate::Attempt::fence
     pub fn fence(self, table: &str) -> Result<String> {
+        if self == Self::Mysql {
+            let table = checked(table)?;
+            return Ok(format!(
+                "INSERT INTO {table} (effect_key, run_id, step, fence, attempt) VALUES (?, ?, '', ?, 0) \
+                 ON DUPLICATE KEY UPDATE effect_key = effect_key; \
+                 UPDATE {table} SET run_id = ?, fence = ?, attempt = 0 \
+                 WHERE effect_key = ? AND outcome IS NULL AND (run_id <> ? OR (fence, attempt) <= (?, 0))"
+            ));
+        }
         let [key, run, fence] = [1, 2, 3].map(|n| self.place(n));
         Ok(upsert(checked(table)?, &format!("{key}, {run}, '', {fence}, 0, NULL, NULL")))
     }
@@ -69,16 +93,19 @@ impl Dialect {
         Ok(format!("SELECT run_id, fence, attempt, outcome FROM {table} WHERE effect_key = {key}"))
     }
 
-    /// Puts a mark under its effect key, with an outcome or without, unless somebody has been there who counts more.
+    /// Puts a mark under its effect key, with an outcome or without, unless a later attempt has been there.
     /// Parameters: key, run, step, fence, attempt, outcome.
     pub(super) fn put(self, table: &str) -> Result<String> {
+        if self == Self::Mysql {
+            return Ok(put_in_two(checked(table)?));
+        }
         let [key, run, step, fence, attempt, outcome] = [1, 2, 3, 4, 5, 6].map(|n| self.place(n));
         // The cast tells PostgreSQL what a parameter is that is only compared with null.
         let outcome = format!("CAST({outcome} AS text)");
         let settled = format!("CASE WHEN {outcome} IS NULL THEN NULL ELSE CURRENT_TIMESTAMP END");
         let step = match self {
             Self::Postgres => within(LEFT_ALONE, &step),
-            Self::Sqlite => step,
+            Self::Sqlite | Self::Mysql => step,
         };
         Ok(upsert(
             checked(table)?,
@@ -90,12 +117,13 @@ impl Dialect {
         match self {
             Self::Postgres => format!("${n}"),
             Self::Sqlite => format!("?{n}"),
+            Self::Mysql => "?".to_owned(),
         }
     }
 }
 
-/// How long PostgreSQL waits for the COMMIT after a mark was put. Whoever vanishes in between would keep the mark's row, and
-/// so all who come after it, for as long as it takes TCP to notice: two hours, often.
+/// How long PostgreSQL waits for the COMMIT after a mark was put. A client that vanishes in between would keep the mark's
+/// row locked, and block all later attempts, until TCP notices: two hours, often.
 const LEFT_ALONE: &str = "10s";
 
 /// A value, and on the way the limit of how long the transaction may be left alone from here on, unless the session has one
@@ -109,8 +137,8 @@ fn within(limit: &str, value: &str) -> String {
 }
 
 /// The guard of every write, the same rule as [`decide`](crate::rules::fence::decide): an outcome is never changed, and
-/// no earlier try of a run writes over a later one. The database looks at the row as it is at that moment: whoever is
-/// about to commit the same row is waited for.
+/// no earlier try of a run writes over a later one. The database judges the row as it is at that moment: it waits for a
+/// transaction that is about to commit the same row.
 fn upsert(table: &str, values: &str) -> String {
     format!(
         "INSERT INTO {table} AS held (effect_key, run_id, step, fence, attempt, outcome, settled) VALUES ({values}) \
@@ -119,6 +147,18 @@ fn upsert(table: &str, values: &str) -> String {
          WHERE held.outcome IS NULL AND (held.run_id <> excluded.run_id \
          OR held.fence < excluded.fence \
          OR (held.fence = excluded.fence AND held.attempt <= excluded.attempt))"
+    )
+}
+
+/// The same in MariaDB and MySQL, where an upsert has no condition. The first statement makes the row, or waits for the one
+/// that is there, and locks it: no other transaction writes it between the two.
+fn put_in_two(table: &str) -> String {
+    format!(
+        "INSERT INTO {table} (effect_key, run_id, step, fence, attempt) VALUES (?, ?, ?, ?, ?) \
+         ON DUPLICATE KEY UPDATE effect_key = effect_key; \
+         UPDATE {table} SET run_id = ?, step = ?, fence = ?, attempt = ?, outcome = ?, \
+         settled = IF(? IS NULL, NULL, CURRENT_TIMESTAMP(6)) \
+         WHERE effect_key = ? AND outcome IS NULL AND (run_id <> ? OR (fence, attempt) <= (?, ?))"
     )
 }
 
@@ -132,7 +172,7 @@ fn checked(table: &str) -> Result<&str> {
     if table.split('.').count() <= 2 && table.split('.').all(plain) {
         return Ok(table);
     }
-    Err(fatal(format_args!(
+    Err(Error::Validation(format!(
         "{table:?} is no name for a fence table: give letters, digits and _, perhaps with a schema and a dot"
     )))
 }
@@ -143,8 +183,8 @@ mod tests {
 
     #[test]
     fn a_table_may_have_a_schema_and_nothing_else() {
-        for good in ["fenced_task_idempotency_lock", "billing.Locks2", "_x"] {
-            assert_eq!(checked(good).unwrap(), good);
+        for valid in ["fenced_task_idempotency_lock", "billing.Locks2", "_x"] {
+            assert_eq!(checked(valid).unwrap(), valid);
         }
         for bad in ["", "a b", "a;drop", "a.b.c", ".a", "a.", "1a", "a\"b", "ä"] {
             assert!(checked(bad).is_err(), "{bad}");

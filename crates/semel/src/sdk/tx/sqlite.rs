@@ -8,8 +8,9 @@ use std::time::Duration;
 use rusqlite::{Connection, OptionalExtension as _, params};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::{Dialect, Held, Mark, Tx, TxSource};
-use crate::sdk::fail::{Fail, Result, fatal};
+use super::{Dialect, FenceMark, FenceRow, Tx, TxSource};
+use crate::error::Error;
+use crate::fail::{Fail, Result, fatal};
 
 /// How long another process may hold the file's lock.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -19,24 +20,24 @@ pub type SqliteTx = Tx<SqliteDb>;
 
 /// A SQLite database of yours, for async code. Clones are the same handle.
 ///
-/// It has one connection: SQLite has one writer at a time anyway, and whoever waits here waits in order and holds up no
+/// It has one connection: SQLite has one writer at a time anyway; callers wait here in order, without blocking a
 /// thread. So a body must not use the handle it was begun on ([`SqliteDb::call`]): it would wait for itself.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> semel::Result<()> {
+/// # async fn main() -> Result<(), semel::Error> {
 /// use semel::tx::SqliteDb;
 ///
 /// let db = SqliteDb::open(":memory:").await?;
-/// let two: i64 = db.call(|conn| Ok(conn.query_row("SELECT 1 + 1", [], |row| row.get(0))?)).await?;
+/// let two: i64 = db.call(|conn| conn.query_row("SELECT 1 + 1", [], |row| row.get(0))).await?;
 /// assert_eq!(two, 2);
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct SqliteDb(Arc<Inner>);
+pub struct SqliteDb(Arc<SqliteDbShared>);
 
-struct Inner {
+struct SqliteDbShared {
     /// Where it can be opened again; nowhere if it is in memory.
     path: Option<PathBuf>,
     idle: Mutex<Option<Connection>>,
@@ -52,25 +53,44 @@ impl fmt::Debug for SqliteDb {
 impl SqliteDb {
     /// Opens a file, and makes it if it is not there. Commits are written to the disk before they are answered: what a
     /// ledger has recorded must not be lost here.
-    pub async fn open(path: impl AsRef<Path>) -> Result<Self> {
+    pub async fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref().to_owned();
-        blocking(move || Ok(Self::new(connect(&path)?))).await
+        let what = format!("cannot open {}", path.display());
+        blocking(move || Ok(Self::new(connect(&path)?))).await.map_err(|fail| fail.of_database(what))
     }
 
     /// Takes over a connection as it is.
     pub fn new(conn: Connection) -> Self {
         let path = conn.path().filter(|path| !path.is_empty()).map(PathBuf::from);
-        Self(Arc::new(Inner { path, idle: Mutex::new(Some(conn)), turn: Arc::new(Semaphore::new(1)) }))
+        Self(Arc::new(SqliteDbShared {
+            path,
+            idle: Mutex::new(Some(conn)),
+            turn: Arc::new(Semaphore::new(1)),
+        }))
     }
 
-    /// Executes something, outside of any transaction but one that it opens itself.
-    pub async fn call<T, F>(&self, run: F) -> Result<T>
+    /// Executes statements outside of any transaction, except one that they open themselves.
+    pub async fn call<T, F>(&self, run: F) -> Result<T, Error>
     where
         T: Send + 'static,
-        F: FnOnce(&mut Connection) -> Result<T> + Send + 'static,
+        F: FnOnce(&mut Connection) -> rusqlite::Result<T> + Send + 'static,
+    {
+        self.on_connection(run).await.map_err(|fail| fail.of_database(self.title()))
+    }
+
+    async fn on_connection<T, F>(&self, run: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Connection) -> rusqlite::Result<T> + Send + 'static,
     {
         let mut lent = self.lend().await?;
-        blocking(move || run(lent.conn()?)).await
+        blocking(move || Ok(run(lent.conn()?)?)).await
+    }
+
+    /// The database as an error names it.
+    fn title(&self) -> String {
+        let path = self.0.path.as_ref();
+        path.map_or_else(|| "the database in memory".to_owned(), |path| path.display().to_string())
     }
 
     /// Waits for the connection.
@@ -99,8 +119,8 @@ fn connect(path: &Path) -> Result<Connection> {
     Ok(conn)
 }
 
-/// The connection in somebody's hands. When it is given back, whatever was open is rolled back; a broken one is closed,
-/// and opened again by the next.
+/// The connection while a caller uses it. When it is given back, an open transaction is rolled back; a broken connection
+/// is closed, and the next caller opens a new one.
 struct Lent {
     conn: Option<Connection>,
     broken: bool,
@@ -115,7 +135,7 @@ impl Lent {
 
     fn end(&mut self, how: &str) -> Result<()> {
         let ended = self.conn()?.execute_batch(how);
-        // Closed before anybody looks, if nobody knows what became of it.
+        // If the outcome is unknown, the connection is closed before the next caller uses it.
         self.broken = ended.is_err();
         Ok(ended?)
     }
@@ -141,7 +161,7 @@ impl fmt::Debug for SqliteOpen {
 }
 
 impl SqliteOpen {
-    /// Executes statements of the transaction, on a thread where they hold up nobody.
+    /// Executes statements of the transaction, on a thread where they block no other task.
     pub async fn call<T, F>(&mut self, run: F) -> Result<T>
     where
         T: Send + 'static,
@@ -170,7 +190,7 @@ impl SqliteOpen {
     }
 }
 
-/// Runs something that takes its time on a thread for that. A panic goes on in whoever waits for it.
+/// Runs blocking work on a thread for that. A panic continues in the caller.
 async fn blocking<T: Send + 'static>(run: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     match tokio::task::spawn_blocking(run).await {
         Ok(result) => result,
@@ -196,21 +216,21 @@ impl TxSource for SqliteDb {
 
     async fn script(&self, sql: &str) -> Result<()> {
         let sql = sql.to_owned();
-        self.call(move |conn| Ok(conn.execute_batch(&sql)?)).await
+        self.on_connection(move |conn| conn.execute_batch(&sql)).await
     }
 
-    async fn find(open: &mut SqliteOpen, sql: &str, key: &str) -> Result<Option<Held>> {
+    async fn find(open: &mut SqliteOpen, sql: &str, key: &str) -> Result<Option<FenceRow>> {
         let (sql, key) = (sql.to_owned(), key.to_owned());
         let held = |row: &rusqlite::Row<'_>| {
-            Ok(Held { run: row.get(0)?, fence: row.get(1)?, attempt: row.get(2)?, outcome: row.get(3)? })
+            Ok(FenceRow { run: row.get(0)?, fence: row.get(1)?, attempt: row.get(2)?, outcome: row.get(3)? })
         };
         open.call(move |conn| Ok(conn.prepare_cached(&sql)?.query_row([key], held).optional()?)).await
     }
 
-    async fn put(open: &mut SqliteOpen, sql: &str, mark: &Mark, outcome: Option<&str>) -> Result<u64> {
+    async fn put(open: &mut SqliteOpen, sql: &str, mark: &FenceMark, outcome: Option<&str>) -> Result<u64> {
         let (sql, mark, outcome) = (sql.to_owned(), mark.clone(), outcome.map(ToOwned::to_owned));
         open.call(move |conn| {
-            let Mark { key, run, step, fence, attempt } = mark;
+            let FenceMark { key, run, step, fence, attempt } = mark;
             let touched =
                 conn.prepare_cached(&sql)?.execute(params![key, run, step, fence, attempt, outcome])?;
             Ok(touched as u64)

@@ -2,8 +2,8 @@
 
 use sqlx::{AssertSqlSafe, Pool, Row as _, Transaction};
 
-use super::{Dialect, Held, Mark, TxSource};
-use crate::sdk::fail::Result;
+use super::{Dialect, FenceMark, FenceRow, TxSource};
+use crate::fail::Result;
 
 // Once for each database: the bounds that would make it generic are longer than the code.
 macro_rules! source {
@@ -22,10 +22,10 @@ macro_rules! source {
                 Ok(())
             }
 
-            async fn find(open: &mut Self::Open, sql: &str, key: &str) -> Result<Option<Held>> {
+            async fn find(open: &mut Self::Open, sql: &str, key: &str) -> Result<Option<FenceRow>> {
                 let row = sqlx::query(AssertSqlSafe(sql)).bind(key).fetch_optional(&mut **open).await?;
                 let Some(row) = row else { return Ok(None) };
-                Ok(Some(Held {
+                Ok(Some(FenceRow {
                     run: row.try_get(0)?,
                     fence: row.try_get(1)?,
                     attempt: row.try_get(2)?,
@@ -36,10 +36,10 @@ macro_rules! source {
             async fn put(
                 open: &mut Self::Open,
                 sql: &str,
-                mark: &Mark,
+                mark: &FenceMark,
                 outcome: Option<&str>,
             ) -> Result<u64> {
-                let Mark { key, run, step, fence, attempt } = mark;
+                let FenceMark { key, run, step, fence, attempt } = mark;
                 let put = sqlx::query(AssertSqlSafe(sql)).bind(key).bind(run).bind(step);
                 let put = put.bind(fence).bind(attempt).bind(outcome);
                 Ok(put.execute(&mut **open).await?.rows_affected())

@@ -1,13 +1,13 @@
 //! The rows of an archive, in memory.
 
-use super::{MemoryTx, Tables};
+use super::{MemoryTables, MemoryTx};
 use crate::clock::Time;
 use crate::error::Result;
 use crate::id::NodeId;
 use crate::rules::archive::CallLine;
 use crate::rules::key::Token;
 use crate::rules::record::Record;
-use crate::rules::run::{Run, State};
+use crate::rules::run::{Run, RunState};
 use crate::store::archive::{ArchiveRows, OnceAt, RecordAt};
 use crate::store::tx::{HeldOnce, InboxRow, LedgerRow, Watcher};
 
@@ -68,7 +68,7 @@ impl ArchiveRows for MemoryTx<'_> {
     }
 
     async fn restore_run(&mut self, run: &Run) -> Result<Option<i64>> {
-        let held = run.state.holds_key && self.tables.keys.contains_key(&Tables::key(run));
+        let held = run.state.holds_key && self.tables.keys.contains_key(&MemoryTables::key(run));
         if held || self.tables.ids.contains_key(&run.id()) {
             return Ok(None);
         }
@@ -78,7 +78,7 @@ impl ArchiveRows for MemoryTx<'_> {
         tables.ids.insert(run.id(), num);
         tables.children.extend(run.new.parent.map(|parent| (parent, num)));
         tables.listed.insert((run.new.workspace, run.new.created, num));
-        let bare = State { due: None, node: None, purge: None, holds_key: false, ..run.state.clone() };
+        let bare = RunState { due: None, node: None, purge: None, holds_key: false, ..run.state.clone() };
         tables.runs.insert(num, Run { num, state: bare, ..run.clone() });
         tables.update(num, |restored| restored.state = run.state.clone());
         Ok(Some(num))

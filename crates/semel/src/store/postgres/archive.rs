@@ -2,11 +2,9 @@
 
 use tokio_postgres::Row;
 
-use super::once::held_once_of;
-use super::records::record_of;
 use super::rows::{self, bigint, column, corrupt, select_run, unavailable};
 use super::server::Server;
-use super::tx::{PgTx, watcher_of};
+use super::tx::{PgStoreTx, held_once_of, record_of, watcher_of};
 use crate::clock::Time;
 use crate::error::Result;
 use crate::id::{NodeId, RunId, WorkspaceId};
@@ -15,20 +13,20 @@ use crate::rules::key::{CallId, Token};
 use crate::rules::record::Record;
 use crate::rules::run::Run;
 use crate::store::archive::{ArchiveRows, Each, OnceAt, RecordAt};
-use crate::store::tx::{HeldOnce, Tx, Verb, Watcher};
+use crate::store::tx::{HeldOnce, TxTime, Verb, Watcher};
 use crate::store::verbs::ExportPage;
 
-/// Everything, as it is at one moment: whoever writes meanwhile is not seen, and not held up.
+/// Exports a snapshot: concurrent writes are not in it, and are not blocked.
 pub(super) async fn export(server: &Server, workspace: Option<WorkspaceId>, each: Each<'_>) -> Result<()> {
     let mut session = server.session().await?;
     let client = session.client();
-    // Whoever takes the lines may take their time.
+    // The receiver of the lines may be slow.
     let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY; \
          SET LOCAL idle_in_transaction_session_timeout = 0";
     client.batch_execute(begin).await.map_err(unavailable)?;
     let mut next = Some(ExportPage::first(workspace));
     while let Some(page) = next {
-        let (lines, after) = page.run(&mut PgTx::reading(server, client, server.given())).await?;
+        let (lines, after) = page.run(&mut PgStoreTx::reading(server, client, server.given())).await?;
         if lines.into_iter().try_for_each(&mut *each).is_break() {
             break;
         }
@@ -39,7 +37,7 @@ pub(super) async fn export(server: &Server, workspace: Option<WorkspaceId>, each
     Ok(())
 }
 
-impl ArchiveRows for PgTx<'_> {
+impl ArchiveRows for PgStoreTx<'_> {
     async fn runs_after(&mut self, num: i64, limit: usize) -> Result<Vec<Run>> {
         let after = select_run!("FROM runs r WHERE r.num > $1 ORDER BY r.num LIMIT $2");
         self.rows(after, &[&num, &bigint(limit)]).await?.iter().map(rows::run_of).collect()

@@ -11,12 +11,12 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error as PgError, Row, Statement};
 use uuid::Uuid;
 
-use super::queue::{Failure, Worker, failed};
+use super::queue::{BatchError, Worker, failed};
 use super::rows::{is_collision, is_refused};
-use super::server::{Line, PAUSE, Server};
+use super::server::{DedicatedConnection, PAUSE, Server};
 use crate::clock::Clock;
 use crate::error::{Error, Result, Source};
-use crate::store::BATCH_CALLS;
+use crate::metrics::BATCH_CALLS;
 
 /// Batches of one kind under way at once, beside the call of one who is alone: while one waits for the disk the other uses
 /// the processor.
@@ -27,7 +27,7 @@ const ATTEMPTS: usize = 5;
 /// The rows of a statement, made of its parameters.
 #[derive(Clone, Copy)]
 pub(super) enum Rows {
-    /// One: whoever is alone waits for every part of a plan.
+    /// One row of parameters. A single call waits for every part of a plan, so its statement has no arrays.
     One,
     /// One for each element of arrays.
     Many,
@@ -55,9 +55,9 @@ impl Rows {
 }
 
 /// A kind of call that can be written with many of its like.
-pub(super) trait Kind: Send + Sync + 'static {
+pub(super) trait CallKind: Send + Sync + 'static {
     type Call: Send + Sync + 'static;
-    type Batch<'a>: Batch<'a, Call = Self::Call, Told = Self::Told>;
+    type Batch<'a>: StatementBatch<'a, Call = Self::Call, Told = Self::Told>;
     /// What is told of a call that is done.
     type Told: Copy + Send + Sync + 'static;
     const MOST: usize;
@@ -78,11 +78,11 @@ pub(super) struct Stamp {
 }
 
 /// The calls of one statement.
-pub(super) trait Batch<'a>: Send + Sync + Sized {
+pub(super) trait StatementBatch<'a>: Send + Sync + Sized {
     type Call: 'a;
     fn of(calls: &[&'a Self::Call]) -> Self;
-    /// Whether it needs a mark, by which it is known whether it took place if its answer is lost. One that does nothing the
-    /// second time is sent again instead.
+    /// Whether it needs a mark, which tells whether it took place if its answer is lost. A batch that can be repeated needs
+    /// none: it is sent again.
     fn needs_mark(&self) -> bool;
     /// The statement that goes first, in one transaction with the other, and its parameter: one that locks what the other reads
     /// besides the rows that it changes. Most need none.
@@ -96,8 +96,8 @@ pub(super) trait Batch<'a>: Send + Sync + Sized {
     type Told: Send;
     /// Reads the statement's answer: what it tells of each call, if that is done.
     fn done(&self, answer: &[Row]) -> Result<Vec<Option<Self::Told>>, PgError>;
-    /// Looks for what a batch has done that was sent again because its answer was lost. Whoever finds that out in another
-    /// way need not be found.
+    /// Looks for the effects of a batch that was sent again because its answer was lost. The default finds none, for batches
+    /// whose outcome is found in another way.
     fn found(
         &self,
         client: &Client,
@@ -111,33 +111,33 @@ pub(super) trait Batch<'a>: Send + Sync + Sized {
 pub(super) enum Done<C, T> {
     /// It is durable; and what is told of it.
     Saved(C, T),
-    /// Nothing.
+    /// It was not written and can be tried again.
     Left(C),
     /// Its answer is lost, and it was not found.
     Lost(C),
 }
 
-/// What came of sending a batch.
+/// The result of sending a batch.
 enum Sent<T> {
     Answered(T),
     /// It has met another, and did nothing.
     Met,
     /// The database does not take it.
     Refused(PgError),
-    /// Nobody knows.
+    /// The answer is lost: the outcome is unknown.
     Lost(Source),
 }
 
 /// One connection of its own, and the batches that go over it.
-pub(super) struct Writer<K> {
+pub(super) struct BatchWriter<K> {
     server: Arc<Server>,
-    session: Option<(Line, Vec<Statement>)>,
+    session: Option<(DedicatedConnection, Vec<Statement>)>,
     /// How many calls share a statement.
     sizes: metrics::Histogram,
     kind: PhantomData<K>,
 }
 
-impl<K: Kind> Worker for Writer<K> {
+impl<K: CallKind> Worker for BatchWriter<K> {
     type Call = K::Call;
     type Answer = Done<K::Call, K::Told>;
     const MOST: usize = K::MOST;
@@ -165,23 +165,23 @@ impl<K: Kind> Worker for Writer<K> {
 }
 
 /// What each call of a batch is told, if it is done.
-type Told<K> = Vec<Option<<K as Kind>::Told>>;
+type BatchAnswers<K> = Vec<Option<<K as CallKind>::Told>>;
 
 /// What became of a batch.
-struct Written<K: Kind> {
-    told: Told<K>,
-    /// Whether its answer was lost: of a call that is told nothing, nobody knows what becomes of it.
+struct Written<K: CallKind> {
+    told: BatchAnswers<K>,
+    /// Whether its answer was lost. Then the outcome of a call without an answer is unknown.
     lost: bool,
 }
 
-impl<K: Kind> Writer<K> {
+impl<K: CallKind> BatchWriter<K> {
     pub(super) fn new(server: &Arc<Server>) -> Self {
         let sizes = metrics::histogram!(BATCH_CALLS, "store" => "postgres");
         Self { server: server.clone(), session: None, sizes, kind: PhantomData }
     }
 
     /// Writes a batch, and tells of those calls that are done.
-    async fn write(&mut self, batch: &K::Batch<'_>) -> Result<Written<K>, Failure> {
+    async fn write(&mut self, batch: &K::Batch<'_>) -> Result<Written<K>, BatchError> {
         for _ in 0..ATTEMPTS {
             let mark = batch.needs_mark().then(|| self.server.ids.uuid());
             match (self.send(batch, mark).await?, mark) {
@@ -207,7 +207,11 @@ impl<K: Kind> Writer<K> {
     }
 
     /// Sends a batch once.
-    async fn send(&mut self, batch: &K::Batch<'_>, mark: Option<Uuid>) -> Result<Sent<Told<K>>, Failure> {
+    async fn send(
+        &mut self,
+        batch: &K::Batch<'_>,
+        mark: Option<Uuid>,
+    ) -> Result<Sent<BatchAnswers<K>>, BatchError> {
         let (server, session) = (self.server.clone(), self.take_session().await?);
         let (line, statements) = &session;
         let stamp = Stamp { mark, now: server.given().map(|now| now.0) };
@@ -239,7 +243,7 @@ impl<K: Kind> Writer<K> {
 
     /// Sends a batch whose answer is lost, until there is one. If the lost one is still under way, this waits behind its locks
     /// for its end; if it comes later, it finds nothing to do. What it has done is found.
-    async fn send_again(&mut self, batch: &K::Batch<'_>) -> Result<Told<K>, Failure> {
+    async fn send_again(&mut self, batch: &K::Batch<'_>) -> Result<BatchAnswers<K>, BatchError> {
         let patience = self.server.patience;
         let asking = async {
             loop {
@@ -262,16 +266,16 @@ impl<K: Kind> Writer<K> {
     }
 
     /// Looks for what a batch has done.
-    async fn look(&mut self, batch: &K::Batch<'_>) -> Result<Told<K>, Source> {
+    async fn look(&mut self, batch: &K::Batch<'_>) -> Result<BatchAnswers<K>, Source> {
         let session = self.take_session().await.map_err(|(_, error)| Source::from(error))?;
         let found = self.server.asked(batch.found(&session.0)).await?;
         self.session = Some(session);
         Ok(found)
     }
 
-    /// The connection. It is out of place as long as something is under way on it, and put back when that is answered: of one
-    /// who goes away in the middle it is closed, and nobody waits behind what he has asked.
-    async fn take_session(&mut self) -> Result<(Line, Vec<Statement>), Failure> {
+    /// The connection. It is taken while a statement is under way and put back after the answer. If the caller is cancelled
+    /// meanwhile, the connection is closed, so that the next call does not wait behind that statement.
+    async fn take_session(&mut self) -> Result<(DedicatedConnection, Vec<Statement>), BatchError> {
         if let Some(session) = self.session.take().filter(|(line, _)| !line.is_closed()) {
             return Ok(session);
         }
@@ -288,7 +292,7 @@ impl<K: Kind> Writer<K> {
 
 /// Two statements in one transaction, the answer of the second; one round trip.
 async fn in_transaction<L, T>(
-    line: &Line,
+    line: &DedicatedConnection,
     lock: impl Future<Output = Result<L, PgError>>,
     main: impl Future<Output = Result<T, PgError>>,
 ) -> Result<T, PgError> {
@@ -306,7 +310,7 @@ fn either<T: Copy>(told: Vec<Option<T>>, found: Vec<Option<T>>) -> Vec<Option<T>
     told.into_iter().zip(found).map(|(told, found)| told.or(found)).collect()
 }
 
-/// Nobody knows what became of a batch.
-fn unknown(error: impl std::error::Error + Send + Sync + 'static) -> Failure {
+/// The error of a batch whose outcome is not known.
+fn unknown(error: impl std::error::Error + Send + Sync + 'static) -> BatchError {
     (Error::Unknown, Arc::new(error))
 }

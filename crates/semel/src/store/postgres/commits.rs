@@ -6,14 +6,14 @@ use std::time::Duration;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error as PgError, Row};
 
-use super::batch::{Batch, Done, Kind, Rows, Stamp, WRITERS, Writer};
+use super::batch::{BatchWriter, CallKind, Done, Rows, Stamp, StatementBatch, WRITERS};
 use super::ends::{ENDERS, Ends};
-use super::queue::Queue;
+use super::queue::BatchQueue;
 use super::server::Server;
 use crate::error::{Error, Result};
 use crate::rules::commit::{Beyond, Commit, Saved};
 
-/// Which commits of a batch are in the ledger, as they are: of a batch of which nobody knows whether it took place.
+/// Finds the commits of a batch that are in the ledger, after its answer was lost.
 const FOUND: &str = "SELECT array_agg(c.num) FROM unnest($1::bigint[], $2::bigint[], $3::text[]) \
      AS c (num, expected, entries) JOIN ledger l ON l.run = c.num AND l.seq = c.expected AND l.entries = c.entries";
 
@@ -30,7 +30,7 @@ const MOVE: &[&str] = &["bigint", "bigint", "bigint", "text", "smallint", "bigin
 /// Plain commits.
 pub(super) struct Commits;
 
-impl Kind for Commits {
+impl CallKind for Commits {
     type Call = Commit;
     type Batch<'a> = CommitBatch<'a>;
     type Told = ();
@@ -44,10 +44,11 @@ impl Kind for Commits {
     /// Each does to a run what the verb would do, or leaves it alone: those that are not in the answer are tried again one by
     /// one, which gives them their reason.
     fn sql() -> Vec<String> {
-        let clock = include_str!("clock.sql");
-        let stepped = |rows: Rows| include_str!("stepped.sql").replace("{steps}", &rows.of(2, STEP));
-        let moved = |rows: Rows, first| include_str!("moved.sql").replace("{moves}", &rows.of(first, MOVE));
-        let appended = |saved| include_str!("appended.sql").replace("{saved}", saved);
+        let clock = include_str!("sql/clock.sql");
+        let stepped = |rows: Rows| include_str!("sql/stepped.sql").replace("{steps}", &rows.of(2, STEP));
+        let moved =
+            |rows: Rows, first| include_str!("sql/moved.sql").replace("{moves}", &rows.of(first, MOVE));
+        let appended = |saved| include_str!("sql/appended.sql").replace("{saved}", saved);
         let all = |saved| format!("appended AS ({})\nSELECT array_agg(run) FROM appended", appended(saved));
         let (one, many) = (Rows::One, Rows::Many);
         vec![
@@ -66,14 +67,14 @@ impl Kind for Commits {
 
 /// The ways into the batches.
 pub(super) struct CommitQueue {
-    commits: Queue<Writer<Commits>>,
-    ends: Queue<Writer<Ends>>,
+    commits: BatchQueue<BatchWriter<Commits>>,
+    ends: BatchQueue<BatchWriter<Ends>>,
 }
 
 impl CommitQueue {
     pub(super) fn start(server: &Arc<Server>) -> Self {
-        let commits = Queue::start(WRITERS, || Writer::new(server));
-        Self { commits, ends: Queue::start(ENDERS, || Writer::new(server)) }
+        let commits = BatchQueue::start(WRITERS, || BatchWriter::new(server));
+        Self { commits, ends: BatchQueue::start(ENDERS, || BatchWriter::new(server)) }
     }
 
     pub(super) async fn commit(&self, server: &Server, commit: Commit) -> Result<Saved> {
@@ -86,7 +87,7 @@ impl CommitQueue {
                 Ok(Saved { version: commit.expected + commit.count(), ..Saved::default() })
             }
             Done::Left(commit) => server.execute(&commit).await,
-            // It may still arrive: whoever asks again finds it in the ledger, or another in its place.
+            // It may still arrive. A caller that asks again finds it in the ledger, or another commit in its place.
             Done::Lost(_) => {
                 Err(Error::Unknown("the answer to a commit is lost, and it is not there".into()))
             }
@@ -149,16 +150,12 @@ pub(super) struct CommitBatch<'a> {
     moves: Moves,
 }
 
-impl<'a> Batch<'a> for CommitBatch<'a> {
+impl<'a> StatementBatch<'a> for CommitBatch<'a> {
     type Call = Commit;
     type Told = ();
 
-    /// In order of the runs' numbers, so that two batches lock in the same order; of two commits of one run only the
-    /// first, because an UPDATE would take either.
     fn of(commits: &[&'a Commit]) -> Self {
-        let mut order: Vec<_> = commits.iter().enumerate().map(|(i, commit)| (commit.num, i)).collect();
-        order.sort_unstable();
-        order.dedup_by_key(|(num, _)| *num);
+        let order = order_of(commits);
         let mut batch = Self::default();
         for (_, i) in &order {
             batch.add(commits[*i]);
@@ -201,14 +198,13 @@ impl<'a> Batch<'a> for CommitBatch<'a> {
             (ONE_STEP | ONE_MOVE, saved) => {
                 saved.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?
             }
-            (_, [all]) => all.try_get::<_, Option<_>>(0)?.unwrap_or_default(),
-            (_, _) => Vec::new(),
+            (_, all) => all_nums(all)?,
         };
         Ok(self.saved(nums))
     }
 
-    /// Those that have its entries. The same entries at the same place by somebody else would be just as good, and say
-    /// the same.
+    /// Commits whose entries are in the ledger. If another driver has written the same entries at the same place, the result
+    /// is the same.
     async fn found(&self, client: &Client) -> Result<Vec<Option<()>>, PgError> {
         let (steps, others) = tokio::try_join!(find(client, &self.steps), find(client, &self.others))?;
         Ok(self.saved([steps, others].concat()))
@@ -234,6 +230,16 @@ impl<'a> CommitBatch<'a> {
     }
 }
 
+/// The commits of a batch that are sent: the numbers of their runs, and where among the calls they stand. They are in order of the
+/// numbers, so that two batches lock in the same order; of two commits of one run only the first is sent, because an UPDATE
+/// would take either.
+pub(super) fn order_of(commits: &[&Commit]) -> Vec<(i64, usize)> {
+    let mut order: Vec<_> = commits.iter().enumerate().map(|(i, commit)| (commit.num, i)).collect();
+    order.sort_unstable();
+    order.dedup_by_key(|(num, _)| *num);
+    order
+}
+
 /// Which of so many calls are saved, by the numbers of the runs that are. `order` has the runs that were sent, by their numbers,
 /// and where among the calls they stand.
 pub(super) fn saved_of(order: &[(i64, usize)], calls: usize, mut nums: Vec<i64>) -> Vec<Option<()>> {
@@ -244,6 +250,12 @@ pub(super) fn saved_of(order: &[(i64, usize)], calls: usize, mut nums: Vec<i64>)
         saved[*call] = there.then_some(());
     }
     saved
+}
+
+/// The numbers of the runs that are saved, from the answer of a statement for many.
+pub(super) fn all_nums(answer: &[Row]) -> Result<Vec<i64>, PgError> {
+    let [all] = answer else { return Ok(Vec::new()) };
+    all.try_get::<_, Option<_>>(0).map(Option::unwrap_or_default)
 }
 
 pub(super) async fn find(client: &Client, commits: &Columns<'_>) -> Result<Vec<i64>, PgError> {

@@ -5,13 +5,12 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error as PgError, Row};
 use uuid::Uuid;
 
-use super::batch::{Batch, Kind, Rows, Stamp};
-use super::commits::{Columns, STEP, find, saved_of};
+use super::batch::{CallKind, Rows, Stamp, StatementBatch};
+use super::commits::{Columns, STEP, all_nums, find, order_of, saved_of};
 use crate::rules::commit::{Commit, Ending};
 use crate::rules::entry::Message;
 use crate::rules::run::Parent;
 use crate::rules::status::Status;
-use crate::sabotage::{self, Bug};
 use crate::store::tx::message_text;
 
 /// The places of the statements.
@@ -37,12 +36,10 @@ impl Ends {
             && commit.is_plain()
             && commit.beyond().not_before.is_none()
             && commit.status != Status::Cancelled
-            // The verb has this bug, the statement has not.
-            && !sabotage::commits(Bug::EndIsNotTold)
     }
 }
 
-impl Kind for Ends {
+impl CallKind for Ends {
     type Call = Commit;
     type Batch<'a> = EndBatch<'a>;
     type Told = ();
@@ -56,12 +53,12 @@ impl Kind for Ends {
     }
 
     fn sql() -> Vec<String> {
-        let (clock, appended) = (include_str!("clock.sql"), include_str!("appended.sql"));
+        let (clock, appended) = (include_str!("sql/clock.sql"), include_str!("sql/appended.sql"));
         let columns = [STEP, MORE].concat();
-        let ends = include_str!("ends.sql").replace("{ends}", &Rows::Many.of(2, &columns));
+        let ends = include_str!("sql/ends.sql").replace("{ends}", &Rows::Many.of(2, &columns));
         let appended = appended.replace("{saved}", "ended");
         vec![
-            include_str!("lock.sql").to_owned(),
+            include_str!("sql/lock.sql").to_owned(),
             format!("{clock}, {ends}appended AS ({appended})\nSELECT array_agg(run) FROM appended"),
         ]
     }
@@ -93,14 +90,12 @@ impl<'a> EndBatch<'a> {
     }
 }
 
-impl<'a> Batch<'a> for EndBatch<'a> {
+impl<'a> StatementBatch<'a> for EndBatch<'a> {
     type Call = Commit;
     type Told = ();
 
     fn of(commits: &[&'a Commit]) -> Self {
-        let mut order: Vec<_> = commits.iter().enumerate().map(|(i, commit)| (commit.num, i)).collect();
-        order.sort_unstable();
-        order.dedup_by_key(|(num, _)| *num);
+        let order = order_of(commits);
         let mut batch = Self::default();
         for (_, i) in &order {
             batch.add(commits[*i]);
@@ -130,11 +125,7 @@ impl<'a> Batch<'a> for EndBatch<'a> {
     }
 
     fn done(&self, answer: &[Row]) -> Result<Vec<Option<()>>, PgError> {
-        let nums = match answer {
-            [all] => all.try_get::<_, Option<_>>(0)?.unwrap_or_default(),
-            _ => Vec::new(),
-        };
-        Ok(saved_of(&self.order, self.calls, nums))
+        Ok(saved_of(&self.order, self.calls, all_nums(answer)?))
     }
 
     async fn found(&self, client: &Client) -> Result<Vec<Option<()>>, PgError> {

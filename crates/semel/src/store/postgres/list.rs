@@ -3,7 +3,7 @@
 use tokio_postgres::types::ToSql;
 
 use super::rows::{self, bigint, column, run_columns};
-use super::tx::PgTx;
+use super::tx::PgStoreTx;
 use crate::error::Result;
 use crate::rules::path::Name;
 use crate::store::list::{Index, Scan, Scanned, place};
@@ -40,7 +40,7 @@ pub(crate) fn statement(scan: &Scan<'_>) -> String {
     )
 }
 
-impl PgTx<'_> {
+impl PgStoreTx<'_> {
     pub(super) async fn scan(&self, scan: &Scan<'_>) -> Result<Scanned> {
         let (created, num) = scan.before.map_or((i64::MAX, i64::MAX), |(created, num)| (created.0, num));
         let since = scan.query.since.map_or(i64::MIN, |since| since.0);

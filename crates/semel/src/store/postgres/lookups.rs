@@ -7,10 +7,10 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
-use super::queue::{Failure, Worker, failed};
+use super::queue::{BatchError, Worker, failed};
 use super::rows::{self, LOOK_UP_KEYS, column, runs_again, unavailable};
 use super::server::Server;
-use super::tx::PgTx;
+use super::tx::PgStoreTx;
 use crate::clock::Time;
 use crate::error::{Error, Result};
 use crate::id::WorkspaceId;
@@ -41,7 +41,7 @@ impl Wanted {
 pub(super) struct Looked {
     pub(super) now: Time,
     /// With the connection for whatever else has to be read of it. It is the pool's, and must not be held while waiting
-    /// for another one: were all of them held like this, everybody would wait for ever.
+    /// for another one: if all of them were held like this, every caller would wait for ever.
     found: Option<(Row, Arc<Object>)>,
 }
 
@@ -53,7 +53,7 @@ impl Looked {
     /// Runs a verb that looks for this key first and only reads.
     pub(super) async fn peek<V: Verb>(self, server: &Server, verb: &V) -> Result<V::Answer> {
         let Some((row, client)) = self.found else { return server.execute(verb).await };
-        let answer = match PgTx::beside(server, &client, self.now, &row)? {
+        let answer = match PgStoreTx::beside(server, &client, self.now, &row)? {
             Some(mut tx) => Some(verb.run(&mut tx).await),
             // It did not come along with all the others: a look-up of its own brings header and end in one statement.
             None => None,
@@ -75,7 +75,7 @@ impl Looker {
         Self(server.clone())
     }
 
-    async fn look(&self, calls: &[Wanted]) -> Result<(Arc<Object>, Vec<Row>), Failure> {
+    async fn look(&self, calls: &[Wanted]) -> Result<(Arc<Object>, Vec<Row>), BatchError> {
         let workspaces: Vec<Uuid> = calls.iter().map(|call| call.workspace.0).collect();
         let scopes: Vec<&str> = calls.iter().map(|call| call.scope.as_str()).collect();
         let keys: Vec<&str> = calls.iter().map(|call| call.key.as_str()).collect();

@@ -4,24 +4,25 @@
 //! processes must not do at once is decided by row locks and unique indexes alone. The answer to a COMMIT that is lost is
 //! looked up, never assumed.
 
+mod address;
 mod archive;
 mod batch;
-mod children;
+mod binding;
 mod commits;
+mod counts;
 mod ends;
 mod list;
 mod lookups;
 mod migrate;
 mod notify;
-mod once;
+mod pool;
 mod queue;
-mod receipts;
-mod records;
 mod rows;
+mod schema;
 mod server;
 mod starts;
-mod sweep;
 mod tasks;
+mod tls;
 mod tx;
 
 use std::fmt;
@@ -29,14 +30,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
-use tokio_postgres::{Config, NoTls};
+use tokio_postgres::Config;
 
+pub use self::pool::PgPoolOptions;
+
+use self::address::Address;
 use self::commits::CommitQueue;
+use self::schema::Schema;
 use self::server::Server;
 use self::starts::StartQueue;
 use self::tasks::Tasks;
 use super::Started;
 use super::archive::Each;
+use super::meters::StoreMeters;
 use super::receipts::ReceiptBuffer;
 use super::serve::Backend;
 use super::tx::Verb;
@@ -49,6 +55,8 @@ use crate::rules::commit::{Commit, Saved};
 
 #[cfg(all(feature = "testing", feature = "sqlite"))]
 pub(crate) use list::statement as list_statement;
+#[cfg(all(feature = "testing", feature = "sqlite"))]
+pub(crate) use tx::family_statements;
 
 /// The version of the schema that this Semel knows, and has in every database that it opens.
 pub const SCHEMA_VERSION: usize = migrate::MIGRATIONS.len();
@@ -58,11 +66,15 @@ pub const SCHEMA_VERSION: usize = migrate::MIGRATIONS.len();
 #[derive(Clone, Debug)]
 pub struct PostgresOptions {
     /// `postgres://user:password@host:port/database`, with the parameters of libpq. A host that begins with `%2F` (or `/`, as
-    /// the parameter `host`) is the folder of a local socket. Connections are not encrypted yet: use a local socket, a
-    /// private network or a tunnel.
+    /// the parameter `host`) is the folder of a local socket.
+    ///
+    /// `sslmode` is `disable`, `prefer` (the default: encrypted if the server can), `require` (encrypted, with any
+    /// certificate), `verify-ca` (with a certificate of the authority in `sslrootcert`) or `verify-full` (that, and for
+    /// the host of the URL). `sslrootcert` is a PEM file, or `system` for the authorities of the machine. `schema` is
+    /// the same as the field.
     pub url: String,
     /// The schema of Semel's tables, made if it is missing: lower-case letters, digits and `_`. Without one, the
-    /// first of the user's search path.
+    /// schema of the store that the user's search path leads to, and if there is none, `semel`.
     pub schema: Option<String>,
     /// Whose time it is.
     pub clock: PgClock,
@@ -76,7 +88,7 @@ pub struct PostgresOptions {
 }
 
 impl PostgresOptions {
-    /// The defaults: the user's schema, the database's clock, 16 connections, 30 seconds.
+    /// The defaults: the schema `semel`, the database's clock, 16 connections, 30 seconds.
     pub fn new(url: impl Into<String>) -> Self {
         Self {
             url: url.into(),
@@ -109,13 +121,14 @@ impl fmt::Debug for PgClock {
 
 /// A store in PostgreSQL. Clones share their connections.
 #[derive(Clone)]
-pub struct PostgresStore(Arc<Inner>);
+pub struct PostgresStore(Arc<PostgresShared>);
 
-struct Inner {
+struct PostgresShared {
     server: Arc<Server>,
     commits: CommitQueue,
     starts: StartQueue,
     buffer: ReceiptBuffer,
+    meters: StoreMeters,
     wakes: Arc<Wakes>,
     /// What tells other processes and hears them.
     neighbours: Tasks,
@@ -124,28 +137,38 @@ struct Inner {
 impl PostgresStore {
     /// Connects, and brings the schema up to date.
     pub async fn open(options: PostgresOptions) -> Result<Self> {
-        let config = config(&options)?;
-        let open = |source| Error::Open { what: place(&config), source };
+        let Address { mut config, tls, schema } = Address::parse(&options.url)?;
+        let asked = schema::asked(options.schema.as_deref(), schema)?;
+        set_up(&mut config, &options);
+        let place = place(&config);
+        let open = |source| Error::Open { what: place.clone(), source: tls.explain(source) };
+        let (connector, silence) = (tls.connector()?, silence(&config, &options));
+        let schema = match asked {
+            Some(schema) => Schema::Named(schema),
+            None => schema::locate(&config, &connector, silence).await.map_err(open)?,
+        };
+        enter(&mut config, &schema);
         let manager = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        let manager = Manager::from_config(config.clone(), NoTls, manager);
-        let silence = config.get_tcp_user_timeout().copied().unwrap_or(options.patience);
+        let manager = Manager::from_config(config.clone(), connector.clone(), manager);
         let pool = Pool::builder(manager).max_size(options.connections.max(1));
         let pool = pool.create_timeout(Some(silence)).runtime(Runtime::Tokio1).build();
         let server = Server {
             pool: pool.map_err(|e| open(e.into()))?,
             silence,
-            config: config.clone(),
+            config,
+            tls: connector,
             clock: options.clock,
             ids: SystemClock::new(),
             patience: options.patience,
         };
         let mut client = server.connect().await.map_err(open)?;
-        migrate::migrate(&mut client, options.schema.as_deref()).await?;
+        migrate::migrate(&mut client, &schema).await?;
         let (server, wakes, neighbours) = (Arc::new(server), Arc::new(Wakes::among_others()), Tasks::new());
         notify::start(&neighbours, &server, &client, &wakes).await.map_err(open)?;
         let (commits, starts) = (CommitQueue::start(&server), StartQueue::start(&server));
-        let buffer = ReceiptBuffer::default();
-        Ok(Self(Arc::new(Inner { server, commits, starts, buffer, wakes, neighbours })))
+        let (buffer, meters) = (ReceiptBuffer::default(), StoreMeters::default());
+        let shared = PostgresShared { server, commits, starts, buffer, meters, wakes, neighbours };
+        Ok(Self(Arc::new(shared)))
     }
 }
 
@@ -155,12 +178,12 @@ impl Backend for PostgresStore {
     }
 
     async fn commit_run(&self, commit: Commit) -> Result<Saved> {
-        let Inner { server, commits, .. } = &*self.0;
+        let PostgresShared { server, commits, .. } = &*self.0;
         if commit.is_plain() { commits.commit(server, commit).await } else { self.execute(commit).await }
     }
 
     async fn start_run(&self, start: StartRun) -> Result<Started> {
-        let Inner { server, starts, .. } = &*self.0;
+        let PostgresShared { server, starts, .. } = &*self.0;
         if start.start.deliver.is_none() {
             starts.begin(server, start).await
         } else {
@@ -185,6 +208,10 @@ impl Backend for PostgresStore {
         &self.0.wakes
     }
 
+    fn meters(&self) -> &StoreMeters {
+        &self.0.meters
+    }
+
     fn buffer(&self) -> &ReceiptBuffer {
         &self.0.buffer
     }
@@ -204,19 +231,10 @@ pub(crate) const SETTINGS: &str = "-c default_transaction_isolation=read\\ commi
     -c enable_seqscan=off -c enable_bitmapscan=off -c enable_hashjoin=off -c enable_mergejoin=off -c jit=off \
     -c idle_in_transaction_session_timeout=10000";
 
-fn config(options: &PostgresOptions) -> Result<Config> {
-    let wrong = |source| Error::Open { what: "the PostgreSQL database".to_owned(), source };
-    let mut config: Config = options.url.parse().map_err(|e: tokio_postgres::Error| wrong(e.into()))?;
-    let mut settings = vec![config.get_options().unwrap_or_default().to_owned(), SETTINGS.to_owned()];
-    if let Some(schema) = &options.schema {
-        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
-        if schema.is_empty() || schema.len() > 63 || !schema.chars().all(plain) {
-            let hint = format!("{schema:?} is no schema: give 1 to 63 lower-case letters, digits and _");
-            return Err(wrong(hint.into()));
-        }
-        settings.push(format!("-c search_path=\"{schema}\""));
-    }
-    config.options(settings.join(" "));
+/// Sets what every connection has, beside the schema.
+fn set_up(config: &mut Config, options: &PostgresOptions) {
+    let theirs = config.get_options().unwrap_or_default();
+    config.options(format!("{theirs} {SETTINGS}"));
     if config.get_application_name().is_none() {
         config.application_name("semel");
     }
@@ -232,7 +250,19 @@ fn config(options: &PostgresOptions) -> Result<Config> {
     if config.get_keepalives_interval().is_none() {
         config.keepalives_interval(options.patience / 3);
     }
-    Ok(config)
+}
+
+/// Lets every connection find the tables in their schema.
+fn enter(config: &mut Config, schema: &Schema) {
+    if let Schema::Named(schema) = schema {
+        let before = config.get_options().unwrap_or_default();
+        config.options(format!("{before} -c search_path=\"{schema}\""));
+    }
+}
+
+/// How long an answer is waited for.
+fn silence(config: &Config, options: &PostgresOptions) -> Duration {
+    config.get_tcp_user_timeout().copied().unwrap_or(options.patience)
 }
 
 /// Which database, without the password.

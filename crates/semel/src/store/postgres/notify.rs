@@ -1,5 +1,5 @@
 //! Wake-ups between processes: one task tells the others by NOTIFY what happened here, one hears by LISTEN what they
-//! tell. Nothing depends on either (see [`Wakes`]): a message may be lost with a connection, and whoever has heard
+//! tell. Nothing depends on either (see [`Wakes`]): a message may be lost with a connection, and a listener that has heard
 //! nothing for a while is told to look at everything.
 
 use std::collections::HashSet;
@@ -10,11 +10,11 @@ use std::time::Duration;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::mpsc;
-use tokio_postgres::{AsyncMessage, Client, NoTls, Statement};
+use tokio_postgres::{AsyncMessage, Client, Statement};
 use uuid::Uuid;
 
 use super::rows::is_refused;
-use super::server::{Line, PAUSE, Server};
+use super::server::{DedicatedConnection, PAUSE, Server};
 use super::tasks::{Stop, Tasks};
 use crate::clock::Clock;
 use crate::error::Source;
@@ -44,7 +44,8 @@ pub(super) async fn start(
     let channel: String = server.asked(client.query_one(CHANNEL, &[])).await?.try_get(0)?;
     let me = server.ids.uuid();
     let ears = Ears::open(server, &channel).await?;
-    let listener = Listener { server: server.clone(), channel: channel.clone(), me, wakes: wakes.clone() };
+    let listener =
+        NotifyListener { server: server.clone(), channel: channel.clone(), me, wakes: wakes.clone() };
     tasks.spawn(|stop| listener.listen(ears, stop));
     if let Some(own) = wakes.own() {
         let teller = Teller { server: server.clone(), channel, me, session: None };
@@ -129,7 +130,7 @@ struct Teller {
     server: Arc<Server>,
     channel: String,
     me: Uuid,
-    session: Option<(Line, Vec<Statement>)>,
+    session: Option<(DedicatedConnection, Vec<Statement>)>,
 }
 
 impl Teller {
@@ -194,17 +195,17 @@ impl Teller {
 struct Ears {
     heard: mpsc::UnboundedReceiver<String>,
     /// Without it the connection ends.
-    line: Line,
+    line: DedicatedConnection,
 }
 
 impl Ears {
     async fn open(server: &Server, channel: &str) -> Result<Self, Source> {
-        let (client, mut connection) = server.asked(server.config.connect(NoTls)).await?;
+        let (client, mut connection) = server.asked(server.connection()).await?;
         let (ear, heard) = mpsc::unbounded_channel();
         let carrying = tokio::spawn(async move {
             while let Some(message) = poll_fn(|cx| connection.poll_message(cx)).await {
                 match message {
-                    // Nobody hears it any more: then the client is gone too, and the connection ends.
+                    // The receiver is gone: then the client is gone too, and the connection ends.
                     Ok(AsyncMessage::Notification(said)) => drop(ear.send(said.payload().to_owned())),
                     Ok(other) => tracing::debug!(?other, "PostgreSQL remarks"),
                     Err(error) => {
@@ -214,12 +215,12 @@ impl Ears {
                 }
             }
         });
-        let line = Line::new(client, carrying);
+        let line = DedicatedConnection::new(client, carrying);
         server.asked(line.batch_execute(&format!("LISTEN {channel}"))).await?;
         Ok(Self { heard, line })
     }
 
-    /// What comes next; none if nothing will. After a long silence somebody who still listens is asked for.
+    /// What comes next; none if nothing will. After a long silence, it asks whether there are still listeners.
     async fn next(&mut self, server: &Server) -> Option<String> {
         loop {
             match tokio::time::timeout(server.silence, self.heard.recv()).await {
@@ -242,14 +243,14 @@ impl Ears {
 }
 
 /// Hears what other processes tell.
-struct Listener {
+struct NotifyListener {
     server: Arc<Server>,
     channel: String,
     me: Uuid,
     wakes: Arc<Wakes>,
 }
 
-impl Listener {
+impl NotifyListener {
     async fn listen(self, ears: Ears, mut stop: Stop) {
         tokio::select! {
             biased;
@@ -265,7 +266,7 @@ impl Listener {
             }
             tracing::warn!("the connection that hears other processes is lost; it is opened again");
             ears = Ears::again(&self.server, &self.channel).await;
-            // Nobody knows what was said meanwhile.
+            // What was sent meanwhile is lost.
             self.wakes.pass_on(Wake::All);
         }
     }

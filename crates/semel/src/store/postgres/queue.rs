@@ -1,9 +1,8 @@
-//! Calls of many callers, answered together. While one batch is under way the next one fills up; there is no timer and
-//! no waiting. A call that comes alone is answered by its caller's own task: the way through another and back is what
-//! whoever is alone would wait for in vain.
+//! Group commit: calls of many callers share a statement. While one batch is under way the next one fills up; there is no
+//! timer. A single call is executed by its caller's own task, because handing it to another task would only add latency.
 //!
-//! A batch is bounded by its bytes: PostgreSQL takes no message above 1 GiB, and what takes long to send is long without an
-//! answer. Large calls have a lane of their own, so that small ones do not wait behind them.
+//! A batch is bounded in bytes: PostgreSQL accepts no message above 1 GiB, and a large batch delays its answers. Large calls
+//! have a queue of their own, so that small ones do not wait behind them.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -25,10 +24,10 @@ const LARGE_BYTES: usize = 64 * 1024;
 const LARGE_WORKERS: usize = 1;
 
 /// Why no call of a batch has an answer: the error they get, and its common cause.
-pub(super) type Failure = (fn(Source) -> Error, Arc<dyn std::error::Error + Send + Sync>);
+pub(super) type BatchError = (fn(Source) -> Error, Arc<dyn std::error::Error + Send + Sync>);
 
 /// The error that one of the callers gets.
-pub(super) fn failed((error, cause): &Failure) -> Error {
+pub(super) fn failed((error, cause): &BatchError) -> Error {
     error(Box::new(cause.clone()))
 }
 
@@ -46,19 +45,19 @@ pub(super) trait Worker: Send + 'static {
 }
 
 /// A call on its way, and who waits for it.
-struct Job<C, A> {
+struct QueuedCall<C, A> {
     call: C,
     reply: oneshot::Sender<Result<A>>,
 }
 
-type JobOf<W> = Job<<W as Worker>::Call, <W as Worker>::Answer>;
+type JobOf<W> = QueuedCall<<W as Worker>::Call, <W as Worker>::Answer>;
 
 /// The way into the batches.
-pub(super) struct Queue<W: Worker> {
+pub(super) struct BatchQueue<W: Worker> {
     small: mpsc::UnboundedSender<JobOf<W>>,
     large: mpsc::UnboundedSender<JobOf<W>>,
     workers: Tasks,
-    /// The worker of a caller that is alone; apart from the others, so that one who is never polled again holds up nobody.
+    /// The worker of single calls. It is separate, so that a caller whose future is never polled again delays no other.
     alone: Mutex<W>,
     /// Calls without an answer.
     open: AtomicUsize,
@@ -72,7 +71,7 @@ struct Lane<W: Worker> {
 }
 
 impl<W: Worker> Lane<W> {
-    fn new() -> (mpsc::UnboundedSender<JobOf<W>>, Jobs<W>) {
+    fn new() -> (mpsc::UnboundedSender<JobOf<W>>, SharedLane<W>) {
         let (sender, jobs) = mpsc::unbounded_channel();
         (sender, Arc::new(Mutex::new(Self { jobs, next: None })))
     }
@@ -94,9 +93,9 @@ impl<W: Worker> Lane<W> {
     }
 }
 
-type Jobs<W> = Arc<Mutex<Lane<W>>>;
+type SharedLane<W> = Arc<Mutex<Lane<W>>>;
 
-impl<W: Worker> Queue<W> {
+impl<W: Worker> BatchQueue<W> {
     /// Starts so many workers, beside those for large calls and the one for those who come alone. They end when this is
     /// dropped or stopped, and all that was queued is answered.
     pub(super) fn start(workers: usize, worker: impl Fn() -> W) -> Self {
@@ -121,7 +120,7 @@ impl<W: Worker> Queue<W> {
         let (reply, answer) = oneshot::channel();
         let closed = |_| Error::Unavailable("the store is closed".into());
         let lane = if W::weight(&call) > LARGE_BYTES { &self.large } else { &self.small };
-        lane.send(Job { call, reply }).map_err(closed)?;
+        lane.send(QueuedCall { call, reply }).map_err(closed)?;
         // No answer: the task has gone down with the runtime, perhaps after it has written.
         answer.await.unwrap_or_else(|gone| Err(Error::Unknown(Box::new(gone))))
     }
@@ -131,15 +130,15 @@ impl<W: Worker> Queue<W> {
     pub(super) async fn stop(&self, patience: Duration) {
         self.workers.stop().await;
         if let Err(elapsed) = tokio::time::timeout(patience, self.alone.lock()).await {
-            tracing::warn!(error = %elapsed, "the store is closed, and somebody still waits for an answer of it");
+            tracing::warn!(error = %elapsed, "the store is closed while a call still waits for its answer");
         }
     }
 }
 
-type Answers<'w, W> = Pin<Box<dyn Future<Output = Vec<Result<<W as Worker>::Answer>>> + Send + 'w>>;
+type AnswersFuture<'w, W> = Pin<Box<dyn Future<Output = Vec<Result<<W as Worker>::Answer>>> + Send + 'w>>;
 
 /// Boxed: a caller has room for what it may have to carry, and the compiler cannot see through all of it.
-fn boxed<W: Worker>(worker: &mut W, calls: Vec<W::Call>) -> Answers<'_, W> {
+fn boxed<W: Worker>(worker: &mut W, calls: Vec<W::Call>) -> AnswersFuture<'_, W> {
     Box::pin(worker.work(calls))
 }
 
@@ -162,19 +161,19 @@ impl Drop for Open<'_> {
     }
 }
 
-async fn work<W: Worker>(mut worker: W, queue: Jobs<W>, mut stop: Stop) {
+async fn work<W: Worker>(mut worker: W, queue: SharedLane<W>, mut stop: Stop) {
     let mut jobs = Vec::new();
     while next::<W>(&queue, &mut jobs, &mut stop).await {
         let (calls, replies): (Vec<_>, Vec<_>) = jobs.drain(..).map(|job| (job.call, job.reply)).unzip();
         for (reply, answer) in replies.into_iter().zip(worker.work(calls).await) {
-            // Whoever no longer waits needs no answer.
+            // The caller may have stopped waiting.
             drop(reply.send(answer));
         }
     }
 }
 
 /// Waits for calls and takes what is there; false when there will be no more.
-async fn next<W: Worker>(lane: &Jobs<W>, batch: &mut Vec<JobOf<W>>, stop: &mut Stop) -> bool {
+async fn next<W: Worker>(lane: &SharedLane<W>, batch: &mut Vec<JobOf<W>>, stop: &mut Stop) -> bool {
     let mut lane = lane.lock().await;
     let mut first = lane.next.take();
     if first.is_none() {
@@ -225,21 +224,21 @@ mod tests {
         }
     }
 
-    fn queue(permits: usize) -> (Queue<Counter>, Arc<Semaphore>) {
+    fn queue(permits: usize) -> (BatchQueue<Counter>, Arc<Semaphore>) {
         let gate = Arc::new(Semaphore::new(permits));
         let worker = gate.clone();
-        (Queue::start(1, move || Counter(worker.clone())), gate)
+        (BatchQueue::start(1, move || Counter(worker.clone())), gate)
     }
 
     type Asking<'a> = Pin<Box<dyn Future<Output = Result<usize>> + 'a>>;
 
     /// Polls a small call once, and gives it back.
-    fn begun(queue: &Queue<Counter>) -> Asking<'_> {
+    fn begun(queue: &BatchQueue<Counter>) -> Asking<'_> {
         begun_with(queue, 1)
     }
 
     /// The same for a call with so many bytes.
-    fn begun_with(queue: &Queue<Counter>, bytes: usize) -> Asking<'_> {
+    fn begun_with(queue: &BatchQueue<Counter>, bytes: usize) -> Asking<'_> {
         let mut asking: Asking<'_> = Box::pin(queue.ask(bytes));
         assert!(asking.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         asking
@@ -286,7 +285,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_comes_while_others_wait_goes_with_the_others() {
+    async fn a_call_that_arrives_while_others_wait_goes_with_them() {
         let (queue, gate) = queue(0);
         // The first is alone, the second is taken by the worker; the rest gather behind it.
         let alone = begun(&queue);
@@ -302,7 +301,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_who_is_alone_and_never_polled_again_holds_up_nobody() {
+    async fn a_single_call_that_is_never_polled_again_delays_no_other() {
         let (queue, gate) = queue(0);
         let asleep = begun(&queue);
         gate.add_permits(10);
@@ -313,7 +312,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_queue_is_stopped_although_somebody_is_never_polled_again() {
+    async fn a_queue_is_stopped_although_a_call_is_never_polled_again() {
         let (queue, _gate) = queue(0);
         let asleep = begun(&queue);
         queue.stop(Duration::from_mins(1)).await;

@@ -11,7 +11,7 @@ use crate::error::{Error, Result, Source};
 use crate::id::{NodeId, RunId, WorkspaceId};
 use crate::rules::key::{Fingerprint, Key, Scope};
 use crate::rules::path::Name;
-use crate::rules::run::{NewRun, Retention, Run, State};
+use crate::rules::run::{NewRun, Retention, Run, RunState};
 use crate::rules::status::Status;
 use crate::store::tx::{LedgerRow, Race, duration};
 
@@ -125,7 +125,7 @@ pub(super) fn run_of(row: &Row) -> Result<Run> {
             retention: Retention { history: duration(column(row, 10)?), key: duration(column(row, 11)?) },
             created: Time(column(row, 12)?),
         }),
-        state: State {
+        state: RunState {
             status: status_of(row, 13)?,
             version: column::<i64>(row, 14)? as u64,
             due: time(row, 15)?,
@@ -172,7 +172,7 @@ pub(super) fn status_of(row: &Row, index: usize) -> Result<Status> {
     Status::from_code(code).ok_or_else(|| corrupt(row, format!("{code} is no status")))
 }
 
-fn name(row: &Row, index: usize) -> Result<Name> {
+pub(super) fn name(row: &Row, index: usize) -> Result<Name> {
     Name::new(column(row, index)?).map_err(|e| corrupt(row, e))
 }
 

@@ -6,17 +6,18 @@ use std::time::Duration;
 use deadpool_postgres::{Object, Pool};
 use tokio::task::JoinHandle;
 use tokio::time::error::Elapsed;
-use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage, Statement};
+use tokio_postgres::{Client, Config, Connection, SimpleQueryMessage, Socket, Statement};
 use uuid::Uuid;
 
 use super::PgClock;
 use super::rows::{clock, runs_again, unavailable};
-use super::tx::PgTx;
+use super::tls::{Connector, Encrypted};
+use super::tx::PgStoreTx;
 use crate::clock::{Clock, SystemClock, Time};
 use crate::error::{Error, Result, Source};
-use crate::store::tx::{Verb, race};
+use crate::store::tx::{self, Verb, race};
 
-/// How often a verb is run that meets others, before its caller is told. Each time somebody else got on.
+/// How often a verb is executed again after a conflict, before its caller gets the error. Each time another one succeeded.
 const ATTEMPTS: usize = 20;
 /// Between two attempts to reach a server that is down: short against a restart, long against a connection.
 pub(super) const PAUSE: Duration = Duration::from_millis(50);
@@ -24,6 +25,7 @@ pub(super) const PAUSE: Duration = Duration::from_millis(50);
 /// The database, and the ways to it.
 pub(super) struct Server {
     pub(super) config: Config,
+    pub(super) tls: Connector,
     pub(super) pool: Pool,
     pub(super) clock: PgClock,
     /// Ids of marks: random ones whatever the clock, because two transactions with one mark would be taken for one.
@@ -37,17 +39,17 @@ pub(super) struct Server {
 /// Nothing has come back for so long.
 #[derive(Debug, thiserror::Error)]
 #[error("the database has not answered for {} s", .0.as_secs_f32())]
-pub(super) struct Silent(Duration);
+pub(super) struct DatabaseSilent(Duration);
 
-impl From<Silent> for Error {
-    fn from(silent: Silent) -> Self {
+impl From<DatabaseSilent> for Error {
+    fn from(silent: DatabaseSilent) -> Self {
         Self::Unavailable(Box::new(silent))
     }
 }
 
-/// Whether a call failed because nobody answered: its connection is of no more use.
+/// Whether a call failed because there was no answer: its connection must be closed.
 fn is_silent<T>(answer: &Result<T>) -> bool {
-    matches!(answer, Err(Error::Unavailable(source)) if source.is::<Silent>())
+    matches!(answer, Err(Error::Unavailable(source)) if source.is::<DatabaseSilent>())
 }
 
 impl Server {
@@ -76,7 +78,8 @@ impl Server {
     /// a header belongs to it whenever it is read.
     async fn read<V: Verb>(&self, verb: &V) -> Result<V::Answer> {
         let mut session = self.session().await?;
-        let answer = verb.run(&mut PgTx::reading(self, session.client(), self.given())).await;
+        let mut tx = PgStoreTx::reading(self, session.client(), self.given());
+        let answer = tx::run(verb, &mut tx).await;
         session.open = is_silent(&answer);
         answer
     }
@@ -85,8 +88,8 @@ impl Server {
         let mut session = self.session().await?;
         let client = session.client();
         let begun = self.answered(self.begin(client)).await?;
-        let mut tx = PgTx::writing(self, client, begun?);
-        let answer = verb.run(&mut tx).await;
+        let mut tx = PgStoreTx::writing(self, client, begun?);
+        let answer = tx::run(verb, &mut tx).await;
         if is_silent(&answer) {
             return answer;
         }
@@ -136,12 +139,12 @@ impl Server {
 
     /// Waits for the database, but not for ever: a connection can be dead although everything on the way to it says that
     /// it is not.
-    pub(super) async fn answered<T>(&self, asking: impl Future<Output = T>) -> Result<T, Silent> {
+    pub(super) async fn answered<T>(&self, asking: impl Future<Output = T>) -> Result<T, DatabaseSilent> {
         let answer = tokio::time::timeout(self.silence, asking).await;
         answer.map_err(|_| {
             // Those that rest in the pool went the same way.
             self.pool.retain(|_, _| false);
-            Silent(self.silence)
+            DatabaseSilent(self.silence)
         })
     }
 
@@ -153,16 +156,23 @@ impl Server {
         Ok(self.answered(asking).await??)
     }
 
+    /// A client, and the connection that has to be polled for it.
+    pub(super) async fn connection(
+        &self,
+    ) -> Result<(Client, Connection<Socket, Encrypted<Socket>>), tokio_postgres::Error> {
+        self.config.connect(self.tls.clone()).await
+    }
+
     /// Opens a connection beside the pool.
-    pub(super) async fn connect(&self) -> Result<Line, Source> {
-        let (client, connection) = self.asked(self.config.connect(NoTls)).await?;
+    pub(super) async fn connect(&self) -> Result<DedicatedConnection, Source> {
+        let (client, connection) = self.asked(self.connection()).await?;
         let carrying = tokio::spawn(async move {
-            // Whoever uses the client is told as well.
+            // The user of the client is told as well.
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "a connection to PostgreSQL has ended");
             }
         });
-        Ok(Line::new(client, carrying))
+        Ok(DedicatedConnection::new(client, carrying))
     }
 
     /// Opens a connection beside the pool for some statements, with settings of its own.
@@ -170,7 +180,7 @@ impl Server {
         &self,
         settings: &str,
         sql: &[impl AsRef<str>],
-    ) -> Result<(Line, Vec<Statement>), Source> {
+    ) -> Result<(DedicatedConnection, Vec<Statement>), Source> {
         let line = self.connect().await?;
         if !settings.is_empty() {
             self.asked(line.batch_execute(settings)).await?;
@@ -183,7 +193,7 @@ impl Server {
     }
 
     /// Opens a connection as soon as the server can be reached.
-    pub(super) async fn reconnect(&self) -> Line {
+    pub(super) async fn reconnect(&self) -> DedicatedConnection {
         loop {
             match self.connect().await {
                 Ok(client) => return client,
@@ -196,7 +206,7 @@ impl Server {
     /// Whether the transaction with this mark took place. If it did not, it never will.
     ///
     /// The server may still be at work on it, behind a connection that is gone. So its mark is not just looked up, but
-    /// put there: the unique index makes us wait for whoever is putting it there too, and if we are the first, the
+    /// inserted: the unique index waits for a transaction that inserts it too, and if this insert is the first, that
     /// transaction can no longer commit.
     pub(super) async fn settle(&self, mark: Uuid) -> Result<bool, Elapsed> {
         let asking = async {
@@ -214,19 +224,19 @@ impl Server {
 }
 
 /// A connection beside the pool. Dropped, it is closed, whatever is still waited for on it.
-pub(super) struct Line {
+pub(super) struct DedicatedConnection {
     client: Client,
     carrying: JoinHandle<()>,
 }
 
-impl Line {
+impl DedicatedConnection {
     /// Of a client, and the task that carries what it says.
     pub(super) fn new(client: Client, carrying: JoinHandle<()>) -> Self {
         Self { client, carrying }
     }
 }
 
-impl Deref for Line {
+impl Deref for DedicatedConnection {
     type Target = Client;
 
     fn deref(&self) -> &Client {
@@ -234,13 +244,13 @@ impl Deref for Line {
     }
 }
 
-impl DerefMut for Line {
+impl DerefMut for DedicatedConnection {
     fn deref_mut(&mut self) -> &mut Client {
         &mut self.client
     }
 }
 
-impl Drop for Line {
+impl Drop for DedicatedConnection {
     fn drop(&mut self) {
         self.carrying.abort();
     }

@@ -8,9 +8,9 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error as PgError, Row};
 use uuid::Uuid;
 
-use super::batch::{Batch, Done, Kind, Rows, Stamp, WRITERS, Writer};
+use super::batch::{BatchWriter, CallKind, Done, Rows, Stamp, StatementBatch, WRITERS};
 use super::lookups::{LOOKERS, Looker, Wanted};
-use super::queue::Queue;
+use super::queue::BatchQueue;
 use super::server::Server;
 use crate::clock::Time;
 use crate::error::{Error, Result};
@@ -18,24 +18,24 @@ use crate::store::Started;
 use crate::store::tx::millis;
 use crate::store::verbs::{NewStart, PeekStart, StartRun};
 
-/// So long marks are kept (marks.sql), and longer than that nothing is on its way.
+/// So long marks are kept (`sql/marks.sql`), and longer than that nothing is on its way.
 const MARKS_ARE_KEPT: Duration = Duration::from_hours(1);
 
 /// The ways of a plain start.
 pub(super) struct StartQueue {
-    lookups: Queue<Looker>,
-    starts: Queue<Writer<Starts>>,
+    lookups: BatchQueue<Looker>,
+    starts: BatchQueue<BatchWriter<Starts>>,
 }
 
 impl StartQueue {
     pub(super) fn start(server: &Arc<Server>) -> Self {
-        let lookups = Queue::start(LOOKERS, || Looker::new(server));
-        Self { lookups, starts: Queue::start(WRITERS, || Writer::new(server)) }
+        let lookups = BatchQueue::start(LOOKERS, || Looker::new(server));
+        Self { lookups, starts: BatchQueue::start(WRITERS, || BatchWriter::new(server)) }
     }
 
     /// Starts a run that brings no payload along.
     pub(super) async fn begin(&self, server: &Server, verb: StartRun) -> Result<Started> {
-        // Hardly anybody else can have the key that was drawn for this very start: the index would say so.
+        // A key that was drawn for this start is almost certainly free; if it is not, the index refuses it.
         let looked = match verb.start.is_keyless() && verb.start.tells_no_time() {
             true => None,
             false => Some(self.lookups.ask(Wanted::by(&verb)).await?),
@@ -45,7 +45,7 @@ impl StartQueue {
             // Decided at the time at which its key was not in use. Of a node that is dead the batch leaves it alone.
             looked => match self.starts.ask(FreeStart::of(&verb, looked.map(|looked| looked.now))).await? {
                 Done::Saved(start, (num, now)) => return Ok(start.started(num, now)),
-                // By now somebody has the key, or its node is dead. Either can be seen.
+                // The key is taken by now, or the node is dead. The verb tells which.
                 Done::Left(_) => self.lookups.ask(Wanted::by(&verb)).await?,
                 Done::Lost(_) => return self.find(server, verb).await,
             },
@@ -60,7 +60,7 @@ impl StartQueue {
         server.execute(&verb).await
     }
 
-    /// A start whose answer is lost is found under its key, or nobody knows what becomes of it.
+    /// A start whose answer is lost is found under its key, or its outcome is unknown.
     async fn find(&self, server: &Server, verb: StartRun) -> Result<Started> {
         let (run, unknown) = (verb.start.run, |error: Error| Error::Unknown(Box::new(error)));
         let looked = self.lookups.ask(Wanted::by(&verb)).await.map_err(unknown)?;
@@ -89,9 +89,9 @@ pub(super) struct FreeStart {
 impl FreeStart {
     fn of(verb: &StartRun, at: Option<Time>) -> Self {
         let start = NewStart::of(verb, at.unwrap_or(Time(0)));
-        // One whose key was drawn for it is found by that key if it is sent again, as long as its row is there. Of another's
-        // key somebody else may be the owner by then, and may have let it go when the lost one arrives after all: that must
-        // not take place any more.
+        // If a start is sent again, a key that was drawn for it finds its run, as long as the row is there. A key that the caller
+        // gave may belong to another run by then, and may be free again when the lost statement arrives after all: that one
+        // must have no effect any more.
         let kept = start.new.retention.history.max(start.new.retention.key);
         let needs_mark = !verb.start.is_keyless() || kept < MARKS_ARE_KEPT;
         Self { start, at, needs_mark }
@@ -118,7 +118,7 @@ const RUN: &[&str] = &[
 /// Plain starts under keys that are free.
 pub(super) struct Starts;
 
-impl Kind for Starts {
+impl CallKind for Starts {
     type Call = FreeStart;
     type Batch<'a> = StartBatch<'a>;
     /// The number of the run, and the statement's time.
@@ -130,7 +130,7 @@ impl Kind for Starts {
     }
 
     fn sql() -> Vec<String> {
-        let (clock, start) = (include_str!("clock.sql"), include_str!("start.sql"));
+        let (clock, start) = (include_str!("sql/clock.sql"), include_str!("sql/start.sql"));
         let sql = |runs: String| format!("{clock}, {}", start.replace("{runs}", &runs));
         vec![
             sql(format!("(SELECT o.*, 1::bigint FROM {} o)", Rows::One.of(4, RUN))),
@@ -170,7 +170,7 @@ pub(super) struct StartBatch<'a> {
     entries: Vec<&'a str>,
 }
 
-impl<'a> Batch<'a> for StartBatch<'a> {
+impl<'a> StatementBatch<'a> for StartBatch<'a> {
     type Call = FreeStart;
     type Told = (i64, Time);
 

@@ -44,7 +44,7 @@ pub(super) struct Stop(watch::Receiver<bool>);
 impl Stop {
     /// Is over when the tasks are stopped or dropped.
     pub(super) async fn asked(&mut self) {
-        // An error says that whoever could have asked is gone.
+        // An error means that the sender is gone.
         drop(self.0.wait_for(|stop| *stop).await);
     }
 }

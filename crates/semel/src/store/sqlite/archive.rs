@@ -2,8 +2,8 @@
 
 use rusqlite::params;
 
-use super::records::read_record_row;
-use super::tx::{RUN, RUNS, SqliteTx, read_held_once, read_run};
+use super::tx::read_record_row;
+use super::tx::{RUN, RUNS, SqliteStoreTx, read_held_once, read_run};
 use super::values::{Id, Text};
 use crate::clock::Time;
 use crate::error::Result;
@@ -16,7 +16,7 @@ use crate::rules::run::Run;
 use crate::store::archive::{ArchiveRows, OnceAt, RecordAt};
 use crate::store::tx::{HeldOnce, Watcher};
 
-impl ArchiveRows for SqliteTx {
+impl ArchiveRows for SqliteStoreTx {
     async fn runs_after(&mut self, num: i64, limit: usize) -> Result<Vec<Run>> {
         let sql = format!("SELECT {RUN} FROM {RUNS} WHERE num > ? ORDER BY num LIMIT ?");
         self.all(&sql, [num, limit as i64], read_run)

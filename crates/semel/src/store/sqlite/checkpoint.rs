@@ -6,7 +6,7 @@
 //!
 //! A checkpoint that cannot be synced is the last one of this process. The kernel may take pages for written that are not,
 //! also those of earlier checkpoints: SQLite syncs only the one that reaches the end of the log, and does not write again what
-//! the others wrote. The log has all of it, so it is kept: whoever opens the file next begins with everything in it.
+//! the others wrote. The log has all of it, so it is kept: the next process that opens the file reads it.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -62,7 +62,7 @@ impl Disk {
         !self.failed.load(Ordering::Acquire) || sabotage::commits(Bug::TrustFailedCheckpoint)
     }
 
-    /// Looks at what came of a checkpoint.
+    /// Checks the result of a checkpoint.
     fn judge<T>(&self, done: rusqlite::Result<T>) -> rusqlite::Result<T> {
         let code =
             done.as_ref().err().and_then(rusqlite::Error::sqlite_error).map(|error| error.extended_code);
@@ -138,7 +138,7 @@ impl Checkpoints {
         }
     }
 
-    /// Called by the writer before it closes its connection for good.
+    /// Called by the writer before it closes its last connection.
     pub(super) fn before_close(&self, conn: &Connection) {
         self.disk.before_close(conn);
     }

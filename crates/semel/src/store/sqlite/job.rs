@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{oneshot, watch};
 
-use super::tx::SqliteTx;
+use super::tx::SqliteStoreTx;
 use crate::clock::Time;
 use crate::error::{Error, Result, Source};
 use crate::rules::commit::{Commit, Saved};
@@ -22,7 +22,7 @@ pub(super) const MAX_BATCH: usize = 8_192;
 const LARGE_BYTES: usize = 16 * 1024;
 
 /// Most bytes that the large jobs of one transaction have together; it always takes the first of them. Those that have no room
-/// are in the next transaction, with all small ones that have come by then: small ones never wait for more than this.
+/// are in the next transaction, with all small ones that have arrived until then: a small job never waits for more than this.
 const BATCH_BYTES: usize = 8 * 1024 * 1024;
 
 /// A verb with its type hidden.
@@ -31,7 +31,7 @@ pub(super) trait Job: Send {
     fn weight(&self) -> usize;
     /// Runs it and keeps the answer. False if the transaction must not be committed with it: a statement failed, or
     /// it was refused after it had written.
-    fn run(&mut self, tx: &mut SqliteTx) -> bool;
+    fn run(&mut self, tx: &mut SqliteStoreTx) -> bool;
     /// Sends the answer.
     fn answer(self: Box<Self>);
     /// Sends this error instead.
@@ -41,17 +41,17 @@ pub(super) trait Job: Send {
 /// What waits for the thread.
 pub(super) enum Work {
     /// The commit of a step.
-    Step(Step),
+    Step(StepCommit),
     /// Any other commit: if it ends a run without ties, it is as short as a step's.
     Commit(Box<VerbJob<Commit>>),
     /// A start without a key: they are all alike.
     Start(Box<StartJob>),
-    /// Anything else.
+    /// A call of any other kind.
     Verb(Box<dyn Job>),
 }
 
 /// The commit of a step: the same as a job of its verb, without the detours.
-pub(super) struct Step {
+pub(super) struct StepCommit {
     pub(super) commit: Commit,
     pub(super) saved: bool,
     reply: oneshot::Sender<Stepped>,
@@ -77,7 +77,7 @@ impl Work {
             Self::Verb(job) => job.answer(),
             Self::Commit(job) => job.answer(),
             Self::Start(start) => start.answer(),
-            Self::Step(Step { commit, saved, reply }) => {
+            Self::Step(StepCommit { commit, saved, reply }) => {
                 let version = commit.expected + commit.count;
                 drop(reply.send(if saved { Ok(version) } else { Err(Box::new(commit.lost())) }));
             }
@@ -107,7 +107,7 @@ pub(super) struct StartJob {
 
 impl StartJob {
     /// As [`Job::run`].
-    pub(super) fn run(&mut self, tx: &mut SqliteTx) -> bool {
+    pub(super) fn run(&mut self, tx: &mut SqliteStoreTx) -> bool {
         let (answer, sound) = attempt(&self.verb, tx);
         self.answer = Some(Box::new(answer));
         sound
@@ -123,15 +123,15 @@ impl StartJob {
 }
 
 /// Work that is done; dropped, it is answered. So a runtime that is shutting down cannot lose what was written.
-pub(super) struct Answers(pub(super) Vec<Work>);
+pub(super) struct FinishedWork(pub(super) Vec<Work>);
 
-impl Drop for Answers {
+impl Drop for FinishedWork {
     fn drop(&mut self) {
         self.0.drain(..).for_each(Work::answer);
     }
 }
 
-/// A verb, what came of it, and where that goes.
+/// A verb, its result, and the caller that gets it.
 pub(super) struct VerbJob<V: Verb> {
     pub(super) verb: V,
     pub(super) answer: Option<Result<V::Answer>>,
@@ -146,13 +146,14 @@ impl<V: Verb> VerbJob<V> {
 }
 
 /// Runs a verb. Whether the transaction may be committed with it.
-fn attempt<V: Verb>(verb: &V, tx: &mut SqliteTx) -> (Result<V::Answer>, bool) {
+fn attempt<V: Verb>(verb: &V, tx: &mut SqliteStoreTx) -> (Result<V::Answer>, bool) {
     let before = tx.writes.get();
-    // A bug in one call is that call's failure: the thread, and whoever shares the transaction, go on.
-    let answer = catch_unwind(AssertUnwindSafe(|| now_or_never(verb.run(tx)))).unwrap_or_else(|_| {
-        tracing::error!(verb = std::any::type_name::<V>(), "a call panicked; it is rolled back");
-        Err(Error::Unavailable("the call panicked, and was rolled back".into()))
-    });
+    // A panic is the failure of that call alone: the thread goes on, with the other calls of the transaction.
+    let answer = catch_unwind(AssertUnwindSafe(|| now_or_never(crate::store::tx::run(verb, tx))))
+        .unwrap_or_else(|_| {
+            tracing::error!(verb = std::any::type_name::<V>(), "a call panicked; it is rolled back");
+            Err(Error::Unavailable("the call panicked, and was rolled back".into()))
+        });
     let sound = match &answer {
         Ok(_) => true,
         Err(Error::Unavailable(_) | Error::Corrupt { .. }) => false,
@@ -166,7 +167,7 @@ impl<V: Verb> Job for VerbJob<V> {
         self.verb.weight()
     }
 
-    fn run(&mut self, tx: &mut SqliteTx) -> bool {
+    fn run(&mut self, tx: &mut SqliteStoreTx) -> bool {
         let (answer, sound) = attempt(&self.verb, tx);
         self.answer = Some(answer);
         sound
@@ -184,14 +185,14 @@ impl<V: Verb> Job for VerbJob<V> {
 }
 
 /// The way to such a thread.
-pub(super) struct Queue {
+pub(super) struct JobSender {
     jobs: UnboundedSender<Work>,
     stop: watch::Sender<bool>,
     gone: watch::Receiver<()>,
 }
 
 /// The thread's end of it.
-pub(super) struct Jobs {
+pub(super) struct JobReceiver {
     waiting: UnboundedReceiver<Work>,
     /// Large ones that had no room in a transaction yet.
     large: VecDeque<Work>,
@@ -201,15 +202,15 @@ pub(super) struct Jobs {
 }
 
 /// A queue and its two ends.
-pub(super) fn queue() -> (Queue, Jobs) {
+pub(super) fn queue() -> (JobSender, JobReceiver) {
     let (sender, receiver) = unbounded_channel();
     let (stop, stopped) = watch::channel(false);
     let (gone_sender, gone) = watch::channel(());
-    let jobs = Jobs { waiting: receiver, large: VecDeque::new(), stop: stopped, _gone: gone_sender };
-    (Queue { jobs: sender, stop, gone }, jobs)
+    let jobs = JobReceiver { waiting: receiver, large: VecDeque::new(), stop: stopped, _gone: gone_sender };
+    (JobSender { jobs: sender, stop, gone }, jobs)
 }
 
-impl Queue {
+impl JobSender {
     /// Sends a verb and waits for its answer.
     pub(super) async fn ask<V: Verb>(&self, verb: V) -> Result<V::Answer> {
         let lost = if V::READS { Error::Unavailable } else { Error::Unknown };
@@ -240,7 +241,7 @@ impl Queue {
     /// Sends the commit of a step and waits for its answer.
     pub(super) async fn step(&self, commit: Commit) -> Result<Saved> {
         let (reply, answer) = oneshot::channel();
-        self.put(Work::Step(Step { commit, saved: false, reply }))?;
+        self.put(Work::Step(StepCommit { commit, saved: false, reply }))?;
         let version = heard(answer, Error::Unknown).await?.map_err(|error| *error)?;
         Ok(Saved { version, ..Saved::default() })
     }
@@ -264,9 +265,9 @@ async fn heard<T>(answer: oneshot::Receiver<T>, lost: fn(Source) -> Error) -> Re
     answer.await.map_err(|_| lost("the store's thread has died".into()))
 }
 
-impl Jobs {
-    /// Looks out for jobs a moment longer, giving way to whoever wants the core. A caller that is alone asks again as
-    /// soon as it is answered: so near, that to sleep and be woken takes a good part of the time that its commit takes.
+impl JobReceiver {
+    /// Polls for jobs a little longer and yields the core meanwhile. A single caller sends its next call as soon as it has its
+    /// answer; to sleep and be woken would take a good part of the time of its commit.
     pub(super) fn linger(&self) {
         /// Some tens of microseconds.
         const LOOKS: usize = 256;
@@ -325,7 +326,7 @@ impl Job for Nothing {
         0
     }
 
-    fn run(&mut self, _: &mut SqliteTx) -> bool {
+    fn run(&mut self, _: &mut SqliteStoreTx) -> bool {
         true
     }
 
@@ -341,7 +342,7 @@ mod tests {
     use crate::store::serve::Backend as _;
     use crate::store::sqlite::starts::tests::start;
     use crate::store::sqlite::{SqliteOptions, SqliteStore};
-    use crate::store::tx::Tx;
+    use crate::store::tx::StoreTx;
     use crate::store::{Find, FindBy, Lease, LeaseAct, Store as _};
     use std::time::Duration;
     use uuid::Uuid;
@@ -355,7 +356,7 @@ mod tests {
         type Answer = ();
         const READS: bool = READS;
 
-        async fn run<T: Tx>(&self, tx: &mut T) -> Result<()> {
+        async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<()> {
             if !READS {
                 tx.put_lease(NODE, Some(tx.now())).await?;
             }
@@ -373,7 +374,7 @@ mod tests {
             self.0
         }
 
-        async fn run<T: Tx>(&self, _: &mut T) -> Result<()> {
+        async fn run<T: StoreTx>(&self, _: &mut T) -> Result<()> {
             Ok(())
         }
     }

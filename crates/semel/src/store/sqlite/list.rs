@@ -2,7 +2,7 @@
 
 use rusqlite::{Params, params};
 
-use super::tx::{RUN, SqliteTx, failed, read_run};
+use super::tx::{RUN, SqliteStoreTx, failed, read_run};
 use crate::error::Result;
 use crate::rules::path::Name;
 use crate::rules::status::Status;
@@ -34,7 +34,7 @@ pub(crate) fn statement(index: &Index<'_>) -> String {
     format!("{runs} ORDER BY created DESC, num DESC")
 }
 
-impl SqliteTx {
+impl SqliteStoreTx {
     /// Rows are read one by one, and no more of them than the pass needs.
     pub(super) fn scan(&self, scan: &Scan<'_>) -> Result<Scanned> {
         let (created, num) = scan.before.map_or((i64::MAX, i64::MAX), |(created, num)| (created.0, num));

@@ -6,20 +6,16 @@
 //! (`checkpoint`).
 
 mod archive;
-mod calls;
 mod checkpoint;
-mod dues;
+mod counts;
 mod job;
 mod list;
-mod nodes;
 mod open;
 mod part;
 mod private;
 mod reader;
-mod records;
 mod starts;
 mod steps;
-mod sweep;
 mod tx;
 mod values;
 mod writer;
@@ -28,6 +24,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::Started;
+use super::meters::StoreMeters;
 use super::receipts::ReceiptBuffer;
 use super::serve::Backend;
 use super::tx::Verb;
@@ -36,10 +33,12 @@ use super::wakes::Wakes;
 use crate::clock::{Clock, SystemClock};
 use crate::error::Result;
 use crate::rules::commit::{Commit, Saved};
-use job::Queue;
+use job::JobSender;
 
 #[cfg(all(feature = "testing", feature = "postgres"))]
 pub(crate) use list::statement as list_statement;
+#[cfg(all(feature = "testing", feature = "postgres"))]
+pub(crate) use tx::family_statements;
 #[cfg(feature = "testing")]
 pub use writer::CommitFault;
 
@@ -75,17 +74,18 @@ impl SqliteOptions {
 /// A store in one SQLite file. Clones share it. [`close`](super::Store::close) closes it and waits until it is; when the last
 /// clone is dropped instead, it is closed soon after.
 #[derive(Clone)]
-pub struct SqliteStore(Arc<Inner>);
+pub struct SqliteStore(Arc<SqliteShared>);
 
-struct Inner {
+struct SqliteShared {
     clock: Arc<dyn Clock>,
     buffer: ReceiptBuffer,
+    meters: StoreMeters,
     wakes: Wakes,
-    writes: Queue,
+    writes: JobSender,
     /// Short reads: look-ups, and the first look of every start.
-    reads: Queue,
+    reads: JobSender,
     /// Long ones: ledgers, lists.
-    scans: Queue,
+    scans: JobSender,
 }
 
 impl SqliteStore {
@@ -106,9 +106,10 @@ impl SqliteStore {
         let reads = reader::spawn(&file, clock.clone())?;
         let scans = reader::spawn(&file, clock.clone())?;
         let writes = writer::spawn(file, options)?;
-        Ok(Self(Arc::new(Inner {
+        Ok(Self(Arc::new(SqliteShared {
             clock,
             buffer: ReceiptBuffer::default(),
+            meters: StoreMeters::default(),
             wakes: Wakes::default(),
             writes,
             reads,
@@ -143,7 +144,7 @@ impl Backend for SqliteStore {
     }
 
     fn create_run(&self, start: StartRun) -> impl Future<Output = Result<Started>> + Send {
-        let Inner { clock, writes, .. } = &*self.0;
+        let SqliteShared { clock, writes, .. } = &*self.0;
         let asked = match start.is_plain() {
             true => Ok(writes.start(start, clock.now())),
             false => Err(Box::pin(writes.ask(start))),
@@ -165,6 +166,10 @@ impl Backend for SqliteStore {
 
     fn wakes(&self) -> &Wakes {
         &self.0.wakes
+    }
+
+    fn meters(&self) -> &StoreMeters {
+        &self.0.meters
     }
 
     fn buffer(&self) -> &ReceiptBuffer {

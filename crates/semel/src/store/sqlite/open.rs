@@ -10,20 +10,22 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::SqliteOptions;
 use super::checkpoint::LOG_PAGES;
-use super::{nodes, private};
+use super::private;
+use super::tx::reopen;
 use crate::error::{Error, Result, Source};
 use crate::sabotage::{self, Bug};
 
 /// The schema, one script per version. A new version is appended; what has been released is never changed.
-pub(super) const MIGRATIONS: [&str; 8] = [
-    include_str!("schema.sql"),
-    include_str!("records.sql"),
-    include_str!("driven.sql"),
-    include_str!("waiters.sql"),
-    include_str!("due_by_version.sql"),
-    include_str!("lists.sql"),
-    include_str!("nodes.sql"),
-    include_str!("deadlines.sql"),
+pub(super) const MIGRATIONS: [&str; 9] = [
+    include_str!("migrations/001_schema.sql"),
+    include_str!("migrations/002_records.sql"),
+    include_str!("migrations/003_driven.sql"),
+    include_str!("migrations/004_waiters.sql"),
+    include_str!("migrations/005_due_by_version.sql"),
+    include_str!("migrations/006_lists.sql"),
+    include_str!("migrations/007_nodes.sql"),
+    include_str!("migrations/008_deadlines.sql"),
+    include_str!("migrations/009_families.sql"),
 ];
 
 /// Marks the file as ours (`Sml1`), so that a foreign database is not taken for one of an earlier version.
@@ -51,7 +53,7 @@ impl File {
         }
         let mut conn = file.connect()?;
         migrate(&mut conn).map_err(|e| file.cannot_open(e))?;
-        nodes::reopen(&conn, options.clock.now()).map_err(|e| file.cannot_open(e.into()))?;
+        reopen(&conn, options.clock.now()).map_err(|e| file.cannot_open(e.into()))?;
         // Closed, SQLite has carried its log over and removed it.
         conn.close().map_err(|(_, e)| file.cannot_open(e.into()))?;
         lengthen_log(&file.path).map_err(|e| file.cannot_open(e.into()))?;

@@ -1,10 +1,10 @@
 //! Parts of ledgers in SQLite. A ledger has no index: each row names the one before it, so the way to a part leads back from
 //! the end. It is walked without reading entries, a bounded number of rows at a time, and what was found is remembered:
-//! whoever reads a long ledger part by part walks it once.
+//! a reader of a long ledger, part by part, walks it once.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::tx::{SqliteTx, failed, read_ledger};
+use super::tx::{SqliteStoreTx, failed, read_ledger};
 use crate::error::Result;
 use crate::store::tx::LedgerRow;
 
@@ -45,13 +45,13 @@ impl Trails {
 }
 
 /// A row without its entries.
-struct Step {
+struct RowLink {
     prev: Option<i64>,
     run: i64,
     seq: u64,
 }
 
-impl SqliteTx {
+impl SqliteStoreTx {
     /// Walks a run's ledger from its end, for as long as it is wanted.
     pub(super) fn walk(
         &self,
@@ -71,9 +71,9 @@ impl SqliteTx {
         Ok(rows)
     }
 
-    fn step(&self, row: i64) -> Result<Option<Step>> {
+    fn step(&self, row: i64) -> Result<Option<RowLink>> {
         let sql = "SELECT prev, run, seq FROM ledger WHERE num = ?";
-        self.first(sql, [row], |row| Ok(Step { prev: row.get(0)?, run: row.get(1)?, seq: row.get(2)? }))
+        self.first(sql, [row], |row| Ok(RowLink { prev: row.get(0)?, run: row.get(1)?, seq: row.get(2)? }))
     }
 
     /// Where to begin the walk to the commits before this place: none if there are none.
@@ -90,7 +90,7 @@ impl SqliteTx {
         Ok(Some(last))
     }
 
-    /// See [`Tx::ledger_part`](crate::store::tx::Tx::ledger_part).
+    /// See [`LedgerRows::ledger_part`](crate::store::tx::LedgerRows::ledger_part).
     pub(super) fn part(
         &mut self,
         num: i64,
@@ -146,7 +146,7 @@ mod tests {
     const COMMITS: u64 = 2 * STRIDE as u64 + 500;
 
     /// Two runs whose commits alternate.
-    fn long_ledgers(file: &File) -> SqliteTx {
+    fn long_ledgers(file: &File) -> SqliteStoreTx {
         let conn = file.connect().unwrap();
         let rows = format!(
             "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 2 * {COMMITS} - 1)
@@ -155,11 +155,11 @@ mod tests {
              INSERT INTO heads SELECT run, {COMMITS}, max(num), min(num), 0, 0 FROM ledger GROUP BY run"
         );
         conn.execute_batch(&rows).unwrap();
-        SqliteTx::new(conn, Time(0)).unwrap()
+        SqliteStoreTx::new(conn, Time(0)).unwrap()
     }
 
     /// A part, and how often it had to be asked for.
-    fn ask(tx: &mut SqliteTx, run: i64, from: u64, limit: usize) -> (Vec<u64>, usize) {
+    fn ask(tx: &mut SqliteStoreTx, run: i64, from: u64, limit: usize) -> (Vec<u64>, usize) {
         for asked in 1.. {
             if let Some(rows) = tx.part(run, from, limit, usize::MAX).unwrap() {
                 assert!(rows.iter().all(|row| row.num == run));

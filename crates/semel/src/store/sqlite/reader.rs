@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use super::job::{Jobs, Queue, Work, queue};
+use super::job::{JobReceiver, JobSender, Work, queue};
 use super::open::File;
-use super::tx::SqliteTx;
+use super::tx::SqliteStoreTx;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 
-pub(super) fn spawn(file: &File, clock: Arc<dyn Clock>) -> Result<Queue> {
-    let tx = SqliteTx::new(file.connect_reader()?, clock.now())?;
+pub(super) fn spawn(file: &File, clock: Arc<dyn Clock>) -> Result<JobSender> {
+    let tx = SqliteStoreTx::new(file.connect_reader()?, clock.now())?;
     let (queue, jobs) = queue();
     let started =
         std::thread::Builder::new().name("semel-reader".to_owned()).spawn(move || read(jobs, tx, &*clock));
@@ -18,7 +18,7 @@ pub(super) fn spawn(file: &File, clock: Arc<dyn Clock>) -> Result<Queue> {
 }
 
 /// Closes its connection before the queue says that the thread is gone: `tx` goes before `jobs`.
-fn read(mut jobs: Jobs, mut tx: SqliteTx, clock: &dyn Clock) {
+fn read(mut jobs: JobReceiver, mut tx: SqliteStoreTx, clock: &dyn Clock) {
     let mut batch = Vec::new();
     while jobs.take(&mut batch) {
         tx.now = clock.now();

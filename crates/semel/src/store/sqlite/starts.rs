@@ -10,9 +10,9 @@ use rusqlite::{CachedStatement, ErrorCode};
 
 use super::job::{StartJob, Work};
 use super::steps::{self, NewRow};
-use super::tx::{SqliteTx, failed};
+use super::tx::{SqliteStoreTx, failed};
 use crate::error::Result;
-use crate::rules::run::{NewRun, State};
+use crate::rules::run::{NewRun, RunState};
 use crate::rules::status::Status;
 use crate::store::tx::millis;
 use crate::store::verbs::NewStart;
@@ -57,14 +57,14 @@ fn heads(rows: usize) -> String {
 pub(super) struct Header<'a> {
     pub(super) num: i64,
     pub(super) new: &'a NewRun,
-    pub(super) state: &'a State,
+    pub(super) state: &'a RunState,
 }
 
 impl Header<'_> {
     /// Binds it as the `n`th row of a statement.
     pub(super) fn bind(&self, statement: &mut CachedStatement<'_>, n: usize) -> rusqlite::Result<()> {
         let Self { num, new, state } = self;
-        let mut next = Next { statement, place: n * 21 };
+        let mut next = ParameterBinder { statement, place: n * 21 };
         next.bind(num)?;
         next.bind(state.status)?;
         next.bind(state.due)?;
@@ -91,15 +91,15 @@ impl Header<'_> {
 
 /// What the head of a ledger says of its run.
 #[derive(Clone, Copy)]
-pub(super) enum Running {
+pub(super) enum RunningFlag {
     No = 0,
     Yes = 1,
     /// Yes, and rows elsewhere change when it ends.
     Tied = 2,
 }
 
-impl Running {
-    pub(super) fn of(state: &State) -> Self {
+impl RunningFlag {
+    pub(super) fn of(state: &RunState) -> Self {
         match (state.status == Status::Running, state.ties) {
             (false, _) => Self::No,
             (true, false) => Self::Yes,
@@ -108,7 +108,7 @@ impl Running {
     }
 }
 
-impl rusqlite::ToSql for Running {
+impl rusqlite::ToSql for RunningFlag {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
         Ok((*self as i64).into())
     }
@@ -117,7 +117,7 @@ impl rusqlite::ToSql for Running {
 /// The head of a ledger whose first and last row, if it has any, is `row`.
 pub(super) struct Head<'a> {
     pub(super) num: i64,
-    pub(super) state: &'a State,
+    pub(super) state: &'a RunState,
     pub(super) row: Option<i64>,
 }
 
@@ -125,23 +125,23 @@ impl Head<'_> {
     /// Binds it as the `n`th row of a statement.
     pub(super) fn bind(&self, statement: &mut CachedStatement<'_>, n: usize) -> rusqlite::Result<()> {
         let Self { num, state, row } = self;
-        let mut next = Next { statement, place: n * 6 };
+        let mut next = ParameterBinder { statement, place: n * 6 };
         next.bind(num)?;
         next.bind(state.version)?;
         next.bind(row)?;
         next.bind(row)?;
-        next.bind(Running::of(state))?;
+        next.bind(RunningFlag::of(state))?;
         next.bind(state.stalls)
     }
 }
 
 /// The next place of a statement.
-struct Next<'a, 'c> {
+struct ParameterBinder<'a, 'c> {
     statement: &'a mut CachedStatement<'c>,
     place: usize,
 }
 
-impl Next<'_, '_> {
+impl ParameterBinder<'_, '_> {
     fn bind(&mut self, value: impl rusqlite::ToSql) -> rusqlite::Result<()> {
         self.place += 1;
         self.statement.raw_bind_parameter(self.place, value)
@@ -153,12 +153,12 @@ impl Next<'_, '_> {
 pub(super) enum Inserted {
     /// They are inserted, but for those of a node that is dead. Those are left to their verb.
     Done,
-    /// One of them was there already, or somebody has its id for a key: the transaction is of no use.
+    /// One of them exists already, or its id is the key of another run: the transaction has to be rolled back.
     Repeated,
 }
 
 /// Inserts the starts of a batch that have no key.
-pub(super) fn insert(tx: &mut SqliteTx, batch: &mut [Work]) -> Result<Inserted> {
+pub(super) fn insert(tx: &mut SqliteStoreTx, batch: &mut [Work]) -> Result<Inserted> {
     let mut starts = Vec::new();
     for work in batch {
         if let Work::Start(start) = work
@@ -181,11 +181,11 @@ pub(super) fn insert(tx: &mut SqliteTx, batch: &mut [Work]) -> Result<Inserted> 
 
 /// Inserts them, as many at a time as the statements take.
 fn insert_all<'a>(
-    tx: &mut SqliteTx,
+    tx: &mut SqliteStoreTx,
     sql: &Sql,
     starts: impl Iterator<Item = &'a mut [&'a mut StartJob]>,
 ) -> Result<Inserted> {
-    let SqliteTx { conn, now, writes, last_row, last_num, heads: remembered, .. } = tx;
+    let SqliteStoreTx { conn, now, writes, last_row, last_num, heads: remembered, .. } = tx;
     let prepare = |sql| conn.prepare_cached(sql).map_err(failed);
     let (mut headers, mut heads) = (prepare(&sql.headers)?, prepare(&sql.heads)?);
     let mut ledgers = prepare(&sql.ledgers)?;
@@ -221,7 +221,7 @@ pub(super) mod tests {
 
     use crate::clock::{Clock as _, SystemClock};
     use crate::id::{NodeId, RunId, WorkspaceId};
-    use crate::rules::control::{Action, Control};
+    use crate::rules::control::{Control, ControlAction};
     use crate::rules::json::Payload;
     use crate::rules::path::Name;
     use crate::rules::run::Retention;
@@ -241,7 +241,7 @@ pub(super) mod tests {
         Start::new(WORKSPACE, run, Name::new("order").unwrap(), Payload::null(), None)
     }
 
-    /// Enough for whole statements, and some that are left over; for a node that lives, one that does not, and nobody.
+    /// Enough for whole statements, and some that are left over; for a live node, a dead one, and without a node.
     #[tokio::test]
     async fn starts_at_the_same_time_are_kept_as_they_are_answered() {
         let folder = tempfile::tempdir().unwrap();
@@ -267,14 +267,14 @@ pub(super) mod tests {
         store.close().await.unwrap();
     }
 
-    /// Whoever still has the number of a forgotten run must not find another one under it.
+    /// A driver that still has the number of a forgotten run must not find another run under it.
     #[tokio::test]
     async fn a_number_is_not_given_again_after_its_run_is_forgotten() {
         let folder = tempfile::tempdir().unwrap();
         let store = open(folder.path()).await;
         let soon = Retention { history: Duration::ZERO, key: Duration::ZERO };
         let run = store.start(Start { retention: soon, ..start() }).await.unwrap().run;
-        let action = Action::Cancel { reason: "no longer wanted".to_owned() };
+        let action = ControlAction::Cancel { reason: "no longer wanted".to_owned() };
         let (run_id, by) = (run.id(), "test".to_owned());
         let cancel = Control { workspace: WORKSPACE, run: run_id, action, by, id: None, expected: None };
         store.control(cancel).await.unwrap();

@@ -1,7 +1,11 @@
 //! The commits of steps, and of ends that change nothing elsewhere: prepared statements, held for a whole batch.
 //!
 //! This is the one thing that happens hundreds of thousands of times a second, so it goes around the verb that does the
-//! same ([`Commit`]'s, through [`Tx::advance`](crate::store::tx::Tx::advance)) and does nothing else.
+//! same ([`Commit`]'s, through [`RunRows::advance`](crate::store::tx::RunRows::advance)) and does nothing else.
+//!
+//! The conditions repeat [`rules::commit::decide`](crate::rules::commit::decide), the assignments `state_after` and
+//! [`rules::finish::ended`](crate::rules::finish::ended). What is not taken here is decided by the verb. The suite's
+//! `commit_rule` compares each combination with the rule.
 
 use std::sync::LazyLock;
 
@@ -52,7 +56,7 @@ pub(super) struct Entries<'a> {
     pub(super) at: Time,
     pub(super) text: &'a str,
     /// How the run ends with them, if it does.
-    pub(super) end: Option<End>,
+    pub(super) end: Option<RunEnd>,
 }
 
 impl<'a> Entries<'a> {
@@ -60,9 +64,10 @@ impl<'a> Entries<'a> {
     pub(super) fn of(commit: &'a Commit, at: Time) -> Option<Self> {
         let end = match commit.is_progress() {
             true => None,
-            false => {
-                Some(End { status: commit.status, purge: commit.plain_ending()?.retention.first_purge(at) })
-            }
+            false => Some(RunEnd {
+                status: commit.status,
+                purge: commit.plain_ending()?.retention.first_purge(at),
+            }),
         };
         let text = commit.text()?;
         Some(Self { num: commit.num, expected: commit.expected, count: commit.count, at, text, end })
@@ -71,7 +76,7 @@ impl<'a> Entries<'a> {
 
 /// The end of a run.
 #[derive(Clone, Copy)]
-pub(super) struct End {
+pub(super) struct RunEnd {
     pub(super) status: Status,
     pub(super) purge: Time,
 }
@@ -172,7 +177,7 @@ impl<'c, 'a> Steps<'c, 'a> {
         if head.execute(params![num, expected, version, row]).map_err(failed)? == 0 {
             return Ok(false);
         }
-        if let Some(End { status, purge }) = end {
+        if let Some(RunEnd { status, purge }) = end {
             let ended = self.end_run.execute(params![num, status, at, purge]);
             // Its head says that it has ended.
             ended.and_then(one_row).map_err(failed)?;

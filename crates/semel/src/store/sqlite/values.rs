@@ -99,9 +99,9 @@ impl<T: Stored> FromSql for Text<T> {
 }
 
 /// A list kept as JSON.
-pub(super) struct Json<T>(pub(super) T);
+pub(super) struct JsonColumn<T>(pub(super) T);
 
-impl<T: serde::de::DeserializeOwned> FromSql for Json<T> {
+impl<T: serde::de::DeserializeOwned> FromSql for JsonColumn<T> {
     fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
         serde_json::from_str(value.as_str()?).map(Self).map_err(FromSqlError::other)
     }

@@ -7,16 +7,16 @@ use uuid::Uuid;
 
 use super::SqliteOptions;
 use super::checkpoint::{self, Checkpoints};
-use super::job::{Answers, Job as _, Jobs, Queue, Step, VerbJob, Work, queue};
+use super::job::{FinishedWork, Job as _, JobReceiver, JobSender, StepCommit, VerbJob, Work, queue};
 use super::open::File;
 use super::starts::{self, Inserted};
 use super::steps::{Entries, Steps};
-use super::tx::{SqliteTx, failed};
+use super::tx::{SqliteStoreTx, failed};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
+use crate::metrics::BATCH_CALLS;
 use crate::rules::commit::Saved;
 use crate::sabotage::{self, Bug};
-use crate::store::BATCH_CALLS;
 
 /// How often a batch whose COMMIT certainly did not take place is tried before its callers are told.
 const TRIES: usize = 3;
@@ -34,14 +34,14 @@ pub enum CommitFault {
     After,
 }
 
-struct Writer {
+struct SqliteWriter {
     runtime: tokio::runtime::Handle,
     clock: Arc<dyn Clock>,
     checkpoints: Checkpoints,
     /// How many calls share a transaction.
     sizes: metrics::Histogram,
     /// None while the file cannot be opened: then nothing is known, and nothing is answered but that.
-    tx: Option<SqliteTx>,
+    tx: Option<SqliteStoreTx>,
     #[cfg(feature = "testing")]
     commit_fault: Option<Box<dyn FnMut() -> Option<CommitFault> + Send>>,
     /// The last to go: with it goes the lock that keeps other processes out.
@@ -49,28 +49,28 @@ struct Writer {
 }
 
 /// What became of a transaction.
-enum Ended {
+enum TxOutcome {
     /// It is durable, or there was nothing to write.
     Committed,
     /// It did not take place.
     Not(Error),
     /// It had to be taken back because of one of its jobs.
     Unsound,
-    /// Nobody knows.
+    /// The outcome of the commit is unknown.
     Unknown(Error),
 }
 
 /// By what a transaction is found again.
-enum Mark {
+enum TxMark {
     /// By its last row in the ledger: almost every transaction has one, so the mark costs nothing.
     Row(i64),
     /// By an id of its own.
     Id(Uuid),
 }
 
-pub(super) fn spawn(file: File, options: SqliteOptions) -> Result<Queue> {
+pub(super) fn spawn(file: File, options: SqliteOptions) -> Result<JobSender> {
     let checkpoints = Checkpoints::spawn(&file)?;
-    let mut writer = Writer {
+    let mut writer = SqliteWriter {
         runtime: tokio::runtime::Handle::current(),
         clock: options.clock,
         checkpoints,
@@ -93,8 +93,8 @@ pub(super) fn spawn(file: File, options: SqliteOptions) -> Result<Queue> {
     Ok(queue)
 }
 
-impl Writer {
-    fn write(&mut self, jobs: &mut Jobs) {
+impl SqliteWriter {
+    fn write(&mut self, jobs: &mut JobReceiver) {
         let mut batch = Vec::new();
         while jobs.take(&mut batch) {
             self.sizes.record(f64::from(batch.len() as u32));
@@ -112,18 +112,18 @@ impl Writer {
     /// Runs all waiting jobs in one transaction; if one of them spoils it, each in its own.
     fn group(&mut self, batch: &mut Vec<Work>) {
         match self.transaction(batch) {
-            Ended::Unsound if batch.len() > 1 => {
+            TxOutcome::Unsound if batch.len() > 1 => {
                 for job in batch.drain(..) {
                     self.group(&mut vec![job]);
                 }
             }
             // Alone and refused after it had written, or by a failing statement: its own answer says why.
-            Ended::Committed | Ended::Unsound => self.answer(batch),
-            Ended::Not(error) => {
+            TxOutcome::Committed | TxOutcome::Unsound => self.answer(batch),
+            TxOutcome::Not(error) => {
                 let text = error.to_string();
                 batch.drain(..).for_each(|job| job.fail(Error::Unavailable(text.clone().into())));
             }
-            Ended::Unknown(error) => {
+            TxOutcome::Unknown(error) => {
                 let text = error.to_string();
                 batch.drain(..).for_each(|job| job.fail(Error::Unknown(text.clone().into())));
             }
@@ -136,18 +136,18 @@ impl Writer {
         if batch.len() <= FEW {
             return batch.drain(..).for_each(Work::answer);
         }
-        let answers = Answers(std::mem::take(batch));
+        let answers = FinishedWork(std::mem::take(batch));
         self.runtime.spawn(async move { drop(answers) });
     }
 
     /// One transaction. A COMMIT that fails is looked up, and tried again if it certainly did not take place.
-    fn transaction(&mut self, batch: &mut Vec<Work>) -> Ended {
-        let mut last = Ended::Unsound;
+    fn transaction(&mut self, batch: &mut Vec<Work>) -> TxOutcome {
+        let mut last = TxOutcome::Unsound;
         for _ in 0..TRIES {
             if self.tx.is_none()
                 && let Err(error) = self.reopen_after_doubt()
             {
-                return Ended::Not(error);
+                return TxOutcome::Not(error);
             }
             last = match self.attempt(batch) {
                 Ok(ended) => return ended,
@@ -155,11 +155,11 @@ impl Writer {
                 Err((None, error)) => {
                     tracing::warn!(%error, "a transaction failed before its commit; reopening the file");
                     self.tx = None;
-                    Ended::Not(error)
+                    TxOutcome::Not(error)
                 }
             };
             match last {
-                Ended::Not(_) => {}
+                TxOutcome::Not(_) => {}
                 ended => return ended,
             }
         }
@@ -168,7 +168,7 @@ impl Writer {
 
     /// Runs the jobs and commits. An error comes with the mark under which the transaction is to be looked up; without
     /// one it came before COMMIT, and the transaction certainly did not take place.
-    fn attempt(&mut self, batch: &mut Vec<Work>) -> Result<Ended, (Option<Mark>, Error)> {
+    fn attempt(&mut self, batch: &mut Vec<Work>) -> Result<TxOutcome, (Option<TxMark>, Error)> {
         let tx = self.tx.as_mut().expect("opened before an attempt");
         let before = tx.last_row;
         tx.begin(self.clock.now());
@@ -182,25 +182,25 @@ impl Writer {
             if execute(&tx.conn, "ROLLBACK").is_err() {
                 self.tx = None;
             }
-            return Ok(if sound { Ended::Committed } else { Ended::Unsound });
+            return Ok(if sound { TxOutcome::Committed } else { TxOutcome::Unsound });
         }
         // A row that the same transaction deletes again would not be found.
         let by_row = tx.last_row > before && !tx.deleted_rows;
-        let mark = if by_row { Mark::Row(tx.last_row) } else { Mark::Id(self.clock.uuid()) };
+        let mark = if by_row { TxMark::Row(tx.last_row) } else { TxMark::Id(self.clock.uuid()) };
         if sabotage::commits(Bug::AnswerBeforeCommit) {
             self.answer(batch);
         }
         match self.commit(&mark) {
-            Ok(()) => Ok(Ended::Committed),
+            Ok(()) => Ok(TxOutcome::Committed),
             // The page that makes a transaction valid is the last one written, so it did not fit either.
             Err(error) if is_full(&error) => Err((None, error)),
             Err(error) => Err((Some(mark), error)),
         }
     }
 
-    fn commit(&mut self, mark: &Mark) -> Result<()> {
+    fn commit(&mut self, mark: &TxMark) -> Result<()> {
         let tx = self.tx.as_ref().expect("in a transaction");
-        if let Mark::Id(id) = mark {
+        if let TxMark::Id(id) = mark {
             overwrite(&tx.conn, *id)?;
         }
         #[cfg(feature = "testing")]
@@ -214,35 +214,35 @@ impl Writer {
     }
 
     /// Stops, reopens and looks: never assumes.
-    fn look_up(&mut self, mark: &Mark, error: Error) -> Ended {
+    fn look_up(&mut self, mark: &TxMark, error: Error) -> TxOutcome {
         if sabotage::commits(Bug::AssumeFailedCommit) {
-            return Ended::Committed;
+            return TxOutcome::Committed;
         }
         tracing::error!(%error, "a commit failed; reopening the file to see whether it took place");
         if let Err(reopening) = self.reopen() {
-            return Ended::Unknown(reopening);
+            return TxOutcome::Unknown(reopening);
         }
         let conn = &self.tx.as_ref().expect("just opened").conn;
         let found: rusqlite::Result<bool> = match mark {
-            Mark::Row(row) => {
+            TxMark::Row(row) => {
                 let sql = "SELECT EXISTS (SELECT 1 FROM ledger WHERE num = ?)";
                 conn.query_row(sql, [row], |row| row.get(0))
             }
-            Mark::Id(id) => conn.query_row("SELECT mark = ? FROM meta", [id.as_bytes()], |row| row.get(0)),
+            TxMark::Id(id) => conn.query_row("SELECT mark = ? FROM meta", [id.as_bytes()], |row| row.get(0)),
         };
         self.checkpoints.wait();
         let made_sure = found.map_err(failed).and_then(|found| match found {
-            true => self.checkpoints.settle(conn).map(|()| Ended::Committed),
-            false => overwrite(conn, self.clock.uuid()).map(|()| Ended::Not(error)),
+            true => self.checkpoints.settle(conn).map(|()| TxOutcome::Committed),
+            false => overwrite(conn, self.clock.uuid()).map(|()| TxOutcome::Not(error)),
         });
         made_sure.unwrap_or_else(|error| {
             self.tx = None;
-            Ended::Unknown(error)
+            TxOutcome::Unknown(error)
         })
     }
 
-    /// Reopens after a failure whose transaction could not be looked up. Its callers know that they know nothing; before
-    /// anybody else relies on what is visible now, it is made sure that it stays so.
+    /// Reopens after a failure whose transaction could not be looked up. Its callers are told that the outcome is
+    /// unknown. What is visible now is made durable before other calls rely on it.
     fn reopen_after_doubt(&mut self) -> Result<()> {
         self.reopen()?;
         let made_sure = overwrite(&self.tx.as_ref().expect("just opened").conn, self.clock.uuid());
@@ -257,13 +257,13 @@ impl Writer {
         self.tx = None;
         let conn = self.file.connect()?;
         checkpoint::watch(&conn);
-        self.tx = Some(SqliteTx::new(conn, self.clock.now())?);
+        self.tx = Some(SqliteStoreTx::new(conn, self.clock.now())?);
         Ok(())
     }
 }
 
 /// Runs all that waits. False if the transaction must not be committed.
-fn run(tx: &mut SqliteTx, batch: &mut [Work]) -> Result<bool> {
+fn run(tx: &mut SqliteStoreTx, batch: &mut [Work]) -> Result<bool> {
     let (row, num) = (tx.last_row, tx.last_num);
     run_alike(tx, batch)?;
     if starts::insert(tx, batch)? == Inserted::Repeated {
@@ -287,7 +287,7 @@ fn run(tx: &mut SqliteTx, batch: &mut [Work]) -> Result<bool> {
 }
 
 /// The steps and ends come first, with statements that they share. All were asked at the same time, so any order is right.
-fn run_alike(tx: &mut SqliteTx, batch: &mut [Work]) -> Result<()> {
+fn run_alike(tx: &mut SqliteStoreTx, batch: &mut [Work]) -> Result<()> {
     let mut steps = Steps::prepare(&tx.conn)?;
     let mut advance = |entries: Option<_>| -> Result<bool> {
         let Some(entries) = entries else { return Ok(false) };
@@ -298,7 +298,7 @@ fn run_alike(tx: &mut SqliteTx, batch: &mut [Work]) -> Result<()> {
     };
     for work in &mut *batch {
         match work {
-            Work::Step(Step { commit, saved, .. }) => *saved = advance(Entries::of(commit, tx.now))?,
+            Work::Step(StepCommit { commit, saved, .. }) => *saved = advance(Entries::of(commit, tx.now))?,
             Work::Commit(job) => {
                 let VerbJob { verb, answer, .. } = &mut **job;
                 let saved = Saved { version: verb.expected + verb.count, ..Saved::default() };
@@ -346,9 +346,9 @@ mod tests {
 
     /// A writer without its thread: what it is given is one transaction.
     struct Bench {
-        tx: SqliteTx,
-        queue: Queue,
-        jobs: Jobs,
+        tx: SqliteStoreTx,
+        queue: JobSender,
+        jobs: JobReceiver,
         _file: File,
         _folder: tempfile::TempDir,
     }
@@ -357,7 +357,7 @@ mod tests {
         fn new() -> Self {
             let folder = tempfile::tempdir().unwrap();
             let file = File::open(&SqliteOptions::new(folder.path().join("semel.db"))).unwrap();
-            let tx = SqliteTx::new(file.connect().unwrap(), Time(1)).unwrap();
+            let tx = SqliteStoreTx::new(file.connect().unwrap(), Time(1)).unwrap();
             let (queue, jobs) = queue();
             Self { tx, queue, jobs, _file: file, _folder: folder }
         }

@@ -5,13 +5,11 @@ use std::time::Duration;
 
 use crate::clock::Time;
 use crate::error::{Error, Result};
+use crate::metrics::CLAIM_LATENESS;
 use crate::rules::claim::{self, Claim};
 use crate::rules::entry::{Entry, encode};
-use crate::rules::run::{Run, State};
-use crate::rules::status::Status;
-use crate::sabotage::{self, Bug};
-use crate::store::CLAIM_LATENESS;
-use crate::store::tx::{InboxRow, LedgerRow, SetFree, Taken, Tx, Verb};
+use crate::rules::run::Run;
+use crate::store::tx::{ClaimedRow, InboxRow, LedgerRow, SetFree, StoreTx, Verb};
 
 /// A claimed run as its rows; decoded by the caller, not in the transaction.
 #[derive(Debug)]
@@ -27,20 +25,21 @@ pub(crate) struct ClaimedRows {
 pub(crate) struct ClaimRows {
     pub(crate) runs: Vec<ClaimedRows>,
     pub(crate) next_due: Option<Time>,
-    /// Whether a run was parked that had the right to make the result of a once: others may do it now.
+    pub(crate) now: Time,
+    /// Whether a run was parked that had the grant of a `run_once` value: others may take it now.
     pub(crate) freed: bool,
 }
 
 impl Verb for Claim {
     type Answer = ClaimRows;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<ClaimRows> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<ClaimRows> {
         let dead = tx.lease(self.node).await?.is_none_or(|until| until <= tx.now());
-        if dead && !sabotage::commits(Bug::ClaimWithoutLease) {
+        if dead {
             return Err(Error::NodeLost(self.node));
         }
         let lateness = metrics::histogram!(CLAIM_LATENESS);
-        let due = tx.due(&self.workflows, self.limit).await?;
+        let due = self.due(tx).await?;
         let due = match claim::has_suspects(&due) {
             true => self.choose(tx, due).await?,
             false => due,
@@ -51,20 +50,9 @@ impl Verb for Claim {
             if let Some(due) = run.state.due {
                 lateness.record(Duration::from_millis(tx.now().0.saturating_sub(due.0).max(0) as u64));
             }
-            let (entry, mut state) = claim::decide(&run, self.node);
+            let (entry, state) = claim::decide(&run, self.node);
             let (num, expected) = (run.num, run.state.version);
-            if sabotage::commits(Bug::ClaimedStaysDue) {
-                state.due = run.state.due;
-            }
-            if sabotage::commits(Bug::TakeoverKeepsVersion) && run.status() == Status::Running {
-                run.state = State { version: expected, ..state };
-                tx.save(num, expected, &run.state).await?;
-                order.push(num);
-                unread.push(num);
-                claimed.insert(num, ClaimedRows { run, ledger: Some(Vec::new()), inbox: Vec::new() });
-                continue;
-            }
-            taken.push(Taken {
+            taken.push(ClaimedRow {
                 num,
                 expected,
                 state: state.clone(),
@@ -101,22 +89,46 @@ impl Verb for Claim {
             run.ledger.get_or_insert_default().push(row);
         }
         for row in tx.inboxes(&order, 1).await? {
-            if sabotage::commits(Bug::ClaimDropsInbox) {
-                tx.consume(row.num, row.arrival).await?;
-                continue;
-            }
             claimed.get_mut(&row.num).expect("asked for claimed runs only").inbox.push(row);
         }
         let runs = order.iter().filter_map(|num| claimed.remove(num)).collect();
-        let next_due = tx.dues(&self.workflows, tx.now()).await?.into_iter().flatten().min();
-        Ok(ClaimRows { runs, next_due, freed })
+        let next_due = self.next_due(tx).await?;
+        Ok(ClaimRows { runs, next_due, now: tx.now(), freed })
     }
 }
 
 impl Claim {
+    /// Runs that are due now and that the node can drive, the longest due first.
+    async fn due<T: StoreTx>(&self, tx: &mut T) -> Result<Vec<Run>> {
+        if let Some(id) = self.only {
+            let now = tx.now();
+            let run = tx.run(id).await?.filter(|run| run.state.due.is_some_and(|due| due <= now));
+            return Ok(run.filter(|run| self.limit > 0 && self.drives(run)).into_iter().collect());
+        }
+        let mut due = tx.due(&self.workflows, self.limit).await?;
+        if !self.families.is_empty() {
+            due.extend(tx.due_in(&self.families, self.limit).await?);
+            due.sort_by_key(|run| (run.state.due, run.num));
+            // A version may be asked for by its name and by its family.
+            due.dedup_by_key(|run| run.num);
+            due.truncate(self.limit);
+        }
+        Ok(due)
+    }
+
+    async fn next_due<T: StoreTx>(&self, tx: &mut T) -> Result<Option<Time>> {
+        let now = tx.now();
+        let by_version = tx.dues(&self.workflows, now).await?.into_iter().flatten().min();
+        let by_family = match self.families.is_empty() {
+            true => None,
+            false => tx.next_due_in(&self.families, now).await?,
+        };
+        Ok(by_version.into_iter().chain(by_family).min())
+    }
+
     /// Which of the due runs the node takes, if there are suspects among them. Those that it may not take are due later, so
     /// that they do not hide what others, or this node, may take.
-    async fn choose<T: Tx>(&self, tx: &mut T, due: Vec<Run>) -> Result<Vec<Run>> {
+    async fn choose<T: StoreTx>(&self, tx: &mut T, due: Vec<Run>) -> Result<Vec<Run>> {
         let held = tx.held_by(self.node).await?;
         let claim::Choice { taken, set_back } = claim::choose(due, &held);
         let later = tx.now().after(claim::SET_BACK);

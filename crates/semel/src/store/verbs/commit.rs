@@ -5,16 +5,13 @@ use std::collections::HashSet;
 use crate::clock::Time;
 use crate::error::{Error, Result};
 use crate::id::RunId;
-use crate::rules::commit::{Beyond, ChildStart, Commit, Content, Draft, Saved};
+use crate::rules::commit::{self, Beyond, ChildStart, Commit, Content, Draft, EarlierChild, Saved};
 use crate::rules::entry::{Created, Entry, Lines, Message, encode};
-use crate::rules::finish;
 use crate::rules::key::Scope;
 use crate::rules::path::Visit;
-use crate::rules::run::{Parent, Run, State};
+use crate::rules::run::{Parent, Run};
 use crate::rules::start::{Frame, created_run};
-use crate::rules::status::Status;
-use crate::sabotage::{self, Bug};
-use crate::store::tx::{InsertedRun, Tx, Verb, Watcher, race};
+use crate::store::tx::{InsertedRun, StoreTx, Verb, Watcher, race};
 
 use super::read::{message_of, outcome_of};
 
@@ -26,11 +23,9 @@ impl Verb for Commit {
         self.text().map_or(0, str::len)
     }
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Saved> {
-        let guarded = !sabotage::commits(Bug::SkipVersionGuard);
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Saved> {
         if let Content::Ready(text) = &self.content
             && self.is_progress()
-            && guarded
         {
             // The hot path: one guarded update, one insert.
             return match tx.advance(self.num, self.expected, self.count, text).await? {
@@ -38,33 +33,20 @@ impl Verb for Commit {
                 false => Err(self.lost()),
             };
         }
-        let found = tx.run_at(self.num).await?;
-        let fits = |run: &Run| run.state.version == self.expected || !guarded;
-        let mut run = found.filter(fits).ok_or_else(|| self.lost())?;
-        let before = run.state.version;
-        let version = before + self.count();
-        let too_early = |until: &Time| *until > tx.now() && !sabotage::commits(Bug::TimersFireEarly);
-        let Beyond { not_before, consumed, closed, .. } = self.beyond();
-        if let Some(until) = not_before.filter(too_early) {
-            return Err(Error::TooEarly { until, now: tx.now() });
-        }
-        if !run.status().may_become(self.status) {
-            return Err(self.lost());
-        }
+        let mut run = tx.run_at(self.num).await?.ok_or_else(|| self.lost())?;
+        commit::decide(self, &run, tx.now())?;
+        let Beyond { consumed, closed, .. } = self.beyond();
         self.check_consumed(tx).await?;
-        if !consumed.is_empty() && !sabotage::commits(Bug::ConsumedStays) {
+        if !consumed.is_empty() {
             tx.consume_all(self.num, consumed).await?;
         }
         for token in closed {
             tx.delete_hook(run.new.workspace, token, self.num).await?;
         }
         let (text, settled) = self.settle(tx, &mut run).await?;
-        if self.status == Status::Waiting && sabotage::commits(Bug::RestFreesTokens) {
-            tx.delete_hooks(self.num).await?;
-        }
         // With those that this very commit has made: it may open a hook and end the run at once.
-        let had_ties = run.state.ties;
-        run.state = self.state(&run, version, tx);
+        let (before, had_ties) = (run.state.version, run.state.ties);
+        run.state = self.state_after(&run, tx.now());
         if !tx.save_with(self.num, before, &run.state, &text).await? {
             return Err(race());
         }
@@ -73,17 +55,13 @@ impl Verb for Commit {
             None => super::finish::leave_onces(tx, &run).await?,
             Some(_) => false,
         };
-        Ok(Saved { version, settled, freed })
+        Ok(Saved { version: run.state.version, settled, freed })
     }
 }
 
 impl Commit {
-    pub(crate) fn lost(&self) -> Error {
-        Error::Concurrency { run: self.run, expected: self.expected }
-    }
-
     /// A message is consumed once: it must still be in the inbox, each of them once in this commit.
-    async fn check_consumed<T: Tx>(&self, tx: &mut T) -> Result<()> {
+    async fn check_consumed<T: StoreTx>(&self, tx: &mut T) -> Result<()> {
         let consumed = &self.beyond().consumed;
         if consumed.is_empty() {
             return Ok(());
@@ -98,28 +76,8 @@ impl Commit {
         }
     }
 
-    fn state<T: Tx>(&self, run: &Run, version: u64, tx: &T) -> State {
-        match self.status {
-            Status::Running => State { version, stalls: 0, ..run.state.clone() },
-            Status::Waiting => State {
-                // What arrived unseen while the driver decided to wait wakes the run at once.
-                due: match run.arrivals > self.seen && !sabotage::commits(Bug::RestMissesArrivals) {
-                    true => Some(tx.now()),
-                    false => self.beyond().due,
-                },
-                ..self.released(run, version)
-            },
-            status if status.is_terminal() => finish::ended(run, status, version, tx.now()),
-            _ => self.released(run, version),
-        }
-    }
-
-    fn released(&self, run: &Run, version: u64) -> State {
-        State { status: self.status, version, due: None, node: None, stalls: 0, ..run.state.clone() }
-    }
-
     /// Turns drafts into entries, and gives the text to append and what became of the drafts.
-    async fn settle<T: Tx>(&self, tx: &mut T, run: &mut Run) -> Result<(String, Vec<Entry>)> {
+    async fn settle<T: StoreTx>(&self, tx: &mut T, run: &mut Run) -> Result<(String, Vec<Entry>)> {
         let drafts = match &self.content {
             Content::Ready(text) => return Ok((text.clone(), Vec::new())),
             Content::Drafts(drafts) => drafts,
@@ -155,7 +113,7 @@ impl Commit {
 }
 
 /// Makes the run the owner of a token, or tells who is. A run has no conflict with itself.
-async fn open_hook<T: Tx>(
+async fn open_hook<T: StoreTx>(
     tx: &mut T,
     run: &mut Run,
     token: &crate::rules::key::Token,
@@ -170,7 +128,11 @@ async fn open_hook<T: Tx>(
 
 /// Starts the children whose keys are free, all at once, and lets the run wait for their ends; gives their ids. Those that an
 /// earlier life of this run has started are left to [`start_child`], and so is one that comes alone.
-async fn start_new_children<T: Tx>(tx: &mut T, run: &mut Run, drafts: &[Draft]) -> Result<HashSet<RunId>> {
+async fn start_new_children<T: StoreTx>(
+    tx: &mut T,
+    run: &mut Run,
+    drafts: &[Draft],
+) -> Result<HashSet<RunId>> {
     let starts = drafts.iter().filter_map(|draft| match draft {
         Draft::StartChild(start) => Some(&**start),
         _ => None,
@@ -219,7 +181,7 @@ fn new_child(run: &Run, start: &ChildStart, now: Time) -> InsertedRun {
 }
 
 /// Starts a child, or finds the one that an earlier life of this run started; either way this run waits for its end.
-async fn start_child<T: Tx>(tx: &mut T, run: &mut Run, start: &ChildStart) -> Result<Entry> {
+async fn start_child<T: StoreTx>(tx: &mut T, run: &mut Run, start: &ChildStart) -> Result<Entry> {
     run.state.ties = true;
     let held = match tx.holder(run.new.workspace, &Scope::children(), &start.key).await? {
         Some(child) => revived(tx, child, run).await?,
@@ -249,27 +211,27 @@ async fn start_child<T: Tx>(tx: &mut T, run: &mut Run, start: &ChildStart) -> Re
     Ok(Entry::ChildStarted { child: visit, run: child.id(), attached: true })
 }
 
-/// The child of an earlier life. What failed there is tried again, as it is with steps; a cancelled one makes room.
-async fn revived<T: Tx>(tx: &mut T, mut child: Run, parent: &Run) -> Result<Option<Run>> {
-    match child.status() {
-        Status::Failed | Status::TimedOut if !child.purged => {
+/// The child that the run waits for, if the one from before its restart is still there for it.
+async fn revived<T: StoreTx>(tx: &mut T, mut child: Run, parent: &Run) -> Result<Option<Run>> {
+    match EarlierChild::of(&child) {
+        EarlierChild::Stays => Ok(Some(child)),
+        EarlierChild::Restarts => {
             super::control::restart(tx, &mut child, &parent.id().to_string()).await?;
+            Ok(Some(child))
         }
-        Status::Cancelled => {
+        EarlierChild::MakesRoom => {
             child.state.holds_key = false;
-            if !tx.save(child.num, child.state.version, &child.state).await? {
-                return Err(race());
+            match tx.save(child.num, child.state.version, &child.state).await? {
+                true => Ok(None),
+                false => Err(race()),
             }
-            return Ok(None);
         }
-        _ => {}
     }
-    Ok(Some(child))
 }
 
-/// An earlier life of the run may have asked for the same child: whoever waits twice would hear of its end twice, and
-/// what it has heard may no longer be so.
-async fn forget_earlier_life<T: Tx>(tx: &mut T, run: &Run, child: &Run, visit: &Visit) -> Result<()> {
+/// Removes what the run had of this child before its restart. A second watcher would bring a second message, and a message in
+/// the inbox may be outdated.
+async fn forget_earlier_life<T: StoreTx>(tx: &mut T, run: &Run, child: &Run, visit: &Visit) -> Result<()> {
     for watcher in tx.take_watchers(child.num).await? {
         if watcher.num != run.num || watcher.visit != *visit {
             tx.insert_watcher(child.num, &watcher).await?;

@@ -6,24 +6,24 @@ use crate::id::RunId;
 use crate::rules::deadline;
 use crate::rules::entry::{Created, Entry, Message};
 use crate::rules::ledger::Ledger;
-use crate::rules::queue::{self, Moment, Overdue};
-use crate::rules::run::{Run, State};
-use crate::store::tx::{LedgerRow, Tx, Verb, race};
+use crate::rules::queue::{self, Overdue, TimeAndChance};
+use crate::rules::run::{Run, RunState};
+use crate::store::tx::{LedgerRow, StoreTx, Verb, race};
 
 use super::read::{entries_of, message_of};
 
 /// A run that the sweep has ended, or whose try it has given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ended {
+pub(crate) struct EndedRun {
     pub(crate) run: RunId,
     pub(crate) parent: Option<RunId>,
 }
 
 /// Ends up to `limit` runs, or tries, that are overdue.
-pub(super) async fn end_overdue<T: Tx>(tx: &mut T, limit: usize) -> Result<Vec<Ended>> {
+pub(super) async fn end_overdue<T: StoreTx>(tx: &mut T, limit: usize) -> Result<Vec<EndedRun>> {
     let mut ended = Vec::new();
     for run in tx.overdue(limit).await? {
-        let shown = Ended { run: run.id(), parent: run.new.parent };
+        let shown = EndedRun { run: run.id(), parent: run.new.parent };
         let over = match queue::queue(&run.new.workflow) {
             // A worker that does a remote step has no ledger, and ends nothing itself.
             Some(_) => end_task(tx, run).await?,
@@ -38,9 +38,9 @@ pub(super) async fn end_overdue<T: Tx>(tx: &mut T, limit: usize) -> Result<Vec<E
 }
 
 /// The end of a run: its last entry, and its state then.
-pub(super) type End = (Entry, State);
+pub(super) type FinalEntry = (Entry, RunState);
 
-pub(super) async fn end_run<T: Tx>(tx: &mut T, mut run: Run, (entry, state): End) -> Result<()> {
+pub(super) async fn end_run<T: StoreTx>(tx: &mut T, mut run: Run, (entry, state): FinalEntry) -> Result<()> {
     let expected = run.state.version;
     run.state = state;
     super::finish::end_run(tx, &mut run, expected, &[entry]).await
@@ -48,7 +48,7 @@ pub(super) async fn end_run<T: Tx>(tx: &mut T, mut run: Run, (entry, state): End
 
 /// A run as it is to be seen at this time: ended, if its time is up. Then also what is to be written before anything else
 /// is. Runs of queues are left to the sweep: their headers do not tell.
-pub(super) fn seen(run: Option<Run>, now: Time) -> (Option<Run>, Option<(Run, End)>) {
+pub(super) fn seen(run: Option<Run>, now: Time) -> (Option<Run>, Option<(Run, FinalEntry)>) {
     let end = run.as_ref().filter(|run| queue::queue(&run.new.workflow).is_none());
     match end.and_then(|run| Some((run.clone(), deadline::decide(run, now)?))) {
         None => (run, None),
@@ -58,7 +58,7 @@ pub(super) fn seen(run: Option<Run>, now: Time) -> (Option<Run>, Option<(Run, En
 
 /// Ends a run of a queue, or its try. If it is neither's time, only the time of the next look was wrong: a report does not
 /// set it anew.
-async fn end_task<T: Tx>(tx: &mut T, mut run: Run) -> Result<bool> {
+async fn end_task<T: StoreTx>(tx: &mut T, mut run: Run) -> Result<bool> {
     let rows = tx.ledgers(&[run.num], 0).await?;
     let (entries, claimed) = read(&rows)?;
     let Ok(mut ledger) = Ledger::read(run.clone(), entries) else {
@@ -77,7 +77,7 @@ async fn end_task<T: Tx>(tx: &mut T, mut run: Run) -> Result<bool> {
                 inbox.push((row.arrival, message_of(&row)?));
             }
             let report = queue::took_too_long(&ledger);
-            let moment = Moment { now, random: spread(&run) };
+            let moment = TimeAndChance { now, random: spread(&run) };
             let reported = queue::report(&mut ledger, &report, &inbox, moment);
             let commit = reported.ok().and_then(|()| ledger.commit());
             look_again(tx, &mut run, ledger.deadline()).await?;
@@ -95,7 +95,7 @@ async fn end_task<T: Tx>(tx: &mut T, mut run: Run) -> Result<bool> {
     }
 }
 
-async fn look_again<T: Tx>(tx: &mut T, run: &mut Run, at: Option<Time>) -> Result<()> {
+async fn look_again<T: StoreTx>(tx: &mut T, run: &mut Run, at: Option<Time>) -> Result<()> {
     run.state.deadline = at;
     match tx.save(run.num, run.state.version, &run.state).await? {
         true => Ok(()),

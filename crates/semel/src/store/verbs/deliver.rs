@@ -7,8 +7,7 @@ use crate::rules::entry::Message;
 use crate::rules::key::CallId;
 use crate::rules::run::Run;
 use crate::rules::status::Status;
-use crate::sabotage::{self, Bug};
-use crate::store::tx::{CallAt, Tx, Verb, race};
+use crate::store::tx::{CallAt, StoreTx, Verb, race};
 
 impl Verb for Deliver {
     type Answer = Delivered;
@@ -18,11 +17,11 @@ impl Verb for Deliver {
         self.payload.text().len()
     }
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Delivered> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Delivered> {
         // The id first: a repeated delivery is absorbed even if the hook is closed by now.
         let past = past(tx, self).await?;
         let owner = match &past {
-            // Nothing to look up: as long as its run is open, the id is kept whoever owns the token.
+            // Nothing to look up: the id is kept as long as its run is open, whichever run owns the token now.
             Some(past) if !past.has_ended => None,
             _ => tx.hook(self.workspace, &self.token).await?,
         };
@@ -59,7 +58,7 @@ impl Past {
 }
 
 /// The delivery from before under the same id, if it has an id and there was one.
-pub(super) async fn past<T: Tx>(tx: &mut T, deliver: &Deliver) -> Result<Option<Past>> {
+pub(super) async fn past<T: StoreTx>(tx: &mut T, deliver: &Deliver) -> Result<Option<Past>> {
     let Some(id) = &deliver.id else { return Ok(None) };
     let Some(call) = accepted(tx, deliver, &deliver.call_scope(), id).await? else { return Ok(None) };
     let status = tx.status(call.run).await?;
@@ -67,15 +66,12 @@ pub(super) async fn past<T: Tx>(tx: &mut T, deliver: &Deliver) -> Result<Option<
 }
 
 /// The delivery that was accepted under an id, of the caller or derived from a start.
-pub(super) async fn accepted<T: Tx>(
+pub(super) async fn accepted<T: StoreTx>(
     tx: &mut T,
     deliver: &Deliver,
     scope: &str,
     id: &CallId,
 ) -> Result<Option<PastCall>> {
-    if sabotage::commits(Bug::DeliveryIdForgotten) {
-        return Ok(None);
-    }
     tx.call(deliver.workspace, scope, id).await
 }
 
@@ -85,7 +81,7 @@ pub(super) fn absorbed(past: &PastCall) -> Delivered {
 }
 
 /// Refuses a delivery to a run whose inbox is full. Asked before anything is written.
-pub(super) async fn check_room<T: Tx>(tx: &mut T, owner: &Run) -> Result<()> {
+pub(super) async fn check_room<T: StoreTx>(tx: &mut T, owner: &Run) -> Result<()> {
     match Unconsumed::is_little(owner.arrivals) {
         true => Ok(()),
         false => tx.unconsumed(owner.num).await?.check(owner.id()),
@@ -110,7 +106,7 @@ impl Remembered {
 }
 
 /// Delivers to the owner of the token.
-pub(super) async fn accept<T: Tx>(
+pub(super) async fn accept<T: StoreTx>(
     tx: &mut T,
     deliver: &Deliver,
     owner: Run,
@@ -122,9 +118,6 @@ pub(super) async fn accept<T: Tx>(
     let arrival = tx.arrive(owner.num, &message).await?.ok_or_else(race)?;
     let call = PastCall { run: owner.id(), fingerprint, result: arrival };
     for Remembered { scope, id, replaces } in remembered {
-        if sabotage::commits(Bug::DeliveryIdForgotten) {
-            break;
-        }
         let at = CallAt { workspace: deliver.workspace, scope, id };
         if !tx.insert_call(at, owner.num, &call, *replaces).await? {
             return Err(race());

@@ -2,11 +2,13 @@
 
 use crate::error::Result;
 use crate::id::WorkspaceId;
-use crate::rules::archive::{CommitLine, Line, MessageLine, OnceLine, RecordLine, RunLine, WatcherLine};
+use crate::rules::archive::{
+    ArchiveLine, CommitLine, MessageLine, OnceLine, RecordLine, RunLine, WatcherLine,
+};
 use crate::rules::json::Payload;
 use crate::rules::run::Run;
 use crate::store::archive::{OnceAt, RecordAt};
-use crate::store::tx::{HeldOnce, Tx, Verb};
+use crate::store::tx::{HeldOnce, StoreTx, Verb};
 
 /// How many rows one page reads: some megabytes of ordinary runs.
 const PAGE: usize = 200;
@@ -41,17 +43,17 @@ impl ExportPage {
         self.workspace.is_none_or(|wanted| wanted == workspace)
     }
 
-    async fn runs<T: Tx>(&self, tx: &mut T, after: i64) -> Result<(Vec<Line>, Option<Self>)> {
+    async fn runs<T: StoreTx>(&self, tx: &mut T, after: i64) -> Result<(Vec<ArchiveLine>, Option<Self>)> {
         let runs = tx.runs_after(after, PAGE).await?;
         let mut lines = Vec::new();
         for run in runs.iter().filter(|run| self.wants(run.new.workspace)) {
-            lines.push(Line::Run(Box::new(line_of(tx, run).await?)));
+            lines.push(ArchiveLine::Run(Box::new(line_of(tx, run).await?)));
         }
         let next = runs.last().map_or(After::WatchersOf(i64::MIN), |run| After::Run(run.num));
         Ok((lines, Some(self.then(next))))
     }
 
-    async fn watchers<T: Tx>(&self, tx: &mut T, after: i64) -> Result<(Vec<Line>, Option<Self>)> {
+    async fn watchers<T: StoreTx>(&self, tx: &mut T, after: i64) -> Result<(Vec<ArchiveLine>, Option<Self>)> {
         let runs = tx.runs_after(after, PAGE).await?;
         let mut lines = Vec::new();
         let open = |run: &&Run| self.wants(run.new.workspace) && !run.status().is_terminal();
@@ -60,7 +62,7 @@ impl ExportPage {
                 // One that is forgotten needs no answer.
                 if let Some(waiting) = tx.run_at(watcher.num).await? {
                     let line = WatcherLine { run: waiting.id(), visit: watcher.visit, waits_for: run.id() };
-                    lines.push(Line::Watcher(line));
+                    lines.push(ArchiveLine::Watcher(line));
                 }
             }
         }
@@ -68,40 +70,44 @@ impl ExportPage {
         Ok((lines, Some(self.then(next))))
     }
 
-    async fn once<T: Tx>(&self, tx: &mut T, after: Option<&OnceAt>) -> Result<(Vec<Line>, Option<Self>)> {
+    async fn once<T: StoreTx>(
+        &self,
+        tx: &mut T,
+        after: Option<&OnceAt>,
+    ) -> Result<(Vec<ArchiveLine>, Option<Self>)> {
         let rows = tx.once_after(after, PAGE).await?;
         let next = rows.last().map(HeldOnce::at);
         let mut lines = Vec::new();
         for row in rows.into_iter().filter(|row| self.wants(row.workspace)) {
-            lines.push(Line::Once(once_line(tx, row).await?));
+            lines.push(ArchiveLine::Once(once_line(tx, row).await?));
         }
         let next = match next {
             Some(at) => Some(self.then(After::Once(Some(at)))),
-            // Records are nobody's in particular.
+            // Records belong to no workspace.
             None if self.workspace.is_none() => Some(self.then(After::Record(None))),
             None => None,
         };
         Ok((lines, next))
     }
 
-    async fn records<T: Tx>(
+    async fn records<T: StoreTx>(
         &self,
         tx: &mut T,
         after: Option<&RecordAt>,
-    ) -> Result<(Vec<Line>, Option<Self>)> {
+    ) -> Result<(Vec<ArchiveLine>, Option<Self>)> {
         let records = tx.records_after(after, PAGE).await?;
         let next = records.last().map(|record| (record.kind.clone(), record.id.clone()));
-        let lines = records.iter().map(|record| Line::Record(RecordLine::of(record))).collect();
+        let lines = records.iter().map(|record| ArchiveLine::Record(RecordLine::of(record))).collect();
         Ok((lines, next.map(|at| self.then(After::Record(Some(at))))))
     }
 }
 
 impl Verb for ExportPage {
-    type Answer = (Vec<Line>, Option<Self>);
+    type Answer = (Vec<ArchiveLine>, Option<Self>);
     const READS: bool = true;
     const SCANS: bool = true;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Answer> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Self::Answer> {
         match &self.after {
             After::Run(after) => self.runs(tx, *after).await,
             After::WatchersOf(after) => self.watchers(tx, *after).await,
@@ -112,7 +118,7 @@ impl Verb for ExportPage {
 }
 
 /// A run with all that belongs to it.
-pub(super) async fn line_of<T: Tx>(tx: &mut T, run: &Run) -> Result<RunLine> {
+pub(super) async fn line_of<T: StoreTx>(tx: &mut T, run: &Run) -> Result<RunLine> {
     let mut line = RunLine::bare(run);
     line.receipts = tx.receipts(run.num).await?;
     line.tokens = tx.tokens_of(run.num).await?;
@@ -132,9 +138,9 @@ pub(super) async fn line_of<T: Tx>(tx: &mut T, run: &Run) -> Result<RunLine> {
     Ok(line)
 }
 
-/// A once with those who wait for it.
-pub(super) async fn once_line<T: Tx>(tx: &mut T, held: HeldOnce) -> Result<OnceLine> {
-    // Nobody waits for what is there.
+/// A `run_once` value with the runs that wait for it.
+pub(super) async fn once_line<T: StoreTx>(tx: &mut T, held: HeldOnce) -> Result<OnceLine> {
+    // No run waits for a settled once.
     let waiters = if held.row.value.is_some() { Vec::new() } else { tx.once_waiters(&held.at()).await? };
     let HeldOnce { workspace, scope, label, row } = held;
     Ok(OnceLine {
@@ -150,14 +156,14 @@ pub(super) async fn once_line<T: Tx>(tx: &mut T, held: HeldOnce) -> Result<OnceL
 }
 
 /// What is wrong below the rows.
-pub(crate) struct Sound;
+pub(crate) struct IntegrityCheck;
 
-impl Verb for Sound {
+impl Verb for IntegrityCheck {
     type Answer = Vec<String>;
     const READS: bool = true;
     const SCANS: bool = true;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<String>> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Vec<String>> {
         tx.sound().await
     }
 }

@@ -4,14 +4,13 @@ use crate::error::Result;
 use crate::rules::entry::{Entry, Message, Outcome};
 use crate::rules::run::Run;
 use crate::rules::status::Status;
-use crate::sabotage::{self, Bug};
-use crate::store::tx::Tx;
+use crate::store::tx::StoreTx;
 
 use super::once::tell_waiters;
 use super::start::append_at;
 
 /// Ends a run: `run` carries its final state, the entries are those that ended it.
-pub(super) async fn end_run<T: Tx>(
+pub(super) async fn end_run<T: StoreTx>(
     tx: &mut T,
     run: &mut Run,
     expected: u64,
@@ -24,17 +23,14 @@ pub(super) async fn end_run<T: Tx>(
 
 /// Tokens become free, those who wait for the run get its outcome, children of a cancelled run are told, and what it
 /// had the right to do once goes to others; gives whether there was any of that. A run without ties has none of these.
-pub(super) async fn untie<T: Tx>(tx: &mut T, run: &Run, outcome: Outcome) -> Result<bool> {
-    if !sabotage::commits(Bug::EndKeepsTokens) {
-        tx.delete_hooks(run.num).await?;
-    }
-    let told = !sabotage::commits(Bug::EndIsNotTold);
-    for watcher in tx.take_watchers(run.num).await?.into_iter().filter(|_| told) {
+pub(super) async fn untie<T: StoreTx>(tx: &mut T, run: &Run, outcome: Outcome) -> Result<bool> {
+    tx.delete_hooks(run.num).await?;
+    for watcher in tx.take_watchers(run.num).await? {
         let message = Message::ChildEnded { child: watcher.visit, run: run.id(), outcome: outcome.clone() };
         // A watcher that has ended itself needs no answer.
         tx.arrive(watcher.num, &message).await?;
     }
-    if run.status() == Status::Cancelled && !sabotage::commits(Bug::CancelForgetsChildren) {
+    if run.status() == Status::Cancelled {
         for child in tx.open_children(run.id()).await? {
             tx.arrive(child.num, &Message::ParentCancelled { parent: run.id() }).await?;
         }
@@ -42,20 +38,20 @@ pub(super) async fn untie<T: Tx>(tx: &mut T, run: &Run, outcome: Outcome) -> Res
     free_onces(tx, run).await
 }
 
-/// What a run that rests had the right to do once goes to others; gives whether there was any of that. Nobody is making it:
-/// whoever did has died, lost a race, or was stopped.
-pub(super) async fn leave_onces<T: Tx>(tx: &mut T, run: &Run) -> Result<bool> {
+/// Frees the onces that a resting run has claimed; gives whether there were any. No branch is making their results any more: it
+/// died, lost a race, or was stopped.
+pub(super) async fn leave_onces<T: StoreTx>(tx: &mut T, run: &Run) -> Result<bool> {
     match run.state.ties && run.rests(tx.now()) {
         true => free_onces(tx, run).await,
         false => Ok(false),
     }
 }
 
-/// What a run had the right to do once goes to others; gives whether there was any of that.
-async fn free_onces<T: Tx>(tx: &mut T, run: &Run) -> Result<bool> {
+/// Frees the onces that a run has claimed and not settled; gives whether there were any.
+async fn free_onces<T: StoreTx>(tx: &mut T, run: &Run) -> Result<bool> {
     let onces = tx.held_once(run.id()).await?;
     let freed = !onces.is_empty();
-    for held in onces.into_iter().filter(|_| !sabotage::commits(Bug::EndKeepsOnces)) {
+    for held in onces {
         tx.put_once(held.workspace, &held.scope, &held.label, None).await?;
         tell_waiters(tx, &held.at()).await?;
     }

@@ -5,24 +5,24 @@ use std::collections::HashSet;
 use super::export::{line_of, once_line};
 use crate::error::{Error, Result};
 use crate::id::RunId;
-use crate::rules::archive::{Line, OnceLine, RecordLine, RunLine, WatcherLine};
+use crate::rules::archive::{ArchiveLine, OnceLine, RecordLine, RunLine, WatcherLine};
 use crate::rules::json::Payload;
 use crate::rules::once::OnceRow;
 use crate::store::archive::Imported;
-use crate::store::tx::{CallAt, HeldOnce, Tx, Verb, Watcher, race};
+use crate::store::tx::{CallAt, HeldOnce, StoreTx, Verb, Watcher, race};
 
 /// Puts lines into the store, all or none.
-pub(crate) struct Import(pub(crate) Vec<Line>);
+pub(crate) struct Import(pub(crate) Vec<ArchiveLine>);
 
 impl Verb for Import {
     type Answer = Imported;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Imported> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Imported> {
         if let Some(node) = tx.live_node().await? {
             let what = format!("{node} is at work on this store; stop its server, and import then");
             return Err(Error::Validation(what));
         }
-        let mut batch = Batch::default();
+        let mut batch = ImportBatch::default();
         let mut new = Vec::new();
         for line in &self.0 {
             if !batch.is_there(tx, line).await? {
@@ -38,19 +38,19 @@ impl Verb for Import {
 
 /// What the lines so far take: two lines of one call must not want the same.
 #[derive(Default)]
-struct Batch {
+struct ImportBatch {
     ids: HashSet<RunId>,
     taken: HashSet<String>,
 }
 
-impl Batch {
+impl ImportBatch {
     /// Whether a line is in the store already. Refused if it is there otherwise, or if something is in its way.
-    async fn is_there<T: Tx>(&mut self, tx: &mut T, line: &Line) -> Result<bool> {
+    async fn is_there<T: StoreTx>(&mut self, tx: &mut T, line: &ArchiveLine) -> Result<bool> {
         match line {
-            Line::Run(run) => self.run(tx, run).await,
-            Line::Watcher(watcher) => self.watcher(tx, watcher).await,
-            Line::Once(once) => self.once(tx, once).await,
-            Line::Record(record) => self.record(tx, record).await,
+            ArchiveLine::Run(run) => self.run(tx, run).await,
+            ArchiveLine::Watcher(watcher) => self.watcher(tx, watcher).await,
+            ArchiveLine::Once(once) => self.once(tx, once).await,
+            ArchiveLine::Record(record) => self.record(tx, record).await,
         }
     }
 
@@ -62,7 +62,7 @@ impl Batch {
         }
     }
 
-    async fn run<T: Tx>(&mut self, tx: &mut T, line: &RunLine) -> Result<bool> {
+    async fn run<T: StoreTx>(&mut self, tx: &mut T, line: &RunLine) -> Result<bool> {
         if let Some(found) = tx.run(line.id).await? {
             let same = line_of(tx, &found).await? == *line;
             return if same { Ok(true) } else { Err(differs(&line.id.to_string())) };
@@ -91,7 +91,7 @@ impl Batch {
         Ok(false)
     }
 
-    async fn watcher<T: Tx>(&mut self, tx: &mut T, line: &WatcherLine) -> Result<bool> {
+    async fn watcher<T: StoreTx>(&mut self, tx: &mut T, line: &WatcherLine) -> Result<bool> {
         let mut nums = [None; 2];
         for (num, id) in nums.iter_mut().zip([line.waits_for, line.run]) {
             *num = tx.run(id).await?.map(|run| run.num);
@@ -104,11 +104,11 @@ impl Batch {
         Ok(there.iter().any(|found| found.num == watcher && found.visit == line.visit))
     }
 
-    async fn once<T: Tx>(&mut self, tx: &mut T, line: &OnceLine) -> Result<bool> {
+    async fn once<T: StoreTx>(&mut self, tx: &mut T, line: &OnceLine) -> Result<bool> {
         row_of(line)?;
         let OnceLine { workspace, scope, label, .. } = line;
         self.take(&format!("once {label:?} of {workspace} in {scope:?}"))?;
-        // What is not there is locked by the look: nobody else puts it there meanwhile.
+        // The look-up locks a row also if it does not exist: no other transaction inserts it meanwhile.
         match tx.once(*workspace, scope, label).await? {
             None => Ok(false),
             Some(row) => {
@@ -126,8 +126,8 @@ impl Batch {
     }
 }
 
-impl Batch {
-    async fn record<T: Tx>(&mut self, tx: &mut T, line: &RecordLine) -> Result<bool> {
+impl ImportBatch {
+    async fn record<T: StoreTx>(&mut self, tx: &mut T, line: &RecordLine) -> Result<bool> {
         let what = format!("the {} {}", line.kind, line.id);
         if !line.has_version() {
             return Err(in_the_way(&format!("{what} has the version {}", line.version)));
@@ -142,23 +142,23 @@ impl Batch {
     }
 }
 
-async fn write<T: Tx>(tx: &mut T, line: &Line) -> Result<()> {
+async fn write<T: StoreTx>(tx: &mut T, line: &ArchiveLine) -> Result<()> {
     match line {
-        Line::Run(run) => write_run(tx, run).await,
-        Line::Watcher(line) => {
+        ArchiveLine::Run(run) => write_run(tx, run).await,
+        ArchiveLine::Watcher(line) => {
             let waits_for = tx.run(line.waits_for).await?.ok_or_else(race)?;
             let num = tx.run(line.run).await?.ok_or_else(race)?.num;
             tx.insert_watcher(waits_for.num, &Watcher { num, visit: line.visit.clone() }).await
         }
-        Line::Once(line) => write_once(tx, line).await,
-        Line::Record(line) => match tx.put_record(&line.record()?, None).await? {
+        ArchiveLine::Once(line) => write_once(tx, line).await,
+        ArchiveLine::Record(line) => match tx.put_record(&line.record()?, None).await? {
             true => Ok(()),
             false => Err(race()),
         },
     }
 }
 
-async fn write_run<T: Tx>(tx: &mut T, line: &RunLine) -> Result<()> {
+async fn write_run<T: StoreTx>(tx: &mut T, line: &RunLine) -> Result<()> {
     let num = tx.restore_run(&line.run(0)).await?.ok_or_else(race)?;
     for commit in &line.commits {
         tx.restore_commit(num, commit.seq, commit.at, &commit.entries).await?;
@@ -192,7 +192,7 @@ fn row_of(line: &OnceLine) -> Result<OnceRow> {
     })
 }
 
-async fn write_once<T: Tx>(tx: &mut T, line: &OnceLine) -> Result<()> {
+async fn write_once<T: StoreTx>(tx: &mut T, line: &OnceLine) -> Result<()> {
     tx.put_once(line.workspace, &line.scope, &line.label, Some(&row_of(line)?)).await?;
     let at = (line.workspace, line.scope.clone(), line.label.clone());
     for waiter in &line.waiters {

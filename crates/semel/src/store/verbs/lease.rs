@@ -2,7 +2,7 @@
 
 use crate::clock::Time;
 use crate::error::{Error, Result};
-use crate::store::tx::{Tx, Verb};
+use crate::store::tx::{StoreTx, Verb};
 use crate::store::{Lease, LeaseAct};
 
 /// Whether a node with this lease lives.
@@ -13,7 +13,7 @@ pub(crate) fn is_alive(lease: Option<Time>, now: Time) -> bool {
 impl Verb for Lease {
     type Answer = Time;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Time> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Time> {
         let now = tx.now();
         let alive = is_alive(tx.lease(self.node).await?, now);
         let until = match self.act {

@@ -3,7 +3,7 @@
 use super::read::known;
 use crate::error::Result;
 use crate::store::list::{Scan, Scanned, place};
-use crate::store::tx::{Tx, Verb};
+use crate::store::tx::{StoreTx, Verb};
 use crate::store::{Page, Query};
 
 impl Verb for Query {
@@ -13,7 +13,7 @@ impl Verb for Query {
 
     /// The first index that yields the whole page answers. If none does, the pass that came farthest does: whatever it
     /// did not find down to there does not exist.
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Page> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Page> {
         if self.limit == 0 {
             return Ok(Page::default());
         }

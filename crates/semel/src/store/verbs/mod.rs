@@ -1,8 +1,9 @@
-//! The verbs: one file per durable transition. Rules decide, [`Tx`](super::tx::Tx) keeps, this joins them.
+//! The verbs: one file per durable transition. Rules decide, [`StoreTx`](super::tx::StoreTx) keeps, this joins them.
 
 mod claim;
 mod commit;
 mod control;
+mod counts;
 mod deadline;
 mod deliver;
 mod export;
@@ -17,8 +18,11 @@ mod start;
 mod sweep;
 
 pub(crate) use claim::ClaimRows;
-pub(crate) use deadline::Ended;
-pub(crate) use export::{ExportPage, Sound};
+#[cfg(feature = "sabotage")]
+pub(crate) use claim::ClaimedRows;
+pub(crate) use counts::{CountOpen, ReadCounts, paused_in_doubt};
+pub(crate) use deadline::EndedRun;
+pub(crate) use export::{ExportPage, IntegrityCheck};
 pub(crate) use import::Import;
 #[cfg(feature = "sqlite")]
 pub(crate) use lease::is_alive;

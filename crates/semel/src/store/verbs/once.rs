@@ -3,14 +3,14 @@
 use crate::error::Error;
 use crate::error::Result;
 use crate::rules::entry::Message;
-use crate::rules::once::{self, Ask, Once, OnceAnswer, Waiters};
+use crate::rules::once::{self, Ask, OnceAnswer, OnceCall, Waiters};
 use crate::store::archive::OnceAt;
-use crate::store::tx::{Tx, Verb, race};
+use crate::store::tx::{StoreTx, Verb, race};
 
-impl Verb for Once {
+impl Verb for OnceCall {
     type Answer = OnceAnswer;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<OnceAnswer> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<OnceAnswer> {
         let scope = self.scope.text();
         let mut run = tx.run(self.run).await?.filter(|run| run.new.workspace == self.workspace);
         let run = run.as_mut().ok_or(Error::RunNotFound(self.run))?;
@@ -18,7 +18,7 @@ impl Verb for Once {
             return Err(Error::RunFinished { run: self.run, status: run.status() });
         }
         if run.rests(tx.now()) && self.ask == Ask::Claim {
-            // Long on its way: whoever sent it has put the run to rest since, and nobody would make it.
+            // The call was delayed: its run has come to rest since, and no branch of it would make the result.
             return Err(Error::Concurrency { run: self.run, expected: run.state.version });
         }
         let at = (self.workspace, scope, self.label.clone());
@@ -47,8 +47,8 @@ impl Verb for Once {
     }
 }
 
-/// Tells all who wait for a once to ask again; then nobody waits for it.
-pub(super) async fn tell_waiters<T: Tx>(tx: &mut T, at: &OnceAt) -> Result<()> {
+/// Tells all runs that wait for a `run_once` value to ask again, and removes them from its waiters.
+pub(super) async fn tell_waiters<T: StoreTx>(tx: &mut T, at: &OnceAt) -> Result<()> {
     let waiters = tx.once_waiters(at).await?;
     if waiters.is_empty() {
         return Ok(());

@@ -11,7 +11,7 @@ use crate::rules::entry::{Entry, Message, Outcome, decode};
 use crate::rules::finish;
 use crate::rules::receipt::{ReceiptKind, Receipts};
 use crate::rules::run::Run;
-use crate::store::tx::{InboxRow, LedgerRow, Tx, Verb};
+use crate::store::tx::{InboxRow, LedgerRow, StoreTx, Verb};
 use crate::store::{Find, FindBy, Part};
 
 /// How many commits from the end an outcome or a pause is looked for at first: after it come a release of the key or
@@ -25,7 +25,7 @@ pub(crate) fn entries_of(row: &LedgerRow) -> Result<Vec<Entry>> {
 }
 
 /// How a run ended; none if it has not.
-pub(crate) async fn outcome_of<T: Tx>(tx: &mut T, run: &Run) -> Result<Option<Outcome>> {
+pub(crate) async fn outcome_of<T: StoreTx>(tx: &mut T, run: &Run) -> Result<Option<Outcome>> {
     match run.status().is_terminal() {
         false => Ok(None),
         true if run.purged => Ok(finish::purged(run)),
@@ -34,7 +34,7 @@ pub(crate) async fn outcome_of<T: Tx>(tx: &mut T, run: &Run) -> Result<Option<Ou
 }
 
 /// What is found in the latest entry of a run in which it is found.
-pub(super) async fn latest<T: Tx, R>(
+pub(super) async fn latest<T: StoreTx, R>(
     tx: &mut T,
     num: i64,
     find: impl Fn(&Entry) -> Option<R> + Send,
@@ -42,16 +42,24 @@ pub(super) async fn latest<T: Tx, R>(
     let mut limit = TAIL;
     loop {
         let tail = tx.ledger_tail(num, limit).await?;
-        for row in &tail {
-            if let Some(found) = entries_of(row)?.iter().rev().find_map(&find) {
-                return Ok(Some(found));
-            }
+        if let Some(found) = latest_in(&tail, &find)? {
+            return Ok(Some(found));
         }
         if tail.len() < limit {
             return Ok(None);
         }
         limit *= 8;
     }
+}
+
+/// What is found in the latest entry of these commits in which it is found. They come the latest first.
+pub(super) fn latest_in<R>(tail: &[LedgerRow], find: impl Fn(&Entry) -> Option<R>) -> Result<Option<R>> {
+    for row in tail {
+        if let Some(found) = entries_of(row)?.iter().rev().find_map(&find) {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
 }
 
 /// A stored message.
@@ -68,7 +76,7 @@ impl Verb for ReadDues {
     type Answer = Vec<Option<Time>>;
     const READS: bool = true;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Answer> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Self::Answer> {
         tx.dues(&self.0, Time(i64::MIN)).await
     }
 }
@@ -77,7 +85,7 @@ impl Verb for Find {
     type Answer = Option<(Run, Option<Outcome>)>;
     const READS: bool = true;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Answer> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Self::Answer> {
         let run = match &self.by {
             FindBy::Id(id) => tx.run(*id).await?.filter(|run| run.new.workspace == self.workspace),
             FindBy::Key(scope, key) => {
@@ -96,7 +104,7 @@ impl Verb for Find {
     }
 }
 
-pub(super) async fn known<T: Tx>(tx: &mut T, workspace: WorkspaceId, run: RunId) -> Result<Run> {
+pub(super) async fn known<T: StoreTx>(tx: &mut T, workspace: WorkspaceId, run: RunId) -> Result<Run> {
     let found = tx.run(run).await?.filter(|run| run.new.workspace == workspace);
     found.ok_or(Error::RunNotFound(run))
 }
@@ -113,7 +121,7 @@ impl Verb for ReadLedger {
     const READS: bool = true;
     const SCANS: bool = true;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<LedgerRow>> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Vec<LedgerRow>> {
         let run = known(tx, self.workspace, self.run).await?;
         // The sweep may not be through with it yet.
         if run.purged { Ok(Vec::new()) } else { tx.ledgers(&[run.num], self.from).await }
@@ -126,7 +134,7 @@ impl Verb for Part {
     const READS: bool = true;
     const SCANS: bool = true;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Answer> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Self::Answer> {
         let run = known(tx, self.workspace, self.run).await?;
         // The sweep may not be through with it yet.
         if run.purged {
@@ -149,7 +157,7 @@ impl Verb for ReadInbox {
     const READS: bool = true;
     const SCANS: bool = true;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<InboxRow>> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Vec<InboxRow>> {
         let run = known(tx, self.workspace, self.run).await?;
         if run.purged { Ok(Vec::new()) } else { tx.inboxes(&[run.num], self.from).await }
     }
@@ -165,7 +173,7 @@ impl Verb for CountInbox {
     type Answer = u64;
     const READS: bool = true;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<u64> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<u64> {
         let run = known(tx, self.workspace, self.run).await?;
         if run.purged { Ok(0) } else { Ok(tx.unconsumed(run.num).await?.count) }
     }
@@ -181,7 +189,7 @@ impl Verb for ReadReceipts {
     type Answer = Vec<(ReceiptKind, Receipts)>;
     const READS: bool = true;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Self::Answer> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Self::Answer> {
         let run = known(tx, self.workspace, self.run).await?;
         tx.receipts(run.num).await
     }
@@ -193,8 +201,8 @@ pub(crate) struct FlushReceipts(pub(crate) HashMap<(i64, ReceiptKind), Receipts>
 impl Verb for FlushReceipts {
     type Answer = ();
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<()> {
-        // In one order for everybody: two stores that write receipts of the same runs must not wait for each other.
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<()> {
+        // In one order for all: two stores that write receipts of the same runs must not wait for each other.
         let mut all: Vec<_> = self.0.iter().collect();
         all.sort_unstable_by_key(|(at, _)| **at);
         for ((num, kind), receipts) in all {

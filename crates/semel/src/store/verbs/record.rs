@@ -2,16 +2,16 @@
 
 use crate::error::Result;
 use crate::rules::record::{self, Keep, KeepStep, Look, Record};
-use crate::store::tx::{Tx, Verb, race};
+use crate::store::tx::{StoreTx, Verb, race};
 
 impl Verb for Keep {
     type Answer = Record;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Record> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Record> {
         let existing = tx.record(&self.kind, &self.id).await?;
         let found = existing.as_ref().map(|record| record.version);
         match record::decide(self, existing, tx.now())? {
-            // What is not there cannot be locked: somebody may have put it there since.
+            // A row that does not exist cannot be locked: another transaction may have inserted it since.
             KeepStep::Write(record) if !tx.put_record(&record, found).await? => Err(race()),
             KeepStep::Write(record) | KeepStep::Repeated(record) => Ok(record),
         }
@@ -22,7 +22,7 @@ impl Verb for Look {
     type Answer = Vec<Record>;
     const READS: bool = true;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Vec<Record>> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Vec<Record>> {
         tx.records(self).await
     }
 }

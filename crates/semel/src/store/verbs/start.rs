@@ -1,4 +1,4 @@
-//! Start a run, or find the one that the key stands for; and hand over a payload with it.
+//! Start a run, or find the owner of its key; and hand over a payload with it.
 
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use crate::rules::deadline;
 use crate::rules::deliver::{CameTo, Deliver, Delivered, PastCall};
 use crate::rules::entry::{Entry, Outcome, encode};
 use crate::rules::key::{self, Fingerprint, Token};
-use crate::rules::run::{NewRun, Run, State};
-use crate::rules::start::{self, Decision, Handover, Start, Verdict};
+use crate::rules::run::{NewRun, Run, RunState};
+use crate::rules::start::{self, Decision, Handover, Start, StartVerdict};
 use crate::rules::status::Status;
 use crate::sabotage::{self, Bug};
 use crate::store::Started;
-use crate::store::tx::{Tx, Verb, race};
+use crate::store::tx::{StoreTx, Verb, race};
 
 use super::deliver::{self, Remembered};
 use super::lease::is_alive;
@@ -35,14 +35,14 @@ pub(crate) struct StartRun {
 #[derive(Debug)]
 pub(crate) struct NewStart {
     pub(crate) new: Arc<NewRun>,
-    pub(crate) state: State,
+    pub(crate) state: RunState,
     pub(crate) entries: Vec<Entry>,
     pub(crate) text: String,
 }
 
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 impl NewStart {
-    /// The node that wants it is taken to be alive: whoever inserts it has to make sure.
+    /// The node that is to drive it is taken to be alive. The backend checks that when it inserts the run.
     pub(crate) fn of(verb: &StartRun, now: Time) -> Self {
         let (new, state, entries) = start::create(&verb.start, verb.start.claim, verb.fingerprint, now);
         let text = encode(&entries);
@@ -71,7 +71,7 @@ impl Verb for PeekStart {
     type Answer = Option<Started>;
     const READS: bool = true;
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Option<Started>> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Option<Started>> {
         let StartRun { start, fingerprint } = &self.0;
         if start.deliver.is_some() {
             return Ok(None);
@@ -97,18 +97,18 @@ impl Verb for StartRun {
         self.start.input.text().len()
     }
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<Started> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Started> {
         let start = &self.start;
         if start.deliver.is_some()
             && let Some(run) = tx.run(start.run).await?
         {
             return self.made_before(tx, run).await;
         }
-        // A key that was drawn for this very start is hardly held by anybody else; the index would say so.
+        // A key that was drawn for this start is almost certainly free; if it is not, the index refuses it.
         let trusts = start.is_keyless() || sabotage::commits(Bug::ReadThenInsert);
         if trusts
             && start.deliver.is_none()
-            && let Some(started) = self.create(tx, Verdict::Created, None, None).await?
+            && let Some(started) = self.create(tx, StartVerdict::Created, None, None).await?
         {
             return Ok(started);
         }
@@ -142,7 +142,7 @@ impl Verb for StartRun {
                 let target = owner.as_ref().map_or(holder.id(), Run::id);
                 let handing = self.plan(tx, holder.id(), Some(target), None).await?;
                 super::control::restart(tx, &mut holder, "start").await?;
-                attach(tx, holder, owner, handing, Verdict::Restarted).await
+                attach(tx, holder, owner, handing, StartVerdict::Restarted).await
             }
             (_, holder) => self.make(tx, holder, owner).await,
         }
@@ -156,15 +156,15 @@ impl StartRun {
         Ok(Self { start, fingerprint })
     }
 
-    /// Whether hardly anybody else can have asked for the same, and nothing comes with it: if the index has nothing against
-    /// it, all that is left is to insert the run.
+    /// Whether the key was drawn for this start, and no delivery comes with it: then all that is left is to insert the run, if
+    /// the index allows it.
     #[cfg(feature = "sqlite")]
     pub(crate) fn is_plain(&self) -> bool {
         self.start.is_keyless() && self.start.deliver.is_none()
     }
 
     /// The run as it is made now; `lease` is that of the node which wants it.
-    fn made(&self, lease: Option<Time>, now: Time) -> (NewRun, State, Vec<Entry>) {
+    fn made(&self, lease: Option<Time>, now: Time) -> (NewRun, RunState, Vec<Entry>) {
         // A dead node's runs are given away once: one that it took now would stay its for ever.
         let claim = self.start.claim.filter(|_| is_alive(lease, now));
         start::create(&self.start, claim, self.fingerprint, now)
@@ -172,7 +172,7 @@ impl StartRun {
 
     /// The answer to a start whose run exists: its answer was lost on the way. The run may have lost the key since, and
     /// this is no news that could take it back.
-    async fn made_before<T: Tx>(&self, tx: &mut T, run: Run) -> Result<Started> {
+    async fn made_before<T: StoreTx>(&self, tx: &mut T, run: Run) -> Result<Started> {
         let Start { workspace, key, .. } = &self.start;
         let same = run.new.workspace == *workspace && run.new.key == *key;
         if !same || run.new.scope != self.start.key_scope() {
@@ -188,11 +188,11 @@ impl StartRun {
                 self.handed_over(tx, handover, came_to).await?.1.as_ref().map(deliver::absorbed)
             }
         };
-        Ok(Started { delivered, ..answer(tx, run, Verdict::Created).await? })
+        Ok(Started { delivered, ..answer(tx, run, StartVerdict::Created).await? })
     }
 
     /// Makes a run under a key that is free, or is taken from its holder; unless the payload is for another run.
-    async fn make<T: Tx>(&self, tx: &mut T, holder: Option<Run>, owner: Option<Run>) -> Result<Started> {
+    async fn make<T: StoreTx>(&self, tx: &mut T, holder: Option<Run>, owner: Option<Run>) -> Result<Started> {
         if let Some(handover) = &self.start.deliver
             && let Some(started) = self.hand_to_other(tx, handover, holder.as_ref(), owner).await?
         {
@@ -205,7 +205,7 @@ impl StartRun {
                 Some(run) => self.made_before(tx, run).await,
                 None => self.replace(tx, holder, handing).await,
             },
-            None => match self.create(tx, Verdict::Created, None, handing).await? {
+            None => match self.create(tx, StartVerdict::Created, None, handing).await? {
                 Some(started) => Ok(started),
                 None => {
                     let run = tx.run(made).await?.ok_or_else(race)?;
@@ -216,10 +216,10 @@ impl StartRun {
     }
 
     /// Makes the run; nothing if its key or its id is taken.
-    async fn create<T: Tx>(
+    async fn create<T: StoreTx>(
         &self,
         tx: &mut T,
-        verdict: Verdict,
+        verdict: StartVerdict,
         superseded: Option<Run>,
         handing: Option<Handing>,
     ) -> Result<Option<Started>> {
@@ -235,11 +235,17 @@ impl StartRun {
     }
 
     /// Takes the key from a run that has ended or is cancelled for it, and starts a new one under it.
-    async fn replace<T: Tx>(&self, tx: &mut T, mut holder: Run, handing: Option<Handing>) -> Result<Started> {
+    async fn replace<T: StoreTx>(
+        &self,
+        tx: &mut T,
+        mut holder: Run,
+        handing: Option<Handing>,
+    ) -> Result<Started> {
         let open = !holder.status().is_terminal();
         let expected = holder.state.version;
-        if open && !sabotage::commits(Bug::SupersededGoesOn) {
-            let action = control::Action::Cancel { reason: format!("superseded by {}", self.start.run) };
+        if open {
+            let action =
+                control::ControlAction::Cancel { reason: format!("superseded by {}", self.start.run) };
             let moved = control::decide(&holder, &action, "start", tx.now())?;
             let (entry, state) = moved.expect("an open run can be cancelled");
             holder.state = state;
@@ -251,12 +257,12 @@ impl StartRun {
                 return Err(race());
             }
         }
-        let verdict = if open { Verdict::Superseded } else { Verdict::Created };
+        let verdict = if open { StartVerdict::Superseded } else { StartVerdict::Created };
         self.create(tx, verdict, open.then_some(holder), handing).await?.ok_or_else(race)
     }
 
     /// What was delivered by the same request before, when it came to the same; and the id of that.
-    async fn handed_over<T: Tx>(
+    async fn handed_over<T: StoreTx>(
         &self,
         tx: &mut T,
         handover: &Handover,
@@ -271,7 +277,7 @@ impl StartRun {
 
     /// The answer of a start that makes no run, because its payload is another run's: of the one that got it by the same
     /// request before, or of the owner of the token.
-    async fn hand_to_other<T: Tx>(
+    async fn hand_to_other<T: StoreTx>(
         &self,
         tx: &mut T,
         handover: &Handover,
@@ -305,9 +311,9 @@ impl StartRun {
         handed_to(tx, owner, delivered).await.map(Some)
     }
 
-    /// Decides what becomes of the payload, before anything is written. `holder` is the run that the key stands for in the
+    /// Decides what becomes of the payload, before anything is written. `holder` is the run that owns the key in the
     /// end, `target` the one that would get the payload, `replaced` the one that makes room for it.
-    async fn plan<T: Tx>(
+    async fn plan<T: StoreTx>(
         &self,
         tx: &mut T,
         holder: RunId,
@@ -342,15 +348,15 @@ enum Handing {
 }
 
 /// The answer of a start that has found a run.
-async fn attach<T: Tx>(
+async fn attach<T: StoreTx>(
     tx: &mut T,
     mut holder: Run,
     owner: Option<Run>,
     handing: Option<Handing>,
-    verdict: Verdict,
+    verdict: StartVerdict,
 ) -> Result<Started> {
     // A restart has written by now; it is rare enough to go beyond the bound.
-    if matches!(handing, Some(Handing::New(..))) && verdict != Verdict::Restarted {
+    if matches!(handing, Some(Handing::New(..))) && verdict != StartVerdict::Restarted {
         deliver::check_room(tx, owner.as_ref().unwrap_or(&holder)).await?;
     }
     let delivered = hand_over(tx, &mut holder, owner, handing).await?;
@@ -358,15 +364,15 @@ async fn attach<T: Tx>(
 }
 
 /// The answer of a start whose payload is another run's.
-async fn handed_to<T: Tx>(tx: &mut T, run: Run, delivered: Delivered) -> Result<Started> {
+async fn handed_to<T: StoreTx>(tx: &mut T, run: Run, delivered: Delivered) -> Result<Started> {
     let replayed = delivered.absorbed && run.status() == Status::Completed;
-    let verdict = if replayed { Verdict::Replayed } else { Verdict::Attached };
+    let verdict = if replayed { StartVerdict::Replayed } else { StartVerdict::Attached };
     Ok(Started { delivered: Some(delivered), ..answer(tx, run, verdict).await? })
 }
 
 /// Does what was planned about the payload: the owner of the token gets it or, if there is none, the run of this start.
 /// Nothing comes of it if that has ended: no run will ever take the payload, and the answer says so.
-async fn hand_over<T: Tx>(
+async fn hand_over<T: StoreTx>(
     tx: &mut T,
     run: &mut Run,
     owner: Option<Run>,
@@ -385,9 +391,6 @@ async fn hand_over<T: Tx>(
             run.clone()
         }
     };
-    if sabotage::commits(Bug::StartForgetsDelivery) && target.num == run.num {
-        return Ok(Some(Delivered { run: run.id(), arrival: 1, node: None, absorbed: false }));
-    }
     let delivered = deliver::accept(tx, &deliver, target, &ids).await?;
     // The payload may have woken it.
     *run = tx.run_at(run.num).await?.ok_or_else(race)?;
@@ -395,7 +398,7 @@ async fn hand_over<T: Tx>(
 }
 
 /// Gives a token to a run that has not opened it yet.
-async fn reserve<T: Tx>(tx: &mut T, run: &mut Run, token: &Token) -> Result<()> {
+async fn reserve<T: StoreTx>(tx: &mut T, run: &mut Run, token: &Token) -> Result<()> {
     if !tx.insert_hook(run.new.workspace, token, run.num).await? {
         return Err(race());
     }
@@ -407,7 +410,12 @@ async fn reserve<T: Tx>(tx: &mut T, run: &mut Run, token: &Token) -> Result<()> 
 }
 
 /// Writes a run's new state and the entries that led to it.
-pub(super) async fn append_at<T: Tx>(tx: &mut T, run: &Run, expected: u64, entries: &[Entry]) -> Result<()> {
+pub(super) async fn append_at<T: StoreTx>(
+    tx: &mut T,
+    run: &Run,
+    expected: u64,
+    entries: &[Entry],
+) -> Result<()> {
     match tx.save_with(run.num, expected, &run.state, &encode(entries)).await? {
         true => Ok(()),
         false => Err(race()),
@@ -415,20 +423,20 @@ pub(super) async fn append_at<T: Tx>(tx: &mut T, run: &Run, expected: u64, entri
 }
 
 /// Inserts a run with its first entries; none if its key or its id is taken.
-pub(super) async fn insert<T: Tx>(
+pub(super) async fn insert<T: StoreTx>(
     tx: &mut T,
     new: NewRun,
-    state: State,
+    state: RunState,
     entries: &[Entry],
 ) -> Result<Option<Run>> {
     let Some(num) = tx.insert_run(&new, &state, &encode(entries)).await? else { return Ok(None) };
     Ok(Some(Run { num, new: new.into(), state, arrivals: 0, purged: false }))
 }
 
-async fn answer<T: Tx>(tx: &mut T, run: Run, verdict: Verdict) -> Result<Started> {
+async fn answer<T: StoreTx>(tx: &mut T, run: Run, verdict: StartVerdict) -> Result<Started> {
     let outcome: Option<Outcome> = outcome_of(tx, &run).await?;
     let mut entries = Vec::new();
-    if verdict == Verdict::Created {
+    if verdict == StartVerdict::Created {
         for row in tx.ledgers(&[run.num], 0).await? {
             entries.extend(entries_of(&row)?);
         }
@@ -440,14 +448,14 @@ fn duplicate(holder: &Run) -> Error {
     Error::DuplicateRun { owner: holder.id(), status: holder.status() }
 }
 
-async fn reused<T: Tx>(tx: &mut T, start: &Start, holder: &Run) -> Result<Error> {
+async fn reused<T: StoreTx>(tx: &mut T, start: &Start, holder: &Run) -> Result<Error> {
     let first = tx.ledger_first(holder.num).await?.as_ref().map(entries_of).transpose()?;
     let pointers = match first.as_deref().and_then(<[Entry]>::first) {
         Some(Entry::Created(created)) => {
             let (before, now) = ((&created.workflow, &created.input), (&start.workflow, &start.input));
             key::differences(before, now, &start.excluded)?
         }
-        // The history is forgotten and only the hash of the input is left: it differs, nobody can say where.
+        // The history is forgotten and only the hash of the input is left: it differs, but the places are not known.
         _ => Vec::new(),
     };
     Ok(Error::KeyReused { owner: holder.id(), pointers })

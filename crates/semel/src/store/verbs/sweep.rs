@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 
-use super::deadline::Ended;
+use super::deadline::EndedRun;
 use crate::error::Result;
 use crate::id::NodeId;
 use crate::rules::claim::{self, Hands};
 use crate::rules::finish::{Purge, purge};
-use crate::sabotage::{self, Bug};
-use crate::store::tx::{DeadNode, Driven, SetFree, Tx, Verb};
+use crate::rules::node::EngineRecord;
+use crate::rules::record::Record;
+use crate::store::tx::{DeadNode, Driven, SetFree, StoreTx, Verb};
 use crate::store::{Sweep, Swept};
 
 /// How many rows of histories one pass deletes, for each run that it may handle. Other writes wait as long as a pass takes: it
@@ -17,9 +18,9 @@ const ROWS_EACH: usize = 4;
 
 impl Verb for Sweep {
     /// Also the runs that were ended because their time was up.
-    type Answer = (Swept, Vec<Ended>);
+    type Answer = (Swept, Vec<EndedRun>);
 
-    async fn run<T: Tx>(&self, tx: &mut T) -> Result<(Swept, Vec<Ended>)> {
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<(Swept, Vec<EndedRun>)> {
         // With none at all it would never come to an end.
         let limit = self.limit.max(1);
         let mut swept = Swept::default();
@@ -37,17 +38,14 @@ impl Verb for Sweep {
 }
 
 /// Makes up to `limit` runs of dead nodes due, and forgets the nodes that have none left. How many runs there were.
-async fn free_orphans<T: Tx>(tx: &mut T, limit: usize) -> Result<usize> {
+async fn free_orphans<T: StoreTx>(tx: &mut T, limit: usize) -> Result<usize> {
     let dead = tx.dead_nodes().await?;
     for node in dead.iter().filter(|node| node.is_new) {
         // Dead from here on, also for itself: it must not renew a lease whose runs are being given away.
         tx.put_lease(node.id, None).await?;
     }
     let ids: Vec<NodeId> = dead.iter().map(|node| node.id).collect();
-    let orphans = match sabotage::commits(Bug::SweepForgetsOrphans) {
-        true => Vec::new(),
-        false => tx.driven(&ids, limit).await?,
-    };
+    let orphans = tx.driven(&ids, limit).await?;
     let more = orphans.len() == limit;
     let due = tx.now();
     let free = |run: &Driven, stalls: u32| SetFree { num: run.num, due, stalls };
@@ -56,8 +54,20 @@ async fn free_orphans<T: Tx>(tx: &mut T, limit: usize) -> Result<usize> {
     tx.set_free(&freed).await?;
     for node in ids.into_iter().filter(|_| !more) {
         tx.delete_node(node).await?;
+        forget_engine(tx, node).await?;
     }
     Ok(freed.len())
+}
+
+/// Removes what an engine has said of itself as this node. The same pass deletes what has expired.
+async fn forget_engine<T: StoreTx>(tx: &mut T, node: NodeId) -> Result<()> {
+    let record = tx.record(&EngineRecord::kind(), &EngineRecord::id(node)).await?;
+    if let Some(record) = record {
+        let (found, now) = (record.version, tx.now());
+        let gone = Record { version: found + 1, at: now, expires: Some(now), ..record };
+        tx.put_record(&gone, Some(found)).await?;
+    }
+    Ok(())
 }
 
 /// What the dead nodes had in their hands; none for those that have left in good order.
@@ -88,7 +98,7 @@ impl Blame {
 }
 
 /// Forgets what is past its retention, up to a number of runs and of rows.
-async fn forget<T: Tx>(tx: &mut T, limit: usize, swept: &mut Swept) -> Result<()> {
+async fn forget<T: StoreTx>(tx: &mut T, limit: usize, swept: &mut Swept) -> Result<()> {
     let mut rows = limit.saturating_mul(ROWS_EACH);
     let purgeable = tx.purgeable(limit).await?;
     swept.more |= purgeable.len() == limit;

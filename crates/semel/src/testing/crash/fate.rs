@@ -10,11 +10,11 @@ use crate::error::{Error, Result};
 use crate::id::NodeId;
 use crate::rules::path::Visit;
 
-/// Decides when an engine dies. Dead, it hears nothing any more and nothing it does takes place.
+/// Decides when an engine dies. A dead engine gets no answers, and nothing it does takes place.
 pub(crate) struct Fate {
     end: Option<Point>,
     turns: u32,
-    /// The write that was to fail has failed; the same one is made again.
+    /// The write that was chosen to fail has failed; the same one is repeated.
     failed: AtomicBool,
     dead: AtomicBool,
     died: Notify,
@@ -22,14 +22,14 @@ pub(crate) struct Fate {
     calls: AtomicU64,
     writes: Mutex<Vec<&'static str>>,
     nodes: Mutex<Vec<NodeId>>,
-    /// What waits for somebody outside.
+    /// The number of tasks that wait for something outside.
     outside: AtomicUsize,
 }
 
-/// Something waits for somebody outside, in real time, until this is dropped.
-pub(crate) struct Outside(Arc<Fate>);
+/// A task waits for something outside, in real time, until this is dropped.
+pub(crate) struct OutsideWait(Arc<Fate>);
 
-impl Drop for Outside {
+impl Drop for OutsideWait {
     fn drop(&mut self) {
         self.0.outside.fetch_sub(1, Ordering::SeqCst);
     }
@@ -65,21 +65,21 @@ impl Fate {
         self.died.notify_one();
     }
 
-    /// Is over when the engine is dead.
+    /// Resolves when the engine is dead.
     pub(super) async fn died(&self) {
         while !self.is_dead() {
             self.died.notified().await;
         }
     }
 
-    /// Goes on only if it is alive.
+    /// Resolves only while the engine is alive.
     pub(super) async fn breathe(&self) {
         if self.is_dead() {
             std::future::pending::<()>().await;
         }
     }
 
-    /// A call is on its way: others have so many turns meanwhile.
+    /// Delays a call: other tasks have so many turns meanwhile.
     pub(super) async fn take_time(&self) {
         self.calls.fetch_add(1, Ordering::SeqCst);
         for _ in 0..self.turns {
@@ -91,22 +91,22 @@ impl Fate {
         self.calls.load(Ordering::SeqCst)
     }
 
-    /// Something begins to wait for somebody outside.
-    pub(crate) fn outside(self: &Arc<Self>) -> Outside {
+    /// A task begins to wait for something outside.
+    pub(crate) fn outside(self: &Arc<Self>) -> OutsideWait {
         self.outside.fetch_add(1, Ordering::SeqCst);
-        Outside(self.clone())
+        OutsideWait(self.clone())
     }
 
     pub(super) fn is_outside(&self) -> bool {
         self.outside.load(Ordering::SeqCst) > 0
     }
 
-    /// What it has written: the names of the calls, in their order.
+    /// The durable writes so far: the names of the calls, in their order.
     pub(super) fn writes(&self) -> Vec<&'static str> {
         lock(&self.writes).clone()
     }
 
-    /// Is about to write; an error if that does not take place.
+    /// Called before a write; an error if the write must not take place.
     pub(super) fn before_write(&self, what: &'static str) -> Result<()> {
         let number = lock(&self.writes).len() + 1;
         if self.end == Some(Point::Write(number, Side::Before)) {
@@ -119,7 +119,7 @@ impl Fate {
         Ok(())
     }
 
-    /// Has written; an error if the answer is lost.
+    /// Called after a write; an error if its answer is lost.
     pub(super) fn wrote(&self, what: &'static str) -> Result<()> {
         let mut writes = lock(&self.writes);
         writes.push(what);
@@ -140,7 +140,7 @@ impl Fate {
         lock(&self.nodes).clone()
     }
 
-    /// A step comes by a moment at which the engine may die.
+    /// A step reaches a moment at which the engine may die.
     pub(crate) async fn pass(&self, step: &Visit, moment: Moment) {
         if let Some(Point::Body(path, when)) = &self.end
             && *when == moment

@@ -1,8 +1,8 @@
 //! Crashes at every boundary: a workflow is run undisturbed, and then again for each of its durable writes, with an
 //! engine that dies there.
 //!
-//! Everything in a life of an engine happens in one runtime of its own, on one thread and by a clock that stands still, so
-//! that the same crash is the same crash each time. Dead is dead: the runtime is dropped with all that was under way.
+//! Each engine has a runtime of its own, on one thread and with a clock that stands still, so that a crash can be repeated
+//! exactly. When the engine dies, the runtime is dropped with all that was under way.
 
 pub(crate) mod fate;
 mod point;
@@ -20,13 +20,14 @@ pub use self::scene::Scene;
 
 use self::fate::Fate;
 use self::store::Mortal;
-use super::{History, ManualClock};
+use super::{LedgerView, ManualClock};
 use crate::clock::{Clock, Time};
 use crate::engine::{Builder, Engine, Limits};
 use crate::error::{Error, Result};
 use crate::id::{NodeId, WorkspaceId};
 use crate::rules::ledger::Ledger;
 use crate::rules::run::Run;
+use crate::store::layer::Layered;
 use crate::store::memory::MemoryStore;
 use crate::store::{Lease, LeaseAct, Store};
 
@@ -34,11 +35,11 @@ type Playing<T> = Pin<Box<dyn Future<Output = Result<T>>>>;
 type Script<W, T> = Box<dyn Fn(Scene<W>) -> Playing<T>>;
 type Build<W> = Box<dyn Fn(&W, Builder) -> Builder>;
 /// All runs, each with its history.
-type Runs = Vec<(Run, History)>;
+type Runs = Vec<(Run, LedgerView)>;
 
-/// Kills the engine wherever that may hurt, and lets another one go on.
+/// Kills the engine before and after every durable write, and lets another one continue.
 ///
-/// It is made of three parts: the *world* that survives every crash (an [`Effects`](super::Effects), as a rule), the
+/// It has three parts: the *world* that survives every crash (an [`Effects`](super::Effects), as a rule), the
 /// *engine* that works in it, and the *script* that plays the clients. Every play has a fresh world and an empty store.
 /// The script gives a value, and that must be the same with and without crashes.
 ///
@@ -87,17 +88,17 @@ impl<W, T> fmt::Debug for Crasher<W, T> {
     }
 }
 
-/// What a play has come to.
+/// The result of a play.
 #[derive(Debug)]
 pub struct Ended<W, T> {
-    /// What the script gave.
+    /// The value that the script returned.
     pub value: T,
     /// What survived the crashes.
     pub world: W,
-    /// Where the engine died, or what met it, in turn.
+    /// The crashes and faults of the play, in their order.
     pub crashes: Vec<Point>,
     /// All runs, the oldest first, each with its history.
-    pub runs: Vec<(Run, History)>,
+    pub runs: Vec<(Run, LedgerView)>,
     /// The writes of each life: the names of the store's calls.
     pub lives: Vec<Vec<&'static str>>,
 }
@@ -107,7 +108,7 @@ impl<W, T> Ended<W, T> {
     ///
     /// # Panics
     /// If there is none.
-    pub fn history(&self) -> &History {
+    pub fn history(&self) -> &LedgerView {
         &self.runs.first().expect("a run was started").1
     }
 }
@@ -141,7 +142,7 @@ where
         Self { world: Box::new(world), build: Box::new(build), script: Box::new(script), turns: 0 }
     }
 
-    /// Lets every call to the store, and every answer, be on its way for so many turns of everybody else (at most 8). The
+    /// Lets every call to the store, and every answer, be on its way for so many turns of all other tasks (at most 8). The
     /// memory store answers at once; others do not, and what happens meanwhile is a test of its own.
     #[must_use]
     pub fn slow_store(self, turns: u32) -> Self {
@@ -204,7 +205,7 @@ where
         let runtime = runtime.expect("a runtime can be made");
         let end = runtime.block_on(async {
             for node in dead {
-                // Nobody waits for the lease of a process that is known to be dead.
+                // The lease of a process that is known to be dead is not waited for.
                 // Not in good order: its lease ends.
                 let ends = LeaseAct::Join(Duration::ZERO);
                 store.lease(Lease { node: *node, act: ends }).await.expect("the store works");
@@ -219,7 +220,7 @@ where
                 stuck = scene.pass_time() => panic!("nothing moves any more:\n{stuck}"),
             };
             let runs = read(&scene).await;
-            // Whatever is still under way: it reaches nobody from here on.
+            // Messages that are still under way are lost from here on.
             fate.die();
             engine.crash().await;
             ended.map(|value| (value, runs))
@@ -244,7 +245,7 @@ where
         store: &Arc<dyn Store>,
         fate: &Arc<Fate>,
     ) -> Engine {
-        let mortal: Arc<dyn Store> = Arc::new(Mortal::new(store.clone(), fate.clone()));
+        let mortal: Arc<dyn Store> = Arc::new(Layered(Mortal::new(store.clone(), fate.clone())));
         // Only a crash takes the lease away, however far the clock is moved.
         let limits = Limits { lease: Duration::from_hours(24 * 365 * 100), ..Limits::default() };
         let builder = Engine::builder()
@@ -256,7 +257,7 @@ where
         (self.build)(world, builder).open().await.expect("the engine opens")
     }
 
-    /// All points at which an engine can die that has written this.
+    /// All points at which an engine with these writes can die.
     pub fn points(writes: &[&'static str]) -> Vec<Point> {
         let sides = |(i, write): (usize, &&str)| {
             // What is before a claim is after the write before it.
@@ -280,7 +281,7 @@ where
         1 + points.len()
     }
 
-    /// The same without a crash: each write once does not take place, and once takes place and is not answered.
+    /// The same with lost answers instead of crashes: each write fails once without taking place, and once after taking place.
     ///
     /// # Panics
     /// As [`Crasher::every_boundary`].
@@ -293,7 +294,7 @@ where
         1 + faults.len()
     }
 
-    /// All faults that can meet an engine that has written this.
+    /// All faults that an engine with these writes can have.
     pub fn faults(writes: &[&'static str]) -> Vec<Point> {
         let fault = |point| match point {
             Point::Write(number, side) => Point::Answer(number, side),
@@ -327,7 +328,7 @@ where
     pub fn check(&self, expected: &T, points: &[Point], check: impl Fn(&Ended<W, T>)) -> Ended<W, T> {
         let ended = self.play(points);
         let context = Context(points);
-        let told = Told(&ended.runs);
+        let told = LedgersOnPanic(&ended.runs);
         assert_eq!(ended.value, *expected, "the crash has changed the result");
         check(&ended);
         drop((context, told));
@@ -345,7 +346,7 @@ async fn read<W>(scene: &Scene<W>) -> Runs {
 }
 
 /// Every ledger can be read, and says of its run what the header says.
-fn check_ledgers(runs: &[(Run, History)]) {
+fn check_ledgers(runs: &[(Run, LedgerView)]) {
     for (run, history) in runs {
         let entries: Vec<_> = history.entries().cloned().collect();
         let length = entries.len() as u64;
@@ -364,8 +365,8 @@ fn check_ledgers(runs: &[(Run, History)]) {
     }
 }
 
-fn listed(runs: &[(Run, History)]) -> String {
-    let line = |(run, history): &(Run, History)| {
+fn listed(runs: &[(Run, LedgerView)]) -> String {
+    let line = |(run, history): &(Run, LedgerView)| {
         format!("{} {} {}\n{history}", run.id(), run.new.workflow, run.status())
     };
     runs.iter().map(line).collect()
@@ -387,9 +388,9 @@ impl Drop for Context<'_> {
 }
 
 /// Shows the ledgers, if an assertion fails.
-struct Told<'a>(&'a [(Run, History)]);
+struct LedgersOnPanic<'a>(&'a [(Run, LedgerView)]);
 
-impl Drop for Told<'_> {
+impl Drop for LedgersOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("{}", listed(self.0));

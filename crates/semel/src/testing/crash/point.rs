@@ -10,7 +10,7 @@ pub enum Point {
     /// At the body of the step at a path.
     Body(String, Moment),
     /// At its n-th durable write the store does not answer, and the engine lives on: the write did not take place
-    /// ([`Error::Unavailable`](crate::Error::Unavailable)), or it did and nobody can tell
+    /// ([`Error::Unavailable`](crate::Error::Unavailable)), or it did and its outcome is unknown
     /// ([`Error::Unknown`](crate::Error::Unknown)).
     Answer(usize, Side),
 }
@@ -20,7 +20,7 @@ pub enum Point {
 pub enum Side {
     /// It did not take place.
     Before,
-    /// It took place, and nobody was told.
+    /// It took place, and its answer was lost.
     After,
 }
 

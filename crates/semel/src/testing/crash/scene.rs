@@ -1,4 +1,4 @@
-//! What a script has at hand: the engine, the world, and time that passes when nothing else does.
+//! What a script works with: the engine, the world, and time that passes when nothing else happens.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use crate::rules::key::Token;
 use crate::rules::run::Run;
 use crate::rules::status::Status;
 use crate::store::{Find, FindBy, Query, Store};
-use crate::testing::{History, ManualClock};
+use crate::testing::{LedgerView, ManualClock};
 
-/// So often everybody has had a turn without a call to the store: nothing moves but time.
+/// Rounds of all tasks without a call to the store, after which nothing moves but time.
 const QUIET: u32 = 12;
-/// So often time was moved and nothing was written: nothing ever will be.
+/// How often time may be moved without a write before the play counts as stuck.
 const STUCK: u32 = 60;
-/// Bodies with a time limit and short waits need time too, although nothing says how much.
+/// Step of the clock when no due time is known: bodies with a time limit and short waits need time too.
 const FIRST_STEP: Duration = Duration::from_millis(10);
 const LAST_STEP: Duration = Duration::from_hours(24);
 
@@ -63,7 +63,7 @@ impl<W> Scene<W> {
         &self.clock
     }
 
-    /// The store itself, as it is seen by somebody who lives on.
+    /// The store without the crashes: for the test, which goes on.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
     }
@@ -92,8 +92,8 @@ impl<W> Scene<W> {
     }
 
     /// A run's history now.
-    pub async fn history(&self, run: RunId) -> Result<History> {
-        Ok(History::new(self.store.ledger(self.engine.workspace(), run, 1).await?))
+    pub async fn history(&self, run: RunId) -> Result<LedgerView> {
+        Ok(LedgerView::new(self.store.ledger(self.engine.workspace(), run, 1).await?))
     }
 
     /// Waits until a run has come to a state, or has ended.
@@ -111,7 +111,7 @@ impl<W> Scene<W> {
         self.store.find(Find { workspace: self.engine.workspace(), by }).await
     }
 
-    /// Delivers as soon as somebody owns the token. The id makes it one delivery, however often the script is played.
+    /// Delivers as soon as a run owns the token. The id makes it one delivery, however often the script is played.
     pub async fn deliver<T: Serialize>(&self, token: &str, payload: T, id: &str) -> Result<()> {
         let by = FindBy::Token(Token::new(token)?);
         loop {
@@ -124,7 +124,7 @@ impl<W> Scene<W> {
         }
     }
 
-    /// Waits for the end of a run. Whenever it stops over steps in doubt, somebody is asked what became of them, by the
+    /// Waits for the end of a run. Whenever it pauses over steps in doubt, `became` is asked for their outcomes, by the
     /// run and the path of the step.
     pub async fn settle<Out>(
         &self,
@@ -170,14 +170,14 @@ impl<W> Scene<W> {
         Ok(runs)
     }
 
-    /// Moves time whenever nothing else moves. Ends when that does not help any more, and says how things stand then.
+    /// Advances the time whenever nothing else happens. Ends when that does not help any more, and describes the state.
     pub(super) async fn pass_time(&self) -> String {
         let (mut quiet, mut calls, mut writes) = (0, self.fate.calls(), 0);
         let (mut step, mut in_vain) = (FIRST_STEP, 0);
         while in_vain < STUCK {
             tokio::task::yield_now().await;
             quiet += 1;
-            // Nobody can tell how long a database takes that is not Semel's: the clock waits for it.
+            // How long a user's database takes is not known: the clock waits for it.
             if self.fate.calls() != calls || self.fate.is_outside() {
                 (quiet, calls) = (0, self.fate.calls());
             }

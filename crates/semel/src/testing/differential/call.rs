@@ -1,5 +1,5 @@
-//! What can be played: calls of a store, and what a driver records before it commits. Numbers stand for keys, runs and
-//! so on of a small world; whoever plays them takes them modulo what there is.
+//! The calls of a random program: calls of a store, and what a driver records before it commits. Numbers are indexes of keys, runs and
+//! so on of a small world; the player takes them modulo what exists.
 
 use proptest::collection::vec;
 use proptest::option;
@@ -7,9 +7,9 @@ use proptest::prelude::*;
 
 use crate::rules::entry::Class;
 
-/// One call.
+/// One call of a random program against a store.
 #[derive(Clone, Debug)]
-#[expect(missing_docs, reason = "each stands for the store's method of the same name")]
+#[expect(missing_docs, reason = "each is named like the store's method that it calls")]
 pub enum Call {
     Start {
         key: u8,

@@ -1,4 +1,4 @@
-//! Plays calls on one store. All players are told the same and draw the same ids, so they must be answered alike.
+//! Plays calls on one store. All players make the same calls with the same ids, so they must get the same answers.
 
 use std::fmt::{Debug, Write as _};
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use crate::error::Result;
 use crate::id::{NodeId, RunId, WorkspaceId};
 use crate::rules::claim::{Claim, Drives};
 use crate::rules::commit::Commit;
-use crate::rules::control::{Action, Control, Fork};
+use crate::rules::control::{Control, ControlAction, Fork};
 use crate::rules::deliver::Deliver;
 use crate::rules::entry::{Entry, Failure, FailureKind, Resolution, RestartFrom};
 use crate::rules::json::Payload;
 use crate::rules::key::{CallId, Key, KeyScope, Label, RecordId, Scope, Token};
 use crate::rules::ledger::{Ledger, Lineage};
-use crate::rules::once::{Ask, Once, OnceAnswer, OnceScope};
+use crate::rules::once::{Ask, OnceAnswer, OnceCall, OnceScope};
 use crate::rules::path::{Name, Path, Visit};
 use crate::rules::record::{Keep, Look, LookBy};
 use crate::rules::run::{Retention, Run};
@@ -38,10 +38,10 @@ const LEASE: Duration = Duration::from_millis(100);
 
 /// A driver: what it knows of its run.
 #[derive(Clone)]
-pub(super) struct Driver {
+pub(super) struct PlayedDriver {
     pub(super) ledger: Ledger,
     pub(super) inbox: Vec<Arrival>,
-    /// Whether somebody has taken the run since, as far as the player has seen.
+    /// Whether another driver has taken the run since, as far as the player has seen.
     zombie: bool,
 }
 
@@ -52,7 +52,7 @@ enum Request {
     Commit(Commit),
     Deliver(Deliver),
     Control(Control),
-    Once(Once),
+    Once(OnceCall),
     Keep(Keep),
 }
 
@@ -60,17 +60,17 @@ pub(super) struct Player {
     pub(super) store: Arc<dyn Store>,
     clock: Arc<ManualClock>,
     drawn: u128,
-    /// Every id that was ever drawn for a run, whether it came to be or not.
+    /// Every id that was ever drawn for a run, whether or not the run was created.
     pub(super) runs: Vec<RunId>,
-    /// Those that came to be.
+    /// The runs that were created.
     known: Vec<RunId>,
-    drivers: Vec<Driver>,
+    drivers: Vec<PlayedDriver>,
     /// The latest right to settle each label, by run.
     fence: u64,
     last: Option<Request>,
 }
 
-/// What a call came to, without what may differ.
+/// The answer to a call, without the parts that may differ.
 fn told<T: Debug>(answer: &Result<T>) -> String {
     match answer {
         Ok(answer) => format!("{answer:?}"),
@@ -141,7 +141,7 @@ impl Player {
                     2 => Ask::Settle { fence, value: value(*v), ttl },
                     _ => Ask::Release { fence },
                 };
-                let once = Once { workspace: WORKSPACE, scope: OnceScope::Workspace, label, run, ask };
+                let once = OnceCall { workspace: WORKSPACE, scope: OnceScope::Workspace, label, run, ask };
                 self.request(Request::Once(once)).await
             }
             Call::Keep { id, body, expected, brief } => {
@@ -247,14 +247,14 @@ impl Player {
         told(&claimed)
     }
 
-    /// Has a new driver; whoever drove the run before is a zombie now.
+    /// Has a new driver; the driver before is a zombie now.
     fn take(&mut self, claimed: Claimed) {
         for driver in self.drivers.iter_mut().filter(|driver| driver.ledger.run().id() == claimed.run.id()) {
             driver.zombie = true;
         }
         let ledger = Ledger::read(claimed.run, claimed.entries.expect("nothing is held"))
             .expect("what is stored can be read");
-        self.drivers.push(Driver { ledger, inbox: claimed.inbox, zombie: false });
+        self.drivers.push(PlayedDriver { ledger, inbox: claimed.inbox, zombie: false });
     }
 
     async fn drive(&mut self, n: u8, zombie: bool, look: bool, acts: &[Act]) -> String {
@@ -288,9 +288,9 @@ impl Player {
                 }));
                 self.drivers[at] = driver;
             }
-            // Somebody else has the run: a driver would drop it here, and a zombie tries again.
+            // Another driver has the run: a driver would drop it here, and a zombie tries again.
             Err(crate::Error::Concurrency { .. }) => self.drivers[at].zombie = true,
-            // Refused for what it said: it may say something else.
+            // Its content was refused: it may commit something else.
             Err(_) => {}
         }
         said + &told(&saved)
@@ -305,12 +305,12 @@ impl Player {
                     1 => Resolution::DidNotHappen,
                     _ => Resolution::GiveUp(failure()),
                 };
-                (run, Action::Resolve { step: visit(*path), resolution }, &None)
+                (run, ControlAction::Resolve { step: visit(*path), resolution }, &None)
             }
             Call::Fork { run, at, fresh, key, id } => {
                 let lineage = if *fresh { Lineage::Fresh } else { Lineage::Inherited };
                 let fork = Fork { run: self.draw(), key: key.map(self::key), at: at.map(u64::from), lineage };
-                (run, Action::Fork(fork), id)
+                (run, ControlAction::Fork(fork), id)
             }
             other => unreachable!("{other:?} is no action"),
         };
@@ -477,7 +477,7 @@ pub(super) fn value(n: u8) -> Payload {
 }
 
 pub(super) fn failure() -> Failure {
-    Failure { kind: FailureKind::Fatal, message: "out of stock".to_owned() }
+    Failure::new(FailureKind::Fatal, "out of stock")
 }
 
 fn policy_of(n: u8) -> Policy {
@@ -494,14 +494,14 @@ fn retention(n: u8) -> Retention {
     }
 }
 
-fn plain_action(n: u8) -> Action {
+fn plain_action(n: u8) -> ControlAction {
     match n {
-        0 | 1 => Action::Cancel { reason: "no longer wanted".to_owned() },
-        2 => Action::Pause,
-        3 => Action::Resume,
-        4 | 5 => Action::Restart(RestartFrom::Failure),
-        6 => Action::Restart(RestartFrom::Beginning),
-        7 => Action::RequestCancel { reason: "no longer wanted".to_owned() },
-        _ => Action::ReleaseKey,
+        0 | 1 => ControlAction::Cancel { reason: "no longer wanted".to_owned() },
+        2 => ControlAction::Pause,
+        3 => ControlAction::Resume,
+        4 | 5 => ControlAction::Restart(RestartFrom::Failure),
+        6 => ControlAction::Restart(RestartFrom::Beginning),
+        7 => ControlAction::RequestCancel { reason: "no longer wanted".to_owned() },
+        _ => ControlAction::ReleaseKey,
     }
 }

@@ -1,21 +1,21 @@
 //! What a driver records, and what must hold in every store at any time.
 
 use super::call::Act;
-use super::player::{Driver, Player, TOKENS, WORKSPACE, failure, label, token, value, visit};
+use super::player::{PlayedDriver, Player, TOKENS, WORKSPACE, failure, label, token, value, visit};
 use crate::clock::Time;
 use crate::error::Result;
 use crate::id::RunId;
 use crate::rules::entry::{Class, Entry, Message, PauseReason};
-use crate::rules::ledger::{HookState, Ledger, Record, Refused};
+use crate::rules::ledger::{HookState, Ledger, RefusedEntry, VisitRecord};
 use crate::rules::path::Name;
 use crate::rules::run::Run;
 use crate::rules::status::Status;
-use crate::rules::step::Step;
+use crate::rules::step::StepState;
 use crate::store::FindBy;
 
-impl Driver {
-    /// Records one act; what the ledger says to it.
-    pub(super) fn act(&mut self, act: &Act, child: RunId, now: Time) -> Result<(), Refused> {
+impl PlayedDriver {
+    /// Records one act; gives the answer of the ledger.
+    pub(super) fn act(&mut self, act: &Act, child: RunId, now: Time) -> Result<(), RefusedEntry> {
         let entry = match act {
             Act::Step { path, class } => {
                 let (step, attempt) = (visit(*path), self.next_attempt(*path));
@@ -78,14 +78,14 @@ impl Driver {
 
     fn next_attempt(&self, path: u8) -> u32 {
         match self.ledger.record_at(&visit(path)) {
-            Some(Record::Step(step)) => Step::next_attempt(Some(step)).unwrap_or(1),
+            Some(VisitRecord::Step(step)) => StepState::next_attempt(Some(step)).unwrap_or(1),
             _ => 1,
         }
     }
 
     fn open_attempt(&self, path: u8) -> u32 {
         match self.ledger.record_at(&visit(path)) {
-            Some(Record::Step(step)) => step.open_attempt().unwrap_or(0),
+            Some(VisitRecord::Step(step)) => step.open_attempt().unwrap_or(0),
             _ => 0,
         }
     }
@@ -94,7 +94,7 @@ impl Driver {
     fn take_message(&self, act: &Act) -> Option<Entry> {
         self.inbox.iter().find_map(|arrival| match (act, &arrival.message) {
             (Act::Receive { path }, Message::Delivery { token, payload }) => {
-                let mine = matches!(self.ledger.record_at(&visit(*path)), Some(Record::Hook { token: t, .. }) if t == token);
+                let mine = matches!(self.ledger.record_at(&visit(*path)), Some(VisitRecord::Hook { token: t, .. }) if t == token);
                 mine.then(|| Entry::HookReceived { hook: visit(*path), arrival: arrival.number, payload: payload.clone() })
             }
             (Act::ChildEnded { path }, Message::ChildEnded { child, outcome, .. }) if *child == visit(*path) => {
@@ -157,7 +157,8 @@ impl Player {
 
     async fn check_hooks(&self, run: &Run, ledger: &Ledger) -> Result<(), String> {
         for path in 0..4 {
-            if let Some(Record::Hook { token, state: HookState::Open(_) }) = ledger.record_at(&visit(path))
+            if let Some(VisitRecord::Hook { token, state: HookState::Open(_) }) =
+                ledger.record_at(&visit(path))
                 && !run.status().is_terminal()
             {
                 let owner = self.find(FindBy::Token(token.clone())).await.map_err(|e| e.to_string())?;
@@ -170,7 +171,7 @@ impl Player {
     }
 }
 
-/// Whether somebody drives it or will, if it has not ended; nobody if it has.
+/// A run that has not ended has a driver or becomes due; one that has ended has neither.
 fn header(run: &Run) -> Result<(), String> {
     let state = &run.state;
     let (driven, due) = (state.node.is_some(), state.due.is_some());
@@ -183,6 +184,6 @@ fn header(run: &Run) -> Result<(), String> {
     let ended = state.status.is_terminal();
     match sound && state.ended.is_some() == ended && state.purge.is_some() == ended {
         true => Ok(()),
-        false => Err(format!("nobody will ever drive {run:?}, or somebody drives what has ended")),
+        false => Err(format!("{run:?} will never be driven, or is driven after its end")),
     }
 }

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use super::record::keep;
 use super::world::{LEASE, STRANGER, World, code, name, payload, refused};
-use super::{Doing, Home};
+use super::{Home, SuiteFuture};
 use crate::error::Result;
 use crate::id::{RunId, WorkspaceId};
-use crate::rules::archive::{Checker, Finding, Line};
-use crate::rules::control::Action;
+use crate::rules::archive::{ArchiveLine, Checker, Finding};
+use crate::rules::control::ControlAction;
 use crate::rules::once::{Ask, OnceAnswer};
 use crate::rules::receipt::ReceiptKind;
 use crate::rules::run::Retention;
-use crate::rules::start::{Policy, Start, Verdict};
+use crate::rules::start::{Policy, Start, StartVerdict};
 use crate::rules::status::Status;
 use crate::store::Store;
 use crate::store::archive::{Archive, Imported};
@@ -27,18 +27,18 @@ promises![
     an_import_can_be_repeated_and_nothing_else_goes_in_between,
     in_which_order_an_archive_has_the_waiters_does_not_matter,
     a_workspace_can_be_exported_alone,
-    an_import_waits_until_nobody_is_at_work,
+    an_import_waits_until_no_node_is_at_work,
 ];
 
 /// A memory store as the other side of a move.
 struct InMemory(MemoryStore);
 
 impl Home for InMemory {
-    fn open(&self) -> Doing<'_, Result<Arc<dyn Store>>> {
+    fn open(&self) -> SuiteFuture<'_, Result<Arc<dyn Store>>> {
         Box::pin(async { Ok(Arc::new(self.0.clone()) as Arc<dyn Store>) })
     }
 
-    fn second(&self) -> Doing<'_, Result<Option<Arc<dyn Store>>>> {
+    fn second(&self) -> SuiteFuture<'_, Result<Option<Arc<dyn Store>>>> {
         Box::pin(async { self.open().await.map(Some) })
     }
 }
@@ -53,7 +53,7 @@ fn archive(world: &World) -> &dyn Archive {
     world.store().archive().expect("a store has an archive")
 }
 
-async fn exported(world: &World, workspace: Option<WorkspaceId>) -> Vec<Line> {
+async fn exported(world: &World, workspace: Option<WorkspaceId>) -> Vec<ArchiveLine> {
     let mut lines = Vec::new();
     let mut each = |line| {
         lines.push(line);
@@ -63,15 +63,15 @@ async fn exported(world: &World, workspace: Option<WorkspaceId>) -> Vec<Line> {
     lines
 }
 
-async fn import(world: &World, lines: &[Line]) -> Result<Imported> {
+async fn import(world: &World, lines: &[ArchiveLine]) -> Result<Imported> {
     archive(world).import(lines.to_vec()).await
 }
 
-fn text(lines: &[Line]) -> String {
+fn text(lines: &[ArchiveLine]) -> String {
     lines.iter().map(|line| serde_json::to_string(line).expect("plain data") + "\n").collect()
 }
 
-fn findings(lines: &[Line]) -> Vec<Finding> {
+fn findings(lines: &[ArchiveLine]) -> Vec<Finding> {
     let mut checker = Checker::default();
     lines.iter().flat_map(|line| checker.check(line)).collect()
 }
@@ -104,7 +104,7 @@ async fn fill(world: &World) -> Full {
     };
     let mut again = world.request("WAITING");
     (again.policy, again.input) = (Policy::SUPERSEDE, payload("2"));
-    assert_eq!(world.begin(again).await.verdict, Verdict::Superseded);
+    assert_eq!(world.begin(again).await.verdict, StartVerdict::Superseded);
     let stranger = world.run_id();
     world.begin(Start::new(STRANGER, stranger, name("other"), payload("[1, 2]"), None)).await;
     for (id, body) in [("a", "{\n \"n\": 1.50 }"), ("b", "2")] {
@@ -133,7 +133,7 @@ async fn driven(world: &World) -> RunId {
     driver.step("one").await.expect("ours");
     world.pass(5);
     driver.step("two").await.expect("ours");
-    world.control_as("p", driver.id(), Action::ReleaseKey).await.expect("it has its key");
+    world.control_as("p", driver.id(), ControlAction::ReleaseKey).await.expect("it has its key");
     driver.id()
 }
 
@@ -148,7 +148,7 @@ async fn forgotten(world: &World) -> RunId {
     driver.id()
 }
 
-/// One result that is there, one that somebody waits for. Gives the one who waits.
+/// One settled value, and one that a run waits for. Gives the run that waits.
 async fn once(world: &World) -> RunId {
     let (owner, waiter) = (world.start("owner").await.run.id(), world.start("waiter").await.run.id());
     let fence = world.grant(owner, "settled").await;
@@ -165,11 +165,11 @@ async fn an_export_has_all_and_is_sound(world: World) {
     let lines = exported(&world, None).await;
     assert_eq!(findings(&lines), []);
     assert_eq!(archive(&world).sound().await.expect("asked"), Vec::<String>::new());
-    let count = |kind: fn(&Line) -> bool| lines.iter().filter(|line| kind(line)).count();
-    assert_eq!(count(|line| matches!(line, Line::Run(_))), world.list().await.len() + 1);
-    assert_eq!(count(|line| matches!(line, Line::Watcher(_))), 1);
-    assert_eq!(count(|line| matches!(line, Line::Once(_))), 2);
-    assert_eq!(count(|line| matches!(line, Line::Record(_))), 2);
+    let count = |kind: fn(&ArchiveLine) -> bool| lines.iter().filter(|line| kind(line)).count();
+    assert_eq!(count(|line| matches!(line, ArchiveLine::Run(_))), world.list().await.len() + 1);
+    assert_eq!(count(|line| matches!(line, ArchiveLine::Watcher(_))), 1);
+    assert_eq!(count(|line| matches!(line, ArchiveLine::Once(_))), 2);
+    assert_eq!(count(|line| matches!(line, ArchiveLine::Record(_))), 2);
     // A page is 200 runs: the next ones are there as well.
     for n in 0..450 {
         world.start(&format!("many-{n}")).await;
@@ -204,7 +204,7 @@ async fn what_is_imported_goes_on(mut world: World) {
     assert_eq!(world.deliver("t", "2").await.arrival, 2);
     assert_eq!(world.start("forgotten").await.run.id(), full.forgotten);
     assert!(world.start("driven").await.created(), "its key was released");
-    // Nobody drives anything: all that could go on is due.
+    // No run has a driver: every run that can go on is due.
     let mut claimed = world.claim_all().await;
     let mut taken = |id: RunId| {
         let at = claimed.iter().position(|driver| driver.id() == id).expect("it is due");
@@ -238,12 +238,13 @@ async fn an_import_can_be_repeated_and_nothing_else_goes_in_between(world: World
     let error = refused(import(&world, &lines).await);
     assert!(error.to_string().contains(&full.hooked.to_string()), "{error}");
     assert_ne!(text(&exported(&world, None).await), before);
-    // A key that somebody else holds, a run that is nowhere, two that want one thing.
+    // A key that another run holds, a run that does not exist, two runs that want one token.
     let third = elsewhere(&world).await;
     third.start("COMPLETED").await;
     assert_eq!(code(import(&third, &lines).await), "DUPLICATE_RUN");
     assert_eq!(third.list().await.len(), 1, "all or nothing");
-    let watcher: Vec<_> = lines.iter().filter(|line| matches!(line, Line::Watcher(_))).cloned().collect();
+    let watcher: Vec<_> =
+        lines.iter().filter(|line| matches!(line, ArchiveLine::Watcher(_))).cloned().collect();
     assert_eq!(code(import(&third, &watcher).await), "VALIDATION_ERROR");
     let twice = [lines[0].clone(), lines[0].clone()];
     assert_eq!(code(import(&elsewhere(&world).await, &twice).await), "VALIDATION_ERROR");
@@ -260,8 +261,9 @@ async fn in_which_order_an_archive_has_the_waiters_does_not_matter(world: World)
     let lines = exported(&other, None).await;
     // As earlier versions wrote them: in the order in which they came.
     let mut unsorted = lines.clone();
-    let once =
-        unsorted.iter_mut().find_map(|line| if let Line::Once(once) = line { Some(once) } else { None });
+    let once = unsorted
+        .iter_mut()
+        .find_map(|line| if let ArchiveLine::Once(once) = line { Some(once) } else { None });
     let waiters = &mut once.expect("it is held").waiters;
     assert_eq!(waiters.len(), 3);
     waiters.reverse();
@@ -281,7 +283,7 @@ async fn a_workspace_can_be_exported_alone(world: World) {
     assert!(own.iter().all(|line| line.workspace() != Some(STRANGER)));
 }
 
-async fn an_import_waits_until_nobody_is_at_work(world: World) {
+async fn an_import_waits_until_no_node_is_at_work(world: World) {
     let other = elsewhere(&world).await;
     other.start("k").await;
     let lines = exported(&other, None).await;
@@ -290,5 +292,5 @@ async fn an_import_waits_until_nobody_is_at_work(world: World) {
     assert!(error.to_string().contains(&node.to_string()), "{error}");
     assert_eq!(world.list().await, []);
     world.clock().advance(LEASE);
-    assert_eq!(import(&world, &lines).await.expect("nobody is left").made, 1);
+    assert_eq!(import(&world, &lines).await.expect("no node is left").made, 1);
 }

@@ -3,23 +3,24 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::driver::Driver;
+use super::driver::SuiteDriver;
 use super::world::{LEASE, ORDER, STRANGER, WORKSPACE, World, code, drives, name, orders, payload};
 use crate::id::{NodeId, RunId};
-use crate::rules::claim::{Claim, Drives, Held, MAX_DEATHS, SUSPECT};
-use crate::rules::control::Action;
+use crate::rules::claim::{Claim, Drives, HeldRuns, MAX_DEATHS, SUSPECT};
+use crate::rules::control::ControlAction;
 use crate::rules::entry::{Entry, PauseReason};
+use crate::rules::family::Family;
 use crate::rules::receipt::ReceiptKind;
 use crate::rules::start::Start;
 use crate::rules::status::Status;
-use crate::store::LeaseAct;
+use crate::store::{Claims, LeaseAct};
 
 promises![
     a_claim_brings_all_that_the_driver_needs,
     the_longest_due_run_is_claimed_first,
     a_claim_takes_no_more_than_its_limit,
     only_the_workflows_asked_for_are_claimed,
-    runs_of_another_version_are_not_claimed_and_hide_nobody,
+    runs_of_another_version_are_not_claimed_and_hide_no_others,
     a_claimed_run_is_not_claimed_again,
     a_claim_fences_the_former_owner_off,
     a_waiting_run_is_due_at_its_time_and_not_before,
@@ -36,13 +37,16 @@ promises![
     a_node_without_a_lease_claims_nothing,
     a_ledger_that_the_node_holds_is_not_read_again,
     a_claim_tells_when_the_next_run_is_due,
+    a_family_is_claimed_in_all_workspaces_whatever_the_workflow,
+    a_claim_by_version_and_by_family_takes_the_longest_due_first,
+    a_claim_of_a_family_tells_when_its_next_run_is_due,
 ];
 
 /// The runs up to a version, as if a node had them in memory.
 #[derive(Debug)]
 struct UpTo(u64);
 
-impl Held for UpTo {
+impl HeldRuns for UpTo {
     fn holds(&self, _: i64, version: u64) -> bool {
         version == self.0
     }
@@ -93,6 +97,77 @@ async fn a_claim_takes_no_more_than_its_limit(world: World) {
     assert_eq!(sizes, [0, 2, 2, 1, 0]);
 }
 
+fn hosted() -> Family {
+    Family::new("doc1_").expect("a proper prefix")
+}
+
+/// Claims runs of a family, and of versions by their names.
+async fn claim_hosted(world: &World, node: NodeId, workflows: Vec<Drives>, limit: usize) -> Claims {
+    let claim = Claim { families: vec![hosted()], ..Claim::new(node, workflows, limit) };
+    world.store().claim(claim).await.expect("alive")
+}
+
+fn ids(claims: &Claims) -> Vec<RunId> {
+    claims.runs.iter().map(|claimed| claimed.run.id()).collect()
+}
+
+async fn a_family_is_claimed_in_all_workspaces_whatever_the_workflow(world: World) {
+    let start = async |key: &str, version: &str, of: Start| {
+        let start = Start { workflow_version: name(version), ..of };
+        (key.to_owned(), world.begin(start).await.run.id())
+    };
+    let mut mine = Vec::new();
+    for (n, version) in ["doc1_a", "doc1_b", "doc1_"].into_iter().enumerate() {
+        let key = format!("k{n}");
+        mine.push(start(&key, version, world.request(&key)).await.1);
+        let workflow = name(&format!("workflow-{n}"));
+        let theirs = Start { workspace: STRANGER, workflow, ..world.request(&key) };
+        mine.push(start(&key, version, theirs).await.1);
+    }
+    for (n, version) in ["1", "doc2_a", "doc1", "Doc1_a", "2024_7", "dóc1_a"].into_iter().enumerate() {
+        let key = format!("other{n}");
+        start(&key, version, world.request(&key)).await;
+    }
+    let node = world.node().await;
+    let claims = claim_hosted(&world, node, Vec::new(), 4).await;
+    assert_eq!(claims.runs.len(), 4);
+    let mut claimed = ids(&claims);
+    claimed.extend(ids(&claim_hosted(&world, node, Vec::new(), 100).await));
+    assert_eq!(claimed, mine);
+    assert!(claims.runs.iter().all(|claimed| claimed.run.state.node == Some(node)));
+    assert!(ids(&claim_hosted(&world, node, Vec::new(), 100).await).is_empty());
+}
+
+async fn a_claim_by_version_and_by_family_takes_the_longest_due_first(world: World) {
+    let mut order = Vec::new();
+    for (key, due, version) in [("c", 30, "doc1_x"), ("a", 10, "1"), ("d", 40, "1"), ("b", 20, "doc1_y")] {
+        let (workflow_version, delay) = (name(version), Duration::from_millis(due));
+        let started = world.begin(Start { workflow_version, delay, ..world.request(key) }).await;
+        order.push((due, started.run.id()));
+    }
+    order.sort_unstable();
+    world.pass(40);
+    let node = world.node().await;
+    // The version by its name, too: a run is claimed once.
+    let workflows = vec![orders(), drives(WORKSPACE, ORDER, "doc1_x")];
+    for (_, expected) in order {
+        assert_eq!(ids(&claim_hosted(&world, node, workflows.clone(), 1).await), [expected]);
+    }
+}
+
+async fn a_claim_of_a_family_tells_when_its_next_run_is_due(world: World) {
+    let node = world.node().await;
+    assert_eq!(claim_hosted(&world, node, Vec::new(), 1).await.next_due, None);
+    for (key, due, version) in [("a", 10, "1"), ("b", 20, "doc1_y"), ("c", 30, "doc1_x")] {
+        let (workflow_version, delay) = (name(version), Duration::from_millis(due));
+        world.begin(Start { workflow_version, delay, ..world.request(key) }).await;
+    }
+    let now = world.now();
+    let next = async |workflows| claim_hosted(&world, node, workflows, 1).await.next_due;
+    assert_eq!(next(Vec::new()).await, Some(now.after(Duration::from_millis(20))));
+    assert_eq!(next(vec![orders()]).await, Some(now.after(Duration::from_millis(10))));
+}
+
 async fn only_the_workflows_asked_for_are_claimed(world: World) {
     let mine = world.start("k").await.run.id();
     let refund = world.begin(Start { workflow: name("refund"), ..world.request("r") }).await.run.id();
@@ -113,7 +188,7 @@ async fn only_the_workflows_asked_for_are_claimed(world: World) {
     );
 }
 
-async fn runs_of_another_version_are_not_claimed_and_hide_nobody(world: World) {
+async fn runs_of_another_version_are_not_claimed_and_hide_no_others(world: World) {
     let start = async |key: &str, version: &str| {
         world.begin(Start { workflow_version: name(version), ..world.request(key) }).await.run.id()
     };
@@ -142,7 +217,11 @@ async fn runs_of_another_version_are_not_claimed_and_hide_nobody(world: World) {
         assert_eq!((left.status(), left.state.version, left.state.stalls), (Status::Pending, 1, 0));
     }
     let last = start("old 2", "1").await;
-    assert_eq!(claim(vec![one, two], 10).await, [newer, vec![last]].concat(), "whoever has both takes both");
+    assert_eq!(
+        claim(vec![one, two], 10).await,
+        [newer, vec![last]].concat(),
+        "a node with both versions takes both"
+    );
 }
 
 async fn a_claimed_run_is_not_claimed_again(world: World) {
@@ -186,7 +265,7 @@ async fn a_run_that_waits_for_input_only_is_never_due(world: World) {
     let mut driver = world.driven("k").await;
     driver.wait(None).await;
     world.clock().advance(LEASE * 1000);
-    assert_eq!(world.sweep(10).await.orphaned, 0, "it is nobody's, so no node's death concerns it");
+    assert_eq!(world.sweep(10).await.orphaned, 0, "no node has it, so no node's death concerns it");
     assert!(world.claim_all().await.is_empty());
 }
 
@@ -194,7 +273,7 @@ async fn a_paused_run_is_not_claimed(world: World) {
     let (pending, mut waiting) = (world.start("a").await.run.id(), world.driven("b").await);
     waiting.wait(Some(world.now())).await;
     for run in [pending, waiting.id()] {
-        assert!(world.control(run, Action::Pause).await.expect("an open run may").changed);
+        assert!(world.control(run, ControlAction::Pause).await.expect("an open run may").changed);
         assert_eq!(world.run(run).await.state.due, None);
     }
     world.crash().await;
@@ -226,7 +305,7 @@ async fn a_run_that_keeps_crashing_is_parked_and_others_go_on(world: World) {
 async fn progress_ends_the_count_of_crashes(world: World) {
     world.start("k").await;
     for n in 0..3 * MAX_DEATHS {
-        let mut driver: Driver = world.claim_one().await;
+        let mut driver: SuiteDriver = world.claim_one().await;
         if n % 4 == 3 {
             driver.step(&format!("step-{n}")).await.expect("ours");
             assert_eq!(world.run(driver.id()).await.state.stalls, 0);
@@ -243,7 +322,7 @@ async fn a_resumed_run_has_all_its_tries_again(world: World) {
         world.crash().await;
     }
     assert!(world.claim_all().await.is_empty());
-    assert!(world.control(run, Action::Resume).await.expect("a paused run may").changed);
+    assert!(world.control(run, ControlAction::Resume).await.expect("a paused run may").changed);
     for _ in 0..MAX_DEATHS {
         assert_eq!(world.claim_one().await.id(), run);
         world.crash().await;
@@ -288,7 +367,7 @@ async fn bystanders_of_a_poisonous_run_are_not_parked(world: World) {
             if claimed.is_empty() {
                 break false;
             }
-            held.extend(claimed.into_iter().map(|claimed| Driver::new(world.store().clone(), claimed)));
+            held.extend(claimed.into_iter().map(|claimed| SuiteDriver::new(world.store().clone(), claimed)));
             if held.iter().any(|driver| driver.id() == poison) {
                 break true;
             }

@@ -1,9 +1,9 @@
 //! Commit: entries at an expected version, all of them or none, with everything that changes together with them.
 
-use super::driver::{Driver, failure};
+use super::driver::{SuiteDriver, failure};
 use super::world::{World, code, name, payload, refused, token, visit};
 use crate::error::Error;
-use crate::rules::control::Action;
+use crate::rules::control::ControlAction;
 use crate::rules::entry::{Class, Entry, Outcome, PauseReason, RestartFrom};
 use crate::rules::json::Payload;
 use crate::rules::key::Scope;
@@ -37,7 +37,7 @@ promises![
 
 async fn the_version_is_the_length_of_the_ledger(world: World) {
     let mut driver = world.driven("k").await;
-    let check = async |driver: &Driver| {
+    let check = async |driver: &SuiteDriver| {
         let (run, entries) = (world.run(driver.id()).await, world.entries(driver.id()).await);
         assert_eq!(run.state.version, entries.len() as u64, "{entries:?}");
         assert_eq!(driver.version(), run.state.version);
@@ -71,7 +71,7 @@ async fn the_version_is_the_length_of_the_ledger(world: World) {
     check(&driver).await;
 }
 
-/// Every kind of commit that there is, by somebody who has lost the run.
+/// Every kind of commit, by a driver that has lost the run.
 async fn a_stale_commit_changes_nothing_and_is_counted(world: World) {
     let mut zombie = world.driven("k").await;
     zombie.open("t").await;
@@ -80,7 +80,7 @@ async fn a_stale_commit_changes_nothing_and_is_counted(world: World) {
     world.crash().await;
     let owner = world.claim_one().await;
     let (before, inbox) = (world.run(owner.id()).await, world.inbox(owner.id()).await);
-    let kinds: [fn(&mut Driver); 9] = [
+    let kinds: [fn(&mut SuiteDriver); 9] = [
         |d| {
             d.begin("s", Class::Keyed).done("s", "1");
         },
@@ -161,7 +161,7 @@ async fn a_fired_timer_is_refused_before_its_time(world: World) {
     driver.record(Entry::TimerSet { timer: visit("soon"), at: soon });
     driver.record(Entry::TimerSet { timer: visit("later"), at: later }).save().await;
     let before = world.run(driver.id()).await;
-    let fire = |driver: &Driver, timer: &str| {
+    let fire = |driver: &SuiteDriver, timer: &str| {
         let mut driver = driver.clone();
         driver.record(Entry::TimerFired { timer: visit(timer) });
         driver
@@ -245,7 +245,7 @@ async fn a_run_has_no_conflict_with_itself(world: World) {
     assert_eq!(settled, [Entry::HookOpened { hook: visit("again"), token: token("t") }]);
     // Nor has a later life of it.
     driver.fail().await;
-    world.control(driver.id(), Action::Restart(RestartFrom::Failure)).await.expect("a failed run may");
+    world.control(driver.id(), ControlAction::Restart(RestartFrom::Failure)).await.expect("a failed run may");
     assert_eq!(world.claim_one().await.open("t").await, None);
 }
 
@@ -318,11 +318,11 @@ async fn a_childs_end_reaches_its_parent_once(world: World) {
 }
 
 async fn restart(world: &World, run: crate::id::RunId) {
-    world.control(run, Action::Restart(RestartFrom::Failure)).await.expect("a failed run may");
+    world.control(run, ControlAction::Restart(RestartFrom::Failure)).await.expect("a failed run may");
 }
 
 /// Claims what is due and gives the driver of one of them.
-async fn claim(world: &World, run: crate::id::RunId) -> Driver {
+async fn claim(world: &World, run: crate::id::RunId) -> SuiteDriver {
     world.claim_all().await.into_iter().find(|driver| driver.id() == run).expect("the run is due")
 }
 
@@ -362,7 +362,7 @@ async fn a_restarted_parent_hears_of_a_child_that_has_ended(world: World) {
     }
 }
 
-/// The child ended so long ago that only its key is remembered. Nobody can say how it ended, but it has.
+/// The child ended so long ago that only its key is remembered: how it ended is unknown, but it has.
 async fn a_child_whose_history_is_forgotten_is_not_waited_for(world: World) {
     let retention = crate::rules::run::Retention {
         history: std::time::Duration::from_millis(10),
@@ -375,7 +375,7 @@ async fn a_child_whose_history_is_forgotten_is_not_waited_for(world: World) {
     world.pass(10);
     assert_eq!(world.sweep(10).await.histories, 1);
     parent.fail().await;
-    let again = Action::Restart(RestartFrom::Beginning);
+    let again = ControlAction::Restart(RestartFrom::Beginning);
     world.control(parent.id(), again).await.expect("a failed run may");
     let mut parent = claim(&world, parent.id()).await;
     assert_eq!(parent.child("pack", world.run_id()).await, (id, true), "and it is not started again");

@@ -7,19 +7,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::task::JoinSet;
 
-use super::driver::Driver;
+use super::driver::SuiteDriver;
 use super::record::{keep, look};
 use super::world::{ORDER, WORKSPACE, World, absorbed, call, label, name, orders, payload, token};
 use crate::error::Error;
 use crate::id::RunId;
 use crate::rules::claim::Claim;
-use crate::rules::control::Action;
+use crate::rules::control::ControlAction;
 use crate::rules::deliver::Deliver;
 use crate::rules::entry::Entry;
-use crate::rules::once::{Ask, Once, OnceAnswer, OnceScope};
+use crate::rules::once::{Ask, OnceAnswer, OnceCall, OnceScope};
 use crate::rules::receipt::ReceiptKind;
 use crate::rules::record::{Keep, Look, LookBy};
-use crate::rules::start::{Handover, Policy, Start, Verdict};
+use crate::rules::start::{Handover, Policy, Start, StartVerdict};
 use crate::rules::status::Status;
 use crate::store::{Store, Sweep};
 
@@ -75,8 +75,8 @@ async fn equal_starts(world: &World, stores: Vec<Arc<dyn Store>>, total: usize, 
             while next.fetch_add(1, Ordering::Relaxed) < total {
                 let run = RunId(crate::clock::Clock::uuid(&*clock));
                 let started = store.start(Start { run, ..request.clone() }).await;
-                let started = started.expect("nobody is told of a database's troubles");
-                created += usize::from(started.verdict == Verdict::Created);
+                let started = started.expect("callers are not told of conflicts in the database");
+                created += usize::from(started.verdict == StartVerdict::Created);
                 runs.insert(started.run.id());
             }
             (created, runs)
@@ -191,7 +191,7 @@ async fn two_nodes_recover_a_dead_one_without_sharing_a_run(world: World) {
     assert_eq!((claimed.len(), claimed.iter().collect::<HashSet<_>>().len()), (100, 100));
 }
 
-async fn drivers(world: &World, count: usize) -> Vec<Driver> {
+async fn drivers(world: &World, count: usize) -> Vec<SuiteDriver> {
     for n in 0..count {
         world.start(&n.to_string()).await;
     }
@@ -235,7 +235,7 @@ async fn cancel_and_complete_agree_about_the_end(world: World) {
     let drivers = drivers(&world, 200).await;
     let answers = at_once(drivers, |mut driver| {
         let (store, run) = (world.store().clone(), driver.id());
-        let cancel = World::action(run, Action::Cancel { reason: "no longer wanted".to_owned() });
+        let cancel = World::action(run, ControlAction::Cancel { reason: "no longer wanted".to_owned() });
         async move {
             driver.record(Entry::Completed { value: payload("1") });
             let (completed, cancelled) = tokio::join!(driver.commit(), store.control(cancel));
@@ -337,7 +337,7 @@ async fn a_childs_end_that_races_the_wait_wakes_the_parent(world: World) {
     for parent in &mut parents {
         parent.child("c", world.run_id()).await;
     }
-    let mut children: HashMap<RunId, Driver> = HashMap::new();
+    let mut children: HashMap<RunId, SuiteDriver> = HashMap::new();
     for child in world.claim_all().await {
         children.insert(child.ledger.created().parent.as_ref().expect("a child").run, child);
     }
@@ -429,7 +429,7 @@ async fn a_once_has_one_executor(world: World) {
     let answers = at_once(drivers, |driver| {
         let (store, run) = (world.store().clone(), driver.id());
         let (scope, label) = (OnceScope::Workspace, label("sms"));
-        let once = Once { workspace: WORKSPACE, scope, label, run, ask: Ask::Claim };
+        let once = OnceCall { workspace: WORKSPACE, scope, label, run, ask: Ask::Claim };
         async move { (run, store.once(once).await.expect("open")) }
     })
     .await;
@@ -468,7 +468,7 @@ async fn superseding_starts_leave_one_open_run(world: World) {
 
 async fn a_zombies_commits_stand_before_the_claim_or_nowhere(world: World) {
     let zombies = drivers(&world, 50).await;
-    let runs: Vec<_> = zombies.iter().map(Driver::id).collect();
+    let runs: Vec<_> = zombies.iter().map(SuiteDriver::id).collect();
     world.crash().await;
     let committing = at_once(zombies, |mut zombie| async move {
         let mut saved = 0;
@@ -491,7 +491,7 @@ async fn a_zombies_commits_stand_before_the_claim_or_nowhere(world: World) {
 
 async fn equal_operator_calls_are_done_once(world: World) {
     let run = world.run_that_is(Status::Failed, "k").await;
-    let restart = Action::Restart(crate::rules::entry::RestartFrom::Failure);
+    let restart = ControlAction::Restart(crate::rules::entry::RestartFrom::Failure);
     let control = crate::rules::control::Control { id: Some(call("c")), ..World::action(run, restart) };
     let answers = at_once(0..50, |_| {
         let (store, control) = (world.store().clone(), control.clone());
@@ -548,14 +548,14 @@ async fn two_instances_are_one_store(world: World) {
     let mut zombie = world.driven("k").await;
     zombie.open("t").await;
     let again = second.start(world.request("k")).await.expect("a duplicate");
-    assert_eq!((again.verdict, again.run.id()), (Verdict::Attached, zombie.id()));
+    assert_eq!((again.verdict, again.run.id()), (StartVerdict::Attached, zombie.id()));
     let delivered = second.deliver(World::delivery("t", "1")).await.expect("the token has an owner");
     assert_eq!((delivered.run, delivered.node), (zombie.id(), zombie.ledger.run().state.node));
     world.clock().advance(super::world::LEASE);
     assert_eq!(second.sweep(Sweep { limit: 10 }).await.expect("a sweep").orphaned, 1);
     let claim = Claim::new(world.node().await, vec![orders()], 10);
     let mut claimed = second.claim(claim).await.expect("alive").runs;
-    let mut owner = Driver::new(second.clone(), claimed.remove(0));
+    let mut owner = SuiteDriver::new(second.clone(), claimed.remove(0));
     assert!(matches!(zombie.step("late").await, Err(Error::Concurrency { .. })));
     assert_eq!(owner.receive("t"), ["1"]);
     owner.step("a").await.expect("ours");

@@ -1,4 +1,4 @@
-//! Control: what operators do. Each action takes the run away from whoever drives it, and may be repeated.
+//! Control: what operators do. Each action takes the run away from its driver, and may be repeated.
 
 use std::time::Duration;
 
@@ -6,14 +6,14 @@ use super::driver::failure;
 use super::world::{STRANGER, World, code, payload, refused, visit};
 use crate::error::Error;
 use crate::id::{RunId, WorkspaceId};
-use crate::rules::control::{Action, Control};
+use crate::rules::control::{Control, ControlAction};
 use crate::rules::entry::{Class, Entry, Message, Outcome, PauseReason, Resolution, RestartFrom};
-use crate::rules::ledger::Record;
+use crate::rules::ledger::VisitRecord;
 use crate::rules::receipt::ReceiptKind;
 use crate::rules::run::Retention;
-use crate::rules::start::{Start, Verdict};
+use crate::rules::start::{Start, StartVerdict};
 use crate::rules::status::Status;
-use crate::rules::step::Step;
+use crate::rules::step::StepState;
 
 promises![
     every_action_in_every_state_is_done_absorbed_or_refused,
@@ -46,14 +46,14 @@ promises![
     a_requested_cancel_repeated_under_its_id_is_absorbed,
 ];
 
-fn cancel() -> Action {
-    Action::Cancel { reason: "no longer wanted".to_owned() }
+fn cancel() -> ControlAction {
+    ControlAction::Cancel { reason: "no longer wanted".to_owned() }
 }
 
 /// What is hashed of a call, and what is kept of one that was absorbed, has no bound of its own to run into.
 async fn a_call_of_any_length_may_have_an_id(world: World) {
     let run = world.start("k").await.run.id();
-    let long = || Action::Cancel { reason: "\"".repeat(2 * 1024 * 1024) };
+    let long = || ControlAction::Cancel { reason: "\"".repeat(2 * 1024 * 1024) };
     assert!(world.control_as("c", run, long()).await.expect("taken").changed);
     assert!(!world.control_as("c", run, long()).await.expect("taken").changed, "the same call again");
     let receipts = world.store().receipts(WorkspaceId::DEFAULT, run).await.expect("taken");
@@ -61,7 +61,7 @@ async fn a_call_of_any_length_may_have_an_id(world: World) {
     assert!(world.start("another").await.created(), "and the store goes on");
 }
 
-const RESTART: Action = Action::Restart(RestartFrom::Failure);
+const RESTART: ControlAction = ControlAction::Restart(RestartFrom::Failure);
 
 async fn every_action_in_every_state_is_done_absorbed_or_refused(world: World) {
     let absorbed = "absorbed";
@@ -77,7 +77,8 @@ async fn every_action_in_every_state_is_done_absorbed_or_refused(world: World) {
         (Status::TimedOut, [absorbed, finished, finished, "PENDING"]),
     ];
     for (status, expected) in table {
-        for (action, expected) in [cancel(), Action::Pause, Action::Resume, RESTART].into_iter().zip(expected)
+        for (action, expected) in
+            [cancel(), ControlAction::Pause, ControlAction::Resume, RESTART].into_iter().zip(expected)
         {
             let at = format!("{action:?} of {status}");
             let run = world.run_that_is(status, &at).await;
@@ -123,11 +124,11 @@ async fn a_cancel_says_who_won(world: World) {
 async fn a_pause_takes_the_run_and_a_resume_gives_it_back(world: World) {
     let mut driver = world.driven("k").await;
     driver.step("a").await.expect("ours");
-    world.control(driver.id(), Action::Pause).await.expect("an open run may");
+    world.control(driver.id(), ControlAction::Pause).await.expect("an open run may");
     assert_eq!(code(driver.step("b").await), "CONCURRENCY_ERROR");
     let paused = world.run(driver.id()).await;
     assert_eq!((paused.state.node, paused.state.due), (None, None));
-    world.control(driver.id(), Action::Resume).await.expect("a paused run may");
+    world.control(driver.id(), ControlAction::Resume).await.expect("a paused run may");
     let mut next = world.claim_one().await;
     assert!(next.ledger.record_at(&visit("a")).is_some() && next.ledger.pause().is_none());
     next.step("b").await.expect("ours");
@@ -136,14 +137,14 @@ async fn a_pause_takes_the_run_and_a_resume_gives_it_back(world: World) {
 async fn a_run_that_was_to_begin_later_still_does_after_a_pause(world: World) {
     let delay = std::time::Duration::from_hours(1);
     let run = world.begin(Start { delay, ..world.request("k") }).await.run;
-    world.control(run.id(), Action::Pause).await.expect("an open run may");
-    world.control(run.id(), Action::Resume).await.expect("a paused run may");
+    world.control(run.id(), ControlAction::Pause).await.expect("an open run may");
+    world.control(run.id(), ControlAction::Resume).await.expect("a paused run may");
     let resumed = world.run(run.id()).await;
     assert!(resumed.state.due.is_some() && resumed.state.due == run.state.due, "{:?}", resumed.state.due);
 }
 
 async fn a_call_repeated_under_its_id_is_absorbed_and_counted(world: World) {
-    let actions = [Action::Pause, Action::Resume, Action::ReleaseKey, cancel()];
+    let actions = [ControlAction::Pause, ControlAction::Resume, ControlAction::ReleaseKey, cancel()];
     let run = world.start("k").await.run.id();
     for (n, action) in actions.into_iter().enumerate() {
         let id = format!("call-{n}");
@@ -165,8 +166,8 @@ async fn a_call_repeated_under_its_id_is_absorbed_and_counted(world: World) {
 
 async fn a_call_id_stands_for_one_call(world: World) {
     let (one, two) = (world.start("a").await.run.id(), world.start("b").await.run.id());
-    world.control_as("c", one, Action::Pause).await.expect("an open run may");
-    for (run, action) in [(one, cancel()), (two, Action::Pause)] {
+    world.control_as("c", one, ControlAction::Pause).await.expect("an open run may");
+    for (run, action) in [(one, cancel()), (two, ControlAction::Pause)] {
         let error = refused(world.control_as("c", run, action).await);
         assert!(matches!(&error, Error::CallReused { owner, .. } if *owner == one), "{error}");
     }
@@ -176,7 +177,7 @@ async fn a_call_id_stands_for_one_call(world: World) {
 async fn a_refused_call_burns_no_id(world: World) {
     let run = world.start("k").await.run.id();
     assert_eq!(code(world.control_as("c", run, RESTART).await), "INVALID_TRANSITION");
-    assert!(world.control_as("c", run, Action::Pause).await.expect("the id is free").changed);
+    assert!(world.control_as("c", run, ControlAction::Pause).await.expect("the id is free").changed);
 }
 
 async fn an_action_may_ask_for_a_version(world: World) {
@@ -186,20 +187,20 @@ async fn an_action_may_ask_for_a_version(world: World) {
         id: Some(super::world::call(id)),
         ..World::action(run.id(), action)
     };
-    let wrong = refused(world.try_control(ask("a", 2, Action::Pause)).await);
+    let wrong = refused(world.try_control(ask("a", 2, ControlAction::Pause)).await);
     assert!(matches!(wrong, Error::Concurrency { expected: 2, .. }), "{wrong}");
     assert_eq!(world.run(run.id()).await, run);
-    assert!(world.try_control(ask("a", 1, Action::Pause)).await.expect("it has that version").changed);
-    let again = world.try_control(ask("a", 1, Action::Pause)).await.expect("the same again");
+    assert!(world.try_control(ask("a", 1, ControlAction::Pause)).await.expect("it has that version").changed);
+    let again = world.try_control(ask("a", 1, ControlAction::Pause)).await.expect("the same again");
     assert!(!again.changed, "the version it asked for was right when it was done");
-    let late = refused(world.try_control(ask("b", 1, Action::Resume)).await);
+    let late = refused(world.try_control(ask("b", 1, ControlAction::Resume)).await);
     assert!(matches!(late, Error::Concurrency { expected: 1, .. }), "{late}");
 }
 
 async fn an_action_on_an_unknown_or_a_strangers_run_is_not_found(world: World) {
     let run = world.start("k").await.run;
-    let unknown = refused(world.control(world.run_id(), Action::Pause).await);
-    let foreign = Control { workspace: STRANGER, ..World::action(run.id(), Action::Pause) };
+    let unknown = refused(world.control(world.run_id(), ControlAction::Pause).await);
+    let foreign = Control { workspace: STRANGER, ..World::action(run.id(), ControlAction::Pause) };
     let foreign = refused(world.try_control(foreign).await);
     assert_eq!((unknown.code(), foreign.code()), ("NOT_FOUND", "NOT_FOUND"));
     assert_eq!(foreign.to_string(), Error::RunNotFound(run.id()).to_string());
@@ -235,12 +236,12 @@ async fn a_restart_from_the_beginning_keeps_identities_and_intents(world: World)
     driver.begin("charge", Class::AtMostOnce).done("charge", "1").save().await;
     let key = driver.ledger.effect_key(&visit("keyed"), "");
     driver.fail().await;
-    let again = Action::Restart(RestartFrom::Beginning);
+    let again = ControlAction::Restart(RestartFrom::Beginning);
     world.control(driver.id(), again).await.expect("a failed run may");
     let next = world.claim_one().await;
     assert_eq!(next.ledger.record_at(&visit("keyed")), None, "it runs again");
     assert_eq!(next.ledger.effect_key(&visit("keyed"), ""), key, "as the same effect");
-    let charged = Record::Step(Step::Completed(payload("1")));
+    let charged = VisitRecord::Step(StepState::Completed(payload("1")));
     assert_eq!(next.ledger.record_at(&visit("charge")), Some(&charged), "at most once is at most once");
 }
 
@@ -257,7 +258,7 @@ async fn a_keyed_step_in_doubt_does_not_outlive_a_restart(world: World) {
     assert_eq!(world.run(next.id()).await.status(), Status::Completed);
 }
 
-/// Whoever gave up did not say that it did not happen.
+/// Giving up does not say that the effect did not happen.
 async fn a_step_that_was_given_up_is_not_simply_tried_again(world: World) {
     for from in [RestartFrom::Failure, RestartFrom::Beginning] {
         let mut driver = world.driven(&format!("{from:?}")).await;
@@ -265,9 +266,9 @@ async fn a_step_that_was_given_up_is_not_simply_tried_again(world: World) {
         let give_up = resolve("charge", Resolution::GiveUp(failure()));
         world.control(driver.id(), give_up).await.expect("it is in doubt");
         world.claim_one().await.fail().await;
-        world.control(driver.id(), Action::Restart(from)).await.expect("a failed run may");
+        world.control(driver.id(), ControlAction::Restart(from)).await.expect("a failed run may");
         let mut next = world.claim_one().await;
-        let hidden = Record::Step(Step::Started { attempt: 1, class: Class::AtMostOnce });
+        let hidden = VisitRecord::Step(StepState::Started { attempt: 1, class: Class::AtMostOnce });
         assert_eq!(next.ledger.record_at(&visit("charge")), Some(&hidden), "{from:?}");
         next.doubt_again("charge").await;
         let happened = resolve("charge", Resolution::Happened(payload("9")));
@@ -281,16 +282,19 @@ async fn a_released_key_leaves_the_run_with_its_driver(world: World) {
     let mut driver = world.driven("k").await;
     driver.begin("charge", Class::AtMostOnce).save().await;
     let before = world.run(driver.id()).await;
-    let released = world.control_as("r", driver.id(), Action::ReleaseKey).await.expect("an open run may");
+    let released =
+        world.control_as("r", driver.id(), ControlAction::ReleaseKey).await.expect("an open run may");
     assert!(released.changed && !released.run.state.holds_key);
     assert_eq!(released.run, world.run(driver.id()).await);
     let (state, after) = (&before.state, &released.run.state);
     assert_eq!((state.version, state.node, state.due), (after.version, after.node, after.due));
     assert_eq!(world.holder_of("k").await, None);
-    assert!(world.control_as("r", driver.id(), Action::ReleaseKey).await.expect("the same again").repeated);
-    assert!(!world.control(driver.id(), Action::ReleaseKey).await.expect("already so").changed);
+    assert!(
+        world.control_as("r", driver.id(), ControlAction::ReleaseKey).await.expect("the same again").repeated
+    );
+    assert!(!world.control(driver.id(), ControlAction::ReleaseKey).await.expect("already so").changed);
     driver.done("charge", "1").save().await;
-    // Recorded by the driver, once, and by nobody else.
+    // Recorded once, and only by the driver.
     let inbox = world.inbox(driver.id()).await;
     let [arrival] = &inbox[..] else { panic!("{inbox:?}") };
     assert_eq!(arrival.message, Message::KeyReleased { by: "ann".to_owned() });
@@ -301,14 +305,14 @@ async fn a_released_key_leaves_the_run_with_its_driver(world: World) {
     driver.complete("1").await;
     let kinds = world.kinds(driver.id()).await;
     assert_eq!(kinds[2..], ["stepStarted", "stepCompleted", "keyReleased", "completed"]);
-    assert_eq!(world.start("k").await.verdict, Verdict::Created, "the key is free");
+    assert_eq!(world.start("k").await.verdict, StartVerdict::Created, "the key is free");
 }
 
-/// A run that rests is nobody's: the release is written into its ledger, and it stays due when it was.
+/// A run that rests has no driver: the release is written into its ledger, and its due time stays.
 async fn a_released_key_leaves_a_waiting_run_as_it_is(world: World) {
     let mut waiting = world.driven("w").await;
     waiting.wait(Some(world.after(500))).await;
-    world.control(waiting.id(), Action::ReleaseKey).await.expect("an open run may");
+    world.control(waiting.id(), ControlAction::ReleaseKey).await.expect("an open run may");
     let run = world.run(waiting.id()).await;
     assert_eq!((run.status(), run.state.due), (Status::Waiting, Some(world.after(500))));
     assert_eq!(world.kinds(run.id()).await.last().copied(), Some("keyReleased"));
@@ -322,32 +326,32 @@ async fn a_run_in_doubt_is_not_resumed(world: World) {
     }
     driver.record(Entry::Paused { reason: PauseReason::InDoubt }).save().await;
     let before = world.run(driver.id()).await;
-    let error = refused(world.try_control(World::action(driver.id(), Action::Resume)).await);
+    let error = refused(world.try_control(World::action(driver.id(), ControlAction::Resume)).await);
     assert_eq!(error.code(), "INVALID_TRANSITION");
     assert!(error.to_string().contains("say first what became of a, b"), "{error}");
     assert_eq!(world.run(driver.id()).await, before);
     world.control(driver.id(), resolve("a", Resolution::DidNotHappen)).await.expect("it is in doubt");
-    let error = refused(world.try_control(World::action(driver.id(), Action::Resume)).await);
+    let error = refused(world.try_control(World::action(driver.id(), ControlAction::Resume)).await);
     assert!(error.to_string().ends_with("say first what became of b"), "{error}");
     let resolved =
         world.control(driver.id(), resolve("b", Resolution::DidNotHappen)).await.expect("in doubt");
     assert_eq!(resolved.run.status(), Status::Pending);
     // One that an operator has paused is resumed, whatever stands in its ledger.
-    world.control(driver.id(), Action::Pause).await.expect("an open run may");
-    assert!(world.control(driver.id(), Action::Resume).await.expect("a paused run may").changed);
+    world.control(driver.id(), ControlAction::Pause).await.expect("an open run may");
+    assert!(world.control(driver.id(), ControlAction::Resume).await.expect("a paused run may").changed);
 }
 
-fn resolve(step: &str, resolution: Resolution) -> Action {
-    Action::Resolve { step: visit(step), resolution }
+fn resolve(step: &str, resolution: Resolution) -> ControlAction {
+    ControlAction::Resolve { step: visit(step), resolution }
 }
 
 async fn a_doubt_is_resolved_in_three_ways(world: World) {
     let ways = [
-        (Resolution::Happened(payload("9")), Step::Completed(payload("9"))),
-        (Resolution::DidNotHappen, Step::Cleared { attempt: 1 }),
+        (Resolution::Happened(payload("9")), StepState::Completed(payload("9"))),
+        (Resolution::DidNotHappen, StepState::Cleared { attempt: 1 }),
         (
             Resolution::GiveUp(failure()),
-            Step::GivenUp { attempt: 1, class: Class::AtMostOnce, error: failure() },
+            StepState::GivenUp { attempt: 1, class: Class::AtMostOnce, error: failure() },
         ),
     ];
     for (resolution, becomes) in ways {
@@ -362,8 +366,12 @@ async fn a_doubt_is_resolved_in_three_ways(world: World) {
         let again = world.control_as(&key, driver.id(), resolve("charge", resolution)).await;
         assert!(!again.expect("the same again").changed, "{key}");
         let mut next = world.claim_one().await;
-        assert_eq!(next.ledger.record_at(&visit("charge")), Some(&Record::Step(becomes.clone())), "{key}");
-        if matches!(becomes, Step::Cleared { .. }) {
+        assert_eq!(
+            next.ledger.record_at(&visit("charge")),
+            Some(&VisitRecord::Step(becomes.clone())),
+            "{key}"
+        );
+        if matches!(becomes, StepState::Cleared { .. }) {
             next.record(Entry::StepStarted { step: visit("charge"), attempt: 2, class: Class::AtMostOnce });
             next.done("charge", "1").save().await;
         }
@@ -391,7 +399,7 @@ async fn a_resolution_does_not_end_an_operators_pause(world: World) {
     let mut driver = world.driven("k").await;
     driver.begin("a", Class::AtMostOnce);
     driver.record(Entry::StepInDoubt { step: visit("a"), reason: "no answer".to_owned() }).save().await;
-    world.control(driver.id(), Action::Pause).await.expect("an open run may");
+    world.control(driver.id(), ControlAction::Pause).await.expect("an open run may");
     let done = world.control(driver.id(), resolve("a", Resolution::DidNotHappen)).await.expect("in doubt");
     assert_eq!((done.changed, done.run.status()), (true, Status::Paused));
     assert!(world.claim_all().await.is_empty());
@@ -446,15 +454,17 @@ async fn a_forgotten_run_takes_no_action(world: World) {
     driver.fail().await;
     let run: RunId = driver.id();
     assert_eq!(world.sweep(10).await.histories, 1);
-    for action in [RESTART, resolve("a", Resolution::DidNotHappen), Action::Pause, Action::Resume] {
+    for action in
+        [RESTART, resolve("a", Resolution::DidNotHappen), ControlAction::Pause, ControlAction::Resume]
+    {
         assert_eq!(code(world.control(run, action.clone()).await), "RUN_FINISHED", "{action:?}");
     }
     assert!(!world.cancel(run).await);
     assert_eq!(world.run(run).await.status(), Status::Failed);
 }
 
-fn request() -> Action {
-    Action::RequestCancel { reason: "no longer wanted".to_owned() }
+fn request() -> ControlAction {
+    ControlAction::RequestCancel { reason: "no longer wanted".to_owned() }
 }
 
 async fn a_requested_cancel_arrives_in_the_inbox(world: World) {
@@ -487,7 +497,7 @@ async fn a_requested_cancel_does_not_take_the_run_from_its_driver(world: World) 
     assert_eq!(world.inbox(driver.id()).await, [], "seen");
     world.crash().await;
     let mut next = world.claim_one().await;
-    assert_eq!(next.ledger.cancelling(), Some(("no longer wanted", "ann")), "whoever goes on knows of it");
+    assert_eq!(next.ledger.cancelling(), Some(("no longer wanted", "ann")), "the next driver knows of it");
     next.record(Entry::Cancelled { reason, by }).save().await;
     assert_eq!(world.run(driver.id()).await.status(), Status::Cancelled);
 }
@@ -511,6 +521,6 @@ async fn a_requested_cancel_repeated_under_its_id_is_absorbed(world: World) {
     assert_eq!(again.run, asked.run);
     assert_eq!(world.inbox(driver.id()).await.len(), 1);
     assert_eq!(world.absorbed(driver.id(), ReceiptKind::Control).await, 1);
-    let other = Action::RequestCancel { reason: "another".to_owned() };
+    let other = ControlAction::RequestCancel { reason: "another".to_owned() };
     assert_eq!(code(world.control_as("c", driver.id(), other).await), "KEY_REUSED");
 }

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use super::driver::Driver;
+use super::driver::SuiteDriver;
 use super::world::{LEASE, World, code, refused};
 use crate::error::Error;
-use crate::rules::control::Action;
+use crate::rules::control::ControlAction;
 use crate::rules::deadline::GRACE;
 use crate::rules::entry::{Entry, Outcome, RestartFrom};
-use crate::rules::ledger::Refused;
+use crate::rules::ledger::RefusedEntry;
 use crate::rules::once::{Ask, OnceAnswer};
-use crate::rules::start::{Policy, Start, Verdict};
+use crate::rules::start::{Policy, Start, StartVerdict};
 use crate::rules::status::Status;
 use crate::store::Wake;
 
@@ -89,7 +89,7 @@ async fn a_run_whose_node_died_ends_at_its_limit(world: World) {
 }
 
 /// A run with a driver, at its limit.
-async fn driven_to_its_limit(world: &World) -> Driver {
+async fn driven_to_its_limit(world: &World) -> SuiteDriver {
     world.begin(limited(world, "k")).await;
     world.clock().advance(LIMIT.saturating_sub(Duration::from_secs(1)));
     let driver = world.claim_one().await;
@@ -118,11 +118,11 @@ async fn a_driver_that_hangs_loses_its_run(world: World) {
 
 async fn a_paused_run_ends_when_it_is_resumed(world: World) {
     let run = world.begin(limited(&world, "k")).await.run.id();
-    world.control(run, Action::Pause).await.expect("an open run may");
+    world.control(run, ControlAction::Pause).await.expect("an open run may");
     world.clock().advance(2 * LIMIT);
     assert_eq!(world.sweep(10).await.timed_out, 0);
     assert_eq!(world.run(run).await.status(), Status::Paused);
-    world.control(run, Action::Resume).await.expect("a paused run may");
+    world.control(run, ControlAction::Resume).await.expect("a paused run may");
     assert_eq!(world.sweep(10).await.timed_out, 1);
     assert_eq!(world.run(run).await.status(), Status::TimedOut);
 }
@@ -132,7 +132,7 @@ async fn a_run_without_a_limit_never_times_out(world: World) {
     world.clock().advance(1_000 * LIMIT);
     assert_eq!(world.sweep(10).await.timed_out, 0);
     let early = driver.ledger.record(Entry::TimedOut { limit: world.now() });
-    assert_eq!(early, Err(Refused::Limit { limit: None }));
+    assert_eq!(early, Err(RefusedEntry::Limit { limit: None }));
 }
 
 async fn overdue_runs_end_in_portions(world: World) {
@@ -178,7 +178,7 @@ async fn a_restarted_run_ends_at_its_new_limit(world: World) {
     for _ in 0..2 {
         assert_eq!(at_the_limit(&world).await, [0, 1]);
         world.pass(7);
-        world.control(run, Action::Restart(RestartFrom::Failure)).await.expect("it has timed out");
+        world.control(run, ControlAction::Restart(RestartFrom::Failure)).await.expect("it has timed out");
         assert_eq!(world.run(run).await.state.deadline, Some(world.now().after(LIMIT)));
     }
     assert_eq!(at_the_limit(&world).await, [0, 1]);
@@ -188,7 +188,7 @@ async fn a_driver_does_not_end_a_run_before_its_limit(world: World) {
     let mut driver = world.drive(limited(&world, "k")).await;
     let (limit, other) = (world.now().after(LIMIT), world.after(1));
     let recorded = driver.ledger.record(Entry::TimedOut { limit: other });
-    assert_eq!(recorded, Err(Refused::Limit { limit: Some(limit) }));
+    assert_eq!(recorded, Err(RefusedEntry::Limit { limit: Some(limit) }));
     driver.record(Entry::TimedOut { limit });
     assert!(matches!(refused(driver.commit().await), Error::TooEarly { .. }));
     assert_eq!(world.run(driver.id()).await.status(), Status::Running);
@@ -213,11 +213,11 @@ async fn a_start_finds_an_overdue_run_ended(world: World) {
         other => panic!("{other}"),
     }
     let again = world.begin(Start { policy: Policy::RETRY_FAILED, ..limited(&world, "k") }).await;
-    assert_eq!((again.run.id(), again.verdict), (run, Verdict::Restarted));
+    assert_eq!((again.run.id(), again.verdict), (run, StartVerdict::Restarted));
     assert_eq!(world.kinds(run).await, ["created", "timedOut", "restarted"]);
     world.clock().advance(LIMIT);
     let attached = world.begin(limited(&world, "k")).await;
     assert_eq!((attached.run.status(), attached.outcome), (Status::TimedOut, Some(Outcome::TimedOut)));
     let next = world.begin(Start { policy: Policy::UNIQUE_WHILE_OPEN, ..limited(&world, "k") }).await;
-    assert_eq!(next.verdict, Verdict::Created);
+    assert_eq!(next.verdict, StartVerdict::Created);
 }

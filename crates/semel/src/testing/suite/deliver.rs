@@ -2,7 +2,7 @@
 
 use super::world::{STRANGER, WORKSPACE, World, code, payload, refused, token};
 use crate::error::Error;
-use crate::rules::control::Action;
+use crate::rules::control::ControlAction;
 use crate::rules::deliver::{Deliver, UNCONSUMED_BYTES};
 use crate::rules::entry::Message;
 use crate::rules::json::MAX_BYTES;
@@ -15,7 +15,7 @@ promises![
     a_delivery_wakes_the_waiting_owner,
     a_delivery_does_not_take_the_run_from_its_driver,
     a_delivery_leaves_a_paused_or_delayed_run_where_it_is,
-    nobody_owns_an_unknown_token,
+    an_unknown_token_has_no_owner,
     a_token_of_another_workspace_is_unknown,
     tokens_that_look_alike_are_different_tokens,
     the_same_delivery_id_is_absorbed_and_counted,
@@ -35,7 +35,7 @@ async fn deliveries_arrive_in_order_and_are_numbered(world: World) {
     for n in 1..=5u64 {
         let delivered = world.deliver("t", &n.to_string()).await;
         assert_eq!((delivered.run, delivered.arrival, delivered.absorbed), (driver.id(), n, false));
-        assert_eq!(delivered.node, driver.ledger.run().state.node, "whoever drives it should look");
+        assert_eq!(delivered.node, driver.ledger.run().state.node, "its driver should look");
         world.pass(1);
     }
     let inbox = world.inbox(driver.id()).await;
@@ -84,15 +84,15 @@ async fn a_delivery_does_not_take_the_run_from_its_driver(world: World) {
 async fn a_delivery_leaves_a_paused_or_delayed_run_where_it_is(world: World) {
     let mut driver = world.driven("k").await;
     driver.open("t").await;
-    world.control(driver.id(), Action::Pause).await.expect("an open run may");
+    world.control(driver.id(), ControlAction::Pause).await.expect("an open run may");
     world.deliver("t", "1").await;
     let paused = world.run(driver.id()).await;
     assert_eq!((paused.status(), paused.state.due, paused.arrivals), (Status::Paused, None, 1));
-    world.control(driver.id(), Action::Resume).await.expect("a paused run may");
+    world.control(driver.id(), ControlAction::Resume).await.expect("a paused run may");
     assert_eq!(world.claim_one().await.receive("t"), ["1"]);
 }
 
-async fn nobody_owns_an_unknown_token(world: World) {
+async fn an_unknown_token_has_no_owner(world: World) {
     let answer = world.try_deliver(World::delivery("t", "1")).await;
     assert!(matches!(refused(answer), Error::HookNotFound(found) if found == token("t")));
     let mut driver = world.driven("k").await;

@@ -9,18 +9,18 @@ use crate::id::RunId;
 use crate::rules::commit::{Commit, Saved};
 use crate::rules::entry::{Class, Entry, Failure, FailureKind, Message, Outcome, PauseReason};
 use crate::rules::json::Payload;
-use crate::rules::ledger::{HookState, Ledger, Record};
+use crate::rules::ledger::{HookState, Ledger, VisitRecord};
 use crate::store::{Arrival, Claimed, Store};
 
 /// Drives one claimed run. A clone is a zombie: it believes that it drives the run too.
 #[derive(Clone)]
-pub(super) struct Driver {
+pub(super) struct SuiteDriver {
     store: Arc<dyn Store>,
     pub(super) ledger: Ledger,
     pub(super) inbox: Vec<Arrival>,
 }
 
-impl Driver {
+impl SuiteDriver {
     pub(super) fn new(store: Arc<dyn Store>, claimed: Claimed) -> Self {
         let ledger = Ledger::read(claimed.run, claimed.entries.expect("nothing is held"))
             .expect("what is stored can be read");
@@ -93,13 +93,13 @@ impl Driver {
 
     // Hooks
 
-    /// Opens a hook at a path named like its token; who owns the token, if somebody else does.
+    /// Opens a hook at a path named like its token; gives the owner of the token if another run owns it.
     pub(super) async fn open(&mut self, text: &str) -> Option<RunId> {
         self.ledger.open_hook(visit(text), token(text)).expect("the path is free");
         self.save().await;
         match self.ledger.record_at(&visit(text)) {
-            Some(Record::Hook { state: HookState::Open(_), .. }) => None,
-            Some(Record::Hook { state: HookState::Conflicted(owner), .. }) => Some(*owner),
+            Some(VisitRecord::Hook { state: HookState::Open(_), .. }) => None,
+            Some(VisitRecord::Hook { state: HookState::Conflicted(owner), .. }) => Some(*owner),
             other => panic!("the hook is open or in conflict, not {other:?}"),
         }
     }
@@ -173,5 +173,5 @@ impl Driver {
 }
 
 pub(super) fn failure() -> Failure {
-    Failure { kind: FailureKind::Fatal, message: "out of stock".to_owned() }
+    Failure::new(FailureKind::Fatal, "out of stock")
 }

@@ -1,9 +1,9 @@
 //! The end of a run: everything that changes with it changes in the same transaction.
 
-use super::driver::{Driver, failure};
+use super::driver::{SuiteDriver, failure};
 use super::world::{World, code, payload, token, visit};
 use crate::id::RunId;
-use crate::rules::control::Action;
+use crate::rules::control::ControlAction;
 use crate::rules::entry::{Entry, Message, Outcome};
 use crate::rules::run::Retention;
 use crate::rules::start::Start;
@@ -28,7 +28,7 @@ promises![
 
 const ENDS: [Status; 4] = [Status::Completed, Status::Failed, Status::Cancelled, Status::TimedOut];
 
-async fn end(world: &World, driver: &mut Driver, status: Status) {
+async fn end(world: &World, driver: &mut SuiteDriver, status: Status) {
     match status {
         Status::Completed => drop(driver.complete("7").await),
         Status::Failed => drop(driver.fail().await),
@@ -73,7 +73,7 @@ async fn an_end_is_the_same_with_ties_and_without(world: World) {
             world.pass(1);
             let mut left = Vec::new();
             for driver in [&mut free, &mut tied] {
-                let wish = Action::RequestCancel { reason: "not seen in time".to_owned() };
+                let wish = ControlAction::RequestCancel { reason: "not seen in time".to_owned() };
                 world.control(driver.id(), wish).await.expect("it is open");
                 let mut entry = entry.clone();
                 if let Entry::TimedOut { limit } = &mut entry {
@@ -106,7 +106,7 @@ async fn an_end_that_comes_too_late_changes_nothing(world: World) {
     assert_eq!(world.run(driver.id()).await, ended);
 }
 
-/// Its node was given up for dead and the run is due for everybody, but nobody has taken it yet.
+/// Its node was declared dead and the run is due for all nodes, but none has claimed it yet.
 async fn an_end_that_comes_before_the_next_claim_counts(world: World) {
     let mut driver = world.driven("k").await;
     world.crash().await;
@@ -168,7 +168,7 @@ async fn a_child_started_by_the_last_commit_goes_on(world: World) {
 }
 
 /// A parent with an open and an ended child.
-async fn family(world: &World, start: Start) -> (Driver, RunId, RunId) {
+async fn family(world: &World, start: Start) -> (SuiteDriver, RunId, RunId) {
     let mut parent = world.drive(start).await;
     let (ended, _) = parent.child("ended", world.run_id()).await;
     world.claim_one().await.complete("1").await;
@@ -215,7 +215,7 @@ async fn a_parent_that_has_ended_needs_no_answer(world: World) {
 async fn a_child_of_an_earlier_life_can_be_cancelled_with_its_parent(world: World) {
     let (mut parent, open, _) = family(&world, world.request("k")).await;
     parent.fail().await;
-    let restart = crate::rules::control::Action::Restart(crate::rules::entry::RestartFrom::Failure);
+    let restart = crate::rules::control::ControlAction::Restart(crate::rules::entry::RestartFrom::Failure);
     world.control(parent.id(), restart).await.expect("a failed run may");
     assert!(world.cancel(parent.id()).await);
     assert_eq!(world.inbox(open).await.len(), 1, "it is still its child");

@@ -1,10 +1,10 @@
 //! Fork: another run that has done what this one had done at a version.
 
-use super::driver::{Driver, failure};
+use super::driver::{SuiteDriver, failure};
 use super::world::{STRANGER, World, code, key, label, payload, refused, visit};
 use crate::error::{Error, Result};
 use crate::id::RunId;
-use crate::rules::control::{Action, Controlled, Fork};
+use crate::rules::control::{ControlAction, Controlled, Fork};
 use crate::rules::entry::{Class, Entry, Resolution, RestartFrom};
 use crate::rules::ledger::Lineage;
 use crate::rules::receipt::ReceiptKind;
@@ -34,11 +34,11 @@ fn fork(world: &World, at: Option<u64>, lineage: Lineage) -> Fork {
 }
 
 async fn try_fork(world: &World, of: RunId, fork: Fork) -> Result<Controlled> {
-    world.control(of, Action::Fork(fork)).await
+    world.control(of, ControlAction::Fork(fork)).await
 }
 
 /// Forks and drives the new run, which must be the only one that is due.
-async fn forked(world: &World, of: RunId, at: Option<u64>, lineage: Lineage) -> Driver {
+async fn forked(world: &World, of: RunId, at: Option<u64>, lineage: Lineage) -> SuiteDriver {
     let wish = fork(world, at, lineage);
     let done = try_fork(world, of, wish.clone()).await.expect("a run with a history can be forked");
     assert_eq!((done.changed, done.run.id()), (true, wish.run));
@@ -94,7 +94,7 @@ async fn a_fork_leaves_its_source_alone(world: World) {
 async fn an_inherited_lineage_keeps_effect_keys_and_a_fresh_one_does_not(world: World) {
     let mut source = world.driven("k").await;
     source.step("a").await.expect("ours");
-    let effect = |driver: &Driver| driver.ledger.effect_key(&visit("b"), "");
+    let effect = |driver: &SuiteDriver| driver.ledger.effect_key(&visit("b"), "");
     let same = forked(&world, source.id(), None, Lineage::Inherited).await;
     assert_eq!(effect(&same), effect(&source));
     assert_eq!(same.ledger.created().lineage, source.id());
@@ -148,7 +148,7 @@ async fn a_fork_of_a_restarted_run_can_be_driven(world: World) {
         }
         let first_life = driver.version();
         driver.fail().await;
-        world.control(driver.id(), Action::Restart(from)).await.expect("a failed run may");
+        world.control(driver.id(), ControlAction::Restart(from)).await.expect("a failed run may");
         let mut driver = world.claim_one().await;
         for (path, class) in [("a", Class::Keyed), ("b", Class::Keyed), ("charge", Class::AtMostOnce)] {
             if driver.ledger.record_at(&visit(path)).is_none() {
@@ -174,7 +174,7 @@ async fn a_fork_of_a_restarted_run_can_be_driven(world: World) {
         assert_eq!(fork.ledger.once("", &label("sms")), driver.ledger.once("", &label("sms")), "{from:?}");
         let early = forked(&world, driver.id(), Some(first_life), Lineage::Inherited).await;
         let charge = early.ledger.record_at(&visit("charge"));
-        assert_eq!(charge, driver.ledger.record_at(&visit("charge")), "what came of it in the end: {from:?}");
+        assert_eq!(charge, driver.ledger.record_at(&visit("charge")), "the last outcome: {from:?}");
     }
 }
 
@@ -182,8 +182,8 @@ async fn a_fork_of_a_restarted_run_can_be_driven(world: World) {
 async fn a_doubt_that_was_given_up_is_forked_as_it_stands(world: World) {
     let mut driver = world.driven("k").await;
     driver.doubt("charge").await;
-    let resolve = |resolution| Action::Resolve { step: visit("charge"), resolution };
-    let same = async |source: &Driver| {
+    let resolve = |resolution| ControlAction::Resolve { step: visit("charge"), resolution };
+    let same = async |source: &SuiteDriver| {
         let mut fork = forked(&world, source.id(), None, Lineage::Inherited).await;
         assert_eq!(fork.ledger.record_at(&visit("charge")), source.ledger.record_at(&visit("charge")));
         fork.fail().await;
@@ -193,7 +193,10 @@ async fn a_doubt_that_was_given_up_is_forked_as_it_stands(world: World) {
         let mut told = world.claim_one().await;
         same(&told).await;
         told.fail().await;
-        world.control(told.id(), Action::Restart(RestartFrom::Failure)).await.expect("a failed run may");
+        world
+            .control(told.id(), ControlAction::Restart(RestartFrom::Failure))
+            .await
+            .expect("a failed run may");
         driver = world.claim_one().await;
         same(&driver).await;
         driver.doubt_again("charge").await;
@@ -276,7 +279,7 @@ async fn a_repeated_fork_is_the_same_fork(world: World) {
     let source = world.driven("k").await;
     let ask = async |lineage| {
         // A caller that asks again draws another id.
-        world.control_as("c", source.id(), Action::Fork(fork(&world, None, lineage))).await
+        world.control_as("c", source.id(), ControlAction::Fork(fork(&world, None, lineage))).await
     };
     let first = ask(Lineage::Fresh).await.expect("possible");
     let again = ask(Lineage::Fresh).await.expect("the same again");

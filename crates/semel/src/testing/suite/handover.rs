@@ -1,13 +1,13 @@
-//! A start that brings a payload: one transaction starts the run, or hands the payload to whoever owns the token.
+//! A start that brings a payload: one transaction starts the run, or hands the payload to the owner of the token.
 
 use super::world::{World, call, code, payload, token, visit};
 use crate::error::Error;
-use crate::rules::control::Action;
+use crate::rules::control::ControlAction;
 use crate::rules::entry::Message;
 use crate::rules::key::KeyScope;
 use crate::rules::path::Name;
 use crate::rules::receipt::ReceiptKind;
-use crate::rules::start::{Handover, Policy, Start, Verdict};
+use crate::rules::start::{Handover, Policy, Start, StartVerdict};
 use crate::rules::status::Status;
 use crate::store::FindBy;
 
@@ -44,7 +44,7 @@ fn with(start: Start, to: &str, json: &str, id: Option<&str>) -> Start {
 async fn a_start_with_a_payload_creates_and_reserves_the_token(world: World) {
     let started = world.begin(with(world.request("k"), "t", "1", None)).await;
     let delivered = started.delivered.expect("the payload found its run");
-    assert_eq!(started.verdict, Verdict::Created);
+    assert_eq!(started.verdict, StartVerdict::Created);
     assert_eq!((delivered.run, delivered.arrival, delivered.absorbed), (started.run.id(), 1, false));
     assert_eq!(world.owner_of("t").await, Some(started.run.id()));
     assert_eq!(world.run(started.run.id()).await, started.run);
@@ -58,7 +58,7 @@ async fn the_payload_goes_to_the_owner_of_the_token(world: World) {
     let request = with(world.request("k"), "t", "5", None);
     let never = request.run;
     let started = world.begin(request).await;
-    assert_eq!((started.verdict, started.run.id()), (Verdict::Attached, owner.id()));
+    assert_eq!((started.verdict, started.run.id()), (StartVerdict::Attached, owner.id()));
     assert_eq!(started.delivered.map(|d| (d.run, d.absorbed)), Some((owner.id(), false)));
     assert_eq!(started.run, world.run(owner.id()).await, "the answer shows the owner as it is now");
     assert_eq!(world.find(FindBy::Id(never)).await, None, "no run is started beside the owner");
@@ -69,10 +69,10 @@ async fn the_payload_goes_to_the_owner_of_the_token(world: World) {
 async fn the_payload_goes_to_the_run_under_the_key(world: World) {
     let first = world.start("k").await.run.id();
     let again = world.begin(with(world.request("k"), "t", "1", None)).await;
-    assert_eq!((again.verdict, again.run.id()), (Verdict::Attached, first));
+    assert_eq!((again.verdict, again.run.id()), (StartVerdict::Attached, first));
     assert_eq!(again.delivered.map(|d| d.run), Some(first));
     assert_eq!(again.run, world.run(first).await);
-    assert_eq!(world.owner_of("t").await, Some(first), "reserved for the run that the key stands for");
+    assert_eq!(world.owner_of("t").await, Some(first), "reserved for the run that owns the key");
     world.begin(with(world.request("k"), "t", "2", None)).await;
     assert_eq!(world.inbox(first).await.len(), 2, "another payload without an id is another payload");
 }
@@ -86,7 +86,7 @@ async fn another_workflow_under_the_same_key_and_payload_is_started(world: World
     let first = world.begin(with(in_workflow(&world, "1", "wa"), "u", "1", None)).await.run.id();
     assert!(world.cancel(first).await);
     let second = world.begin(with(in_workflow(&world, "1", "wb"), "u", "1", None)).await;
-    assert_eq!(second.verdict, Verdict::Created);
+    assert_eq!(second.verdict, StartVerdict::Created);
     assert_eq!(second.run.new.workflow.as_str(), "wb");
     let delivered = second.delivered.expect("it goes to the new run");
     assert_eq!((delivered.run, delivered.absorbed), (second.run.id(), false));
@@ -101,10 +101,13 @@ async fn a_finished_run_makes_room_for_the_same_request(world: World) {
         let first = world.begin(request()).await.run.id();
         assert!(world.cancel(first).await);
         let second = world.begin(request()).await;
-        assert_eq!((second.verdict, second.delivered.map(|d| d.absorbed)), (Verdict::Created, Some(false)));
+        assert_eq!(
+            (second.verdict, second.delivered.map(|d| d.absorbed)),
+            (StartVerdict::Created, Some(false))
+        );
         assert_ne!(second.run.id(), first);
         let again = world.begin(request()).await;
-        assert_eq!((again.verdict, again.run.id()), (Verdict::Attached, second.run.id()), "{key}");
+        assert_eq!((again.verdict, again.run.id()), (StartVerdict::Attached, second.run.id()), "{key}");
         assert_eq!(again.delivered.map(|d| (d.run, d.absorbed)), Some((second.run.id(), true)), "{key}");
         assert_eq!(world.inbox(second.run.id()).await.len(), 1, "{key}");
     }
@@ -118,10 +121,10 @@ async fn a_failed_run_is_restarted_by_the_same_request(world: World) {
         let mut driver = world.drive(request()).await;
         driver.fail().await;
         let restarted = world.begin(request()).await;
-        assert_eq!((restarted.verdict, restarted.run.id()), (Verdict::Restarted, driver.id()), "{key}");
+        assert_eq!((restarted.verdict, restarted.run.id()), (StartVerdict::Restarted, driver.id()), "{key}");
         assert_eq!(restarted.delivered.map(|d| d.absorbed), Some(true), "{key}");
         assert_eq!(world.inbox(driver.id()).await.len(), 1, "{key}");
-        assert_eq!(world.begin(request()).await.verdict, Verdict::Attached, "{key}");
+        assert_eq!(world.begin(request()).await.verdict, StartVerdict::Attached, "{key}");
         world.claim_one().await.complete("1").await;
     }
 }
@@ -129,10 +132,10 @@ async fn a_failed_run_is_restarted_by_the_same_request(world: World) {
 async fn a_released_key_starts_a_run_with_the_payload(world: World) {
     let request = || with(world.request("k"), "t", "1", None);
     let first = world.begin(request()).await.run.id();
-    world.control(first, Action::ReleaseKey).await.expect("an open run may");
+    world.control(first, ControlAction::ReleaseKey).await.expect("an open run may");
     assert!(world.cancel(first).await);
     let second = world.begin(request()).await;
-    assert_eq!((second.verdict, second.delivered.map(|d| d.absorbed)), (Verdict::Created, Some(false)));
+    assert_eq!((second.verdict, second.delivered.map(|d| d.absorbed)), (StartVerdict::Created, Some(false)));
     assert_eq!(world.inbox(second.run.id()).await.len(), 1);
 }
 
@@ -154,7 +157,7 @@ async fn a_repeated_request_delivers_once_also_when_the_run_has_ended(world: Wor
         let mut next = world.driven(&format!("next {key}")).await;
         next.open(&key).await;
         let again = world.begin(request()).await;
-        assert_eq!((again.verdict, again.run.id()), (Verdict::Replayed, driver.id()), "{key}");
+        assert_eq!((again.verdict, again.run.id()), (StartVerdict::Replayed, driver.id()), "{key}");
         assert_eq!(again.delivered.map(|d| (d.run, d.absorbed)), Some((driver.id(), true)), "{key}");
         assert_eq!(world.inbox(next.id()).await, [], "{key}");
     }
@@ -170,11 +173,11 @@ async fn a_request_that_went_to_another_run_makes_one_when_the_policy_says_so(wo
         owner.look().await.receive(&key);
         owner.complete("1").await;
         let attached = world.begin(request(Policy::ATTACH)).await;
-        assert_eq!((attached.verdict, attached.run.id()), (Verdict::Replayed, owner.id()), "{key}");
+        assert_eq!((attached.verdict, attached.run.id()), (StartVerdict::Replayed, owner.id()), "{key}");
         let made = world.begin(request(Policy::UNIQUE_WHILE_OPEN)).await;
         assert_eq!(
             (made.verdict, made.delivered.map(|d| d.absorbed)),
-            (Verdict::Created, Some(false)),
+            (StartVerdict::Created, Some(false)),
             "{key}"
         );
         assert_eq!(world.inbox(made.run.id()).await.len(), 1, "{key}");
@@ -187,10 +190,10 @@ async fn an_explicit_delivery_id_is_free_for_the_next_run(world: World) {
     let first = world.begin(request("k")).await.run.id();
     assert!(world.cancel(first).await);
     let second = world.begin(request("l")).await;
-    assert_eq!((second.verdict, second.delivered.map(|d| d.absorbed)), (Verdict::Created, Some(false)));
+    assert_eq!((second.verdict, second.delivered.map(|d| d.absorbed)), (StartVerdict::Created, Some(false)));
     // As long as that run is open, the id is its.
     let third = world.begin(with(world.request("m"), "t", "1", Some("d"))).await;
-    assert_eq!((third.verdict, third.run.id()), (Verdict::Attached, second.run.id()));
+    assert_eq!((third.verdict, third.run.id()), (StartVerdict::Attached, second.run.id()));
     assert_eq!(world.inbox(second.run.id()).await.len(), 1);
 }
 
@@ -223,7 +226,7 @@ async fn a_reserved_token_is_free_when_its_run_ends(world: World) {
     assert!(world.cancel(first).await);
     assert_eq!(world.owner_of("t").await, None);
     let second = world.begin(with(world.request("l"), "t", "1", None)).await;
-    assert_eq!(second.verdict, Verdict::Created);
+    assert_eq!(second.verdict, StartVerdict::Created);
     let mut driver = world.claim_one().await;
     driver.complete("1").await;
     assert_eq!(world.owner_of("t").await, None);
@@ -233,7 +236,7 @@ async fn a_start_repeated_under_a_delivery_id_delivers_once(world: World) {
     let request = || with(world.request("k"), "t", "1", Some("d"));
     let first = world.begin(request()).await;
     let again = world.begin(request()).await;
-    assert_eq!((again.verdict, again.run.id()), (Verdict::Attached, first.run.id()));
+    assert_eq!((again.verdict, again.run.id()), (StartVerdict::Attached, first.run.id()));
     assert_eq!(again.delivered.map(|d| (d.arrival, d.absorbed)), Some((1, true)));
     assert_eq!(world.inbox(first.run.id()).await.len(), 1);
     assert_eq!(world.absorbed(first.run.id(), ReceiptKind::Start).await, 1);
@@ -241,13 +244,13 @@ async fn a_start_repeated_under_a_delivery_id_delivers_once(world: World) {
     assert!(world.deliver_as("d", "t", "1").await.expect("the same again").absorbed);
 }
 
-/// The request's own id stands for all of it, its payload included.
+/// The request's own id identifies all of it, its payload included.
 async fn a_start_repeated_under_its_run_id_delivers_once(world: World) {
     for (key, id) in [("with", Some("d")), ("without", None)] {
         let request = with(world.request(key), key, "1", id);
         let first = world.begin(request.clone()).await;
         let again = world.begin(request).await;
-        assert_eq!((again.verdict, again.run.id()), (Verdict::Created, first.run.id()), "{key}");
+        assert_eq!((again.verdict, again.run.id()), (StartVerdict::Created, first.run.id()), "{key}");
         assert_eq!(again.delivered.map(|d| (d.arrival, d.absorbed)), Some((1, true)), "{key}");
         assert_eq!(world.inbox(first.run.id()).await.len(), 1, "{key}");
     }
@@ -264,7 +267,7 @@ async fn a_repeated_handover_finds_the_owner_that_got_it(world: World) {
     owner.complete("1").await;
     // Also when the token is free by now: the payload has been taken, so no run is started for it.
     let late = world.begin(request).await;
-    assert_eq!((late.verdict, late.run.id()), (Verdict::Replayed, owner.id()));
+    assert_eq!((late.verdict, late.run.id()), (StartVerdict::Replayed, owner.id()));
     assert_eq!(world.list().await.len(), 1);
 }
 
@@ -282,7 +285,7 @@ async fn a_run_that_has_ended_takes_no_payload(world: World) {
         let ended = world.run_that_is(status, &key).await;
         let started = world.begin(with(world.request(&key), "t", "1", Some(&key))).await;
         assert_eq!((started.run.id(), started.run.status()), (ended, status));
-        assert_eq!(started.delivered, None, "{key}: nobody will ever take it, and the answer says so");
+        assert_eq!(started.delivered, None, "{key}: no run will ever take it, and the answer says so");
         assert_eq!(world.inbox(ended).await, [], "{key}");
         assert_eq!(world.owner_of("t").await, None, "{key}");
     }
@@ -302,7 +305,7 @@ async fn superseding_with_a_payload_moves_the_token(world: World) {
     old.open("t").await;
     let newer = Start { input: payload("2"), policy: Policy::SUPERSEDE, ..world.request("k") };
     let started = world.begin(with(newer, "t", "9", None)).await;
-    assert_eq!((started.verdict, started.superseded), (Verdict::Superseded, Some(old.id())));
+    assert_eq!((started.verdict, started.superseded), (StartVerdict::Superseded, Some(old.id())));
     assert_eq!(world.owner_of("t").await, Some(started.run.id()));
     assert_eq!(world.inbox(old.id()).await, []);
     let mut new = world.claim_one().await;

@@ -1,7 +1,9 @@
 //! Lease: one per node. A node whose lease has ended is dead, also in its own eyes.
 
-use super::world::{LEASE, World, code};
+use super::world::{LEASE, World, code, payload};
 use crate::id::NodeId;
+use crate::rules::node::EngineRecord;
+use crate::rules::record::{Keep, Look, LookBy};
 use crate::rules::status::Status;
 use crate::store::LeaseAct;
 
@@ -14,6 +16,7 @@ promises![
     a_node_that_leaves_frees_its_runs,
     leaving_can_be_repeated,
     one_lease_covers_all_runs_of_a_node,
+    an_engines_record_goes_with_its_node,
 ];
 
 async fn a_lease_lasts_from_now_on(world: World) {
@@ -97,4 +100,34 @@ async fn one_lease_covers_all_runs_of_a_node(world: World) {
     let claimed = world.try_claim(idle, 100).await.expect("alive");
     assert_eq!(claimed.len(), 20);
     assert!(claimed.iter().all(|c| c.run.status() == Status::Running && c.run.state.node == Some(idle)));
+}
+
+async fn an_engines_record_goes_with_its_node(world: World) {
+    let (leaves, dies, stays) = (world.node().await, world.node().await, world.node().await);
+    let unknown = NodeId(world.run_id().0);
+    for node in [leaves, dies, stays, unknown] {
+        let (kind, id, body) = (EngineRecord::kind(), EngineRecord::id(node), payload("1"));
+        let keep = Keep { kind, id, body, expected: Some(0), ttl: None };
+        world.store().keep(keep).await.expect("there is none");
+    }
+    let there = async || {
+        let by = LookBy::Page { after: None, limit: 10, newest_first: false };
+        let look = Look { kind: EngineRecord::kind(), by };
+        let found = world.store().records(look).await.expect("a look is always possible");
+        found.into_iter().map(|record| record.id).collect::<Vec<_>>()
+    };
+    let ids = |nodes: &[NodeId]| {
+        let mut ids: Vec<_> = nodes.iter().map(|node| EngineRecord::id(*node)).collect();
+        ids.sort();
+        ids
+    };
+    world.lease(leaves, LeaseAct::Leave).await.expect("it may leave");
+    assert_eq!(there().await.len(), 4, "the sweep removes it");
+    world.sweep(10).await;
+    assert_eq!(there().await, ids(&[dies, stays, unknown]));
+    world.pass(9_999);
+    world.lease(stays, LeaseAct::Renew(LEASE)).await.expect("alive");
+    world.pass(1);
+    world.sweep(10).await;
+    assert_eq!(there().await, ids(&[stays, unknown]), "a node without a lease is not swept");
 }

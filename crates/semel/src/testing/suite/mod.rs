@@ -20,8 +20,10 @@ macro_rules! promises {
 mod archive;
 mod claim;
 mod commit;
+mod commit_rule;
 mod concurrency;
 mod control;
+mod counts;
 mod deadline;
 mod deliver;
 mod driver;
@@ -54,29 +56,29 @@ use crate::store::Store;
 pub use world::World;
 
 /// A future of the suite.
-pub type Doing<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+pub type SuiteFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A kind of store.
 pub trait Stores: Send + Sync + 'static {
     /// What it is called in the names of tests.
     fn name(&self) -> &'static str;
-    /// A place without data, which nobody else uses.
-    fn fresh(&self, clock: Arc<ManualClock>) -> Doing<'_, Result<Box<dyn Home>>>;
+    /// A place without data, which no other test uses.
+    fn fresh(&self, clock: Arc<ManualClock>) -> SuiteFuture<'_, Result<Box<dyn Home>>>;
 }
 
 /// Where the data of one case is kept.
 pub trait Home: Send + Sync + 'static {
     /// Opens the store. Called again, after the store was closed and dropped, it opens the same data.
-    fn open(&self) -> Doing<'_, Result<Arc<dyn Store>>>;
+    fn open(&self) -> SuiteFuture<'_, Result<Arc<dyn Store>>>;
     /// Another instance on the same data, beside the open one; none if the data has one process.
-    fn second(&self) -> Doing<'_, Result<Option<Arc<dyn Store>>>>;
+    fn second(&self) -> SuiteFuture<'_, Result<Option<Arc<dyn Store>>>>;
     /// Throws the data away.
-    fn discard(&self) -> Doing<'_, Result<()>> {
+    fn discard(&self) -> SuiteFuture<'_, Result<()>> {
         Box::pin(async { Ok(()) })
     }
 }
 
-/// One promise.
+/// One promise of a store, and its test.
 #[derive(Clone, Copy)]
 pub struct Case {
     /// The promise, as a sentence.
@@ -95,8 +97,10 @@ pub fn cases() -> Vec<Case> {
         handover::cases(),
         claim::cases(),
         commit::cases(),
+        commit_rule::cases(),
         deliver::cases(),
         control::cases(),
+        counts::cases(),
         restart::cases(),
         fork::cases(),
         once::cases(),

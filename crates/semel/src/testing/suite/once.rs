@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use super::driver::Driver;
+use super::driver::SuiteDriver;
 use super::world::{LEASE, ORDER, STRANGER, WORKSPACE, World, code, key, label, name, payload};
 use crate::error::Result;
 use crate::id::RunId;
 use crate::rules::claim::MAX_DEATHS;
-use crate::rules::control::Action;
+use crate::rules::control::ControlAction;
 use crate::rules::entry::{Entry, Message};
 use crate::rules::key::{KeyScope, Scope};
-use crate::rules::once::{Ask, Once, OnceAnswer, OnceScope};
+use crate::rules::once::{Ask, OnceAnswer, OnceCall, OnceScope};
 use crate::rules::start::Start;
 use crate::rules::status::Status;
 
@@ -169,7 +169,7 @@ async fn an_owner_that_ends_gives_its_right_to_others(world: World) {
     }
 }
 
-/// While a run rests nobody is at what it has the right to; one that is only handed over goes on with it.
+/// While a run rests, no code uses its grant; a run that is only handed over keeps it.
 async fn an_owner_that_rests_gives_its_right_to_others(world: World) {
     let (mut owner, mut waiter) = (world.driven("owner").await, world.driven("waiter").await);
     let fence = world.grant(owner.id(), "sms").await;
@@ -194,11 +194,11 @@ async fn an_owner_that_pauses_gives_its_right_to_others(world: World) {
 
 async fn an_owner_that_is_paused_gives_its_right_to_others(world: World) {
     let (owner, waiter) = owner_and_waiter(&world).await;
-    world.control(owner.id(), Action::Pause).await.expect("it may be paused");
+    world.control(owner.id(), ControlAction::Pause).await.expect("it may be paused");
     goes_to_the_waiter(&world, owner.id(), waiter).await;
 }
 
-async fn owner_and_waiter(world: &World) -> (Driver, RunId) {
+async fn owner_and_waiter(world: &World) -> (SuiteDriver, RunId) {
     let (owner, mut waiter) = (world.driven("owner").await, world.driven("waiter").await);
     world.grant(owner.id(), "sms").await;
     assert_eq!(claim(world, waiter.id()).await, OnceAnswer::InFlight(owner.id()));
@@ -206,7 +206,7 @@ async fn owner_and_waiter(world: &World) -> (Driver, RunId) {
     (owner, waiter.id())
 }
 
-/// The owner is paused: nobody would make what it has the right to.
+/// The owner is paused: its grant would not be used.
 async fn goes_to_the_waiter(world: &World, owner: RunId, waiter: RunId) {
     assert_eq!(world.run(owner).await.status(), Status::Paused);
     assert_eq!(world.run(waiter).await.state.due, Some(world.now()), "it is told");
@@ -258,7 +258,7 @@ async fn labels_and_scopes_do_not_meet(world: World) {
     for (n, (scope, text)) in scopes.iter().enumerate() {
         let ask = async |ask| -> Result<OnceAnswer> {
             let (scope, label) = (scope.clone(), label(text));
-            world.store().once(Once { workspace: WORKSPACE, scope, label, run, ask }).await
+            world.store().once(OnceCall { workspace: WORKSPACE, scope, label, run, ask }).await
         };
         let Ok(OnceAnswer::Mine(fence)) = ask(Ask::Claim).await else { panic!("{scope:?} {text} is free") };
         ask(settle(fence, &n.to_string())).await.expect("granted");
@@ -266,11 +266,11 @@ async fn labels_and_scopes_do_not_meet(world: World) {
     }
     let stranger = world.begin(Start { workspace: STRANGER, ..world.request("k") }).await.run.id();
     let (scope, label) = (OnceScope::Workspace, label("sms"));
-    let once = Once { workspace: STRANGER, scope, label, run: stranger, ask: Ask::Claim };
+    let once = OnceCall { workspace: STRANGER, scope, label, run: stranger, ask: Ask::Claim };
     assert!(matches!(world.store().once(once).await, Ok(OnceAnswer::Mine(_))), "nor do workspaces");
 }
 
-/// The same label stands for two results, if one is the run's own and the other one it shares.
+/// One label may have two results: the run's own and a shared one.
 async fn a_runs_own_result_and_a_shared_one_do_not_meet_in_its_ledger(world: World) {
     let mut driver = world.driven("k").await;
     let entry = |scope: &str, json| Entry::Once {
@@ -301,6 +301,6 @@ async fn a_once_of_an_unknown_or_a_strangers_run_is_not_found(world: World) {
     let run = world.start("k").await.run.id();
     assert_eq!(code(world.once(world.run_id(), "sms", Ask::Claim).await), "NOT_FOUND");
     let (scope, label) = (OnceScope::Workspace, label("sms"));
-    let foreign = Once { workspace: STRANGER, scope, label, run, ask: Ask::Claim };
+    let foreign = OnceCall { workspace: STRANGER, scope, label, run, ask: Ask::Claim };
     assert_eq!(code(world.store().once(foreign).await), "NOT_FOUND");
 }

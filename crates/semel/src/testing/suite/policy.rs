@@ -4,7 +4,7 @@ use super::world::{World, payload};
 use crate::error::Error;
 use crate::id::RunId;
 use crate::rules::run::Run;
-use crate::rules::start::{Action, Policy, Row, Start, Verdict};
+use crate::rules::start::{Policy, PolicyRow, Start, StartAction, StartVerdict};
 use crate::rules::status::Status;
 
 promises![
@@ -15,10 +15,10 @@ promises![
 ];
 
 /// What a preset answers about an open, completed, failed, cancelled and timed-out run.
-type Answers = [&'static str; 5];
+type PresetAnswers = [&'static str; 5];
 
-const REUSED: Answers = ["reused"; 5];
-const TABLE: [(Policy, Answers, Answers); 6] = [
+const REUSED: PresetAnswers = ["reused"; 5];
+const TABLE: [(Policy, PresetAnswers, PresetAnswers); 6] = [
     (Policy::ATTACH, ["attached", "replayed", "attached", "attached", "attached"], REUSED),
     (Policy::STRICT, ["duplicate", "replayed", "duplicate", "duplicate", "duplicate"], REUSED),
     (Policy::REJECT, ["duplicate"; 5], REUSED),
@@ -35,7 +35,7 @@ const TABLE: [(Policy, Answers, Answers); 6] = [
     ),
 ];
 
-/// Where a state stands in [`Answers`].
+/// Where a state stands in [`PresetAnswers`].
 fn column(status: Status) -> usize {
     match status {
         Status::Completed => 1,
@@ -71,7 +71,7 @@ async fn check(world: &World, existing: RunId, status: Status, request: Start, k
             assert_eq!((started.run.id(), holder), (new, Some(new)), "{key}: the new run has the key");
             assert_eq!(world.run(new).await, started.run, "{key}");
             assert!(!after.state.holds_key, "{key}");
-            let superseded = started.verdict == Verdict::Superseded;
+            let superseded = started.verdict == StartVerdict::Superseded;
             assert_eq!(started.superseded, superseded.then_some(existing), "{key}");
             let expected = if superseded { Status::Cancelled } else { status };
             assert_eq!(after.status(), expected, "{key}");
@@ -80,7 +80,7 @@ async fn check(world: &World, existing: RunId, status: Status, request: Start, k
         Ok(started) => {
             assert_eq!((started.run.id(), &started.run), (existing, &after), "{key}");
             match started.verdict {
-                Verdict::Restarted => {
+                StartVerdict::Restarted => {
                     assert_eq!(after.state.version, before.state.version + 1, "{key}");
                     assert_eq!((after.status(), holder), (Status::Pending, Some(existing)), "{key}");
                     "restarted"
@@ -88,7 +88,7 @@ async fn check(world: &World, existing: RunId, status: Status, request: Start, k
                 verdict => {
                     assert!(untouched(&after), "{key}: {after:?}");
                     assert_eq!(started.outcome.is_some(), status.is_terminal(), "{key}");
-                    if verdict == Verdict::Replayed { "replayed" } else { "attached" }
+                    if verdict == StartVerdict::Replayed { "replayed" } else { "attached" }
                 }
             }
         }
@@ -117,38 +117,44 @@ async fn a_refused_duplicate_changes_nothing(world: World) {
 }
 
 async fn a_policy_of_ones_own_is_followed(world: World) {
-    let all = |action| Row {
+    let all = |action| PolicyRow {
         open: action,
         completed: action,
         failed: action,
         cancelled: action,
         timed_out: action,
     };
-    let newest_wins = Policy { same: all(Action::Replace), other: all(Action::Replace) };
-    let lenient = Policy { same: all(Action::Attach), other: all(Action::Attach) };
+    let newest_wins = Policy { same: all(StartAction::Replace), other: all(StartAction::Replace) };
+    let lenient = Policy { same: all(StartAction::Attach), other: all(StartAction::Attach) };
     let first = world.start("k").await.run.id();
     let second = world.begin(Start { policy: newest_wins, ..world.request("k") }).await;
-    assert_eq!((second.verdict, second.superseded), (Verdict::Superseded, Some(first)));
+    assert_eq!((second.verdict, second.superseded), (StartVerdict::Superseded, Some(first)));
     let third = Start { policy: lenient, input: payload("3"), ..world.request("k") };
     let third = world.begin(third).await;
-    assert_eq!((third.verdict, third.run.id()), (Verdict::Attached, second.run.id()));
+    assert_eq!((third.verdict, third.run.id()), (StartVerdict::Attached, second.run.id()));
 }
 
 async fn only_what_failed_is_restarted(world: World) {
     let restart = |open, completed, cancelled| Policy {
-        same: Row { open, completed, failed: Action::Restart, cancelled, timed_out: Action::Restart },
+        same: PolicyRow {
+            open,
+            completed,
+            failed: StartAction::Restart,
+            cancelled,
+            timed_out: StartAction::Restart,
+        },
         other: Policy::ATTACH.other,
     };
-    let attach = Action::Attach;
+    let attach = StartAction::Attach;
     for wrong in [
-        restart(Action::Restart, attach, attach),
-        restart(attach, Action::Restart, attach),
-        restart(attach, attach, Action::Restart),
+        restart(StartAction::Restart, attach, attach),
+        restart(attach, StartAction::Restart, attach),
+        restart(attach, attach, StartAction::Restart),
     ] {
         let answer = world.try_start(Start { policy: wrong, ..world.request("k") }).await;
         assert!(matches!(answer, Err(Error::Validation(_))), "{answer:?}");
     }
     assert_eq!(world.list().await, []);
     let right = Start { policy: restart(attach, attach, attach), ..world.request("k") };
-    assert_eq!(world.begin(right).await.verdict, Verdict::Created);
+    assert_eq!(world.begin(right).await.verdict, StartVerdict::Created);
 }

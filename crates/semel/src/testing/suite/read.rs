@@ -2,7 +2,7 @@
 
 use super::world::{ORDER, STRANGER, WORKSPACE, World, code, key, name, token};
 use crate::id::RunId;
-use crate::rules::control::Action;
+use crate::rules::control::ControlAction;
 use crate::rules::key::{KeyScope, Scope};
 use crate::rules::receipt::{RECENT, ReceiptKind};
 use crate::rules::start::Start;
@@ -163,7 +163,7 @@ async fn receipts_of_different_kinds_are_kept_apart(world: World) {
     }
     let mut zombie = driver.clone();
     for _ in 0..2 {
-        world.control_as("c", driver.id(), Action::Pause).await.expect("done or absorbed");
+        world.control_as("c", driver.id(), ControlAction::Pause).await.expect("done or absorbed");
     }
     assert_eq!(code(zombie.step("late").await), "CONCURRENCY_ERROR");
     let receipts = world.store().receipts(WORKSPACE, driver.id()).await.expect("known");

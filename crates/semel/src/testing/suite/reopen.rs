@@ -2,17 +2,17 @@
 //!
 //! A store of one process takes its own nodes for dead when it is opened, others do not; so these cases let the leases end.
 
-use super::driver::Driver;
+use super::driver::SuiteDriver;
 use super::world::{LEASE, World, call, code, payload, visit};
 use crate::id::NodeId;
 use crate::rules::claim::MAX_DEATHS;
-use crate::rules::control::{Action, Fork};
+use crate::rules::control::{ControlAction, Fork};
 use crate::rules::entry::{Class, Entry, Outcome, Resolution, RestartFrom};
 use crate::rules::ledger::Lineage;
 use crate::rules::once::{Ask, OnceAnswer};
 use crate::rules::receipt::ReceiptKind;
 use crate::rules::run::Retention;
-use crate::rules::start::{Start, Verdict};
+use crate::rules::start::{Start, StartVerdict};
 use crate::rules::status::Status;
 use crate::store::{FindBy, LeaseAct};
 
@@ -39,7 +39,11 @@ async fn a_started_run_is_there_after_reopening(mut world: World) {
     world.reopen().await;
     assert_eq!(world.run(started.run.id()).await, started.run);
     assert_eq!(world.kinds(started.run.id()).await, ["created"]);
-    assert_eq!(world.begin(request).await.verdict, Verdict::Created, "the same request: its answer was lost");
+    assert_eq!(
+        world.begin(request).await.verdict,
+        StartVerdict::Created,
+        "the same request: its answer was lost"
+    );
     assert_eq!(world.start("k").await.run.id(), started.run.id());
     assert_eq!(world.claim_one().await.id(), started.run.id());
 }
@@ -106,15 +110,15 @@ async fn operator_actions_are_there_after_reopening(mut world: World) {
     let mut driver = world.driven("k").await;
     driver.doubt("charge").await;
     let run = driver.id();
-    let resolve = || Action::Resolve { step: visit("charge"), resolution: Resolution::DidNotHappen };
+    let resolve = || ControlAction::Resolve { step: visit("charge"), resolution: Resolution::DidNotHappen };
     let fork = Fork { run: world.run_id(), key: None, at: None, lineage: Lineage::Fresh };
-    let cancel = || Action::Cancel { reason: "no longer wanted".to_owned() };
+    let cancel = || ControlAction::Cancel { reason: "no longer wanted".to_owned() };
     let actions = [
         ("resolve", resolve()),
-        ("pause", Action::Pause),
-        ("resume", Action::Resume),
-        ("fork", Action::Fork(fork.clone())),
-        ("release", Action::ReleaseKey),
+        ("pause", ControlAction::Pause),
+        ("resume", ControlAction::Resume),
+        ("fork", ControlAction::Fork(fork.clone())),
+        ("release", ControlAction::ReleaseKey),
         ("cancel", cancel()),
     ];
     for (id, action) in actions {
@@ -182,7 +186,7 @@ async fn what_was_forgotten_stays_forgotten_after_reopening(mut world: World) {
     assert_eq!(world.sweep(10).await.runs, 1);
     world.reopen().await;
     assert_eq!(world.find(FindBy::Id(driver.id())).await, None);
-    assert_eq!(world.start("k").await.verdict, Verdict::Created);
+    assert_eq!(world.start("k").await.verdict, StartVerdict::Created);
 }
 
 async fn a_node_that_has_left_stays_away_after_reopening(mut world: World) {
@@ -207,7 +211,7 @@ async fn the_lease_of_a_remote_worker_lasts_over_reopening(mut world: World) {
         assert!(world.claim_all().await.is_empty());
         world.lease(node, LeaseAct::Renew(LEASE)).await.expect("its heartbeats go on");
     }
-    let mut driver = Driver::new(world.store().clone(), claimed);
+    let mut driver = SuiteDriver::new(world.store().clone(), claimed);
     driver.step("a").await.expect("what it reports is accepted");
     world.reopen().await;
     world.pass(10_000);
@@ -253,7 +257,7 @@ async fn all_of_a_life_with_a_reopening_between_any_two_calls(mut world: World) 
     driver.record(Entry::TimerFired { timer: visit("timer") });
     driver.fail().await;
     world.reopen().await;
-    world.control(run, Action::Restart(RestartFrom::Failure)).await.expect("a failed run may");
+    world.control(run, ControlAction::Restart(RestartFrom::Failure)).await.expect("a failed run may");
     world.reopen().await;
     let mut driver = world.claim_one().await;
     driver.step("a").await.expect("ours");

@@ -7,13 +7,13 @@ use super::world::{LEASE, WORKSPACE, World, call, code, label, orders, payload, 
 use crate::error::Error;
 use crate::id::NodeId;
 use crate::rules::claim::Claim;
-use crate::rules::control::{Action, Control, Fork};
+use crate::rules::control::{Control, ControlAction, Fork};
 use crate::rules::deliver::Deliver;
 use crate::rules::entry::{Class, Entry, RestartFrom};
 use crate::rules::ledger::Lineage;
-use crate::rules::once::{Ask, Once, OnceAnswer, OnceScope};
+use crate::rules::once::{Ask, OnceAnswer, OnceCall, OnceScope};
 use crate::rules::receipt::ReceiptKind;
-use crate::rules::start::{Handover, Policy, Start, Verdict};
+use crate::rules::start::{Handover, Policy, Start, StartVerdict};
 use crate::rules::status::Status;
 use crate::store::faulty::{Fault, Faulty, until_answered};
 use crate::store::{Lease, LeaseAct, Store, Sweep};
@@ -55,7 +55,7 @@ async fn a_repeated_start_starts_one_run(world: World) {
         let request = Start { deliver: Some(deliver), ..world.request(&n.to_string()) };
         let store = faulty(&world, fault);
         let started = until_answered(|| store.start(request.clone())).await.expect("answered");
-        assert_eq!((started.verdict, started.run.id()), (Verdict::Created, request.run), "{fault:?}");
+        assert_eq!((started.verdict, started.run.id()), (StartVerdict::Created, request.run), "{fault:?}");
         assert_eq!(world.list().await.len(), n + 1, "{fault:?}");
         assert_eq!(world.inbox(request.run).await.len(), 1, "{fault:?}");
     }
@@ -74,7 +74,7 @@ async fn a_repeated_start_supersedes_once(world: World) {
     assert_eq!(world.list().await.len(), 4);
 }
 
-/// A lost commit is not a failed one: whoever is told that the version has moved on reads the ledger.
+/// A lost commit is not a failed one: a driver that is told of another version reads the ledger.
 async fn a_repeated_commit_is_recorded_once(world: World) {
     for fault in FAULTS.into_iter().chain([Fault::Late]) {
         let mut driver = world.driven(&format!("{fault:?}")).await;
@@ -107,9 +107,10 @@ async fn a_repeated_delivery_arrives_once(world: World) {
 async fn a_repeated_action_is_done_once(world: World) {
     for fault in FAULTS {
         let run = world.run_that_is(Status::Failed, &format!("{fault:?}")).await;
-        let restart = Action::Restart(RestartFrom::Failure);
-        for (n, action) in
-            [restart, Action::Pause, Action::Resume, Action::ReleaseKey].into_iter().enumerate()
+        let restart = ControlAction::Restart(RestartFrom::Failure);
+        for (n, action) in [restart, ControlAction::Pause, ControlAction::Resume, ControlAction::ReleaseKey]
+            .into_iter()
+            .enumerate()
         {
             let (before, store) = (world.run(run).await, faulty(&world, fault));
             let id = Some(call(&format!("{fault:?} {n}")));
@@ -128,7 +129,7 @@ async fn a_repeated_fork_makes_one_run(world: World) {
         let ask = || {
             let fork = Fork { run: world.run_id(), key: None, at: None, lineage: Lineage::Fresh };
             let id = Some(call(&n.to_string()));
-            store.control(Control { id, ..World::action(source, Action::Fork(fork)) })
+            store.control(Control { id, ..World::action(source, ControlAction::Fork(fork)) })
         };
         let done = until_answered(ask).await.expect("answered");
         assert_ne!(done.run.id(), source);
@@ -142,7 +143,7 @@ async fn a_repeated_once_runs_its_body_under_one_fence(world: World) {
         let ask = async |ask: Ask| {
             let store = faulty(&world, fault);
             let (scope, label) = (OnceScope::Workspace, label(&format!("{fault:?}")));
-            let once = Once { workspace: WORKSPACE, scope, label, run, ask };
+            let once = OnceCall { workspace: WORKSPACE, scope, label, run, ask };
             until_answered(|| store.once(once.clone())).await
         };
         let Ok(OnceAnswer::Mine(lost)) = ask(Ask::Claim).await else { panic!("the label is free") };
@@ -183,7 +184,7 @@ async fn a_repeated_lease_is_one_lease(world: World) {
     }
 }
 
-/// Nobody drives the runs of a claim whose answer was lost; as after any crash, the end of the lease frees them.
+/// The runs of a claim whose answer was lost have no driver; as after any crash, the end of the lease frees them.
 async fn a_claim_whose_answer_is_lost_is_claimed_again_after_the_lease(world: World) {
     let run = world.start("k").await.run.id();
     let node = world.node().await;

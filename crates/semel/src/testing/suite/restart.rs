@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use super::driver::Driver;
+use super::driver::SuiteDriver;
 use super::world::{World, payload, token, visit};
 use crate::id::RunId;
-use crate::rules::control::Action;
+use crate::rules::control::ControlAction;
 use crate::rules::entry::{Entry, Outcome, RestartFrom};
-use crate::rules::ledger::{HookState, Record};
-use crate::rules::start::{Policy, Start, Verdict};
+use crate::rules::ledger::{HookState, VisitRecord};
+use crate::rules::start::{Policy, Start, StartVerdict};
 use crate::rules::status::Status;
 
 promises![
@@ -20,15 +20,15 @@ promises![
     a_cancelled_child_is_replaced_by_a_new_run,
     a_completed_child_is_not_started_again,
     an_open_hook_keeps_its_payloads_and_its_token_over_a_restart,
-    a_token_that_somebody_took_meanwhile_conflicts_after_a_restart,
+    a_token_that_was_taken_meanwhile_conflicts_after_a_restart,
 ];
 
 async fn restart(world: &World, run: RunId) {
-    world.control(run, Action::Restart(RestartFrom::Failure)).await.expect("a failed run may");
+    world.control(run, ControlAction::Restart(RestartFrom::Failure)).await.expect("a failed run may");
 }
 
 /// Claims what is due and gives the driver of one of them.
-async fn claim(world: &World, run: RunId) -> Driver {
+async fn claim(world: &World, run: RunId) -> SuiteDriver {
     world.claim_all().await.into_iter().find(|driver| driver.id() == run).expect("the run is due")
 }
 
@@ -66,13 +66,13 @@ async fn a_retried_start_gives_the_run_its_full_time_again(world: World) {
     driver.time_out().await;
     world.pass(25);
     let again = world.begin(Start { policy: Policy::RETRY_FAILED, ..limited(&world, 100) }).await;
-    assert_eq!((again.run.id(), again.verdict), (driver.id(), Verdict::Restarted));
+    assert_eq!((again.run.id(), again.verdict), (driver.id(), StartVerdict::Restarted));
     assert_eq!(world.claim_one().await.ledger.deadline(), Some(world.after(100)));
 }
 
 /// A parent that has failed over the end of its child, restarted, and asking for the child again: the parent, the
 /// child there was, the one it has now, and whether that was there.
-async fn asked_again(world: &World, key: &str, ended: Status) -> (Driver, RunId, RunId, bool) {
+async fn asked_again(world: &World, key: &str, ended: Status) -> (SuiteDriver, RunId, RunId, bool) {
     let mut parent = world.driven(key).await;
     let (child, _) = parent.child("pack", world.run_id()).await;
     let mut driver = claim(world, child).await;
@@ -141,7 +141,7 @@ async fn a_completed_child_is_not_started_again(world: World) {
 }
 
 /// A run with an open hook that has received two payloads, failed and restarted.
-async fn with_payloads(world: &World) -> Driver {
+async fn with_payloads(world: &World) -> SuiteDriver {
     let mut driver = world.driven("k").await;
     driver.open("t").await;
     for json in ["1", "2"] {
@@ -153,9 +153,9 @@ async fn with_payloads(world: &World) -> Driver {
     driver
 }
 
-fn hook(driver: &Driver) -> Option<&HookState> {
+fn hook(driver: &SuiteDriver) -> Option<&HookState> {
     match driver.ledger.record_at(&visit("t")) {
-        Some(Record::Hook { state, .. }) => Some(state),
+        Some(VisitRecord::Hook { state, .. }) => Some(state),
         _ => None,
     }
 }
@@ -174,10 +174,10 @@ async fn an_open_hook_keeps_its_payloads_and_its_token_over_a_restart(world: Wor
     let all = HookState::Open(vec![payload("1"), payload("2"), payload("3")]);
     assert_eq!(hook(&driver), Some(&all));
     world.crash().await;
-    assert_eq!(hook(&claim(&world, driver.id()).await), Some(&all), "and whoever reads it sees the same");
+    assert_eq!(hook(&claim(&world, driver.id()).await), Some(&all), "and every reader sees the same");
 }
 
-async fn a_token_that_somebody_took_meanwhile_conflicts_after_a_restart(world: World) {
+async fn a_token_that_was_taken_meanwhile_conflicts_after_a_restart(world: World) {
     let failed = with_payloads(&world).await;
     let mut taker = world.driven("taker").await;
     assert_eq!(taker.open("t").await, None);
@@ -190,6 +190,6 @@ async fn a_token_that_somebody_took_meanwhile_conflicts_after_a_restart(world: W
     assert_eq!(world.owner_of("t").await, None);
     assert_eq!(
         driver.ledger.record_at(&visit("t")),
-        Some(&Record::Hook { token: token("t"), state: HookState::Conflicted(taker.id()) })
+        Some(&VisitRecord::Hook { token: token("t"), state: HookState::Conflicted(taker.id()) })
     );
 }

@@ -5,12 +5,12 @@ use std::time::Duration;
 use super::world;
 use super::world::{ORDER, STRANGER, WORKSPACE, World, code, name, payload, refused};
 use crate::error::Error;
-use crate::rules::control::Action;
+use crate::rules::control::ControlAction;
 use crate::rules::entry::{Entry, Outcome};
 use crate::rules::key::KeyScope;
 use crate::rules::receipt::ReceiptKind;
 use crate::rules::run::Retention;
-use crate::rules::start::{Action as Do, Policy, Start, Verdict};
+use crate::rules::start::{Policy, Start, StartAction as Do, StartVerdict};
 use crate::rules::status::Status;
 use crate::store::{Find, FindBy, LeaseAct};
 
@@ -49,7 +49,7 @@ promises![
 async fn same_key_starts_one_run(world: World) {
     let first = world.start("k").await;
     let second = world.start("k").await;
-    assert_eq!((first.verdict, second.verdict), (Verdict::Created, Verdict::Attached));
+    assert_eq!((first.verdict, second.verdict), (StartVerdict::Created, StartVerdict::Attached));
     assert!(first.created() && !second.created());
     assert_eq!(second.run, first.run);
     assert_eq!(world.list().await, std::slice::from_ref(&first.run));
@@ -60,7 +60,7 @@ async fn a_completed_run_is_replayed_with_its_result(world: World) {
     let mut driver = world.driven("k").await;
     driver.complete(r#"{"paid":true}"#).await;
     let again = world.start("k").await;
-    assert_eq!((again.verdict, again.run.id()), (Verdict::Replayed, driver.id()));
+    assert_eq!((again.verdict, again.run.id()), (StartVerdict::Replayed, driver.id()));
     assert_eq!(again.outcome, Some(Outcome::Completed(payload(r#"{"paid":true}"#))));
 }
 
@@ -84,7 +84,7 @@ async fn a_key_is_unique_in_its_scope_only(world: World) {
     let mut created = Vec::new();
     for request in requests() {
         let started = world.begin(request).await;
-        assert_eq!(started.verdict, Verdict::Created);
+        assert_eq!(started.verdict, StartVerdict::Created);
         created.push(started.run.id());
     }
     for (request, owner) in requests().into_iter().zip(&created) {
@@ -132,7 +132,7 @@ async fn keys_that_look_alike_are_different_keys(world: World) {
     let mut owners = Vec::new();
     for key in keys {
         let started = world.start(key).await;
-        assert_eq!(started.verdict, Verdict::Created, "{key:?} is a key of its own");
+        assert_eq!(started.verdict, StartVerdict::Created, "{key:?} is a key of its own");
         assert_eq!(started.run.new.key.as_str(), key);
         owners.push(started.run.id());
     }
@@ -144,7 +144,7 @@ async fn keys_that_look_alike_are_different_keys(world: World) {
 async fn a_key_of_another_workspace_is_not_seen(world: World) {
     let ours = world.start("k").await;
     let theirs = world.begin(Start { workspace: STRANGER, ..world.request("k") }).await;
-    assert_eq!(theirs.verdict, Verdict::Created);
+    assert_eq!(theirs.verdict, StartVerdict::Created);
     assert_ne!(theirs.run.id(), ours.run.id());
     assert_eq!(world.holder_of("k").await, Some(ours.run.id()));
 }
@@ -153,7 +153,7 @@ async fn reordered_input_is_the_same_input(world: World) {
     let input = |json| Start { input: payload(json), ..world.request("k") };
     let first = world.begin(input(r#"{"a":1,"b":[2.50,{"x":"é","y":null}]}"#)).await;
     let again = world.begin(input("{ \"b\": [2.5, {\"y\":null, \"x\":\"\\u00e9\"}],\n \"a\": 1e0 }")).await;
-    assert_eq!((again.verdict, again.run.id()), (Verdict::Attached, first.run.id()));
+    assert_eq!((again.verdict, again.run.id()), (StartVerdict::Attached, first.run.id()));
 }
 
 async fn another_input_is_refused_naming_what_differs(world: World) {
@@ -196,7 +196,7 @@ async fn a_refused_start_burns_no_key(world: World) {
     assert_eq!(code(world.try_start(impossible.clone()).await), "VALIDATION_ERROR");
     assert_eq!(world.holder_of("k").await, None);
     let first = world.start("k").await;
-    assert_eq!(first.verdict, Verdict::Created);
+    assert_eq!(first.verdict, StartVerdict::Created);
     for policy in [Policy::REJECT, Policy::STRICT] {
         let refused = world.try_start(Start { policy, ..world.request("k") }).await;
         assert_eq!(code(refused), "DUPLICATE_RUN");
@@ -214,7 +214,7 @@ async fn a_start_without_a_key_gets_one_of_its_own(world: World) {
     assert_ne!(first.run.id(), second.run.id());
     assert_eq!(first.run.new.key.as_str(), first.run.id().to_string(), "the key is shown");
     let again = world.start(first.run.new.key.as_str()).await;
-    assert_eq!((again.verdict, again.run.id()), (Verdict::Attached, first.run.id()));
+    assert_eq!((again.verdict, again.run.id()), (StartVerdict::Attached, first.run.id()));
 }
 
 async fn a_start_without_a_key_is_kept_as_it_is_answered(world: World) {
@@ -230,19 +230,19 @@ async fn a_start_without_a_key_is_kept_as_it_is_answered(world: World) {
             let started = world.begin(start.clone()).await;
             runs += 1;
             let kept = world.run(start.run).await;
-            assert_eq!((started.verdict, &started.run), (Verdict::Created, &kept), "{start:?}");
+            assert_eq!((started.verdict, &started.run), (StartVerdict::Created, &kept), "{start:?}");
             assert_eq!((kept.new.created, kept.state.ended), (world.now(), None));
             let due = (kept.status() == Status::Pending).then(|| world.now().after(delay));
             assert_eq!(kept.state.due, due, "{start:?}");
             assert_eq!(world.entries(start.run).await, started.entries);
             let again = world.begin(start).await;
-            assert_eq!((again.verdict, again.run), (Verdict::Created, kept));
+            assert_eq!((again.verdict, again.run), (StartVerdict::Created, kept));
         }
     }
     assert_eq!(world.list().await.len(), runs);
 }
 
-/// Whoever came first has the key, whatever it looks like.
+/// The first start has the key, whatever the key looks like.
 async fn a_key_may_be_spelled_like_the_id_of_a_later_run(world: World) {
     let later = world.run_id();
     let first = world.start(&later.to_string()).await;
@@ -252,7 +252,7 @@ async fn a_key_may_be_spelled_like_the_id_of_a_later_run(world: World) {
         _ => None,
     });
     let second = world.begin(new(&input.expect("a run begins with its input"))).await;
-    assert_eq!((second.verdict, second.run.id()), (Verdict::Attached, first.run.id()));
+    assert_eq!((second.verdict, second.run.id()), (StartVerdict::Attached, first.run.id()));
     assert_eq!(code(world.try_start(new("\"other\"")).await), "KEY_REUSED");
     assert_eq!(world.list().await.len(), 1);
 }
@@ -262,8 +262,11 @@ async fn a_repeated_request_finds_the_run_it_created(world: World) {
         let request = Start { policy, ..world.request(preset) };
         let first = world.begin(request.clone()).await;
         let again = world.begin(request).await;
-        assert_eq!((again.verdict, &again.run), (Verdict::Created, &first.run), "{preset}");
-        assert_eq!(again.entries, first.entries, "{preset}: whoever claimed it with the start can drive it");
+        assert_eq!((again.verdict, &again.run), (StartVerdict::Created, &first.run), "{preset}");
+        assert_eq!(
+            again.entries, first.entries,
+            "{preset}: the node that claimed it with the start can drive it"
+        );
         assert_eq!(again.entries, world.entries(first.run.id()).await, "{preset}");
         assert_eq!(world.kinds(first.run.id()).await, ["created"], "{preset}");
         assert_eq!(world.absorbed(first.run.id(), ReceiptKind::Start).await, 0, "{preset}");
@@ -280,8 +283,8 @@ async fn a_repeated_request_finds_its_run_after_it_was_superseded(world: World) 
     assert_eq!((again.run.id(), again.run.status()), (old, Status::Cancelled));
     assert_eq!(world.holder_of("k").await, Some(new), "the repeated request takes nothing back");
     assert_eq!(world.run(new).await.status(), Status::Pending);
-    // The same if nobody has the key now.
-    world.control(new, Action::ReleaseKey).await.expect("an open run can give up its key");
+    // The same if no run has the key now.
+    world.control(new, ControlAction::ReleaseKey).await.expect("an open run can give up its key");
     assert_eq!(world.begin(lost).await.run.id(), old);
     assert_eq!(world.list().await.len(), 2);
 }
@@ -296,9 +299,9 @@ async fn a_run_id_with_another_input_is_refused(world: World) {
         let Error::KeyReused { owner, pointers } = &error else { panic!("{error}") };
         assert_eq!((*owner, &**pointers), (run, &["/input/n".to_owned()][..]), "{key:?}");
         // Also when it has lost its key since.
-        world.control(run, Action::ReleaseKey).await.expect("an open run may");
+        world.control(run, ControlAction::ReleaseKey).await.expect("an open run may");
         assert_eq!(code(world.try_start(request(r#"{"n":2}"#)).await), "KEY_REUSED", "{key:?}");
-        assert_eq!(world.begin(request(r#"{"n":1}"#)).await.verdict, Verdict::Created, "{key:?}");
+        assert_eq!(world.begin(request(r#"{"n":1}"#)).await.verdict, StartVerdict::Created, "{key:?}");
     }
 }
 
@@ -327,7 +330,7 @@ async fn a_forgotten_history_does_not_free_the_key(world: World) {
     assert_eq!(world.entries(driver.id()).await, []);
     world.pass(9);
     let again = world.begin(request()).await;
-    assert_eq!((again.verdict, again.run.id()), (Verdict::Replayed, driver.id()));
+    assert_eq!((again.verdict, again.run.id()), (StartVerdict::Replayed, driver.id()));
     let gone = Some(Outcome::Purged(Status::Completed));
     assert_eq!(again.outcome, gone, "the result went with the history");
     let other = world.try_start(Start { input: payload("5"), ..request() }).await;
@@ -342,9 +345,9 @@ async fn a_key_is_free_after_its_retention(world: World) {
     world.pass(19);
     assert_eq!(code(world.try_start(request()).await), "DUPLICATE_RUN");
     world.pass(1);
-    assert_eq!(world.holder_of("k").await, None, "also before the sweep comes by");
+    assert_eq!(world.holder_of("k").await, None, "also before the sweep");
     let second = world.begin(request()).await;
-    assert_eq!(second.verdict, Verdict::Created);
+    assert_eq!(second.verdict, StartVerdict::Created);
     assert_eq!(world.sweep(10).await.runs, 1);
     assert_eq!(world.find(FindBy::Id(driver.id())).await, None);
     assert_eq!(world.holder_of("k").await, Some(second.run.id()), "the sweep took the old run only");
@@ -357,7 +360,7 @@ async fn a_key_never_expires_while_its_run_is_open(world: World) {
         let mut driver = world.drive(Start { retention: kept(1, 1), ..world.request(&key) }).await;
         match status {
             Status::Waiting => drop(driver.wait(None).await),
-            Status::Paused => drop(world.control(driver.id(), Action::Pause).await),
+            Status::Paused => drop(world.control(driver.id(), ControlAction::Pause).await),
             _ => {}
         }
         runs.push((key, driver.id()));
@@ -375,7 +378,7 @@ async fn a_history_may_outlive_its_key(world: World) {
     let mut driver = world.drive(request()).await;
     driver.complete("7").await;
     world.pass(10);
-    assert_eq!(world.begin(request()).await.verdict, Verdict::Created);
+    assert_eq!(world.begin(request()).await.verdict, StartVerdict::Created);
     assert_eq!(world.kinds(driver.id()).await, ["created", "claimed", "completed"]);
     assert_eq!(world.sweep(10).await.runs, 0);
     world.pass(10);
@@ -390,7 +393,7 @@ async fn a_key_kept_for_ever_is_never_free(world: World) {
     world.clock().advance(Duration::from_hours(300_000));
     world.sweep(10).await;
     let again = world.start("k").await;
-    assert_eq!((again.verdict, again.run.id()), (Verdict::Replayed, driver.id()));
+    assert_eq!((again.verdict, again.run.id()), (StartVerdict::Replayed, driver.id()));
     assert_eq!(again.run.new.retention, retention);
 }
 
@@ -418,8 +421,8 @@ async fn a_start_may_carry_the_claim(world: World) {
     assert_eq!(world.try_claim(node, 10).await.expect("alive"), []);
 }
 
-/// Its node stood still past its lease and starts a run as if nothing had been. A run that it owned now, after its
-/// runs were given away, would be nobody's for ever.
+/// Its node stood still past its lease and then starts a run. A run that it owned now, after its runs were given
+/// away, would never be driven.
 async fn a_start_by_a_dead_node_is_left_to_others(world: World) {
     let dead = world.node().await;
     world.crash().await;
@@ -443,7 +446,7 @@ async fn superseding_ends_the_old_run_and_starts_the_new_one(world: World) {
     let (child, _) = old.child("child", world.run_id()).await;
     let newer = Start { input: payload("2"), policy: Policy::SUPERSEDE, ..world.request("k") };
     let started = world.begin(newer).await;
-    assert_eq!((started.verdict, started.superseded), (Verdict::Superseded, Some(old.id())));
+    assert_eq!((started.verdict, started.superseded), (StartVerdict::Superseded, Some(old.id())));
     assert!(started.created());
     let ended = world.run(old.id()).await;
     assert_eq!((ended.status(), ended.state.holds_key), (Status::Cancelled, false));
@@ -455,10 +458,10 @@ async fn superseding_ends_the_old_run_and_starts_the_new_one(world: World) {
 
 async fn a_released_key_starts_another_run(world: World) {
     let first = world.start("k").await.run.id();
-    assert!(world.control(first, Action::ReleaseKey).await.expect("an open run may").changed);
+    assert!(world.control(first, ControlAction::ReleaseKey).await.expect("an open run may").changed);
     assert_eq!(world.holder_of("k").await, None);
     let second = world.start("k").await;
-    assert_eq!(second.verdict, Verdict::Created);
+    assert_eq!(second.verdict, StartVerdict::Created);
     assert_eq!(world.run(first).await.status(), Status::Pending, "the first goes on");
     assert_eq!(world.claim_all().await.len(), 2);
 }
@@ -470,7 +473,7 @@ async fn a_restarted_run_keeps_what_it_has_done(world: World) {
     let key = driver.ledger.effect_key(&world::visit("pay"), "");
     driver.fail().await;
     let again = world.begin(retry()).await;
-    assert_eq!((again.verdict, again.run.id()), (Verdict::Restarted, driver.id()));
+    assert_eq!((again.verdict, again.run.id()), (StartVerdict::Restarted, driver.id()));
     assert_eq!((again.run.status(), again.outcome), (Status::Pending, None));
     let next = world.claim_one().await;
     assert!(next.ledger.record_at(&world::visit("pay")).is_some(), "its result is kept");

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use super::driver::Driver;
+use super::driver::SuiteDriver;
 use super::world::{LEASE, World, code, payload};
-use crate::rules::control::Action;
+use crate::rules::control::ControlAction;
 use crate::rules::entry::{Entry, Outcome, RestartFrom};
 use crate::rules::once::{Ask, OnceAnswer};
 use crate::rules::receipt::ReceiptKind;
 use crate::rules::run::Retention;
-use crate::rules::start::{Start, Verdict};
+use crate::rules::start::{Start, StartVerdict};
 use crate::rules::status::Status;
 use crate::store::{Find, FindBy, LeaseAct, Part, Swept};
 
@@ -22,7 +22,7 @@ promises![
     a_node_is_dead_once_its_runs_are_given_away,
     history_goes_first_and_the_key_by_its_own_time,
     what_is_forgotten_comes_in_portions,
-    a_long_history_is_forgotten_in_portions_and_nobody_reads_half_of_it,
+    a_long_history_is_forgotten_in_portions_and_never_read_in_half,
     a_restarted_run_is_not_forgotten,
     an_expired_once_is_forgotten,
     a_forgotten_run_leaves_nothing_behind,
@@ -89,7 +89,7 @@ async fn the_runs_of_many_dead_nodes_come_together_and_those_of_the_living_stay(
     assert_eq!((first.orphaned, first.more, second.orphaned), (2, true, 1));
     assert_eq!(world.sweep(10).await.orphaned, 0, "the nodes are forgotten");
     assert!(world.run(kept.id()).await.state.node.is_some(), "its node lives");
-    let mut claimed: Vec<_> = world.claim_all().await.iter().map(Driver::id).collect();
+    let mut claimed: Vec<_> = world.claim_all().await.iter().map(SuiteDriver::id).collect();
     claimed.sort_unstable();
     driven.sort_unstable();
     assert_eq!(claimed, driven);
@@ -111,7 +111,7 @@ fn kept(history: u64, key: u64) -> Retention {
     Retention { history: Duration::from_millis(history), key: Duration::from_millis(key) }
 }
 
-async fn ended(world: &World, key: &str, retention: Retention) -> Driver {
+async fn ended(world: &World, key: &str, retention: Retention) -> SuiteDriver {
     let mut driver = world.drive(Start { retention, ..world.request(key) }).await;
     driver.complete("7").await;
     driver
@@ -135,7 +135,7 @@ async fn history_goes_first_and_the_key_by_its_own_time(world: World) {
     assert_eq!(world.store().find(find).await.expect("it can be read"), Some((shell, gone.clone())));
     assert_eq!(world.absorbed(run, ReceiptKind::Start).await, 0);
     let again = world.start("k").await;
-    assert_eq!((again.verdict, again.run.id(), again.outcome), (Verdict::Replayed, run, gone));
+    assert_eq!((again.verdict, again.run.id(), again.outcome), (StartVerdict::Replayed, run, gone));
     world.pass(9);
     let swept = world.sweep(10).await;
     assert_eq!((swept.histories, swept.runs), (0, 0), "nothing is forgotten twice");
@@ -160,7 +160,7 @@ async fn what_is_forgotten_comes_in_portions(world: World) {
 }
 
 /// Of two runs: the history of one is forgotten and its key remembered, the other goes altogether.
-async fn a_long_history_is_forgotten_in_portions_and_nobody_reads_half_of_it(world: World) {
+async fn a_long_history_is_forgotten_in_portions_and_never_read_in_half(world: World) {
     for (key, retention) in [("shell", kept(10, 1_000)), ("gone", kept(10, 10))] {
         let mut driver = world.drive(Start { retention, ..world.request(key) }).await;
         driver.open("t").await;
@@ -198,15 +198,15 @@ async fn a_long_history_is_forgotten_in_portions_and_nobody_reads_half_of_it(wor
         assert_eq!(passes.iter().sum::<usize>(), 1, "{passes:?}");
         assert_eq!(world.find(FindBy::Id(run)).await.is_some(), key == "shell");
     }
-    assert_eq!(world.start("shell").await.verdict, crate::rules::start::Verdict::Replayed);
-    assert_eq!(world.start("gone").await.verdict, crate::rules::start::Verdict::Created);
+    assert_eq!(world.start("shell").await.verdict, crate::rules::start::StartVerdict::Replayed);
+    assert_eq!(world.start("gone").await.verdict, crate::rules::start::StartVerdict::Created);
     assert_eq!(world.sweep(10).await.histories, 0, "nothing is forgotten twice");
 }
 
 async fn a_restarted_run_is_not_forgotten(world: World) {
     let mut driver = world.drive(Start { retention: kept(10, 10), ..world.request("k") }).await;
     driver.fail().await;
-    let restart = Action::Restart(RestartFrom::Failure);
+    let restart = ControlAction::Restart(RestartFrom::Failure);
     world.control(driver.id(), restart).await.expect("a failed run may");
     world.pass(1_000);
     let swept = world.sweep(10).await;
@@ -235,13 +235,13 @@ async fn an_expired_once_is_forgotten(world: World) {
     assert_eq!(answer, OnceAnswer::Settled(payload("1")));
 }
 
-/// Everything that a run can leave: entries, messages, receipts, calls, a child, a once.
+/// Everything that a run can leave: entries, messages, receipts, calls, a child, a `run_once` value.
 async fn a_forgotten_run_leaves_nothing_behind(world: World) {
     let mut driver = world.drive(Start { retention: kept(0, 0), ..world.request("k") }).await;
     driver.open("t").await;
     world.deliver_as("d", "t", "1").await.expect("new");
-    let pause = world.control_as("c", driver.id(), Action::Pause).await.expect("an open run may");
-    world.control(pause.run.id(), Action::Resume).await.expect("a paused run may");
+    let pause = world.control_as("c", driver.id(), ControlAction::Pause).await.expect("an open run may");
+    world.control(pause.run.id(), ControlAction::Resume).await.expect("a paused run may");
     let mut driver = world.claim_one().await;
     driver.step("a").await.expect("ours");
     driver.record(Entry::Noted { arrival: 1 });
@@ -250,8 +250,8 @@ async fn a_forgotten_run_leaves_nothing_behind(world: World) {
     let mut other = world.driven("other").await;
     assert_eq!(other.open("t").await, None);
     assert!(!world.deliver_as("d", "t", "2").await.expect("the id went with its run").absorbed);
-    assert!(world.control_as("c", other.id(), Action::Pause).await.expect("likewise").changed);
-    assert_eq!(world.start("k").await.verdict, crate::rules::start::Verdict::Created);
+    assert!(world.control_as("c", other.id(), ControlAction::Pause).await.expect("likewise").changed);
+    assert_eq!(world.start("k").await.verdict, crate::rules::start::StartVerdict::Created);
 }
 
 async fn a_forgotten_waiter_does_not_stop_an_owner(world: World) {
@@ -262,5 +262,5 @@ async fn a_forgotten_waiter_does_not_stop_an_owner(world: World) {
     assert_eq!(answer, OnceAnswer::InFlight(owner.id()));
     assert!(world.cancel(waiter.id()).await);
     assert_eq!(world.sweep(10).await.runs, 1);
-    assert!(world.cancel(owner.id()).await, "it ends, whoever has been waiting for it");
+    assert!(world.cancel(owner.id()).await, "it ends, although another run waits for it");
 }

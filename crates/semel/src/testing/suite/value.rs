@@ -3,10 +3,10 @@
 use super::world::{World, label, payload, visit};
 use crate::rules::entry::{Class, Entry, Failure, FailureKind, Message, Outcome};
 use crate::rules::json::{MAX_BYTES, MAX_DEPTH, Payload};
-use crate::rules::ledger::Record;
+use crate::rules::ledger::VisitRecord;
 use crate::rules::once::{Ask, OnceAnswer};
 use crate::rules::start::Start;
-use crate::rules::step::Step;
+use crate::rules::step::StepState;
 
 promises![
     every_value_comes_back_as_it_was_written,
@@ -57,9 +57,9 @@ async fn round_trip(world: &World, key: &str, value: &Payload) {
 
     let mut driver = world.claim_one().await;
     assert_eq!(driver.ledger.created().input.text(), value.text());
-    let step = Record::Step(Step::Completed(value.clone()));
+    let step = VisitRecord::Step(StepState::Completed(value.clone()));
     assert_eq!(driver.ledger.record_at(&visit("step")), Some(&step));
-    assert_eq!(driver.ledger.record_at(&visit("recorded")), Some(&Record::Value(value.clone())));
+    assert_eq!(driver.ledger.record_at(&visit("recorded")), Some(&VisitRecord::Value(value.clone())));
     assert_eq!(driver.ledger.once("", &label("mine")), Some(value));
     assert_eq!(driver.receive(key), [value.text()]);
     let kept = world.once(driver.id(), key, Ask::Claim).await.expect("open");
@@ -100,7 +100,7 @@ async fn any_text_comes_back_in_names_and_messages(world: World) {
     driver.begin(&path, Class::AtMostOnce);
     // Unlike values, a message is prose: control characters may stand in it, and a panic's often do.
     let message = format!("{odd}\n\t\u{1b}[31m\u{0}");
-    let error = Failure { kind: FailureKind::Panic, message: message.clone() };
+    let error = Failure::new(FailureKind::Panic, message.clone());
     driver.record(Entry::StepFailed { step: visit(&path), attempt: 1, error: error.clone(), retry_at: None });
     driver.open("hook").await;
     world.deliver("hook", "1").await;

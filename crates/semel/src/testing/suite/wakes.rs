@@ -1,11 +1,11 @@
-//! Wake-ups: whoever listens hears what happened, in this process and in others on the same data.
+//! Wake-ups: listeners hear what happened, in this process and in others on the same data.
 
 use std::time::Duration;
 
 use tokio::sync::broadcast::Receiver;
 
 use super::world::{WORKSPACE, World, payload, token};
-use crate::rules::control::Action;
+use crate::rules::control::ControlAction;
 use crate::rules::entry::Entry;
 use crate::rules::once::Ask;
 use crate::rules::start::{Handover, Policy, Start};
@@ -65,7 +65,7 @@ async fn a_run_that_becomes_due_is_told(world: World) {
     world.begin(delayed).await;
     assert_eq!(told(&mut ear), [Wake::Due], "sooner than was known, perhaps");
     let mut driver = world.driven("driven").await;
-    assert_eq!(told(&mut ear), [], "it is nobody else's");
+    assert_eq!(told(&mut ear), [], "only its own node is told");
     world.start("now").await;
     assert_eq!(told(&mut ear), [], "a duplicate is nothing new");
     driver.child("c", world.run_id()).await;
@@ -84,7 +84,7 @@ async fn what_arrives_in_an_inbox_is_told(world: World) {
     assert_eq!(told(&mut ear), [Wake::Arrived(driver.id())]);
     world.deliver_as("d", "t", "1").await.expect("the same again");
     assert_eq!(told(&mut ear), [], "absorbed");
-    let ask = Action::RequestCancel { reason: "no longer wanted".to_owned() };
+    let ask = ControlAction::RequestCancel { reason: "no longer wanted".to_owned() };
     world.control(driver.id(), ask).await.expect("every run can be asked");
     assert_eq!(told(&mut ear), [Wake::Arrived(driver.id())], "and the run is not taken from its driver");
     let handover = Handover { token: token("t"), payload: payload("2"), id: None };
@@ -111,11 +111,11 @@ async fn an_end_is_told_and_the_parent_hears_of_it(world: World) {
 async fn an_operators_action_is_told_to_the_driver_it_takes_the_run_from(world: World) {
     let run = world.driven("k").await.id();
     let mut ear = world.store().wakes();
-    world.control(run, Action::Pause).await.expect("an open run may");
+    world.control(run, ControlAction::Pause).await.expect("an open run may");
     assert!(told(&mut ear).contains(&Wake::Taken(run)));
-    world.control(run, Action::Resume).await.expect("a paused run may");
+    world.control(run, ControlAction::Resume).await.expect("a paused run may");
     assert_eq!(told(&mut ear), [Wake::Taken(run), Wake::Due]);
-    world.control(run, Action::Resume).await.expect("it is so already");
+    world.control(run, ControlAction::Resume).await.expect("it is so already");
     assert_eq!(told(&mut ear), []);
     world.cancel(run).await;
     assert_eq!(told(&mut ear)[..2], [Wake::Taken(run), Wake::Ended(run)]);
@@ -133,7 +133,7 @@ async fn a_once_that_is_settled_or_free_again_is_told(world: World) {
     let run = world.start("k").await.run.id();
     let mut ear = world.store().wakes();
     let fence = world.grant(run, "sms").await;
-    assert_eq!(told(&mut ear), [], "nobody waits for a claim");
+    assert_eq!(told(&mut ear), [], "no listener waits for a claim");
     world.once(run, "sms", Ask::Release { fence }).await.expect("granted");
     assert_eq!(told(&mut ear), [Wake::Settled]);
     let fence = world.grant(run, "sms").await;
@@ -172,7 +172,7 @@ async fn children_of_a_cancelled_run_are_due_and_that_is_told(world: World) {
     let mut parent = world.driven("k").await;
     parent.child("c", world.run_id()).await;
     let (reason, by) = ("no longer wanted".to_owned(), "ops".to_owned());
-    let ask = Action::RequestCancel { reason: reason.clone() };
+    let ask = ControlAction::RequestCancel { reason: reason.clone() };
     world.control(parent.id(), ask).await.expect("every run can be asked");
     let mut ear = world.store().wakes();
     parent.look().await.record(Entry::Cancelling { arrival: 1, reason: reason.clone(), by: by.clone() });
@@ -192,7 +192,7 @@ async fn what_happens_is_heard_by_a_second_instance(world: World) {
     let mut ear = second.wakes();
     let run = world.start("pending").await.run.id();
     until(&mut ear, Wake::Due).await;
-    world.control(run, Action::Pause).await.expect("an open run may");
+    world.control(run, ControlAction::Pause).await.expect("an open run may");
     until(&mut ear, Wake::Taken(run)).await;
     world.cancel(run).await;
     until(&mut ear, Wake::Ended(run)).await;
@@ -241,7 +241,7 @@ async fn who_watches_a_run_hears_of_its_entries_and_of_no_other_run(world: World
     driver.step("b").await.expect("it is its driver's");
     assert!(moved(&mut watch).await, "progress, heard of once");
     assert!(!moved(&mut watch).await, "and not again");
-    world.control(run.id(), Action::Cancel { reason: String::new() }).await.expect("it is open");
+    world.control(run.id(), ControlAction::Cancel { reason: String::new() }).await.expect("it is open");
     assert!(moved(&mut watch).await, "its end");
 }
 
@@ -249,7 +249,7 @@ async fn an_end_in_a_second_instance_is_heard_by_who_watches(world: World) {
     let Some(second) = world.second().await else { return };
     let run = world.start("k").await.run;
     let mut watch = second.watch(run.id());
-    world.control(run.id(), Action::Cancel { reason: String::new() }).await.expect("it is open");
+    world.control(run.id(), ControlAction::Cancel { reason: String::new() }).await.expect("it is open");
     let heard = tokio::time::timeout(Duration::from_secs(30), watch.changed()).await;
     assert!(heard.is_ok(), "the end is not heard");
 }

@@ -3,18 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::driver::Driver;
+use super::driver::SuiteDriver;
 use super::{Home, Stores};
 use crate::clock::{Clock, Time};
 use crate::error::{Error, Result};
 use crate::id::{NodeId, RunId, WorkspaceId};
 use crate::rules::claim::{Claim, Drives};
-use crate::rules::control::{Action, Control, Controlled};
+use crate::rules::control::{Control, ControlAction, Controlled};
 use crate::rules::deliver::{Deliver, Delivered};
 use crate::rules::entry::{Entry, Outcome};
 use crate::rules::json::Payload;
 use crate::rules::key::{CallId, Key, Label, Scope, Token};
-use crate::rules::once::{Ask, Once, OnceAnswer, OnceScope};
+use crate::rules::once::{Ask, OnceAnswer, OnceCall, OnceScope};
 use crate::rules::path::{Name, Path, Visit};
 use crate::rules::receipt::ReceiptKind;
 use crate::rules::run::Run;
@@ -53,12 +53,12 @@ impl World {
         Ok(Self { home, store, clock })
     }
 
-    /// The store.
+    /// The store under test, while it is open.
     pub fn store(&self) -> &Arc<dyn Store> {
         self.store.as_ref().expect("the store is open between two calls")
     }
 
-    /// The store's clock.
+    /// The clock that the store reads; tests set it.
     pub fn clock(&self) -> &Arc<ManualClock> {
         &self.clock
     }
@@ -119,18 +119,18 @@ impl World {
     }
 
     /// Starts a run that a new node drives at once.
-    pub(super) async fn driven(&self, key: &str) -> Driver {
+    pub(super) async fn driven(&self, key: &str) -> SuiteDriver {
         self.drive(self.request(key)).await
     }
 
     /// The same for any start.
-    pub(super) async fn drive(&self, mut start: Start) -> Driver {
+    pub(super) async fn drive(&self, mut start: Start) -> SuiteDriver {
         start.claim = Some(self.node().await);
         let started = self.begin(start).await;
         assert!(started.created(), "{started:?}");
         let (run, inbox) = (started.run.clone(), self.inbox(started.run.id()).await);
         let entries = self.entries(run.id()).await;
-        Driver::new(self.store().clone(), Claimed { run, entries: Some(entries), inbox })
+        SuiteDriver::new(self.store().clone(), Claimed { run, entries: Some(entries), inbox })
     }
 
     /// A run that is in some state.
@@ -141,7 +141,7 @@ impl World {
         let mut driver = self.drive(self.request_for(status, key)).await;
         match status {
             Status::Waiting => drop(driver.wait(None).await),
-            Status::Paused => drop(self.control(driver.id(), Action::Pause).await),
+            Status::Paused => drop(self.control(driver.id(), ControlAction::Pause).await),
             Status::Cancelled => drop(self.cancel(driver.id()).await),
             Status::Completed => drop(driver.complete("7").await),
             Status::Failed => drop(driver.fail().await),
@@ -170,14 +170,14 @@ impl World {
     }
 
     /// Claims all that is due, with a new node.
-    pub(super) async fn claim_all(&self) -> Vec<Driver> {
+    pub(super) async fn claim_all(&self) -> Vec<SuiteDriver> {
         let node = self.node().await;
         let claimed = self.try_claim(node, 1000).await.expect("a live node can claim");
-        claimed.into_iter().map(|claimed| Driver::new(self.store().clone(), claimed)).collect()
+        claimed.into_iter().map(|claimed| SuiteDriver::new(self.store().clone(), claimed)).collect()
     }
 
     /// Claims the one run that is due.
-    pub(super) async fn claim_one(&self) -> Driver {
+    pub(super) async fn claim_one(&self) -> SuiteDriver {
         let mut all = self.claim_all().await;
         assert_eq!(all.len(), 1, "one run is due");
         all.remove(0)
@@ -212,7 +212,7 @@ impl World {
         self.try_deliver(Deliver { id: Some(call(id)), ..Self::delivery(token, json) }).await
     }
 
-    pub(super) fn action(run: RunId, action: Action) -> Control {
+    pub(super) fn action(run: RunId, action: ControlAction) -> Control {
         Control { workspace: WORKSPACE, run, action, by: "ann".to_owned(), id: None, expected: None }
     }
 
@@ -220,24 +220,24 @@ impl World {
         self.store().control(control).await
     }
 
-    pub(super) async fn control(&self, run: RunId, action: Action) -> Result<Controlled> {
+    pub(super) async fn control(&self, run: RunId, action: ControlAction) -> Result<Controlled> {
         self.try_control(Self::action(run, action)).await
     }
 
-    pub(super) async fn control_as(&self, id: &str, run: RunId, action: Action) -> Result<Controlled> {
+    pub(super) async fn control_as(&self, id: &str, run: RunId, action: ControlAction) -> Result<Controlled> {
         self.try_control(Control { id: Some(call(id)), ..Self::action(run, action) }).await
     }
 
     /// Cancels; whether this call did it.
     pub(super) async fn cancel(&self, run: RunId) -> bool {
-        let cancel = Action::Cancel { reason: "no longer wanted".to_owned() };
+        let cancel = ControlAction::Cancel { reason: "no longer wanted".to_owned() };
         self.control(run, cancel).await.expect("every run can be asked to cancel").changed
     }
 
     /// Asks about the workspace-wide label.
     pub(super) async fn once(&self, run: RunId, label: &str, ask: Ask) -> Result<OnceAnswer> {
         let (scope, label) = (OnceScope::Workspace, self::label(label));
-        self.store().once(Once { workspace: WORKSPACE, scope, label, run, ask }).await
+        self.store().once(OnceCall { workspace: WORKSPACE, scope, label, run, ask }).await
     }
 
     /// Claims a label that must be free; the fence.

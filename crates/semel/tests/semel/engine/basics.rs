@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
-use semel::rules::start::Verdict;
+use semel::rules::start::StartVerdict;
 use semel::rules::status::Status;
 use semel::{Ctx, Result, Retry, fatal};
 
@@ -54,7 +54,7 @@ async fn steps() -> Result<(), Failed> {
     let (lab, count) = (Lab::new(), Count::default());
     let engine = lab.engine().state(count.clone()).workflow("add", add).open().await?;
     let run = engine.start(add, (2, 3)).key("sum").await?;
-    assert_eq!((run.created(), run.verdict()), (true, Some(Verdict::Created)));
+    assert_eq!((run.created(), run.verdict()), (true, Some(StartVerdict::Created)));
     assert_eq!(run.result().await?, 10);
     assert_eq!((count.get(), run.status().await?), (1, Status::Completed));
     // One start, and one commit per step: the end rides on the last.

@@ -6,7 +6,7 @@ use futures_util::future::try_join_all;
 use libtest_mimic::{Failed, Trial};
 use semel::clock::Clock as _;
 use semel::id::{RunId, WorkspaceId};
-use semel::rules::control::{Action, Control};
+use semel::rules::control::{Control, ControlAction};
 use semel::rules::entry::Entry;
 use semel::rules::json::Payload;
 use semel::rules::path::Name;
@@ -75,7 +75,7 @@ async fn ready_first() -> Result<(), Failed> {
         let start = Start::new(WorkspaceId::DEFAULT, run, workflow, Payload::null(), None);
         lab.store.start(Start { retention, ..start }).await?;
         let (workspace, by) = (WorkspaceId::DEFAULT, "test".to_owned());
-        let action = Action::Cancel { reason: "no longer wanted".to_owned() };
+        let action = ControlAction::Cancel { reason: "no longer wanted".to_owned() };
         lab.store.control(Control { workspace, run, action, by, id: None, expected: None }).await?;
     }
     let left =

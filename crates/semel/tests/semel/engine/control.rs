@@ -12,7 +12,7 @@ use semel::rules::json::Payload;
 use semel::rules::ledger::Lineage;
 use semel::rules::path::Name;
 use semel::rules::run::Retention;
-use semel::rules::start::{Start, Verdict};
+use semel::rules::start::{Start, StartVerdict};
 use semel::rules::status::Status;
 use semel::store::Sweep;
 use semel::testing::{Effects, history};
@@ -185,7 +185,7 @@ async fn purged() -> Result<(), Failed> {
     lab.clock.advance(Duration::from_secs(2));
     lab.store.sweep(Sweep { limit: 10 }).await?;
     let again = engine.start(brief, ()).key("k").await?;
-    assert_eq!((again.verdict(), again.id()), (Some(Verdict::Replayed), run.id()));
+    assert_eq!((again.verdict(), again.id()), (Some(StartVerdict::Replayed), run.id()));
     assert_eq!(again.outcome().await?, Outcome::Purged(Status::Completed));
     let error = again.result().await.expect_err("there is no result").to_string();
     assert!(error.ends_with("has ended as COMPLETED, and its result is no longer kept"), "{error}");
@@ -342,10 +342,10 @@ async fn start_with_delivery() -> Result<(), Failed> {
     let engine = lab.engine().workflow("inbox", inbox).open().await?;
     let start = |key: &str, word: &str| engine.start(inbox, "desk".to_owned()).key(key).deliver("desk", word);
     let run = start("k", "first").await?;
-    assert_eq!(run.verdict(), Some(Verdict::Created));
+    assert_eq!(run.verdict(), Some(StartVerdict::Created));
     lab.until(async || history(&run).await.is_ok_and(|found| found.count("hookReceived") == 1)).await;
     let again = start("k", "second").await?;
-    assert_eq!((again.verdict(), again.id()), (Some(Verdict::Attached), run.id()), "to the owner");
+    assert_eq!((again.verdict(), again.id()), (Some(StartVerdict::Attached), run.id()), "to the owner");
     assert_eq!(run.result().await?, ["first", "second"]);
     Ok(())
 }

@@ -315,8 +315,8 @@ fn race_won_by_timer() {
     });
 }
 
-/// The loser has begun, its intent is durable, and the race is decided: the run goes on, and does not complete before
-/// somebody has said what became of it.
+/// The loser has begun, its intent is durable, and the race is decided: the run goes on, and completes only when
+/// the doubt is resolved.
 async fn letter_too_late(ctx: Ctx, (): ()) -> Result<String> {
     let effects = ctx.state::<Effects>();
     let endless = async |attempt: semel::Attempt| {

@@ -152,7 +152,7 @@ fn adopts() {
                 engine.start(duplicates::collect, ("cart:7".to_owned(), name.to_owned())).key(key)
             };
             let owner = start("first", "owner").await?;
-            // Whoever comes when the owner has ended, because the script is played again, has found it before.
+            // A run that asks when the owner has ended (the script is played again) has found the owner before.
             scene.until_status(owner.id(), Status::Waiting).await;
             let (one, two) = (start("adopt", "one").await?, start("adopt", "two").await?);
             for run in [&one, &two] {
@@ -241,7 +241,7 @@ fn orders() {
     crasher.every_boundary(|ended| assert_eq!(ended.value, "charged 700"));
 }
 
-/// A bank in a folder that is there as long as somebody knows the bank.
+/// A bank in a folder that is deleted with the last reference to the bank.
 #[derive(Clone, Debug)]
 struct Bank(SqliteDb, #[expect(dead_code, reason = "kept for its drop")] Arc<TempDir>);
 

@@ -303,7 +303,7 @@ async fn slowly(ctx: Ctx, name: String) -> Result<String> {
     let made = ctx
         .run_once("table", async || {
             effects.apply("table", "table")?;
-            // Long enough for the other one to come by.
+            // Long enough for the other one to start.
             for _ in 0..20 {
                 tokio::task::yield_now().await;
             }

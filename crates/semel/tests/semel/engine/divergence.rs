@@ -231,7 +231,7 @@ async fn act(ctx: Ctx, (): ()) -> Result<()> {
     ctx.sleep("nap", Duration::from_hours(1)).await
 }
 
-/// The code does something else than before under the same name, and everything recorded has been come by.
+/// The code does something else than before under the same name, and every recorded entry is reached.
 async fn switched((before, after): (Form, Form), expected: &str) -> Result<(), Failed> {
     let lab = Lab::new();
     let engine = async |form| lab.engine().state(form).workflow("act", act).open().await;
@@ -250,7 +250,7 @@ async fn switched((before, after): (Form, Form), expected: &str) -> Result<(), F
     Ok(())
 }
 
-/// Code that asks for the time inside of a step, where a replay would not come by; and code that was mended.
+/// Code that asks for the time inside of a step, which a replay would not reach; and the repaired code.
 async fn nosy(ctx: Ctx, mended: bool) -> Result<()> {
     let (effects, mended) = (ctx.state::<Effects>(), mended || *ctx.state::<bool>());
     let before = if mended { Some(ctx.now("before").await?) } else { None };
@@ -344,7 +344,7 @@ async fn beside_bodies() -> Result<(), Failed> {
 /// It has no effect, and nothing that is recorded depends on it.
 async fn chatty(ctx: Ctx, (): ()) -> Result<()> {
     if *ctx.state::<bool>() {
-        ctx.skip("gift", "nobody wants it").await?;
+        ctx.skip("gift", "not wanted").await?;
     }
     ctx.step("pack").run(async |_| Ok(())).await?;
     ctx.sleep("nap", Duration::from_hours(1)).await
@@ -438,7 +438,7 @@ async fn stuck() -> Result<(), Failed> {
     Ok(())
 }
 
-/// More steps than anybody wants to read.
+/// More steps than a message can list.
 async fn many(ctx: Ctx, steps: u32) -> Result<()> {
     let prefix = if *ctx.state::<bool>() { "new" } else { "old" };
     for n in 0..steps {
@@ -466,7 +466,7 @@ async fn many_missing() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Whoever waits for the end of a replay has left a waker with its run; a run that kept those would keep the whole engine.
+/// A task that waits for the end of a replay leaves a waker with its run; a run that kept those would keep the whole engine.
 async fn nothing_left() -> Result<(), Failed> {
     let lab = Lab::new();
     let (id, state) = (asleep(&lab).await?, Arc::new(Code::Renamed));

@@ -114,9 +114,9 @@ async fn give_up() -> Result<(), Failed> {
     let engine = lab.engine().state(count.clone()).workflow("hopeless", hopeless).open().await?;
     let run = engine.start(hopeless, true).await?;
     lab.until(async || run.status().await.is_ok_and(|status| status == Status::Paused)).await;
-    run.give_up("try", "nobody knows").await?;
+    run.give_up("try", "outcome unknown").await?;
     let failed = run.result().await.expect_err("it does not end well").to_string();
-    assert!(failed.ends_with("try: nobody knows"), "{failed}");
+    assert!(failed.ends_with("try: outcome unknown"), "{failed}");
     assert_eq!(count.get(), 1);
     Ok(())
 }
@@ -151,7 +151,7 @@ async fn give_up_and_retry() -> Result<(), Failed> {
         let run = engine.start(unanswered, with_look_up).await?;
         let paused = async || run.status().await.is_ok_and(|status| status == Status::Paused);
         lab.until(paused).await;
-        run.give_up("try", "nobody knows").await?;
+        run.give_up("try", "outcome unknown").await?;
         run.result().await.expect_err("it does not end well");
         run.retry().await?;
         if with_look_up {

@@ -67,7 +67,7 @@ async fn verbose(ctx: Ctx, with_look_up: bool) -> Result<usize> {
     Ok(text.len())
 }
 
-/// It took place, and nobody is to think that it failed: a retry would do it again.
+/// The effect took place, so the step must not count as failed: a retry would repeat the effect.
 async fn unkept() -> Result<(), Failed> {
     for with_look_up in [false, true] {
         let (lab, effects) = (Lab::new(), Effects::new());
@@ -83,7 +83,7 @@ async fn unkept() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Fails for good, after the effect in its first life.
+/// Fails with a fatal error after its effect, until the run is retried.
 async fn hasty(ctx: Ctx, (): ()) -> Result<u32> {
     let effects = ctx.state::<Effects>();
     ctx.step("pay")

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
 use semel::clock::{Clock, SystemClock};
-use semel::engine::replay::Verdict;
+use semel::engine::replay::ReplayVerdict;
 use semel::rules::key::CallId;
 use semel::store::memory::MemoryStore;
 use semel::{Ctx, Engine, History, Result};
@@ -138,7 +138,7 @@ struct Provider(Arc<Mutex<Vec<(String, String)>>>);
 
 impl Provider {
     fn calls(&self) -> MutexGuard<'_, Vec<(String, String)>> {
-        self.0.lock().expect("nobody panics with it")
+        self.0.lock().expect("no thread panics while it holds the lock")
     }
 
     fn call(&self, what: &str, key: &str) -> u32 {
@@ -197,7 +197,7 @@ async fn again() -> Result<(), Failed> {
     let run = dealt(&engine, false).await?;
     let before = run.ledger().await?;
     identical(&engine.replay(run.id()).await?);
-    assert_eq!(provider.calls().len(), 3, "a dry run calls nobody");
+    assert_eq!(provider.calls().len(), 3, "a dry run calls no provider");
     let replay = engine.replay(run.id()).dry_run(false).await?;
     identical(&replay);
     let fork = replay.fork.ok_or("a fork")?;
@@ -219,7 +219,7 @@ async fn again_changed() -> Result<(), Failed> {
         replay.rows[0].replayed.as_ref().map(ToString::to_string).as_deref(),
         Some("{\"completed\":1}")
     );
-    assert_eq!(replay.count(Verdict::Changed), 2);
+    assert_eq!(replay.count(ReplayVerdict::Changed), 2);
     // An original that was asked to end while it waited: so is the fork.
     let open = engine.start(deal, false).key("other").await?;
     let lab = Lab::new();

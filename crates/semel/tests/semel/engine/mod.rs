@@ -4,6 +4,7 @@
 mod basics;
 mod children;
 mod cleanup;
+mod clients;
 mod control;
 mod crash;
 #[cfg(feature = "sqlite")]
@@ -13,8 +14,12 @@ mod divergence;
 mod failures;
 mod hidden;
 mod history;
+mod hosting;
 mod once;
 mod ownership;
+mod patches;
+mod presence;
+mod profiles;
 mod queue;
 mod races;
 #[cfg(feature = "sqlite")]
@@ -25,11 +30,12 @@ mod seams;
 mod spans;
 mod surface;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
-mod tx;
+pub(crate) mod tx;
 mod versions;
 mod wakes;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
@@ -45,6 +51,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     [
         basics::trials(),
         children::trials(),
+        clients::trials(),
         control::trials(),
         crash::trials(),
         #[cfg(feature = "sqlite")]
@@ -53,6 +60,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         divergence::trials(),
         failures::trials(),
         once::trials(),
+        profiles::trials(),
         ownership::trials(),
         queue::trials(),
         races::trials(),
@@ -63,6 +71,9 @@ pub(crate) fn trials() -> Vec<Trial> {
         cleanup::trials(),
         hidden::trials(),
         history::trials(),
+        hosting::trials(),
+        patches::trials(),
+        presence::trials(),
         replay::trials(),
         rest::trials(),
         seams::trials(),
@@ -87,7 +98,7 @@ where
     trial_on(Runtime::new_multi_thread, name, test)
 }
 
-/// A test of the engine in one thread, where whoever yields lets everybody else have a turn.
+/// A test of the engine in one thread, where a task that yields gives all other tasks a turn.
 fn by_turns<F>(name: &str, test: impl FnOnce() -> F + Send + 'static) -> Trial
 where
     F: Future<Output = Result<(), Failed>>,
@@ -119,7 +130,18 @@ pub(crate) struct Lab {
 
 impl Lab {
     pub(crate) fn new() -> Self {
-        let clock = Arc::new(ManualClock::new(Time(1_000_000), 0));
+        Self::with_ids(0)
+    }
+
+    /// A lab whose runs have ids that no other test and process has: servers that several share are told of them.
+    pub(crate) fn apart() -> Self {
+        static LABS: AtomicU64 = AtomicU64::new(1);
+        let count = LABS.fetch_add(1, Ordering::Relaxed);
+        Self::with_ids(u64::from(std::process::id()) << 32 | count << 12)
+    }
+
+    fn with_ids(ids: u64) -> Self {
+        let clock = Arc::new(ManualClock::new(Time(1_000_000), ids));
         let store = Arc::new(MemoryStore::new(clock.clone()));
         Self { clock, store }
     }

@@ -15,7 +15,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     vec![
         trial("once::a_failure_is_the_same_after_a_rebuild", fails),
         trial("once::a_failure_is_the_same_for_branches_that_come_in_another_order", branches_meet),
-        trial("once::a_failure_is_not_taken_by_a_loser_of_a_race_that_never_began", loser_comes_by),
+        trial("once::a_failure_is_not_taken_by_a_loser_of_a_race_that_never_began", loser_visits),
         trial("once::a_failure_is_forgotten_by_a_retry_of_the_run", fails_and_is_retried),
         trial("once::a_panic_of_the_closure_itself_is_a_failure", panics),
         trial("once::two_callers_of_one_run_share_one_execution", shared),
@@ -109,7 +109,7 @@ async fn races(ctx: Ctx, (): ()) -> Result<bool> {
     Ok(made)
 }
 
-async fn loser_comes_by() -> Result<(), Failed> {
+async fn loser_visits() -> Result<(), Failed> {
     let (lab, effects) = (Lab::new(), Effects::new());
     effects.fail("token", 1);
     let engine = lab.forgetful().state(effects.clone()).workflow("races", races).open().await?;

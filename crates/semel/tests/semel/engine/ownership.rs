@@ -1,4 +1,4 @@
-//! Who drives a run, and what becomes of those who no longer do.
+//! Which engine drives a run, and what happens to earlier drivers.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -29,7 +29,7 @@ use super::{Lab, by_turns, limits, trial};
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
         trial("a_takeover_refuses_the_old_driver", takeover),
-        trial("a_commit_that_comes_late_is_not_taken_for_somebody_elses", late_commit),
+        trial("a_late_commit_is_not_taken_for_one_of_another_node", late_commit),
         trial("a_commit_of_a_run_that_was_ended_and_forgotten_is_given_up", forgotten_meanwhile),
         trial("a_graceful_stop_lets_bodies_end_and_gives_runs_back", graceful),
         trial("a_stop_without_patience_gives_runs_back_too", impatient),
@@ -64,7 +64,7 @@ async fn late_start() -> Result<(), Failed> {
     let (store, engine, run) = answered_late(&lab, &gate).await?;
     assert!(engine.run(run).cancel("enough").await?.changed);
     store.let_go();
-    // It stops when everything that was begun has come to its end.
+    // It stops when all that was begun has ended.
     engine.shutdown(Duration::from_secs(1)).await?;
     assert_eq!(gate.calls.get(), 0, "no step begins after a won cancel");
     Ok(())
@@ -76,7 +76,7 @@ async fn late_start_of_its_own() -> Result<(), Failed> {
     let (store, engine, run) = answered_late(&lab, &gate).await?;
     gate.open();
     store.tell(Wake::Taken(run));
-    // The engine hears it now: there is one thread, and everybody else has a turn.
+    // The engine hears it now: there is one thread, and all other tasks have a turn.
     tokio::task::yield_now().await;
     store.let_go();
     lab.until(async || engine.run(run).status().await.is_ok_and(Status::is_terminal)).await;
@@ -165,7 +165,7 @@ async fn late_commit() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Nobody knows what became of a commit; before the store answers again, the run was cancelled and its history forgotten.
+/// The outcome of a commit is unknown; before the store answers again, the run was cancelled and its history forgotten.
 async fn forgotten_meanwhile() -> Result<(), Failed> {
     let (lab, gate, commits) = (Lab::new(), Gate::new(), Arc::new(AtomicUsize::new(0)));
     let (answers, seen) = (Arc::new(AtomicBool::new(false)), commits.clone());
@@ -265,7 +265,7 @@ async fn stop_while_claiming() -> Result<(), Failed> {
     Ok(())
 }
 
-/// The claim is on its way when the stop is ordered, so the run is here only after everybody was told.
+/// The claim is on its way when the stop is ordered, so the run arrives only after all tasks were told.
 async fn claimed_while_stopping() -> Result<(), Failed> {
     for forgetful in [false, true] {
         let (lab, count) = (Lab::new(), Count::default());
@@ -378,7 +378,7 @@ async fn locked_by_others() -> Result<(), Failed> {
     lab.clock.advance(Duration::from_secs(2));
     let store = Arc::new(Faulty::new(lab.store.clone(), |_| None).spares(1)) as Arc<dyn Store>;
     let engine = lab.engine().store(store).state(Count::default()).workflow("step", step).open().await?;
-    // The clock stands still: nobody looks by himself.
+    // The clock stands still, so nothing is looked up by time.
     for run in runs {
         engine.run(run).reached(Status::Completed).await?;
     }

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
 use semel::clock::Clock;
-use semel::engine::queue::{Queues, Take, TaskRef};
+use semel::engine::queue::{AssignmentRef, Queues, Take};
 use semel::error::Error;
 use semel::id::{NodeId, RunId, WorkspaceId};
 use semel::rules::entry::{Entry, Failure, FailureKind, Outcome};
 use semel::rules::json::Payload;
 use semel::rules::path::Name;
-use semel::rules::queue::Task;
+use semel::rules::queue::Assignment;
 use semel::rules::receipt::ReceiptKind;
 use semel::rules::start::Start;
 use semel::rules::status::Status;
@@ -27,7 +27,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         Ok(())
     });
     vec![
-        trial("a_step_is_done_by_whoever_takes_it", done_elsewhere),
+        trial("a_remote_step_is_executed_by_the_worker_that_claims_it", done_elsewhere),
         trial("a_step_that_fails_elsewhere_is_tried_again_under_its_key", tried_again),
         trial("a_step_that_fails_for_good_elsewhere_fails_the_run_and_is_tried_anew_with_it", fails_for_good),
         trial("a_step_of_a_dead_worker_goes_to_another_and_the_late_report_is_refused", taken_over),
@@ -84,21 +84,21 @@ impl Worker {
         Ok(())
     }
 
-    /// Its lease ends, and everybody knows.
+    /// Its lease ends, and the sweep finds it.
     async fn die(&self) -> Result<()> {
         self.store.lease(Lease { node: self.node, act: LeaseAct::Join(Duration::ZERO) }).await?;
         self.store.sweep(Sweep { limit: 100 }).await?;
         Ok(())
     }
 
-    async fn take(&self) -> Result<Vec<Task>> {
+    async fn take(&self) -> Result<Vec<Assignment>> {
         let queues = vec![Name::new("payments")?, Name::new("letters")?];
         let take = Take { workspace: WorkspaceId::DEFAULT, node: self.node, queues, limit: 10 };
         Ok(self.queues.take(take).await?.tasks)
     }
 
     /// The next task, as soon as there is one.
-    async fn task(&self) -> Result<Task> {
+    async fn task(&self) -> Result<Assignment> {
         loop {
             if let Some(task) = self.take().await?.pop() {
                 return Ok(task);
@@ -107,17 +107,17 @@ impl Worker {
         }
     }
 
-    async fn complete(&self, task: &Task, value: &str) -> Result<(), Error> {
+    async fn complete(&self, task: &Assignment, value: &str) -> Result<(), Error> {
         self.queues.complete(of(task), Payload::of(value)?).await
     }
 
-    async fn fail(&self, task: &Task, kind: FailureKind) -> Result<(), Error> {
-        self.queues.fail(of(task), Failure { kind, message: "no answer".to_owned() }).await
+    async fn fail(&self, task: &Assignment, kind: FailureKind) -> Result<(), Error> {
+        self.queues.fail(of(task), Failure::new(kind, "no answer")).await
     }
 }
 
-fn of(task: &Task) -> TaskRef {
-    TaskRef { workspace: WorkspaceId::DEFAULT, run: task.run, fence: task.fence }
+fn of(task: &Assignment) -> AssignmentRef {
+    AssignmentRef { workspace: WorkspaceId::DEFAULT, run: task.run, fence: task.fence }
 }
 
 fn lost(answer: &Result<(), Error>) -> bool {
@@ -129,7 +129,7 @@ async fn status(lab: &Lab, run: RunId) -> Status {
     lab.store.find(find).await.expect("it works").expect("it exists").0.status()
 }
 
-/// The run that stands for the step of a run, once it is there.
+/// The run of a remote step, as soon as it exists.
 async fn child_of(run: &RunHandle<String>) -> Result<RunId> {
     loop {
         let started = |entry: &Entry| match entry {
@@ -403,15 +403,15 @@ async fn strangers() -> Result<(), Failed> {
     let (lab, engine) = lab().await?;
     let (run, worker) = (engine.start(order, 7).await?, Worker::at(&lab).await?);
     let task = worker.task().await?;
-    let parent = TaskRef { run: run.id(), ..of(&task) };
-    let foreign = TaskRef { workspace: WorkspaceId(lab.clock.uuid()), ..of(&task) };
-    let unknown = TaskRef { run: RunId(lab.clock.uuid()), ..of(&task) };
+    let parent = AssignmentRef { run: run.id(), ..of(&task) };
+    let foreign = AssignmentRef { workspace: WorkspaceId(lab.clock.uuid()), ..of(&task) };
+    let unknown = AssignmentRef { run: RunId(lab.clock.uuid()), ..of(&task) };
     for other in [parent, foreign, unknown] {
         let answer = worker.queues.complete(other, Payload::null()).await;
         assert!(matches!(answer, Err(Error::RunNotFound(id)) if id == other.run), "{answer:?}");
     }
     for fence in [0, 1, task.fence + 1, u64::MAX] {
-        let answer = worker.queues.complete(TaskRef { fence, ..of(&task) }, Payload::null()).await;
+        let answer = worker.queues.complete(AssignmentRef { fence, ..of(&task) }, Payload::null()).await;
         assert!(lost(&answer), "{fence}: {answer:?}");
     }
     worker.complete(&task, "still").await?;

@@ -45,7 +45,7 @@ impl Town {
         let bank = now(async {
             let bank = SqliteDb::open(":memory:").await?;
             tx::install(&bank).await?;
-            bank.call(|conn| Ok(conn.execute_batch("CREATE TABLE paid (name)")?)).await?;
+            bank.call(|conn| conn.execute_batch("CREATE TABLE paid (name)")).await?;
             Ok(bank)
         });
         Self { effects: Effects::new(), bank }
@@ -57,7 +57,7 @@ impl Town {
             return self.effects.applied(name);
         }
         let (rows, name) = ("SELECT count(*) FROM paid WHERE name = ?1", name.clone());
-        now(self.bank.call(move |conn| Ok(conn.query_row(rows, [name], |row| row.get(0))?)))
+        now(async { Ok(self.bank.call(move |conn| conn.query_row(rows, [name], |row| row.get(0))).await?) })
     }
 }
 

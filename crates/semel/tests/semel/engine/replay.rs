@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
 use semel::engine::Builder;
-use semel::engine::replay::{Kind, Row, Verdict};
+use semel::engine::replay::{ReplayKind, ReplayRow, ReplayVerdict};
 use semel::rules::status::Status;
 use semel::{Ctx, Engine, Replay, Result, Retry, RunHandle, fatal};
 
@@ -49,7 +49,10 @@ pub(super) fn identical(replay: &Replay) {
 
 /// Verdict, kind and path of what differs.
 pub(super) fn differences(replay: &Replay) -> Vec<String> {
-    replay.differences().map(|Row { verdict, kind, path, .. }| format!("{verdict} {kind} {path}")).collect()
+    replay
+        .differences()
+        .map(|ReplayRow { verdict, kind, path, .. }| format!("{verdict} {kind} {path}"))
+        .collect()
 }
 
 async fn total(ctx: Ctx, items: Vec<u32>) -> Result<u32> {
@@ -71,7 +74,7 @@ async fn everything(ctx: Ctx, items: Vec<u32>) -> Result<String> {
         },);
     let mut hook = ctx.hook::<String>("word/1");
     let (first, second) = (hook.recv().await?, hook.recv().await?);
-    let nobody = hook.recv_for(Duration::from_secs(5)).await?;
+    let unanswered = hook.recv_for(Duration::from_secs(5)).await?;
     let won = ctx
         .race("first", ctx.sleep("long", Duration::from_secs(9)), ctx.sleep("short", Duration::from_secs(3)))
         .await?;
@@ -91,7 +94,7 @@ async fn everything(ctx: Ctx, items: Vec<u32>) -> Result<String> {
     let children = ctx.child(total, items.clone()).key("a").await?;
     let sum = children.result().await?;
     Ok(format!(
-        "{left:?} {right:?} {first} {second} {nobody:?} {won:?} {retried} {failed:?} {found} {once} {shared} {now} \
+        "{left:?} {right:?} {first} {second} {unanswered:?} {won:?} {retried} {failed:?} {found} {once} {shared} {now} \
          {random} {id} {sum}"
     ))
 }
@@ -113,11 +116,14 @@ async fn unchanged() -> Result<(), Failed> {
         let (before, called) = (run.ledger().await?, count.get());
         let replay = engine.replay(run.id()).await?;
         identical(&replay);
-        assert_eq!(replay.count(Verdict::Identical), replay.rows.len());
+        assert_eq!(replay.count(ReplayVerdict::Identical), replay.rows.len());
         // Four in the loop, one skipped, two shipped, hook and its limit, race and its timers, three more steps, two onces,
         // three values, the child, the end.
         assert_eq!(replay.rows.len(), 22, "{replay}");
-        assert_eq!(replay.rows.last().map(|row| (row.kind, row.path.as_str())), Some((Kind::Run, "@end")));
+        assert_eq!(
+            replay.rows.last().map(|row| (row.kind, row.path.as_str())),
+            Some((ReplayKind::Run, "@end"))
+        );
         assert_eq!(
             (run.ledger().await?, count.get()),
             (before, called),
@@ -272,7 +278,7 @@ async fn lost_race() -> Result<(), Failed> {
     Ok(())
 }
 
-/// The versions of an order: as it was, and as somebody has changed it.
+/// The versions of an order: before and after a change of its code.
 async fn order(ctx: Ctx, n: u32) -> Result<u32> {
     let a = ctx.step("charge").run(async |_| Ok(n)).await?;
     let b = ctx.step("ship").run(async |_| Ok(a + 1)).await?;
@@ -402,13 +408,13 @@ async fn ill_behaved() -> Result<(), Failed> {
         ctx.step("charge").run(async |_| Ok(n)).await?;
         std::future::pending::<Result<u32>>().await
     });
-    assert_eq!(replay.count(Verdict::Missing), 4, "{replay}");
+    assert_eq!(replay.count(ReplayVerdict::Missing), 4, "{replay}");
     let replay = replayed!(async |_: Ctx, _: u32| -> Result<u32> {
         loop {
             tokio::task::yield_now().await;
         }
     });
-    assert_eq!(replay.count(Verdict::Missing), 5, "{replay}");
+    assert_eq!(replay.count(ReplayVerdict::Missing), 5, "{replay}");
     // A turn or two of the runtime is nothing to stumble over.
     let replay = replayed!(async |ctx: Ctx, n: u32| {
         tokio::task::yield_now().await;

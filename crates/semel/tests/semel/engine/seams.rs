@@ -1,4 +1,4 @@
-//! Where one thing meets another: branches and recorded values, clean-up and bodies that look, a pause and whoever waits.
+//! Interactions of two features: branches and recorded values, clean-up and bodies that read, a pause and its waiters.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("a_handle_tells_why_its_run_is_paused_and_what_is_in_doubt", why_paused),
         trial("an_effect_that_was_left_before_its_end_is_in_doubt", left_alone),
         trial("what_is_left_and_did_not_happen_lets_its_run_complete", left_and_undone),
-        trial("whoever_waits_for_a_run_is_told_when_its_engine_is_stopped_by_force", stopped),
+        trial("waiters_for_a_run_are_told_when_its_engine_is_stopped_by_force", stopped),
         trial("a_number_that_cannot_be_kept_fails_its_step", not_a_number),
     ]
 }
@@ -142,7 +142,7 @@ async fn why_paused() -> Result<(), Failed> {
     Ok(())
 }
 
-/// A letter that must not be sent twice, and whose end nobody waits for.
+/// A letter that must not be sent twice, in a branch that is dropped before it ends.
 async fn impatient(ctx: Ctx, (): ()) -> Result<String> {
     let effects = ctx.state::<Effects>();
     let letter = ctx.step("letter").at_most_once().run(async |attempt| {
@@ -158,7 +158,7 @@ async fn left(lab: &Lab, effects: &Effects) -> Result<semel::RunHandle<String>, 
     let run = engine.start(impatient, ()).await?;
     lab.until(async || effects.calls("letter") == 1).await;
     lab.clock.advance(Duration::from_hours(1));
-    assert_eq!(run.reached(Status::Paused).await?, Status::Paused, "nobody knows whether it was sent");
+    assert_eq!(run.reached(Status::Paused).await?, Status::Paused, "it is unknown whether it was sent");
     let doubts = run.doubts().await?;
     assert_eq!((doubts.len(), doubts[0].step.as_str()), (1, "letter"));
     assert!(doubts[0].reason.contains("without waiting for its end"), "{doubts:?}");
@@ -197,7 +197,7 @@ async fn endless(ctx: Ctx, (): ()) -> Result<()> {
     ctx.step("endless").run(body).await
 }
 
-/// Nobody drives it any more: who waits is told by the store how it ends, or that the store is gone.
+/// No engine drives it any more: waiters get the outcome from the store, or its error.
 async fn stopped() -> Result<(), Failed> {
     let (lab, entered) = (Lab::new(), Entered::default());
     let engine = lab.engine().state(entered.clone()).workflow("endless", endless).open().await?;

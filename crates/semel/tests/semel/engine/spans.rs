@@ -27,6 +27,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test("engine::a_line_is_logged_once_and_not_again_in_a_replay", || {
             alone("semel::sdk", logged)
         }),
+        Trial::test("engine::retries_doubts_and_takeovers_are_logged", || alone("semel::", troubles)),
         Trial::test("engine::what_users_hand_over_is_in_no_event_of_the_engine", || {
             alone("semel::", secrets)
         }),
@@ -49,7 +50,7 @@ struct Notes {
     /// Each span as its name and fields.
     spans: Vec<String>,
     entered: Vec<u64>,
-    /// What was said, and in which span.
+    /// What was said, and in which spans, from the outermost.
     events: Vec<(String, String)>,
 }
 
@@ -92,8 +93,8 @@ impl Subscriber for Heard {
         let mut text = Text(String::new());
         event.record(&mut text);
         let mut notes = self.notes.lock().expect("it works");
-        let span = notes.entered.last().map(|id| notes.spans[*id as usize - 1].clone());
-        notes.events.push((text.0, span.unwrap_or_default()));
+        let spans: Vec<_> = notes.entered.iter().map(|id| notes.spans[*id as usize - 1].clone()).collect();
+        notes.events.push((text.0, spans.join(" > ")));
     }
 
     fn enter(&self, span: &Id) {
@@ -138,14 +139,13 @@ async fn events(heard: Heard) -> Result<(), Failed> {
     }
     tracing::info!("the end");
     let notes = heard.notes.lock().expect("it works");
-    let expected = |name: &str, does: &str, id: &dyn Debug| {
-        let said = (format!(" message={name} {does}"), format!("run run={id:?} workflow=talks"));
+    let expected = |name: &str, (does, span): (&str, &str), id: &dyn Debug| {
+        let said = (format!(" message={name} {does}"), format!("run run={id:?} workflow=talks{span}"));
         assert!(notes.events.contains(&said), "{said:?} is not among {:#?}", notes.events);
     };
     for (name, run) in &runs {
-        for does in ["pays", "wakes"] {
-            expected(name, does, &run.id());
-        }
+        expected(name, ("pays", " > step path=pay attempt=1"), &run.id());
+        expected(name, ("wakes", ""), &run.id());
     }
     assert_eq!(notes.events.last(), Some(&(" message=the end".to_owned(), String::new())), "of no run");
     assert_eq!(notes.events.len(), 5);
@@ -173,6 +173,59 @@ async fn logged(heard: Heard) -> Result<(), Failed> {
         let said: Vec<_> = notes.events.iter().filter(|(said, _)| said.contains(line)).collect();
         assert_eq!(said.len(), 1, "{line}: {:#?}", notes.events);
         assert!(said[0].0.contains(&run.id().to_string()), "{said:?}");
+    }
+    Ok(())
+}
+
+async fn troubled(ctx: Ctx, (): ()) -> Result<()> {
+    let fails = async |attempt: Attempt| match attempt.number() {
+        1 => Err(Fail::retryable("no").with_code("BUSY")),
+        _ => Ok(()),
+    };
+    ctx.step("call").retry(Retry::fixed(Duration::from_millis(5))).run(fails).await?;
+    ctx.step("letter").at_most_once().run(async |_| Err(Fail::retryable("no"))).await
+}
+
+async fn hangs(ctx: Ctx, (): ()) -> Result<u32> {
+    ctx.step("hang").run(async |_| std::future::pending().await).await
+}
+
+async fn goes_on(ctx: Ctx, (): ()) -> Result<u32> {
+    ctx.step("hang").run(async |_| Ok(7)).await
+}
+
+async fn troubles(heard: Heard) -> Result<(), Failed> {
+    let lab = Lab::new();
+    let first = lab.engine().workflow("troubled", troubled).workflow("hangs", hangs).open().await?;
+    let doubtful = first.start(troubled, ()).await?;
+    let hanging = first.start(hangs, ()).await?;
+    lab.until(async || {
+        lab.clock.advance(Duration::from_millis(5));
+        doubtful.status().await.is_ok_and(|status| status == Status::Paused)
+    })
+    .await;
+    first.crash().await;
+    lab.clock.advance(Duration::from_hours(24 * 366));
+    let second = lab.engine().workflow("hangs", goes_on).open().await?;
+    let run = second.run(hanging.id());
+    lab.until(async || run.status().await.is_ok_and(Status::is_terminal)).await;
+    let notes = heard.notes.lock().expect("it works");
+    let (doubtful, hanging) = (doubtful.id(), hanging.id());
+    for expected in [
+        format!(
+            " message=an attempt has failed and is tried again run={doubtful} workflow=troubled step=call attempt=1 \
+             error=Retryable code=\"BUSY\" wait=5ms"
+        ),
+        format!(
+            " message=it is unknown whether an effect took place; an operator has to decide run={doubtful} \
+             workflow=troubled step=letter"
+        ),
+        format!(
+            " message=a run is taken over: the lease of the node that drove it has ended run={hanging} workflow=hangs"
+        ),
+    ] {
+        let count = notes.events.iter().filter(|(said, _)| *said == expected).count();
+        assert_eq!(count, 1, "{expected:?} among {:#?}", notes.events);
     }
     Ok(())
 }

@@ -25,7 +25,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         by_turns("a_run_sleeps_until_a_time_and_not_at_all_if_that_has_passed", until_a_time),
         by_turns("a_race_of_several_gives_the_place_and_the_output_of_the_first", race_of_several),
         by_turns("a_race_of_several_has_the_same_winner_after_a_rebuild", same_winner),
-        trial("a_race_with_nobody_in_it_is_refused", nobody),
+        trial("a_race_without_branches_is_refused", empty_race),
         by_turns("a_workflow_can_tell_that_it_is_replayed", replayed),
         trial("what_was_done_once_is_done_again_after_its_time", once_for_a_time),
         trial("a_token_is_free_when_its_hook_is_disposed_of", disposed),
@@ -107,12 +107,12 @@ async fn race_of_several() -> Result<(), Failed> {
     Ok(())
 }
 
-async fn nobody() -> Result<(), Failed> {
+async fn empty_race() -> Result<(), Failed> {
     let lab = Lab::new();
     let engine = lab.engine().workflow("shortest", shortest).open().await?;
     let run = engine.start(shortest, Vec::<u64>::new()).await?;
-    let refused = run.result().await.expect_err("nobody can win").to_string();
-    assert!(refused.ends_with("the race shortest has nobody in it"), "{refused}");
+    let refused = run.result().await.expect_err("there is no branch to win").to_string();
+    assert!(refused.ends_with("the race shortest has no branches"), "{refused}");
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! Several versions of one workflow: who executes which.
+//! Several versions of one workflow: which engine executes which.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -74,7 +74,7 @@ async fn named() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Nobody has taken it.
+/// No engine has claimed it.
 async fn is_untouched<Out>(run: &RunHandle<Out>) -> Result<bool> {
     let header = run.header().await?;
     Ok((header.status(), header.state.version, header.state.node) == (Status::Pending, 1, None))
@@ -124,7 +124,7 @@ async fn nobodys() -> Result<(), Failed> {
     for _ in 0..20 {
         let before = claims.load(Ordering::SeqCst);
         yield_often().await;
-        assert_eq!(claims.load(Ordering::SeqCst), before, "nothing has changed, so nobody looks");
+        assert_eq!(claims.load(Ordering::SeqCst), before, "nothing has changed, so no engine claims");
         lab.clock.advance(SECOND / 4);
         yield_often().await;
         let looked = claims.load(Ordering::SeqCst) - before;
@@ -180,6 +180,6 @@ async fn replay() -> Result<(), Failed> {
         assert!(said.contains(r#"add `.workflow_version("edition", "2", function)`"#), "{said}");
     }
     let runs = lab.store.list(Query::all(other.workspace(), 10)).await?.runs;
-    assert_eq!(runs.len(), 1, "nothing was forked that nobody here could drive");
+    assert_eq!(runs.len(), 1, "nothing was forked that no engine here could drive");
     Ok(())
 }

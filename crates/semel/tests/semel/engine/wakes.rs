@@ -1,4 +1,4 @@
-//! What is heard at once: the clock of these tests stands still, so nobody looks again by itself.
+//! Wake-ups: the clock of these tests stands still, so nothing is found by looking again.
 
 use std::future::{pending, poll_fn};
 use std::pin::pin;
@@ -24,8 +24,8 @@ use super::{Lab, by_turns, limits, trial};
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
         trial("a_once_goes_to_the_next_as_soon_as_its_owner_has_ended", given_up),
-        trial("a_once_that_has_lost_a_race_is_somebody_elses", lost_race),
-        trial("a_pause_by_the_driver_is_heard_by_whoever_waits_for_it", paused),
+        trial("a_run_once_value_whose_branch_lost_a_race_is_free_for_others", lost_race),
+        trial("a_pause_by_the_driver_is_told_to_its_waiters", paused),
         by_turns("what_is_due_while_a_commit_is_under_way_waits_for_it", both_due),
     ]
 }
@@ -68,7 +68,7 @@ async fn given_up() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Takes too long to make the result of a once, and lets its child do it.
+/// Takes too long to make a `run_once` value, and lets its child do it.
 async fn too_slow(ctx: Ctx, (): ()) -> Result<u32> {
     let gate = ctx.state::<Gate>();
     let make = async || {
@@ -116,7 +116,7 @@ async fn paused() -> Result<(), Failed> {
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A clock that counts how often somebody wants to be woken by it.
+/// A clock that counts how many timers are set on it.
 struct Counting {
     clock: Arc<ManualClock>,
     alarms: AtomicU32,

@@ -49,7 +49,7 @@ struct Worker {
     orders: Vec<u64>,
 }
 
-/// Somebody's word, or that there will be no more.
+/// One line from a worker, or the end of its output.
 struct Word {
     life: usize,
     line: Option<String>,

@@ -1,15 +1,15 @@
-//! The outside world: counts what is asked of it, and remembers who may not ask any more.
+//! The outside world: counts the calls, and remembers which attempts are refused from now on.
 
 use std::collections::{HashMap, HashSet};
 
 use libtest_mimic::Failed;
 
-/// What the parent knows of all effects, whoever asked for them.
+/// What the parent knows of all effects, from all workers.
 #[derive(Default)]
 pub(super) struct Recorder {
     /// The keys under which each effect was asked for, one per call.
     calls: HashMap<(u64, String), Vec<String>>,
-    /// Keys of effects about which somebody was told that they had not taken place, and the fence from which on they may:
+    /// Keys of effects that a look-up has reported as absent, and the fence from which on they may take place:
     /// a zombie must not do it after all.
     closed: HashMap<String, u64>,
     rates: HashMap<String, u64>,
@@ -18,7 +18,7 @@ pub(super) struct Recorder {
     pub(super) doubts: usize,
     pub(super) poisoned: usize,
     pub(super) zombies: usize,
-    /// What somebody was answered and could do nothing with, the latest last.
+    /// Answers that a worker could not use, the latest last.
     pub(super) notes: Vec<String>,
 }
 
@@ -38,7 +38,7 @@ impl Recorder {
                 Some(answer(id, Some(self.look(order.parse()?, name, version.parse()?, key))))
             }
             ["rate", id, label] => {
-                // Another number each time: only who keeps the first has the same everywhere.
+                // Another number each time: only an engine that keeps the first has the same everywhere.
                 let rate = self.rates.entry((*label).to_owned()).or_default();
                 *rate += 1;
                 Some(answer(id, Some(*rate)))
@@ -75,7 +75,7 @@ impl Recorder {
         Some(order)
     }
 
-    /// Whether an effect has taken place. If it has not, nobody with an older fence may do it from now on.
+    /// Whether an effect has taken place. If it has not, calls with an older fence are refused from now on.
     fn look(&mut self, order: u64, name: &str, fence: u64, key: &str) -> u64 {
         let found = self.calls.get(&(order, name.to_owned())).map_or(0, Vec::len) as u64;
         if found == 0 {

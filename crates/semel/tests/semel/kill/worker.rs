@@ -8,17 +8,17 @@ use std::time::Duration;
 
 use libtest_mimic::Failed;
 use semel::rules::entry::{Outcome, PauseReason};
-use semel::rules::ledger::{Ledger, Record};
+use semel::rules::ledger::{Ledger, VisitRecord};
 use semel::rules::run::Run;
 use semel::rules::status::Status;
-use semel::rules::step::Step;
+use semel::rules::step::StepState;
 use semel::store::postgres::{PostgresOptions, PostgresStore};
 use semel::store::sqlite::{SqliteOptions, SqliteStore};
 use semel::store::{Query, Store};
 use semel::{Attempt, Ctx, Engine, Limits, Once, Result, fatal};
 use tokio::sync::{mpsc, oneshot};
 
-/// How often somebody looks after runs that are paused.
+/// How often paused runs are looked after.
 const ROUND: Duration = Duration::from_millis(100);
 
 /// The way to the parent: a line out, its answer in.
@@ -33,7 +33,7 @@ struct Lines {
 
 impl Wire {
     fn open(&self) -> MutexGuard<'_, HashMap<u64, oneshot::Sender<Option<u64>>>> {
-        self.0.open.lock().expect("nobody panics with it")
+        self.0.open.lock().expect("no thread panics while it holds the lock")
     }
 
     fn say(line: &str) {
@@ -41,18 +41,18 @@ impl Wire {
         std::io::stdout().lock().write_all(format!("{line}\n").as_bytes()).expect("the parent reads");
     }
 
-    /// Asks the parent, who may refuse.
+    /// Asks the parent, which may refuse.
     async fn ask(&self, what: &str, about: &str) -> Result<u64> {
         let id = self.0.last.fetch_add(1, Ordering::SeqCst);
         let (answer, answered) = oneshot::channel();
         self.open().insert(id, answer);
         Self::say(&format!("{what} {id} {about}"));
-        answered.await?.ok_or_else(|| fatal("refused: somebody else is further by now"))
+        answered.await?.ok_or_else(|| fatal("refused: a later fence has been seen"))
     }
 
     fn answer(&self, id: u64, value: Option<u64>) {
         if let Some(open) = self.open().remove(&id) {
-            // Whoever asked may have been dropped meanwhile.
+            // The caller may have been dropped meanwhile.
             let _ = open.send(value);
         }
     }
@@ -153,7 +153,7 @@ async fn begin(engine: Engine, number: u64) {
     }
 }
 
-/// Does what a person would do about paused runs: asks who knows, and says so.
+/// Does what a person would do about paused runs: asks the provider, and resolves the doubts.
 async fn operate(engine: Engine, wire: Wire) {
     let mut rounds = tokio::time::interval(ROUND);
     loop {
@@ -186,7 +186,8 @@ async fn settle(engine: &Engine, wire: &Wire, run: Run) -> Result<()> {
             Wire::say(&format!("wrong {} paused by {by}", ledger.run().id()));
         }
         Some(PauseReason::InDoubt) => {
-            let doubtful = |record: &Record| matches!(record, Record::Step(Step::InDoubt { .. }));
+            let doubtful =
+                |record: &VisitRecord| matches!(record, VisitRecord::Step(StepState::InDoubt { .. }));
             let order: u64 = ledger.created().input.read()?;
             for (visit, _) in ledger.records().filter(|(_, record)| doubtful(record)) {
                 let (version, key) = (ledger.run().state.version, ledger.effect_key(visit, ""));

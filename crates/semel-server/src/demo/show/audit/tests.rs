@@ -1,14 +1,14 @@
 //! An audit that finds nothing wrong is worth something only if it would have.
 
 use super::*;
-use crate::demo::provider::Ask;
+use crate::demo::provider::EffectRequest;
 use semel::rules::json::Payload;
 
 const PLAN: Plan = Plan { orders: 2, kills: 0, seed: 1, keep: false };
 
-fn note(event: Event, kind: Kind, customer: &Customer) -> Note {
+fn note(event: Event, kind: EffectKind, customer: &Customer) -> Note {
     let (order, cents) = (customer.order.order.clone(), customer.order.amount);
-    Note { event, ask: Ask { kind, order, cents, key: "k".to_owned(), fence: 1, attempt: 1 } }
+    Note { event, ask: EffectRequest { kind, order, cents, key: "k".to_owned(), fence: 1, attempt: 1 } }
 }
 
 /// Two orders as they should be, and what their callers were told.
@@ -17,7 +17,7 @@ fn sound() -> (Evidence, Tally) {
     let (mut runs, mut notes, mut debits, mut tally) = (Vec::new(), Vec::new(), Vec::new(), Tally::default());
     for (number, customer) in (1..).zip(&customers) {
         let Customer { order, key, .. } = customer;
-        for (place, kind) in (0..).zip([Kind::Charge, Kind::Letter, Kind::Receipt]) {
+        for (place, kind) in (0..).zip([EffectKind::Charge, EffectKind::Letter, EffectKind::Receipt]) {
             notes.push(note(Event::Applied(number * 3 + place), kind, customer));
         }
         debits.push((order.order.clone(), order.amount as i64));
@@ -60,7 +60,9 @@ fn what_is_sound_is_found_so() {
 
 #[test]
 fn a_second_effect_is_found() {
-    for (kind, which) in [(Kind::Charge, "charge"), (Kind::Letter, "letter"), (Kind::Receipt, "receipt")] {
+    for (kind, which) in
+        [(EffectKind::Charge, "charge"), (EffectKind::Letter, "letter"), (EffectKind::Receipt, "receipt")]
+    {
         let twice = broken(|evidence, _| {
             evidence.notes.push(note(Event::Applied(99), kind, &PLAN.customers()[0]));
         });
@@ -101,6 +103,6 @@ fn a_second_run_a_lost_run_and_an_open_run_are_found() {
 
 #[test]
 fn an_impostor_that_was_let_in_and_a_second_approval_are_found() {
-    assert_eq!(broken(|_, tally| tally.refused = 0), ["a key stands for one request"]);
+    assert_eq!(broken(|_, tally| tally.refused = 0), ["a key belongs to one request"]);
     assert_eq!(broken(|evidence, _| evidence.runs[0].received = 2), ["each approval consumed once"]);
 }

@@ -1,4 +1,4 @@
-//! What an execution has come by.
+//! The visits of one execution.
 
 use super::*;
 use crate::rules::path::InvalidPath;
@@ -23,21 +23,21 @@ fn a_second_visit_is_an_error_unless_counted() {
         "pay#2",
         "the one that was not counted was the first"
     );
-    assert_eq!(ledger.records().count(), 0, "to come by records nothing");
+    assert_eq!(ledger.records().count(), 0, "a visit records nothing");
 }
 
 #[test]
-fn an_execution_comes_by_what_is_recorded_once() {
+fn an_execution_visits_what_is_recorded_once() {
     let mut ledger = driven(&[STARTED, COMPLETED]).unwrap();
     for _ in 0..2 {
-        // Each execution anew.
+        // Each execution begins without visits.
         ledger.begin();
         let a = Visit::first(path("a"));
         assert_eq!((ledger.unvisited(), ledger.missing()), (1, vec![a.clone()]));
-        assert!(!ledger.has_come_by(&a));
+        assert!(!ledger.has_visited(&a));
         assert_eq!(ledger.visit_once(path("new")), Ok(Visit::first(path("new"))));
         assert_eq!(ledger.visit_once(path("a")), Ok(a.clone()));
-        assert!(ledger.has_come_by(&a));
+        assert!(ledger.has_visited(&a));
         assert_eq!((ledger.unvisited(), ledger.missing()), (0, Vec::new()));
         assert_eq!(ledger.visit_once(path("a")), Err(InvalidPath::DuplicateStep(path("a"))));
         assert_eq!(ledger.records().count(), 1);

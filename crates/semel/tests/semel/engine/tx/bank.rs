@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use semel::tx::{self, Dialect, Held, Mark, TxSource};
+use semel::tx::{self, Dialect, FenceMark, FenceRow, TxSource};
 use semel::{Fail, Result};
 use tempfile::TempDir;
 use tokio::sync::Notify;
@@ -39,6 +39,10 @@ pub(crate) trait Bank: TxSource {
     fn open(place: &Place) -> impl Future<Output = Result<Self>> + Send;
     /// Takes money from the account and writes an entry; gives what is left.
     fn debit(conn: &mut Self::Conn, cents: i64) -> impl Future<Output = Result<i64>> + Send;
+    /// Lets the server end the session that a transaction is open on.
+    fn die(conn: &mut Self::Conn) -> impl Future<Output = ()> + Send;
+    /// How many sessions on this account wait for a row that another transaction has locked.
+    const WAITING: &str;
     /// The one number that a query gives.
     fn number(&self, sql: &'static str) -> impl Future<Output = Result<i64>> + Send;
 
@@ -56,7 +60,7 @@ pub(crate) trait Bank: TxSource {
 #[cfg(feature = "sqlite")]
 impl Bank for tx::SqliteDb {
     async fn open(place: &Place) -> Result<Self> {
-        Self::open(place.folder.path().join("bank.db")).await
+        Ok(Self::open(place.folder.path().join("bank.db")).await?)
     }
 
     async fn debit(conn: &mut tx::SqliteOpen, cents: i64) -> Result<i64> {
@@ -68,10 +72,20 @@ impl Bank for tx::SqliteDb {
         .await
     }
 
+    async fn die(_: &mut tx::SqliteOpen) {
+        unreachable!("there is no session")
+    }
+
+    const WAITING: &str = "SELECT 0";
+
     async fn number(&self, sql: &'static str) -> Result<i64> {
-        self.call(move |conn| Ok(conn.query_row(sql, [], |row| row.get(0))?)).await
+        Ok(self.call(move |conn| conn.query_row(sql, [], |row| row.get(0))).await?)
     }
 }
+
+#[cfg(feature = "postgres")]
+const PG_WAITING: &str = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' \
+                          AND application_name = current_setting('application_name')";
 
 #[cfg(feature = "postgres")]
 mod postgres {
@@ -100,6 +114,13 @@ mod postgres {
             Ok(conn.query_one(debit, &[&cents]).await?.try_get(0)?)
         }
 
+        async fn die(conn: &mut PgOpen) {
+            let died = conn.batch_execute("SELECT pg_terminate_backend(pg_backend_pid())").await;
+            died.expect_err("it has no answer");
+        }
+
+        const WAITING: &str = super::PG_WAITING;
+
         async fn number(&self, sql: &'static str) -> Result<i64> {
             Ok(self.get().await?.query_one(sql, &[]).await?.try_get(0)?)
         }
@@ -124,6 +145,13 @@ impl Bank for tx::sqlx::PgPool {
         Ok(query_scalar(debit).bind(cents).fetch_one(conn).await?)
     }
 
+    async fn die(conn: &mut tx::sqlx::PgConnection) {
+        let died = tx::sqlx::query("SELECT pg_terminate_backend(pg_backend_pid())").execute(conn).await;
+        died.expect_err("it has no answer");
+    }
+
+    const WAITING: &str = PG_WAITING;
+
     async fn number(&self, sql: &'static str) -> Result<i64> {
         Ok(tx::sqlx::query_scalar(sql).fetch_one(self).await?)
     }
@@ -145,6 +173,45 @@ impl Bank for tx::sqlx::SqlitePool {
         Ok(query_scalar(debit).bind(cents).fetch_one(conn).await?)
     }
 
+    async fn die(_: &mut tx::sqlx::SqliteConnection) {
+        unreachable!("there is no session")
+    }
+
+    const WAITING: &str = "SELECT 0";
+
+    async fn number(&self, sql: &'static str) -> Result<i64> {
+        Ok(tx::sqlx::query_scalar(sql).fetch_one(self).await?)
+    }
+}
+
+#[cfg(feature = "sqlx-mysql")]
+impl Bank for tx::sqlx::MySqlPool {
+    async fn open(place: &Place) -> Result<Self> {
+        use tx::sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
+        let url = std::env::var("SEMEL_TEST_MARIADB").expect("main has seen to it that there is a server");
+        let options: MySqlConnectOptions = url.parse()?;
+        let all = Self::connect_with(options.clone()).await?;
+        TxSource::script(&all, &format!("CREATE DATABASE IF NOT EXISTS {}", place.schema)).await?;
+        all.close().await;
+        Ok(MySqlPoolOptions::new().max_connections(8).connect_with(options.database(&place.schema)).await?)
+    }
+
+    async fn debit(conn: &mut tx::sqlx::MySqlConnection, cents: i64) -> Result<i64> {
+        use tx::sqlx::{query, query_scalar};
+        query("INSERT INTO entry VALUES (?)").bind(cents).execute(&mut *conn).await?;
+        query("UPDATE account SET cents = cents - ?").bind(cents).execute(&mut *conn).await?;
+        Ok(query_scalar("SELECT cents FROM account").fetch_one(conn).await?)
+    }
+
+    async fn die(conn: &mut tx::sqlx::MySqlConnection) {
+        let died = tx::sqlx::raw_sql("KILL CONNECTION_ID()").execute(conn).await;
+        died.expect_err("it has no answer");
+    }
+
+    // The table of lock waits shows a copy for as long as it is asked for more often than ten times in a second.
+    const WAITING: &str = "SELECT count(*) FROM information_schema.processlist WHERE db = database() \
+                           AND state = 'Update' AND info LIKE 'INSERT INTO fenced%' AND time_ms > 20";
+
     async fn number(&self, sql: &'static str) -> Result<i64> {
         Ok(tx::sqlx::query_scalar(sql).fetch_one(self).await?)
     }
@@ -163,9 +230,11 @@ pub(crate) enum Cut {
     Silent(Arc<Notify>),
     /// It never takes place, and there is no answer: the transaction stays open, with all that it has locked.
     Abandoned,
+    /// The server ends the session just before.
+    Died,
 }
 
-/// Somebody who listens on the way to a database, and interferes.
+/// A proxy before a database that watches messages and interferes.
 #[derive(Default)]
 pub(crate) struct Tap {
     /// Cuts the next commit that has an outcome.
@@ -178,7 +247,7 @@ pub(crate) struct Tap {
     pub(crate) deafened: Notify,
     /// How many have begun.
     pub(crate) begun: AtomicU32,
-    /// Told when somebody wants to begin.
+    /// Told when a connection sends BEGIN.
     pub(crate) begins: Notify,
     /// Told when a transaction is over.
     pub(crate) ends: Notify,
@@ -226,16 +295,16 @@ impl<S: Bank> TxSource for Tapped<S> {
         self.bank.script(sql).await
     }
 
-    async fn find(open: &mut Self::Open, sql: &str, key: &str) -> Result<Option<Held>> {
+    async fn find(open: &mut Self::Open, sql: &str, key: &str) -> Result<Option<FenceRow>> {
         S::find(&mut open.0, sql, key).await
     }
 
-    async fn put(open: &mut Self::Open, sql: &str, mark: &Mark, outcome: Option<&str>) -> Result<u64> {
+    async fn put(open: &mut Self::Open, sql: &str, mark: &FenceMark, outcome: Option<&str>) -> Result<u64> {
         open.2 = outcome.is_some();
         S::put(&mut open.0, sql, mark, outcome).await
     }
 
-    async fn commit((open, tap, has_outcome): Self::Open) -> Result<()> {
+    async fn commit((mut open, tap, has_outcome): Self::Open) -> Result<()> {
         let cut = if has_outcome { tap.cut.lock().expect("no test panics with it").take() } else { None };
         match cut {
             None => {
@@ -248,6 +317,12 @@ impl<S: Bank> TxSource for Tapped<S> {
                 tap.ends.notify_one();
             }
             Some(Cut::After) => S::commit(open).await?,
+            Some(Cut::Died) => {
+                S::die(S::conn_mut(&mut open)).await;
+                let answer = S::commit(open).await;
+                tap.ends.notify_one();
+                return answer;
+            }
             Some(Cut::Later(go)) => drop(tokio::spawn(Self::commit_later(open, go))),
             Some(Cut::Silent(go)) => {
                 tokio::spawn(Self::commit_later(open, go));
@@ -286,6 +361,12 @@ impl<S: Bank> Bank for Tapped<S> {
     async fn debit(conn: &mut S::Conn, cents: i64) -> Result<i64> {
         S::debit(conn, cents).await
     }
+
+    async fn die(conn: &mut S::Conn) {
+        S::die(conn).await;
+    }
+
+    const WAITING: &str = S::WAITING;
 
     async fn number(&self, sql: &'static str) -> Result<i64> {
         self.bank.number(sql).await

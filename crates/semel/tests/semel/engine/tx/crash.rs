@@ -17,10 +17,10 @@ use super::{Count, Lab, Script, on, pay, payer, said, take_away, trial};
 
 pub(super) fn trials(all: &mut Vec<Trial>) {
     on!(all, between, "after_a_crash_between_the_commits_the_outcome_is_adopted":
-        sqlite postgres sqlx_sqlite sqlx_postgres);
-    on!(all, restarted, "a_run_that_begins_anew_adopts_what_had_taken_place": sqlite postgres);
-    on!(all, forked, "a_fork_of_the_lineage_adopts_and_is_not_fenced_off": sqlite postgres);
-    on!(all, restored, "a_store_older_than_the_fence_table_is_an_error": sqlite postgres);
+        sqlite postgres sqlx_sqlite sqlx_postgres sqlx_mysql);
+    on!(all, restarted, "a_run_that_begins_anew_adopts_what_had_taken_place": sqlite postgres sqlx_mysql);
+    on!(all, forked, "a_fork_of_the_lineage_adopts_and_is_not_fenced_off": sqlite postgres sqlx_mysql);
+    on!(all, restored, "a_store_older_than_the_fence_table_is_an_error": sqlite postgres sqlx_mysql);
 }
 
 /// The user's COMMIT takes place, the ledger's never does, and the process dies.

@@ -12,14 +12,15 @@ use super::bank::{Bank, Cut, Place, Tap, Tapped};
 use super::{Lab, Script, on, pay, payer, said, trial};
 
 pub(super) fn trials(all: &mut Vec<Trial>) {
-    on!(all, after, "a_commit_whose_answer_is_lost_took_place_once": sqlite postgres sqlx_sqlite sqlx_postgres);
-    on!(all, before, "a_commit_that_did_not_take_place_is_tried_again": sqlite postgres sqlx_sqlite sqlx_postgres);
-    on!(all, later, "a_commit_that_is_still_under_way_is_waited_for": postgres sqlx_postgres);
-    on!(all, silent, "a_commit_that_takes_too_long_is_asked_about": postgres sqlx_postgres);
-    on!(all, unanswered, "a_commit_without_an_answer_is_asked_about": postgres sqlx_postgres);
-    on!(all, deaf, "a_connection_to_nobody_is_given_up": sqlite postgres sqlx_sqlite sqlx_postgres);
-    on!(all, abandoned, "a_transaction_that_is_left_alone_before_its_commit_makes_room": postgres sqlx_postgres);
+    on!(all, after, "a_commit_whose_answer_is_lost_took_place_once": sqlite postgres sqlx_sqlite sqlx_postgres sqlx_mysql);
+    on!(all, before, "a_commit_that_did_not_take_place_is_tried_again": sqlite postgres sqlx_sqlite sqlx_postgres sqlx_mysql);
+    on!(all, later, "a_commit_that_is_still_under_way_is_waited_for": postgres sqlx_postgres sqlx_mysql);
+    on!(all, silent, "a_commit_that_takes_too_long_is_asked_about": postgres sqlx_postgres sqlx_mysql);
+    on!(all, unanswered, "a_commit_without_an_answer_is_asked_about": postgres sqlx_postgres sqlx_mysql);
+    on!(all, deaf, "a_connection_without_answers_is_given_up": sqlite postgres sqlx_sqlite sqlx_postgres sqlx_mysql);
+    on!(all, abandoned, "a_transaction_that_is_left_alone_before_its_commit_makes_room": postgres sqlx_postgres sqlx_mysql);
     on!(all, killed, "a_server_that_dies_in_the_commit_is_asked_again": postgres sqlx_postgres);
+    on!(all, died, "a_session_that_ends_before_its_commit_is_asked_about": postgres sqlx_postgres sqlx_mysql);
 }
 
 async fn after<S: Bank>() -> Result<(), Failed> {
@@ -36,7 +37,12 @@ async fn before<S: Bank>() -> Result<(), Failed> {
     tried_again::<S>(Cut::Before, Duration::ZERO).await
 }
 
-/// Its row is locked until PostgreSQL ends it.
+/// Its connection is gone, and the pool may have to find that out for others too.
+async fn died<S: Bank>() -> Result<(), Failed> {
+    tried_again::<S>(Cut::Died, Duration::ZERO).await
+}
+
+/// Its row is locked until the server ends it.
 async fn abandoned<S: Bank>() -> Result<(), Failed> {
     tried_again::<S>(Cut::Abandoned, PATIENCE).await
 }
@@ -72,11 +78,9 @@ async fn later<S: Bank>() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Whether somebody waits for a row that another transaction is about to commit.
+/// Whether a session waits for a row that another transaction is about to commit.
 async fn asks<S: Bank>(bank: &S) -> bool {
-    let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' \
-                 AND application_name = current_setting('application_name')";
-    bank.number(waits).await.is_ok_and(|waits| waits == 1)
+    bank.number(S::WAITING).await.is_ok_and(|waits| waits == 1)
 }
 
 /// A step whose time is over in the middle of its COMMIT.
@@ -162,7 +166,7 @@ async fn killed<S: Bank>() -> Result<(), Failed> {
     let engine = payer(lab.engine(), &bank, &script).open().await?;
     let run = engine.start(pay::<S>, 30).await?;
     lab.until(async || {
-        // Also lets those ask again who have met a connection that was dead already; slowly, or no answer is in time.
+        // Also lets callers retry that got a dead connection; slowly, or no answer is in time.
         lab.clock.advance(Duration::from_millis(1));
         run.status().await.is_ok_and(|status| status == Status::Waiting)
     })

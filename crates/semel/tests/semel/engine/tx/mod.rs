@@ -1,5 +1,7 @@
 //! Transactional steps: the user's rows and the step's outcome are there together, once, whatever happens in between.
 
+#[cfg(all(feature = "sqlite", feature = "postgres", feature = "sqlx-postgres", feature = "sqlx-mysql"))]
+pub(crate) mod all;
 mod bank;
 mod crash;
 mod lost;
@@ -41,6 +43,10 @@ macro_rules! on {
         #[cfg(all(feature = "sqlx-postgres", feature = "postgres"))]
         $trials.push(trial(concat!("tx::", $name, "::sqlx_postgres"), $test::<semel::tx::sqlx::PgPool>));
     };
+    (@ $trials:ident, $test:ident, $name:literal, sqlx_mysql) => {
+        #[cfg(feature = "sqlx-mysql")]
+        $trials.push(trial(concat!("tx::", $name, "::sqlx_mysql"), $test::<semel::tx::sqlx::MySqlPool>));
+    };
 }
 use on;
 
@@ -50,20 +56,27 @@ pub(crate) fn trials() -> Vec<Trial> {
     crash::trials(&mut all);
     zombie::trials(&mut all);
     lost::trials(&mut all);
+    #[cfg(all(feature = "sqlite", feature = "postgres", feature = "sqlx-postgres", feature = "sqlx-mysql"))]
+    {
+        all.extend(self::all::trials());
+        all.extend(self::all::servers::trials());
+    }
     all
 }
 
 fn basic(all: &mut Vec<Trial>) {
-    on!(all, together, "rows_and_outcome_are_one_commit": sqlite postgres sqlx_sqlite sqlx_postgres);
-    on!(all, retried, "a_failed_body_is_rolled_back_and_tried_again": sqlite postgres sqlx_sqlite sqlx_postgres);
-    on!(all, crowd, "fifty_runs_debit_one_account": sqlite postgres sqlx_sqlite sqlx_postgres);
-    on!(all, forgotten, "a_body_without_its_commit_fails_and_is_rolled_back": sqlite postgres);
-    on!(all, leaked, "a_transaction_that_outlives_its_try_cannot_commit": sqlite postgres);
-    on!(all, too_long, "a_body_that_takes_too_long_is_rolled_back": sqlite postgres);
-    on!(all, named, "the_fence_table_may_have_another_name": sqlite postgres);
-    on!(all, missing, "a_missing_fence_table_is_an_error": sqlite postgres);
-    on!(all, replayed, "a_dry_replay_asks_for_no_transaction_and_is_identical": sqlite postgres);
-    on!(all, own_sql, "sql_of_ones_own_can_refuse_a_zombie": sqlite postgres);
+    on!(all, together, "rows_and_outcome_are_one_commit": sqlite postgres sqlx_sqlite sqlx_postgres sqlx_mysql);
+    on!(all, retried, "a_failed_body_is_rolled_back_and_tried_again": sqlite postgres sqlx_sqlite sqlx_postgres sqlx_mysql);
+    on!(all, crowd, "fifty_runs_debit_one_account": sqlite postgres sqlx_sqlite sqlx_postgres sqlx_mysql);
+    on!(all, forgotten, "a_body_without_its_commit_fails_and_is_rolled_back": sqlite postgres sqlx_mysql);
+    on!(all, leaked, "a_transaction_that_outlives_its_try_cannot_commit": sqlite postgres sqlx_mysql);
+    on!(all, too_long, "a_body_that_takes_too_long_is_rolled_back": sqlite postgres sqlx_mysql);
+    on!(all, named, "the_fence_table_may_have_another_name": sqlite postgres sqlx_mysql);
+    on!(all, missing, "a_missing_fence_table_is_an_error": sqlite postgres sqlx_mysql);
+    on!(all, replayed, "a_dry_replay_asks_for_no_transaction_and_is_identical": sqlite postgres sqlx_mysql);
+    #[cfg(feature = "sqlx-mysql")]
+    all.push(trial("tx::a_transaction_that_its_body_ends_is_refused::sqlx_mysql", ended_inside));
+    on!(all, own_sql, "sql_of_ones_own_can_refuse_a_zombie": sqlite postgres sqlx_mysql);
 }
 
 type Waiting = std::pin::Pin<Box<dyn Future<Output = Result<()>> + Send>>;
@@ -180,7 +193,7 @@ async fn crowd<S: Bank>() -> Result<(), Failed> {
     }
     left.sort_unstable();
     let expected: Vec<i64> = (0..50).map(|n| 500 + n * 10).collect();
-    assert_eq!(left, expected, "nobody has seen the same money");
+    assert_eq!(left, expected, "no two transfers have seen the same balance");
     assert_eq!(bank.state().await.map_err(said)?, (500, 50, 50));
     Ok(())
 }
@@ -266,7 +279,7 @@ async fn too_long<S: Bank>() -> Result<(), Failed> {
     let semel::Error::Ended { outcome, .. } = run.result().await.expect_err("it must not succeed") else {
         panic!("it has ended")
     };
-    let semel::rules::entry::Outcome::Failed(failure) = outcome else { panic!("{outcome:?}") };
+    let semel::rules::entry::Outcome::Failed(failure) = *outcome else { panic!("{outcome:?}") };
     assert_eq!(failure.kind, FailureKind::Timeout);
     assert_eq!(bank.state().await.map_err(said)?, (1000, 0, 0));
     Ok(())
@@ -300,7 +313,7 @@ async fn named<S: Bank>() -> Result<(), Failed> {
     let (lab, place) = (Lab::new(), Place::new());
     let bank: S = place.fresh().await.map_err(said)?;
     for _ in 0..2 {
-        tx::install_as(&bank, "billing_lock").await.map_err(said)?;
+        tx::install_as(&bank, "billing_lock").await?;
     }
     let engine = lab.engine().state(bank.clone()).workflow("pay", own_name::<S>).open().await?;
     assert_eq!(engine.start(own_name::<S>, "billing_lock".to_owned()).await?.result().await?, 970);
@@ -331,12 +344,20 @@ async fn missing<S: Bank>() -> Result<(), Failed> {
 /// The statement for one's own SQL, played as two owners of a run and a run of its own would.
 async fn own_sql<S: Bank>() -> Result<(), Failed> {
     let bank: S = Place::new().fresh().await.map_err(said)?;
-    let fence = S::DIALECT.fence(TABLE).map_err(said)?;
-    assert!(fence.contains(if S::DIALECT == Dialect::Postgres { "$3" } else { "?3" }));
+    let fence = S::DIALECT.fence(TABLE)?;
+    let place = match S::DIALECT {
+        Dialect::Postgres => "$3",
+        Dialect::Sqlite => "?3",
+        Dialect::Mysql => "?",
+    };
+    assert!(fence.contains(place));
     for (run, number, touched) in [("a", 5, 1), ("a", 5, 1), ("a", 7, 1), ("a", 5, 0), ("fork", 3, 1)] {
         let sql = fence.replace("$1", "'e1'").replace("?1", "'e1'");
         let sql = sql.replace("$2", &format!("'{run}'")).replace("?2", &format!("'{run}'"));
         let sql = sql.replace("$3", &number.to_string()).replace("?3", &number.to_string());
+        let (run, number_text) = (format!("'{run}'"), number.to_string());
+        let values = ["'e1'", &run, &number_text, &run, &number_text, "'e1'", &run, &number_text];
+        let sql = values.iter().fold(sql, |sql, value| sql.replacen('?', value, 1));
         let before = bank.number("SELECT coalesce(max(fence), 0) FROM fenced_task_idempotency_lock").await;
         bank.script(&sql).await.map_err(said)?;
         let after = bank.number("SELECT max(fence) FROM fenced_task_idempotency_lock").await.map_err(said)?;
@@ -344,6 +365,33 @@ async fn own_sql<S: Bank>() -> Result<(), Failed> {
         assert_eq!(after, expected, "{run} {number}");
     }
     Ok(())
+}
+
+/// MariaDB and MySQL commit before some statements, and would commit the outcome without the rows, or rows alone.
+#[cfg(feature = "sqlx-mysql")]
+async fn ended_inside() -> Result<(), Failed> {
+    let (lab, place) = (Lab::new(), Place::new());
+    let bank: tx::sqlx::MySqlPool = place.fresh().await.map_err(said)?;
+    let engine = lab.engine().state(bank.clone()).workflow("ends", ends_inside).open().await?;
+    for how in ["COMMIT", "CREATE TABLE another (cents bigint)", "ROLLBACK"] {
+        let run = engine.start(ends_inside, how.to_owned()).await?;
+        let failed = run.result().await.expect_err("it must not succeed").to_string();
+        assert!(failed.contains("was ended inside of the body"), "{how}: {failed}");
+    }
+    assert_eq!(bank.state().await.map_err(said)?.2, 0, "there is no outcome");
+    Ok(())
+}
+
+#[cfg(feature = "sqlx-mysql")]
+async fn ends_inside(ctx: Ctx, how: String) -> Result<i64> {
+    let bank = ctx.state::<tx::sqlx::MySqlPool>();
+    ctx.tx("debit", &*bank)
+        .retry(Retry::none())
+        .run(async |mut tx| {
+            tx::sqlx::raw_sql(tx::sqlx::AssertSqlSafe(how.clone())).execute(&mut *tx).await?;
+            tx.commit(0).await
+        })
+        .await
 }
 
 async fn replayed<S: Bank>() -> Result<(), Failed> {

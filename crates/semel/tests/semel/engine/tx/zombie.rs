@@ -14,11 +14,11 @@ use super::bank::{Bank, Place, Tap, Tapped};
 use super::{Lab, Script, on, pay, payer, said, take_away, trial};
 
 pub(super) fn trials(all: &mut Vec<Trial>) {
-    on!(all, refused, "a_zombie_cannot_commit_after_the_new_owner": postgres sqlx_postgres);
-    on!(all, fenced, "a_zombie_cannot_commit_when_the_new_owner_has_failed": postgres sqlx_postgres);
-    on!(all, first, "the_new_owner_adopts_what_a_zombie_committed_before_it": sqlite postgres sqlx_sqlite sqlx_postgres);
-    on!(all, late, "a_zombie_that_comes_late_finds_the_outcome": sqlite postgres sqlx_sqlite sqlx_postgres);
-    on!(all, too_late, "a_zombie_that_comes_late_finds_a_fence": sqlite postgres sqlx_sqlite sqlx_postgres);
+    on!(all, refused, "a_zombie_cannot_commit_after_the_new_owner": postgres sqlx_postgres sqlx_mysql);
+    on!(all, fenced, "a_zombie_cannot_commit_when_the_new_owner_has_failed": postgres sqlx_postgres sqlx_mysql);
+    on!(all, first, "the_new_owner_adopts_what_a_zombie_committed_before_it": sqlite postgres sqlx_sqlite sqlx_postgres sqlx_mysql);
+    on!(all, late, "a_zombie_that_comes_late_finds_the_outcome": sqlite postgres sqlx_sqlite sqlx_postgres sqlx_mysql);
+    on!(all, too_late, "a_zombie_that_comes_late_finds_a_fence": sqlite postgres sqlx_sqlite sqlx_postgres sqlx_mysql);
 }
 
 /// An engine that neither hears of its loss nor learns of it from its lease.

@@ -1,0 +1,363 @@
+"""Faults that a worker has to live with, on a real server."""
+
+import asyncio
+import logging
+import threading
+from typing import Any
+
+import pytest
+from test_workflows import delivered, play
+
+from semel import AsyncSemel, Attempt, Cancelled, Ctx, QueueTask, Retry, RunFailed, fatal, workflow
+from semel.testing import TestServer
+
+
+async def status(run: Any, wanted: str) -> dict[str, Any]:
+    while (view := await run.get())["status"] != wanted:
+        await asyncio.sleep(0)
+    return dict(view)
+
+
+def test_what_cannot_be_recorded_fails_its_own_run_and_no_other(semel_server: TestServer) -> None:
+    once = Retry(max_attempts=1)
+
+    @workflow("py-bad")
+    async def bad(ctx: Ctx, what: str) -> Any:
+        match what:
+            case "data":
+                raise fatal("it has data", data=object())
+            case "half":
+                raise fatal("half \ud83d of a character")
+            case "step":
+                return await ctx.step("half", lambda a: "half \ud83d", retry=once)
+            case "keys":
+                return {(1, 2): 3}
+            case "time":
+                return await ctx.step("time", timed_out, retry=once)
+            case "cancel":
+                raise asyncio.CancelledError
+        return await ctx.step("whole", lambda a: 2**60 + 1)
+
+    def timed_out(a: Attempt) -> None:
+        raise TimeoutError("the bank was slow")
+
+    async def go() -> None:
+        semel = AsyncSemel(semel_server.url)
+        async with semel.worker([bad]):
+            told = {"data": "its data cannot be kept", "half": r"half \? of", "step": "not JSON", "keys": "not JSON", "time": "the bank was slow", "cancel": "own task"}
+            runs = {what: await semel.start(bad, what) for what in [*told, "good"]}
+            assert await runs["good"].result(20) == 2**60 + 1
+            for what, why in told.items():
+                with pytest.raises(RunFailed, match=why):
+                    await runs[what].result(20)
+        semel.close()
+
+    play(go())
+
+
+def test_values_of_more_than_a_request_holds_are_sent_in_parts(semel_server: TestServer) -> None:
+    text = "x" * 1_900_000
+
+    @workflow("py-large")
+    async def large(ctx: Ctx, _: None) -> int:
+        parts = await asyncio.gather(*(ctx.step("part", lambda a: text, key=i, inline=True) for i in range(12)))
+        await ctx.hook("py-large").recv()
+        return sum(len(part) for part in parts)
+
+    async def go() -> None:
+        semel = AsyncSemel(semel_server.url)
+        async with semel.worker([large]):
+            run = await semel.start(large, None)
+            await delivered(semel, "py-large", 1)
+            assert await run.result(60) == 12 * 1_900_000
+        semel.close()
+
+    play(go())
+
+
+def test_a_worker_that_stops_lets_a_body_end_and_begins_no_other(semel_server: TestServer, caplog: pytest.LogCaptureFixture) -> None:
+    began: list[str] = []
+
+    async def go() -> None:
+        entered, leave = asyncio.Event(), asyncio.Event()
+
+        @workflow("py-two")
+        async def two(ctx: Ctx, _: None) -> None:
+            async def one(a: Attempt) -> None:
+                began.append("one")
+                entered.set()
+                await leave.wait()
+
+            await ctx.step("one", one)
+            await ctx.step("two", lambda a: began.append("two"))
+
+        semel = AsyncSemel(semel_server.url)
+        first = await semel.worker([two], slots=1).start()
+        run = await semel.start(two, None)
+        await entered.wait()
+        stopped = asyncio.create_task(first.stop())
+        await asyncio.sleep(0)
+        leave.set()
+        await stopped
+        assert began == ["one"]
+        async with semel.worker([two]):
+            await run.result(20)
+        assert began == ["one", "two"]
+        semel.close()
+
+    with caplog.at_level(logging.WARNING, "semel"):
+        play(go())
+    assert not caplog.records
+
+
+def test_a_delivery_is_heard_of_while_a_long_body_runs(semel_server: TestServer) -> None:
+    cancelled: list[bool] = []
+
+    async def go() -> None:
+        entered = asyncio.Event()
+
+        @workflow("py-gate")
+        async def gate(ctx: Ctx, _: None) -> Any:
+            async def long(a: Attempt) -> None:
+                entered.set()
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    cancelled.append(a.cancelled.is_set())
+
+            hook = ctx.hook("py-gate", int)
+            return await ctx.race("gate", long=lambda c: c.step("long", long), answer=lambda c: hook.recv())
+
+        semel = AsyncSemel(semel_server.url)
+        async with semel.worker([gate], lease=1):
+            run = await semel.start(gate, None)
+            await entered.wait()
+            await delivered(semel, "py-gate", 5)
+            assert await run.result(20) == ["answer", 5]
+            assert cancelled == [True]
+        semel.close()
+
+    play(go())
+
+
+def test_a_cancel_waits_for_a_thread_before_the_clean_up(semel_server: TestServer) -> None:
+    seen: list[str] = []
+    entered, refunded = threading.Event(), threading.Event()
+
+    @workflow("py-busy")
+    async def busy(ctx: Ctx, _: None) -> None:
+        later = asyncio.ensure_future(ctx.cleanup().hook("py-busy-later", str).recv())
+
+        def refund(a: Attempt) -> None:
+            refunded.set()
+            seen.append("refund")
+
+        def body(a: Attempt) -> None:
+            entered.set()
+            while not a.cancelled.is_set():
+                threading.Event().wait(0.01)
+            # Clean-up that does not wait for this body has half a second to show itself.
+            seen.append("overtaken" if refunded.wait(0.5) else "body ended")
+
+        try:
+            await ctx.all(body=lambda c: c.step("body", body), wait=lambda c: c.sleep("long", "7d"))
+        except Cancelled:
+            await ctx.cleanup().step("refund", refund)
+            seen.append(str(await later))
+            raise
+
+    async def go() -> None:
+        semel = AsyncSemel(semel_server.url)
+        async with semel.worker([busy], lease=1):
+            run = await semel.start(busy, None)
+            await asyncio.to_thread(entered.wait)
+            await run.cancel("enough", graceful=True)
+            while len(seen) < 2:
+                await asyncio.sleep(0)
+            await delivered(semel, "py-busy-later", "later")
+            with pytest.raises(RunFailed) as failed:
+                await run.result(20)
+            assert failed.value.run["status"] == "CANCELLED"
+        assert seen[:2] == ["body ended", "refund"] and seen[-1] == "later"
+        semel.close()
+
+    play(go())
+
+
+def test_a_function_that_blocks_does_not_stop_the_worker(semel_server: TestServer) -> None:
+    class Bank:
+        def __init__(self) -> None:
+            self.open = threading.Event()
+
+        def charge(self, a: Attempt) -> bool:
+            return self.open.wait(20)
+
+        def let_in(self, a: Attempt) -> bool:
+            self.open.set()
+            return True
+
+    bank = Bank()
+
+    @workflow("py-blocking")
+    async def blocking(ctx: Ctx, how: str) -> bool:
+        if how == "open":
+            return await ctx.step("open", bank.let_in)
+        return await ctx.step("charge", bank.charge if how == "method" else lambda a: bank.charge(a))
+
+    async def go() -> None:
+        semel = AsyncSemel(semel_server.url)
+        async with semel.worker([blocking]):
+            waiting = [await semel.start(blocking, how) for how in ("method", "lambda")]
+            for run in waiting:
+                await status(run, "RUNNING")
+            assert await (await semel.start(blocking, "open")).result(20)
+            assert all([await run.result(20) for run in waiting])
+        semel.close()
+
+    play(go())
+
+
+def test_a_task_group_gives_up_what_its_other_tasks_wait_for(semel_server: TestServer) -> None:
+    ended: list[str] = []
+
+    async def go() -> None:
+        entered = asyncio.Event()
+
+        @workflow("py-group")
+        async def group(ctx: Ctx, _: None) -> str:
+            async def body(a: Attempt) -> None:
+                entered.set()
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    ended.append("body")
+
+            async def failing(a: Attempt) -> None:
+                await entered.wait()
+                raise fatal("no")
+
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(ctx.step("body", body))
+                    tasks.create_task(ctx.sleep("long", "7d"))
+                    tasks.create_task(ctx.step("failing", failing))
+            except* Exception as many:
+                why = str(many.exceptions[0])
+            await ctx.hook("py-group").recv()
+            return why
+
+        semel = AsyncSemel(semel_server.url)
+        async with semel.worker([group]):
+            run = await semel.start(group, None)
+            await status(run, "WAITING")
+            assert ended == ["body"]
+            await delivered(semel, "py-group", 1)
+            assert await run.result(20) == "failing: no"
+        semel.close()
+
+    play(go())
+
+
+def test_an_effect_at_most_once_that_lost_a_race_is_in_doubt_at_the_end(semel_server: TestServer) -> None:
+    calls: list[int] = []
+
+    async def go() -> None:
+        entered = asyncio.Event()
+
+        @workflow("py-lost")
+        async def lost(ctx: Ctx, _: None) -> str:
+            async def charge(a: Attempt) -> None:
+                calls.append(a.number)
+                entered.set()
+                await asyncio.Event().wait()
+
+            hook = ctx.hook("py-lost", int)
+            await ctx.race("gate", charge=lambda c: c.step("charge", charge, at_most_once=True), answer=lambda c: hook.recv())
+            return "over"
+
+        semel = AsyncSemel(semel_server.url)
+        async with semel.worker([lost], lease=1):
+            run = await semel.start(lost, None)
+            await entered.wait()
+            await delivered(semel, "py-lost", 1)
+            await status(run, "PAUSED")
+            await run.resolve("gate/charge/charge", happened=1)
+            assert await run.result(20) == "over" and calls == [1]
+        semel.close()
+
+    play(go())
+
+
+def test_a_worker_that_has_lost_its_lease_joins_anew(semel_server: TestServer) -> None:
+    keys: list[str] = []
+
+    async def go() -> None:
+        entered = asyncio.Event()
+
+        @workflow("py-kept")
+        async def kept(ctx: Ctx, _: None) -> None:
+            async def one(a: Attempt) -> None:
+                keys.append(a.key)
+                entered.set()
+                if len(keys) == 1:
+                    await asyncio.Event().wait()
+
+            await ctx.step("one", one)
+
+        semel = AsyncSemel(semel_server.url)
+        async with semel.worker([kept], lease=1) as worker:
+            run = await semel.start(kept, None)
+            await entered.wait()
+            await semel.http.call("POST", "/workers/release", f'{{"node":"{worker._node}"}}')
+            await run.result(20)
+        assert len(keys) == 2 and len(set(keys)) == 1
+        semel.close()
+
+    play(go())
+
+
+def test_a_step_of_a_queue_is_done_elsewhere_with_its_retries_and_its_key(semel_server: TestServer) -> None:
+    keys: list[str] = []
+    threads: set[bool] = set()
+
+    @workflow("py-shop")
+    async def shop(ctx: Ctx, cents: int) -> Any:
+        charge = await ctx.remote("charge", "py-payments", cents, retry=Retry(initial=0.02, jitter=0))
+        try:
+            await ctx.remote("refuse", "py-payments", "no")
+        except Exception as refused:
+            return [charge, getattr(refused, "kind", ""), getattr(refused, "code", "")]
+
+    def payments(given: Any, task: QueueTask) -> Any:
+        threads.add(threading.current_thread() is threading.main_thread())
+        if given == "no":
+            raise fatal("declined", code="DECLINED")
+        keys.append(task.key)
+        if task.attempt < 2:
+            raise OSError("busy")
+        return {"cents": given}
+
+    async def go() -> None:
+        semel = AsyncSemel(semel_server.url)
+        async with semel.worker([shop]), semel.worker(queues={"py-payments": payments}):
+            run = await semel.start(shop, 1999)
+            assert await run.result(20) == [{"cents": 1999}, "fatal", "DECLINED"]
+        assert len(keys) == 2 and len(set(keys)) == 1 and threads == {False}
+        semel.close()
+
+    play(go())
+
+
+def test_a_key_may_have_any_characters(semel_server: TestServer) -> None:
+    @workflow("py-echo")
+    async def echo(ctx: Ctx, n: int) -> str:
+        return f"{ctx.key} {n}"
+
+    async def go() -> None:
+        semel = AsyncSemel(semel_server.url)
+        async with semel.worker([echo]):
+            assert await (await semel.start(echo, 1, key="Bestellung „7“ 日")).result(20) == "Bestellung „7“ 日 1"
+            assert (await semel.start(echo, 1, key="Bestellung „7“ 日")).verdict == "replayed"
+        semel.close()
+
+    play(go())

@@ -1,0 +1,11 @@
+export { Semel, RunHandle, StartedRun, RunFailed, type ListOptions, type OnConflict, type RunView, type StartOptions, type Status, type Verdict } from './client.js';
+export { Attempt, Child, Ctx, Hook, type ChildOptions, type OnceOptions, type RemoteOptions, type StepOptions } from './ctx.js';
+export type { Duration } from './duration.js';
+export { Cancelled, Fail, fatal, retryAfter, SemelError, uncertain, type FailOptions, type FailureKind } from './errors.js';
+export type { Connection } from './http.js';
+export type { Retry } from './retry.js';
+export type { FenceRow, Mark, OpenTx, TxSource } from './tx.js';
+export type { Outcome } from './wire.js';
+export type { StartHandler, WebOptions } from './web.js';
+export { Worker, type QueueTask, type WorkerOptions } from './worker.js';
+export { workflow, type AnyWorkflow, type Schema, type Workflow, type WorkflowOptions } from './workflow.js';

@@ -1,0 +1,117 @@
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import { Semel, workflow, type RunHandle } from '../src/index.js';
+import { crashEverywhere, TestServer } from '../src/testing.js';
+
+let server: TestServer, semel: Semel;
+
+before(async () => {
+  server = await TestServer.start();
+  semel = server.client();
+});
+
+after(async () => {
+  semel.close();
+  await server.stop();
+});
+
+/** Effects by key, as a provider that recognises keys counts them. */
+function effects() {
+  const calls = new Map<string, number>();
+  return { calls, call: (key: string) => { calls.set(key, (calls.get(key) ?? 0) + 1); return key; } };
+}
+
+async function delivered(token: string, payload: unknown): Promise<void> {
+  while ((await semel.hook(token)) === undefined) await new Promise(resolve => setImmediate(resolve));
+  await semel.deliver(token, payload, { id: 'once' });
+}
+
+test('every boundary of steps, races, hooks, children and once', async () => {
+  const outside = effects();
+  const part = workflow('part', async (ctx, n: number) => ctx.step('part', a => { outside.call(a.key); return n * 2; }));
+  const whole = workflow('whole', async (ctx, play: string) => {
+    const first = await ctx.step('first', a => outside.call(a.key));
+    const letter = await ctx.step('letter', a => outside.call(a.key), { reconcile: a => (outside.calls.has(a.key) ? a.key : undefined) });
+    const { left, right } = await ctx.all({ left: c => c.step('go', a => outside.call(a.key)), right: c => c.step('go', a => outside.call(a.key)) });
+    const hook = ctx.hook<number>(`hook-${play}`);
+    const gate = await ctx.race('gate', { answer: () => hook.recv(), patience: c => c.sleep('patience', '1h') });
+    const child = await ctx.child(part, 21);
+    const twice = await child.result();
+    const once = await ctx.runOnce('rate', () => 7);
+    const shared = await ctx.runOnce(`shared-${play}`, () => 8, { scope: 'workspace' });
+    await ctx.sleep('nap', 5);
+    const patched = await ctx.patched('new');
+    hook.close();
+    return { keys: new Set([first, letter, left, right]).size, gate, twice, once, shared, patched };
+  });
+  const count = await crashEverywhere({
+    semel,
+    worker: () => ({ workflows: [whole, part], lease: '5s' }),
+    start: play => semel.start(whole, play, { key: play }),
+    during: (play: string, _: RunHandle) => delivered(`hook-${play}`, 5),
+    check: (run, boundary) => {
+      assert.equal(run.status, 'COMPLETED', `${boundary}: ${JSON.stringify(run)}`);
+      assert.deepEqual(run.result, { keys: 4, gate: { winner: 'answer', value: 5 }, twice: 42, once: 7, shared: 8, patched: true }, boundary);
+    },
+  });
+  assert.ok(count > 30, `${count} boundaries`);
+  // A crash between a body and its record repeats the body once, under the same key.
+  for (const [key, calls] of outside.calls) assert.ok(calls <= 2, `${key} ${calls}`);
+});
+
+test('a step at most once is in doubt if a crash hides its end, and is never repeated', async () => {
+  let calls = 0, doubts = 0;
+  const careful = workflow('careful', async ctx => ctx.step('charge', () => { calls += 1; return 1; }, { atMostOnce: true }));
+  let plays = 0;
+  await crashEverywhere({
+    semel,
+    worker: () => ({ workflows: [careful], lease: '5s' }),
+    start: async play => { plays += 1; calls = 0; return semel.start(careful, null, { key: play }); },
+    during: async (_, run) => {
+      for (;;) {
+        const { status } = await run.get();
+        if (status === 'COMPLETED') return;
+        if (status === 'PAUSED') {
+          doubts += 1;
+          assert.ok(calls <= 1);
+          return run.resolve('charge', { happened: 1 });
+        }
+        await new Promise(resolve => setImmediate(resolve));
+      }
+    },
+    check: (run, boundary) => {
+      assert.equal(run.status, 'COMPLETED', boundary);
+      assert.ok(calls <= 1, boundary);
+    },
+  });
+  assert.ok(plays > 4 && doubts > 0, `${plays} plays, ${doubts} doubts`);
+});
+
+test('code that does not fit pauses the run and begins nothing', async () => {
+  const began: string[] = [];
+  const before = workflow('changed', async ctx => {
+    await ctx.step('a', () => 1);
+    await ctx.hook('changed').recv();
+  });
+  const afterwards = workflow('changed', async ctx => {
+    await ctx.step('b', () => { began.push('b'); });
+    await ctx.hook('changed').recv();
+  });
+  const first = await semel.worker({ workflows: [before] }).start();
+  const run = await semel.start(before, null);
+  while ((await run.get()).status !== 'WAITING') await new Promise(resolve => setImmediate(resolve));
+  await first.stop();
+  await using second = semel.worker({ workflows: [afterwards], log: () => undefined });
+  await second.start();
+  await semel.deliver('changed', 1);
+  for (;;) {
+    const { status, pauseReason } = await run.get();
+    if (status === 'PAUSED') {
+      assert.match(pauseReason ?? '', /`a` is in the ledger and the code asks for .*`b`/);
+      break;
+    }
+    await new Promise(resolve => setImmediate(resolve));
+  }
+  assert.deepEqual(began, []);
+  await run.cancel('a test');
+});

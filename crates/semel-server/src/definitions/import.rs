@@ -1,0 +1,4 @@
+//! Definitions of other engines, converted.
+
+pub mod conductor;
+mod yaml;

@@ -1,0 +1,167 @@
+//! A real MCP server, as a program and over streamable HTTP; and, in nightly runs, a small real model.
+
+use std::process::Stdio;
+use std::sync::Arc;
+
+use semel::Engine;
+use semel::rules::entry::Outcome;
+use semel::rules::status::Status;
+use serde_json::{Value as Json, json};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, Command};
+
+use super::{defined, opened, ran_with};
+use crate::connections::{Connection, Connections, McpFailed, McpTarget};
+use crate::definitions::interpret::tests::TESTED;
+
+/// Node, and the program of the protocol's own example server, which is installed if it is not there.
+async fn everything() -> (String, String) {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/npm-package");
+    let package = "@modelcontextprotocol/server-everything";
+    let ended = Command::new(script).args([package, "2026.8.31"]).output().await.unwrap();
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    let folder = String::from_utf8(ended.stdout).unwrap();
+    let node = Command::new("sh").args(["-c", "command -v node"]).output().await.unwrap();
+    let node = String::from_utf8(node.stdout).unwrap();
+    (node.trim().to_owned(), format!("{}/node_modules/{package}/dist/index.js", folder.trim()))
+}
+
+async fn stdio() -> Connections {
+    let (node, program) = everything().await;
+    opened(&format!(
+        "[everything]\nkind = 'mcp'\ncommand = ['{node}', '{program}', 'stdio']\n\
+         env = {{ TOKEN = {{ env = 'KEY' }}, PLAIN = 'seen' }}\n\
+         tools = {{ echo = 'reads', get-env = 'reads', get-sum = {{ key-in = 'key' }}, get-tiny-image = 'reads' }}"
+    ))
+}
+
+/// A server over streamable HTTP, which ends with its process.
+async fn over_http() -> (Connections, Child) {
+    let (node, program) = everything().await;
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let mut command = Command::new(node);
+    command.args([&program, "streamableHttp"]).env("PORT", port.to_string()).kill_on_drop(true);
+    let mut server = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut log = BufReader::new(server.stderr.take().unwrap()).lines();
+    while let Some(line) = log.next_line().await.unwrap() {
+        if line.contains("listening") {
+            break;
+        }
+    }
+    // Its log is read on, or it would end when it writes the next line.
+    tokio::spawn(async move { while let Ok(Some(_)) = log.next_line().await {} });
+    let connections = opened(&format!(
+        "[everything]\nkind = 'mcp'\nurl = 'http://127.0.0.1:{port}/mcp'\n\
+         headers = {{ x-api-key = {{ env = 'KEY' }} }}\ntools = {{ echo = 'reads', get-tiny-image = 'reads' }}"
+    ));
+    (connections, server)
+}
+
+const CALLS: &str = "steps:
+  - {name: said, mcp: {on: everything, tool: echo, args: {message: 'Order {{ input.order }}'}}}
+  - {name: sum, mcp: {on: everything, tool: get-sum, args: {a: 2, b: 3}}}
+  - {name: image, mcp: {on: everything, tool: get-tiny-image}, keep: '{{ this.content|length }}'}
+  - name: caught
+    try: [{name: wrong, mcp: {on: everything, tool: echo, args: {message: 7}}}]
+    catch: [{steps: [{name: told, set: {code: '{{ error.code }}'}}]}]
+return: {said: '{{ steps.said.text }}', sum: '{{ steps.sum.text }}', images: '{{ steps.image }}', code: '{{ vars.code }}'}";
+
+fn result(outcome: Outcome) -> Json {
+    match outcome {
+        Outcome::Completed(value) => value.read().unwrap(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_real_server_is_called_as_a_program_and_over_http() {
+    let (http, _server) = over_http().await;
+    for connections in [stdio().await, http] {
+        let told = result(ran_with(connections, CALLS).await.outcome);
+        assert_eq!(
+            (&told["said"], &told["images"], &told["code"]),
+            (&json!("Echo: Order o7"), &json!(1), &json!("MCP"))
+        );
+        assert!(told["sum"].as_str().unwrap().contains('5'), "{told}");
+    }
+}
+
+#[tokio::test]
+async fn a_program_sees_the_named_environment_only_and_its_secrets_are_not_recorded() {
+    let steps =
+        "steps: [{name: seen, mcp: {on: everything, tool: get-env}}]\nreturn: '{{ steps.seen.text }}'";
+    // That the secret is not in the history is checked there.
+    let told = result(ran_with(stdio().await, steps).await.outcome);
+    let seen: Json = serde_json::from_str(told.as_str().unwrap()).unwrap();
+    assert_eq!((&seen["PLAIN"], &seen["TOKEN"]), (&json!("seen"), &json!("***")));
+    assert!(seen.get("PATH").is_none() && seen.get("HOME").is_none(), "{seen}");
+}
+
+#[tokio::test]
+async fn a_tool_about_which_nothing_is_known_is_in_doubt_when_it_does_not_answer() {
+    let slow = "steps: [{name: slow, timeout: 500ms, mcp: {on: everything, tool: trigger-long-running-operation, args: {duration: 60, steps: 2}}}]";
+    let engine = defined(stdio().await, slow, Engine::builder().store("memory:")).open().await.unwrap();
+    let run = engine.start(TESTED, json!({})).await.unwrap();
+    run.reached(Status::Paused).await.unwrap();
+    assert_eq!(run.doubts().await.unwrap().len(), 1);
+}
+
+fn server(connections: &Connections) -> Arc<Connection> {
+    connections.all().next().unwrap().clone()
+}
+
+#[tokio::test]
+async fn a_program_that_is_no_server_is_told_with_its_last_words() {
+    for (command, said) in [
+        ("echo the licence has run out >&2; exit 3", "the licence has run out"),
+        ("head -c 6000000 /dev/zero", "is no MCP server"),
+    ] {
+        let connections = opened(&format!(
+            "[broken]\nkind = 'mcp'\ncommand = ['/bin/sh', '-c', '{command}']\nenv = {{ PATH = '/usr/bin:/bin' }}"
+        ));
+        let connection = server(&connections);
+        let mcp: &McpTarget = connection.target().unwrap();
+        let Err(McpFailed::NotSent(why)) = mcp.tools().await else { panic!("{command}") };
+        assert!(why.contains(said), "{why}");
+    }
+}
+
+#[tokio::test]
+async fn a_check_names_tools_that_the_server_does_not_have() {
+    let (node, program) = everything().await;
+    let connections = opened(&format!(
+        "[everything]\nkind = 'mcp'\ncommand = ['{node}', '{program}', 'stdio']\ntools = {{ echo = 'reads', ecco = 'reads' }}"
+    ));
+    let checked = server(&connections).look(&connections, false).await;
+    assert!(!checked.is_fine && checked.found.contains("`ecco`"), "{checked:?}");
+    let checked = server(&stdio().await).look(&connections, false).await;
+    assert!(checked.is_fine, "{checked:?}");
+}
+
+/// `make models` starts a small model and runs this.
+#[tokio::test]
+#[ignore = "needs a real model: scripts/with-model"]
+async fn a_real_model_answers_fits_a_schema_and_chooses() {
+    let base = std::env::var("SEMEL_TEST_MODEL").expect("run it by scripts/with-model");
+    let connections = || {
+        opened(&format!(
+            "[model]\nkind = 'openai'\nbase = '{base}'\nmodel = 'smollm2'\nprice = {{ in = 0.1, out = 0.2 }}\ntimeout = '20m'"
+        ))
+    };
+    let steps = "steps:
+  - {name: said, llm: {on: model, system: Be brief., prompt: Say hello., max_tokens: 12}}
+  - name: judged
+    llm:
+      on: model
+      prompt: Is fire hot?
+      output: {type: object, required: [answer], properties: {answer: {enum: ['yes', 'no']}}, additionalProperties: false}
+      max_tokens: 24
+return: {said: '{{ steps.said.text }}', judged: '{{ steps.judged.output.answer }}', cost: '{{ steps.said.cost }}'}";
+    let told = result(ran_with(connections(), steps).await.outcome);
+    assert!(
+        !told["said"].as_str().unwrap().is_empty()
+            && ["yes", "no"].contains(&told["judged"].as_str().unwrap()),
+        "{told}"
+    );
+    assert!(told["cost"].as_f64().unwrap() > 0.0, "{told}");
+}

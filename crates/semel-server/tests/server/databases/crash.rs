@@ -1,0 +1,156 @@
+//! An engine that dies before and after each of its durable writes, whose COMMIT is broken off, and that wakes up too late.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use libtest_mimic::{Failed, Trial};
+use semel::Engine;
+use semel::clock::SystemClock;
+use semel::rules::entry::Outcome;
+use semel::store::faulty::{Fault, Faulty};
+use semel::store::memory::MemoryStore;
+use semel::store::{Lease, LeaseAct, Store, Sweep};
+use semel::testing::{Crasher, Ended, Scene};
+use semel::tx::PgPoolOptions;
+use serde_json::{Value, json};
+
+use super::site::{Site, SiteKind, TESTED};
+use super::{DEBIT, on};
+
+pub(super) fn trials() -> Vec<Vec<Trial>> {
+    let crash = |kind: SiteKind| {
+        Trial::test(
+            format!("databases::{}::a_crash_at_every_boundary_leaves_each_effect_once", kind.name()),
+            move || {
+                every_boundary(kind);
+                Ok(())
+            },
+        )
+    };
+    vec![
+        SiteKind::ALL.into_iter().map(crash).collect(),
+        on("a_session_that_is_killed_in_its_statement_is_tried_again", killed),
+        on("a_zombie_in_its_statement_cannot_commit", zombie),
+    ]
+}
+
+/// Creates the site on a thread of its own: a play has a runtime already.
+pub(super) fn fresh(kind: SiteKind) -> Site {
+    let made = std::thread::spawn(move || crate::world::runtime().block_on(Site::new(kind)));
+    made.join().expect("a database can be made")
+}
+
+pub(super) fn number(site: &Site, sql: &'static str) -> i64 {
+    let site = site.clone();
+    let asked = std::thread::spawn(move || crate::world::runtime().block_on(site.number(sql)));
+    asked.join().expect("the database answers")
+}
+
+fn every_boundary(kind: SiteKind) {
+    let steps = format!(
+        "steps:
+  - {{name: first, sql: {{on: bank, run: '{DEBIT}', args: {{cents: 1, who: ann}}, expect: 1}}}}
+  - {{name: nap, wait: 5m}}
+  - name: book
+    transaction:
+      - {{name: debit, sql: {{on: bank, run: '{DEBIT}', args: {{cents: 10, who: ann}}, expect: 1}}}}
+      - {{name: told, publish: {{on: bank, subject: booked, data: {{cents: 10}}}}}}
+  - {{name: announce, publish: {{on: bank, subject: done, data: [1]}}}}
+  - name: guarded
+    try:
+      - {{name: taken, sql: {{on: bank, run: '{DEBIT}', args: {{cents: 100, who: ann}}}}, undo: [{{name: back, sql: {{on: bank, run: '{DEBIT}', args: {{cents: -100, who: ann}}}}}}]}}
+      - {{name: fails, sql: {{on: bank, run: '{DEBIT}', args: {{cents: 1000000, who: ann}}, expect: 1}}}}
+    catch: [{{steps: [{{name: left, sql: {{on: bank, read: 'SELECT cents FROM account WHERE owner = :who', args: {{who: ann}}}}}}]}}]
+return: '{{{{ steps.guarded.rows[0].cents }}}}'"
+    );
+    let crasher = Crasher::new(
+        move || fresh(kind),
+        move |site: &Site, builder| site.build(builder, &steps),
+        async |scene: Scene<Site>| {
+            let run = scene.engine().start(TESTED, json!({})).key("k").await?;
+            Ok(match run.outcome().await? {
+                Outcome::Completed(value) => value.read().unwrap(),
+                other => Value::String(format!("{other:?}")),
+            })
+        },
+    );
+    let check = |ended: &Ended<Site, Value>| {
+        assert_eq!(ended.value, json!(989));
+        assert_eq!(number(&ended.world, "SELECT cents FROM account WHERE owner = 'ann'"), 989);
+        assert_eq!(number(&ended.world, "SELECT count(*) FROM semel_queue"), 2);
+        let outcomes = "SELECT count(*) FROM fenced_task_idempotency_lock WHERE outcome IS NOT NULL";
+        assert_eq!(number(&ended.world, outcomes), 5);
+    };
+    let plays = crasher.every_boundary(check) + crasher.every_fault(check);
+    assert!(plays > 20, "{plays}");
+}
+
+/// The server of the database ends the session in the middle of a statement: nothing of it is there, and it is tried again.
+async fn killed(site: Site) -> Result<(), Failed> {
+    if site.kind != SiteKind::Postgres {
+        return Ok(());
+    }
+    // The sequence is not rolled back: the first try dies, the second does not.
+    site.script("CREATE SEQUENCE tries").await;
+    let run = "UPDATE account SET cents = cents - 7 WHERE owner = :who AND CASE WHEN nextval(''tries'') = 1 \
+               THEN pg_terminate_backend(pg_backend_pid()) ELSE true END";
+    let steps = format!(
+        "steps: [{{name: debit, retry: {{first: 1ms}}, sql: {{on: bank, run: '{run}', args: {{who: ann}}, expect: 1}}}}]"
+    );
+    let builder = site.build(Engine::builder().store("memory:"), &steps);
+    let engine = builder.open().await?;
+    let outcome = engine.start(TESTED, json!({})).await?.outcome().await?;
+    assert!(matches!(outcome, Outcome::Completed(_)), "{outcome:?}");
+    assert_eq!(site.number("SELECT cents FROM account WHERE owner = 'ann'").await, 993);
+    Ok(())
+}
+
+/// An engine that has lost its run without noticing wakes up in its statement, when the new owner has committed.
+async fn zombie(site: Site) -> Result<(), Failed> {
+    if site.kind != SiteKind::Postgres {
+        return Ok(());
+    }
+    site.script("CREATE SEQUENCE tries").await;
+    // The first try waits in its statement for a lock of the test.
+    let steps = "steps:
+  - name: debit
+    sql:
+      on: bank
+      run: \"UPDATE account SET cents = cents - 30 WHERE owner = :who AND
+        CASE WHEN nextval('tries') = 1 THEN pg_advisory_xact_lock(7)::text ELSE '' END IS NOT NULL\"
+      args: {who: ann}";
+    let gate = PgPoolOptions::new(&site.url).build()?.get().await?;
+    gate.batch_execute("SELECT pg_advisory_lock(7)").await?;
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Arc::new(SystemClock::new())));
+    let leases = AtomicU32::new(0);
+    // It neither hears of its loss nor learns of it from its lease.
+    let faults = move |call| {
+        let is_renewal = call == "lease" && leases.fetch_add(1, Ordering::SeqCst) > 0;
+        is_renewal.then_some(Fault::Before)
+    };
+    let deaf: Arc<dyn Store> = Arc::new(Faulty::new(store.clone(), faults).deaf());
+    let first = site.build(Engine::builder().store(deaf), steps).open().await?;
+    let run = first.start(TESTED, json!({})).await?;
+    let waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objid = 7 \
+                 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    while gate.query_one(waits, &[]).await?.get::<_, i64>(0) == 0 {
+        tokio::task::yield_now().await;
+    }
+    let node = run.header().await?.state.node.expect("it is driven");
+    store.lease(Lease { node, act: LeaseAct::Leave }).await?;
+    store.sweep(Sweep { limit: 100 }).await?;
+    let second = site.build(Engine::builder().store(store), steps).open().await?;
+    assert!(matches!(second.run(run.id()).outcome().await?, Outcome::Completed(_)));
+    gate.batch_execute("SELECT pg_advisory_unlock(7)").await?;
+    // The zombie's view of the run is over when the store has refused what it wanted to record.
+    drop(run.outcome().await?);
+    let ended = "SELECT count(*) FROM pg_stat_activity WHERE state <> 'idle' AND query LIKE '%nextval(''tries'')%' \
+                 AND pid <> pg_backend_pid() AND datname = current_database()";
+    while gate.query_one(ended, &[]).await?.get::<_, i64>(0) > 0 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(site.number("SELECT cents FROM account WHERE owner = 'ann'").await, 970);
+    let outcomes = "SELECT count(*) FROM fenced_task_idempotency_lock WHERE outcome IS NOT NULL";
+    assert_eq!(site.number(outcomes).await, 1);
+    Ok(())
+}

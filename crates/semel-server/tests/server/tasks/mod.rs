@@ -1,0 +1,14 @@
+//! Tasks of definitions: a crash at every durable write of each of them, with other systems that really answer.
+
+mod crashes;
+pub(crate) mod order;
+mod play;
+mod provider;
+
+use libtest_mimic::Trial;
+
+pub(crate) use play::{Stage, crasher};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    crashes::trials()
+}

@@ -1,0 +1,229 @@
+//! What earlier attempts have left in the databases of a block: roll back what was not decided, finish what was.
+
+use std::sync::Arc;
+
+use super::part::within;
+use super::resource::{EndAs, Resource};
+use crate::clock::Clock;
+use crate::fail::{Fail, Result};
+use crate::id::RunId;
+use crate::rules::branch::{BranchName, CommitDecision};
+use crate::rules::entry::Entry;
+use crate::rules::fence::{FenceMark, FenceRow};
+use crate::rules::json::Payload;
+use crate::sabotage::{self, Bug};
+use crate::sdk::ctx::Ctx;
+use crate::sdk::tx::perform::adopted;
+use crate::store::{Find, FindBy};
+
+/// How often a fence is tried before the attempt has failed. Each one waits a second for the branch in its way, which is then
+/// listed.
+const PATIENT: u32 = 5;
+
+/// What was found before an attempt.
+pub(super) enum Survey {
+    /// Nothing is left: the outcome of each database that has one already, which is none as a rule.
+    Clear(Vec<Option<Payload>>),
+    /// A later claim has been here.
+    Superseded(i64),
+    /// One database has committed, and another has nothing of it: its branch was rolled back.
+    Doubt(String),
+}
+
+/// What a database says about its old branches.
+pub(super) enum Cleared {
+    /// There are none, and no earlier attempt can prepare one any more.
+    Done,
+    /// A later claim has been here.
+    Superseded(i64),
+}
+
+/// What has become of a branch that was to be committed.
+pub(super) enum CommitLook {
+    /// It is committed, and its row can be seen.
+    Done,
+    /// It is not known yet.
+    Again,
+    /// It is neither there nor committed.
+    Gone,
+}
+
+/// What the ledger of a branch's run says about it.
+pub(super) enum BranchFate {
+    /// To be ended like this.
+    End(EndAs),
+    /// Its run goes on, and will see to it.
+    Open,
+}
+
+/// Asks the databases of a block, one after the other.
+pub(super) struct Recovery<'r> {
+    pub(super) ctx: &'r Ctx,
+    pub(super) clock: &'r dyn Clock,
+    pub(super) all: &'r [Arc<dyn Resource>],
+}
+
+impl Recovery<'_> {
+    /// A test's clock waits until the database has answered.
+    async fn ask<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
+        #[cfg(feature = "testing")]
+        let _outside = self.ctx.cell.probe().map(crate::testing::crash::fate::Fate::outside);
+        within(self.clock, call).await
+    }
+
+    /// Looks at all databases before an attempt. An outcome in one of them says that an earlier attempt was decided, although
+    /// this ledger does not have the decision: a fork, a restored store, or an operator's word that it did not take place. `mends`
+    /// is the last of these: what is missing is run again.
+    pub(super) async fn survey(&self, mark: &FenceMark, mends: bool) -> Result<Survey> {
+        let mut rows = Vec::new();
+        for resource in self.all {
+            rows.push(self.ask(resource.row(&mark.key)).await?);
+        }
+        let decided: Vec<FenceRow> =
+            rows.iter().flatten().filter(|row| row.outcome.is_some()).cloned().collect();
+        let mut outcomes = Vec::new();
+        for (i, row) in rows.into_iter().enumerate() {
+            outcomes.push(match row.and_then(|row| row.outcome) {
+                Some(outcome) => Some(outcome),
+                None => self.finish(i, mark, &decided).await?,
+            });
+        }
+        let mut known = Vec::new();
+        for (i, outcome) in outcomes.into_iter().enumerate() {
+            match outcome {
+                Some(outcome) => known.push(Some(adopted(&outcome)?)),
+                None if !decided.is_empty() && !mends => return Ok(Survey::Doubt(missing(i, &decided))),
+                None => match self.clear(i, mark).await? {
+                    Cleared::Done => known.push(None),
+                    Cleared::Superseded(fence) => return Ok(Survey::Superseded(fence)),
+                },
+            }
+        }
+        Ok(Survey::Clear(known))
+    }
+
+    /// Commits the branch of an attempt that has committed elsewhere; gives its outcome, if there is such a branch.
+    async fn finish(&self, i: usize, mark: &FenceMark, decided: &[FenceRow]) -> Result<Option<String>> {
+        if decided.is_empty() {
+            return Ok(None);
+        }
+        let listed = self.ask(self.all[i].list()).await?;
+        let same = |branch: &&BranchName| {
+            let of = |row: &FenceRow| {
+                (branch.fence, branch.attempt) == (row.fence, row.attempt) && branch.run == row.run
+            };
+            branch.key == mark.key && branch.index as usize == i && decided.iter().any(of)
+        };
+        if let Some(branch) = listed.iter().find(same) {
+            self.ask(self.all[i].end(branch, EndAs::Committed)).await?;
+        }
+        Ok(self.ask(self.all[i].row(&mark.key)).await?.and_then(|row| row.outcome))
+    }
+
+    /// Rolls back what earlier attempts have prepared in one database, and leaves a fence there, so that none of them can
+    /// prepare any more. The fence waits for a branch that is prepared in between; then there is one more to roll back.
+    pub(super) async fn clear(&self, i: usize, mark: &FenceMark) -> Result<Cleared> {
+        let mut tries = 0;
+        loop {
+            for branch in self.ask(self.all[i].list()).await? {
+                if branch.key != mark.key {
+                    continue;
+                }
+                if branch.run == mark.run && (branch.fence, branch.attempt) > (mark.fence, mark.attempt) {
+                    return Ok(Cleared::Superseded(branch.fence));
+                }
+                self.undo(i, mark, &branch).await?;
+            }
+            tries += 1;
+            match self.ask(self.all[i].raise(mark)).await {
+                Ok(0) => return self.refused(i, mark).await,
+                Ok(_) => return Ok(Cleared::Done),
+                Err(error) if tries >= PATIENT => return Err(error),
+                Err(error) => tracing::debug!(run = %mark.run, %error, "a fence has to wait; listing again"),
+            }
+        }
+    }
+
+    /// Rolls one branch back. Whether that has worked is seen in the next list.
+    async fn undo(&self, i: usize, mark: &FenceMark, branch: &BranchName) -> Result<()> {
+        let how = match branch.run == mark.run {
+            true => EndAs::RolledBack,
+            false => match fate(self.ctx, branch).await? {
+                BranchFate::End(how) => how,
+                BranchFate::Open => {
+                    return Err(Fail::retryable(format_args!(
+                        "{} has prepared the same effect, and has not ended",
+                        branch.run
+                    )));
+                }
+            },
+        };
+        if let Err(error) = self.ask(self.all[i].end(branch, how)).await {
+            tracing::debug!(%branch, %error, "a prepared branch is not ended yet");
+        }
+        Ok(())
+    }
+
+    /// Why a fence was refused.
+    async fn refused(&self, i: usize, mark: &FenceMark) -> Result<Cleared> {
+        match self.ask(self.all[i].row(&mark.key)).await? {
+            Some(row) if row.outcome.is_none() && row.run == mark.run => Ok(Cleared::Superseded(row.fence)),
+            _ => Err(Fail::retryable("another attempt has committed in between; looking again")),
+        }
+    }
+
+    /// Commits a branch, or finds out what has become of it. That the database does not know it proves nothing: its session may
+    /// live, or the answer of an earlier commit may be lost. So the list is looked at, and then the row, in this order: a
+    /// branch leaves the list when its row can be seen.
+    pub(super) async fn commit(&self, i: usize, branch: &BranchName) -> CommitLook {
+        let Err(error) = self.ask(self.all[i].end(branch, EndAs::Committed)).await else {
+            return CommitLook::Done;
+        };
+        tracing::debug!(%branch, %error, "a branch was not committed; looking for it");
+        if sabotage::commits(Bug::UnknownBranchIsDone) {
+            return CommitLook::Done;
+        }
+        match self.ask(self.all[i].list()).await {
+            Ok(listed) if !listed.contains(branch) => {}
+            _ => return CommitLook::Again,
+        }
+        match self.ask(self.all[i].row(&branch.key)).await {
+            Ok(Some(row)) if row.outcome.is_some() => CommitLook::Done,
+            Ok(_) => CommitLook::Gone,
+            Err(_) => CommitLook::Again,
+        }
+    }
+}
+
+/// What the ledger of its run says about a branch. A run that has ended decides nothing any more.
+pub(super) async fn fate(ctx: &Ctx, branch: &BranchName) -> Result<BranchFate> {
+    let (store, workspace) = (ctx.cell.store(), ctx.cell.workspace);
+    let unknown = || Fail::retryable(format_args!("{branch} is of a run that this store does not know"));
+    let run: RunId = branch.run.parse().map_err(|_| unknown())?;
+    let found = store.find(Find { workspace, by: FindBy::Id(run) }).await?;
+    let (header, _) = found.ok_or_else(unknown)?;
+    if !header.status().is_terminal() {
+        return Ok(BranchFate::Open);
+    }
+    let entries = store.ledger(workspace, run, 1).await?;
+    let name = branch.to_string();
+    let decides = |entry: &Entry| match entry {
+        Entry::Recorded { at, value, .. } if at.path.is_decision() => value
+            .read::<CommitDecision>()
+            .is_ok_and(|decision| decision.commit.iter().flatten().any(|of| *of == name)),
+        _ => false,
+    };
+    let is_decided = entries.iter().any(|numbered| decides(&numbered.entry));
+    Ok(BranchFate::End(if is_decided { EndAs::Committed } else { EndAs::RolledBack }))
+}
+
+fn missing(i: usize, decided: &[FenceRow]) -> String {
+    let of =
+        decided.first().map(|row| format!("claim {} of {}, attempt {}", row.fence, row.run, row.attempt));
+    format!(
+        "database {} of this block has neither an outcome nor a prepared branch, although another one has committed ({}): \
+         the branch was rolled back by hand, or the databases were restored to different times",
+        i + 1,
+        of.unwrap_or_default()
+    )
+}

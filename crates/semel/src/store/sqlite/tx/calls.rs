@@ -1,0 +1,76 @@
+//! Calls that are remembered under an id, and receipts of absorbed duplicates.
+
+use rusqlite::types::FromSqlError;
+use rusqlite::{Row, params};
+
+use super::SqliteStoreTx;
+use crate::clock::Time;
+use crate::error::Result;
+use crate::id::{RunId, WorkspaceId};
+use crate::rules::deliver::PastCall;
+use crate::rules::key::{CallId, Fingerprint};
+use crate::rules::receipt::{ReceiptKind, Receipts};
+use crate::store::sqlite::values::{Id, JsonColumn};
+use crate::store::tx::{CallAt, CallRows};
+
+impl CallRows for SqliteStoreTx {
+    async fn call(&mut self, workspace: WorkspaceId, scope: &str, id: &CallId) -> Result<Option<PastCall>> {
+        let sql = "SELECT owner, fingerprint, result FROM calls WHERE workspace = ? AND scope = ? AND id = ?";
+        self.first(sql, params![workspace, scope, id.as_str()], |row| {
+            Ok(PastCall {
+                run: RunId(row.get::<_, Id>(0)?.0),
+                fingerprint: Fingerprint(row.get(1)?),
+                result: row.get(2)?,
+            })
+        })
+    }
+
+    async fn insert_call(
+        &mut self,
+        at: CallAt<'_>,
+        num: i64,
+        call: &PastCall,
+        replaces: Option<RunId>,
+    ) -> Result<bool> {
+        // Without a run to replace, the condition is null and the row stays as it is.
+        let sql = "INSERT INTO calls (workspace, scope, id, run, owner, fingerprint, result) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (workspace, scope, id) DO UPDATE \
+             SET run = ?4, owner = ?5, fingerprint = ?6, result = ?7 WHERE owner = ?8";
+        let CallAt { workspace, scope, id } = at;
+        let (fingerprint, result) = (call.fingerprint.0, call.result);
+        let params = params![workspace, scope, id.as_str(), num, call.run, fingerprint, result, replaces];
+        Ok(self.write(sql, params)? == 1)
+    }
+
+    async fn add_receipts(&mut self, num: i64, kind: ReceiptKind, receipts: &Receipts) -> Result<()> {
+        let sql = "SELECT kind, count, first, last, recent FROM receipts WHERE run = ? AND kind = ?";
+        let held = self.first(sql, params![num, kind.code()], read_receipts)?;
+        let all = match held {
+            Some((_, mut held)) => {
+                held.merge(receipts.clone());
+                held
+            }
+            None => receipts.clone(),
+        };
+        let recent = serde_json::to_string(&all.recent).expect("receipts are plain data");
+        let sql = "INSERT OR REPLACE INTO receipts (run, kind, count, first, last, recent) \
+             SELECT num, ?2, ?3, ?4, ?5, ?6 FROM runs WHERE num = ?1";
+        self.write(sql, params![num, kind.code(), all.count, all.first, all.last, recent]).map(drop)
+    }
+
+    async fn receipts(&mut self, num: i64) -> Result<Vec<(ReceiptKind, Receipts)>> {
+        let sql = "SELECT kind, count, first, last, recent FROM receipts WHERE run = ? ORDER BY kind";
+        self.all(sql, [num], read_receipts)
+    }
+}
+
+fn read_receipts(row: &Row<'_>) -> rusqlite::Result<(ReceiptKind, Receipts)> {
+    let kind = ReceiptKind::from_code(row.get(0)?).ok_or(FromSqlError::InvalidType)?;
+    let receipts = Receipts {
+        count: row.get(1)?,
+        first: Time(row.get(2)?),
+        last: Time(row.get(3)?),
+        recent: row.get::<_, JsonColumn<_>>(4)?.0,
+    };
+    Ok((kind, receipts))
+}

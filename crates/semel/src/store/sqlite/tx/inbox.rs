@@ -1,0 +1,63 @@
+//! Inboxes: messages that have arrived and are not consumed.
+
+use rusqlite::{Row, params};
+
+use super::SqliteStoreTx;
+use crate::clock::Time;
+use crate::error::Result;
+use crate::rules::deliver::Unconsumed;
+use crate::rules::entry::Message;
+use crate::store::sqlite::values;
+use crate::store::tx::{InboxRow, InboxRows, message_text};
+
+impl InboxRows for SqliteStoreTx {
+    async fn arrive(&mut self, num: i64, message: &Message) -> Result<Option<u64>> {
+        let sql = "UPDATE runs SET arrivals = arrivals + 1, \
+             due = CASE WHEN status = 2 THEN min(coalesce(due, ?2), ?2) ELSE due END \
+             WHERE num = ?1 AND status < 4 RETURNING arrivals";
+        let arrival = self.first(sql, params![num, self.now], |row| row.get::<_, u64>(0))?;
+        if let Some(arrival) = arrival {
+            let sql = "INSERT INTO inbox (run, arrival, at, message) VALUES (?, ?, ?, ?)";
+            self.write(sql, params![num, arrival, self.now, message_text(message)])?;
+        }
+        Ok(arrival)
+    }
+
+    async fn inboxes(&mut self, nums: &[i64], from: u64) -> Result<Vec<InboxRow>> {
+        let sql =
+            "SELECT run, arrival, at, message FROM inbox WHERE run = ? AND arrival >= ? ORDER BY arrival";
+        // Nothing has a number that SQLite does not have.
+        let Ok(from) = i64::try_from(from) else { return Ok(Vec::new()) };
+        let mut rows = Vec::new();
+        for num in nums {
+            let read = |row: &Row<'_>| {
+                Ok(InboxRow {
+                    num: row.get(0)?,
+                    arrival: row.get(1)?,
+                    at: Time(row.get(2)?),
+                    text: row.get(3)?,
+                })
+            };
+            rows.extend(self.all(sql, [*num, from], read)?);
+        }
+        Ok(rows)
+    }
+
+    async fn unconsumed(&mut self, num: i64) -> Result<Unconsumed> {
+        Ok(self.first(values::UNCONSUMED, [num], values::unconsumed)?.unwrap_or_default())
+    }
+
+    async fn arrived(&mut self, num: i64, arrivals: &[u64]) -> Result<Vec<u64>> {
+        let sql = "SELECT arrival FROM inbox WHERE run = ? AND arrival = ?";
+        let mut there = Vec::new();
+        // A number that SQLite does not have is not there.
+        for arrival in arrivals.iter().filter_map(|arrival| i64::try_from(*arrival).ok()) {
+            there.extend(self.first(sql, [num, arrival], |row| row.get::<_, u64>(0))?);
+        }
+        Ok(there)
+    }
+
+    async fn consume(&mut self, num: i64, arrival: u64) -> Result<bool> {
+        Ok(self.write("DELETE FROM inbox WHERE run = ? AND arrival = ?", params![num, arrival])? == 1)
+    }
+}
