@@ -27,7 +27,7 @@ impl SqlSource for MySqlPool {
     }
 
     async fn read(&self, bound: Bound, bounds: &ResultBounds) -> Result<SqlResult> {
-        let mut open = self.begin_with(READ).await?;
+        let mut open = semel::tx::begin_with(self, READ).await?;
         let read = execute(&mut open, bound, bounds, false).await;
         open.rollback().await?;
         read

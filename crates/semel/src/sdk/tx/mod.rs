@@ -103,6 +103,8 @@
 
 mod all;
 mod answer;
+#[cfg(any(feature = "sqlx-postgres", feature = "sqlx-sqlite", feature = "sqlx-mysql"))]
+mod begin;
 mod gate;
 #[cfg(feature = "sqlx-mysql")]
 mod mysql;
@@ -125,6 +127,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 pub use self::all::{Append, Branch, Branches, NoResults, Ready, TwoPhase, TxAll, prepared_branches};
+#[cfg(any(feature = "sqlx-postgres", feature = "sqlx-sqlite", feature = "sqlx-mysql"))]
+pub use self::begin::begin_with;
 pub use self::source::TxSource;
 pub use self::sql::{Dialect, MYSQL, POSTGRES, SQLITE, TABLE};
 pub use crate::rules::branch::BranchName;

@@ -6,11 +6,11 @@ use sqlx::{
     AssertSqlSafe, Connection as _, Executor as _, MySql, MySqlConnection, MySqlPool, Row as _, Transaction,
 };
 
-use super::{Dialect, FenceMark, FenceRow, TxSource};
+use super::{Dialect, FenceMark, FenceRow, TxSource, begin_with};
 use crate::fail::{Fail, Result};
 
-/// How a transaction begins. ROLLBACK: a call that was given up while it began one may have left it open on its connection,
-/// and the pool does not know. READ COMMITTED: the row of the effect key is read before the body and written after it, and a
+/// How a transaction begins. ROLLBACK: what else uses the pool may have given up a call that began one, and left it open on its
+/// connection, and the pool does not know. READ COMMITTED: the row of the effect key is read before the body and written after it, and a
 /// snapshot from before would hide what was committed in between. The savepoint is gone if the transaction is not the same any
 /// more when its outcome is written: DDL in the body commits it, a deadlock rolls it back, and later statements would each be
 /// committed alone.
@@ -108,7 +108,7 @@ impl TxSource for MySqlPool {
     const DIALECT: Dialect = Dialect::Mysql;
 
     async fn begin(&self) -> Result<MySqlOpen> {
-        Ok(MySqlOpen(Held::Pooled(self.begin_with(BEGIN).await?)))
+        Ok(MySqlOpen(Held::Pooled(begin_with(self, BEGIN).await?)))
     }
 
     async fn script(&self, sql: &str) -> Result<()> {

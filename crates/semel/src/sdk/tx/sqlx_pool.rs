@@ -2,7 +2,7 @@
 
 use sqlx::{AssertSqlSafe, Pool, Row as _, Transaction};
 
-use super::{Dialect, FenceMark, FenceRow, TxSource};
+use super::{Dialect, FenceMark, FenceRow, TxSource, begin_with};
 use crate::fail::Result;
 
 // Once for each database: the bounds that would make it generic are longer than the code.
@@ -14,7 +14,7 @@ macro_rules! source {
             const DIALECT: Dialect = $dialect;
 
             async fn begin(&self) -> Result<Self::Open> {
-                Ok(self.begin_with($begin).await?)
+                begin_with(self, $begin).await
             }
 
             async fn script(&self, sql: &str) -> Result<()> {

@@ -86,7 +86,10 @@ pub(super) async fn perform<'a>(
         match begun {
             None => block.run(number, mends, &mut parts).await,
             Some(class) => match block.decision(number) {
-                Some(decision) => block.carry_out(decision).await,
+                Some(decision) => {
+                    block.let_sessions_end().await;
+                    block.carry_out(decision).await;
+                }
                 None if class == Class::Tx || after_crash(class) == AfterCrash::RunAgain => {
                     block.run(number + 1, false, &mut parts).await;
                 }
@@ -268,6 +271,16 @@ impl Block<'_> {
         }
         flight.land();
         None
+    }
+
+    /// The process that has prepared may have died a moment ago: its sessions let go of its branches before they are listed. A
+    /// database that does not answer is asked again when its branch is committed.
+    async fn let_sessions_end(&self) {
+        for resource in &self.all {
+            if let Err(fail) = self.recovery().list(&**resource).await {
+                tracing::debug!(step = %self.visit, %fail, "prepared branches are not listed yet");
+            }
+        }
     }
 
     /// Commits the branches of a decision, and records the end. A database that is away delays only its own branch.

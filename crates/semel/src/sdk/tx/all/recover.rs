@@ -71,6 +71,11 @@ impl Recovery<'_> {
         within(self.clock, call).await
     }
 
+    /// The prepared branches of a database.
+    pub(super) async fn list(&self, resource: &dyn Resource) -> Result<Vec<BranchName>> {
+        self.ask(resource.list()).await
+    }
+
     /// Looks at all databases before an attempt. An outcome in one of them says that an earlier attempt was decided, although
     /// this ledger does not have the decision: a fork, a restored store, or an operator's word that it did not take place. `mends`
     /// is the last of these: what is missing is run again.
@@ -107,7 +112,7 @@ impl Recovery<'_> {
         if decided.is_empty() {
             return Ok(None);
         }
-        let listed = self.ask(self.all[i].list()).await?;
+        let listed = self.list(&*self.all[i]).await?;
         let same = |branch: &&BranchName| {
             let of = |row: &FenceRow| {
                 (branch.fence, branch.attempt) == (row.fence, row.attempt) && branch.run == row.run
@@ -125,7 +130,7 @@ impl Recovery<'_> {
     pub(super) async fn clear(&self, i: usize, mark: &FenceMark) -> Result<Cleared> {
         let mut tries = 0;
         loop {
-            for branch in self.ask(self.all[i].list()).await? {
+            for branch in self.list(&*self.all[i]).await? {
                 if branch.key != mark.key {
                     continue;
                 }
@@ -183,7 +188,7 @@ impl Recovery<'_> {
         if sabotage::commits(Bug::UnknownBranchIsDone) {
             return CommitLook::Done;
         }
-        match self.ask(self.all[i].list()).await {
+        match self.list(&*self.all[i]).await {
             Ok(listed) if !listed.contains(branch) => {}
             _ => return CommitLook::Again,
         }

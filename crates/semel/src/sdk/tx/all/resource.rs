@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use crate::error::Error;
-use crate::fail::Result;
+use crate::fail::{Fail, Result};
 use crate::rules::branch::BranchName;
 use crate::rules::fence::{FenceMark, FenceRow};
 use crate::sabotage::{self, Bug};
 use crate::sdk::ctx::Boxed;
-use crate::sdk::tx::TwoPhase;
+use crate::sdk::tx::{Dialect, TwoPhase};
 
 /// How a prepared branch is ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub(super) trait Resource: Send + Sync {
     fn row<'a>(&'a self, key: &'a str) -> Boxed<'a, Option<FenceRow>>;
     /// Leaves a fence; gives how many rows it touched. Waits no longer than a second for a branch that has the row.
     fn raise<'a>(&'a self, mark: &'a FenceMark) -> Boxed<'a, u64>;
-    /// Ends a prepared branch.
+    /// Ends a prepared branch. When it answers that a branch is committed, the branch's row can be read.
     fn end<'a>(&'a self, name: &'a BranchName, how: EndAs) -> Boxed<'a, ()>;
 }
 
@@ -76,7 +76,17 @@ impl<S: TwoPhase> Resource for ResourceOf<S> {
                 EndAs::Committed => S::DIALECT.commit_branch(name),
                 EndAs::RolledBack => S::DIALECT.rollback_branch(name),
             };
-            self.source.script(&sql).await
+            self.source.script(&sql).await?;
+            // MariaDB may answer so and have done nothing: see `DETACH`.
+            if how == EndAs::Committed && S::DIALECT == Dialect::Mysql {
+                let row = self.row(&name.key).await?;
+                if row.is_none_or(|row| row.outcome.is_none()) {
+                    return Err(Fail::retryable(format_args!(
+                        "{name} was said to be committed, and its row is not there"
+                    )));
+                }
+            }
+            Ok(())
         })
     }
 }

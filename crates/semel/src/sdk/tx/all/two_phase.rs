@@ -25,7 +25,8 @@ pub trait TwoPhase: TxSource {
     /// must be over if it could still hold on to the branch. An error means that it is unknown whether it is prepared.
     fn prepare(open: Self::Open, name: &BranchName) -> impl Future<Output = Result<()>> + Send;
 
-    /// The prepared branches of ours that this database, or its server, knows.
+    /// The prepared branches of ours that this database, or its server, knows, and that can be ended now unless their sessions
+    /// live.
     fn prepared(&self) -> impl Future<Output = Result<Vec<BranchName>>> + Send;
 }
 
@@ -107,7 +108,7 @@ impl TwoPhase for sqlx::PgPool {
     }
 
     async fn begin_brief(&self) -> Result<Self::Open> {
-        Ok(self.begin_with(BRIEF).await?)
+        crate::sdk::tx::begin_with(self, BRIEF).await
     }
 
     async fn prepare(mut open: Self::Open, name: &BranchName) -> Result<()> {
@@ -128,6 +129,14 @@ impl TwoPhase for sqlx::PgPool {
     }
 }
 
+/// How long MariaDB is given to end a session that has prepared a branch. When a session ends, the server first says that the
+/// branch is free, and its storage engine lets go of it a moment later. Another session that ends the branch in between gets the
+/// answer that this is done, although nothing is done, and the branch is in no list any more until the server is started again.
+/// (MySQL has the same order, and waits.) The moment is that between two calls of one thread; this is long enough for a thread
+/// that has to wait for a processor.
+#[cfg(feature = "sqlx-mysql")]
+const DETACH: std::time::Duration = std::time::Duration::from_millis(50);
+
 #[cfg(feature = "sqlx-mysql")]
 impl TwoPhase for sqlx::MySqlPool {
     async fn begin_branch(&self, name: &BranchName) -> Result<Self::Open> {
@@ -147,6 +156,7 @@ impl TwoPhase for sqlx::MySqlPool {
         sqlx::raw_sql(prepare).execute(open.get_mut()).await?;
         // While its session lives, no other one can end the branch: the answer is that there is none.
         open.close().await;
+        tokio::time::sleep(DETACH).await;
         Ok(())
     }
 
@@ -161,6 +171,10 @@ impl TwoPhase for sqlx::MySqlPool {
             let data = String::from_utf8_lossy(&data).into_owned();
             let parts = data.split_at_checked(usize::try_from(length)?);
             names.extend(parts.and_then(|(key, rest)| BranchName::of_xid(key, rest)));
+        }
+        if !names.is_empty() {
+            // The caller may end them, and a session of theirs may be about to end.
+            tokio::time::sleep(DETACH).await;
         }
         Ok(names)
     }

@@ -15,7 +15,7 @@ use semel::engine::Builder;
 use semel::rules::entry::FailureKind;
 use semel::rules::status::Status;
 use semel::store::{Lease, LeaseAct, Store, Sweep};
-use semel::tx::{self, Dialect, TABLE};
+use semel::tx::{self, Dialect, TABLE, TxSource};
 use semel::{Ctx, Fail, Result, Retry, RunHandle, fatal};
 
 use self::bank::{Bank, Place};
@@ -74,6 +74,7 @@ fn basic(all: &mut Vec<Trial>) {
     on!(all, named, "the_fence_table_may_have_another_name": sqlite postgres sqlx_mysql);
     on!(all, missing, "a_missing_fence_table_is_an_error": sqlite postgres sqlx_mysql);
     on!(all, replayed, "a_dry_replay_asks_for_no_transaction_and_is_identical": sqlite postgres sqlx_mysql);
+    on!(all, given_up, "a_begin_that_is_given_up_leaves_no_transaction_open": sqlite postgres sqlx_sqlite sqlx_postgres sqlx_mysql);
     #[cfg(feature = "sqlx-mysql")]
     all.push(trial("tx::a_transaction_that_its_body_ends_is_refused::sqlx_mysql", ended_inside));
     on!(all, own_sql, "sql_of_ones_own_can_refuse_a_zombie": sqlite postgres sqlx_mysql);
@@ -121,9 +122,36 @@ pub(crate) fn payer<S: Bank>(lab: Builder, bank: &S, script: &Script) -> Builder
     lab.state(bank.clone()).state(script.clone()).workflow("pay", pay::<S>)
 }
 
-/// Takes a run from the engine that drives it, as if its lease had ended.
+/// Another connection sees what is written afterwards, whenever the call was given up.
+async fn given_up<S: Bank>() -> Result<(), Failed> {
+    let place = Place::new();
+    let (bank, other): (S, S) = (place.fresh().await.map_err(said)?, S::open(&place).await.map_err(said)?);
+    for polls in 1..20 {
+        let mut begin = Box::pin(TxSource::begin(&bank));
+        for _ in 0..polls {
+            if std::future::poll_fn(|cx| std::task::Poll::Ready(begin.as_mut().poll(cx).is_ready())).await {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        drop(begin);
+        bank.script("INSERT INTO entry VALUES (1)").await.map_err(said)?;
+        assert_eq!(
+            other.number("SELECT count(*) FROM entry").await.map_err(said)?,
+            polls,
+            "after {polls} polls"
+        );
+    }
+    Ok(())
+}
+
+/// Takes a run from the engine that drives it, as if its lease had ended. Nothing is taken from a run that has ended.
 pub(crate) async fn take_away<T>(store: &Arc<dyn Store>, run: &RunHandle<T>) -> semel::error::Result<()> {
-    let node = run.header().await?.state.node.expect("it is driven");
+    let header = run.header().await?;
+    if header.status().is_terminal() {
+        return Ok(());
+    }
+    let node = header.state.node.expect("it is driven");
     store.lease(Lease { node, act: LeaseAct::Leave }).await?;
     store.sweep(Sweep { limit: 100 }).await?;
     Ok(())

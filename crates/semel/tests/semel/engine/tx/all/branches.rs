@@ -15,7 +15,9 @@ use super::super::super::{Lab, trial};
 use super::super::bank::Bank;
 use super::super::{Script, said, take_away};
 use super::line::{Accounts, Line, Stop};
-use super::{BOTH, NONE, book, booker, ended, is_settled, pairs, quiet, slowly, unaware};
+use super::{
+    BOTH, FIRST_COMMIT, NONE, book, booker, ended, is_settled, pairs, quiet, second_commit, slowly, unaware,
+};
 
 pub(super) fn trials(all: &mut Vec<Trial>) {
     pairs!(all, rolled_back, "what_is_prepared_is_rolled_back_if_a_later_body_fails");
@@ -76,7 +78,8 @@ async fn undecided<A: Bank + TwoPhase, B: Bank + TwoPhase>() -> Result<(), Faile
 
 /// An operator rolls the second branch back when it is decided to commit.
 async fn by_hand<A: Bank + TwoPhase, B: Bank + TwoPhase>() -> Result<(), Failed> {
-    let (lab, line, script) = (Lab::apart(), Line::stops(10, Stop::Before), Script::plain());
+    let (lab, line, script) =
+        (Lab::apart(), Line::stops(second_commit::<A>(), Stop::Before), Script::plain());
     let accounts = Accounts::<A, B>::open().await.map_err(said)?;
     let engine = booker(lab.engine(), &accounts, &line, &script).open().await?;
     let run = engine.start(book::<A, B>, 30).await?;
@@ -121,7 +124,7 @@ async fn shut_out<A: Bank + TwoPhase, B: Bank + TwoPhase>() -> Result<(), Failed
 /// A run that is cancelled has no owner any more that would end its branches.
 async fn cancelled<A: Bank + TwoPhase, B: Bank + TwoPhase>() -> Result<(), Failed> {
     // Before the decision, and after it.
-    for (number, state) in [(8, NONE), (9, BOTH)] {
+    for (number, state) in [(FIRST_COMMIT - 1, NONE), (FIRST_COMMIT, BOTH)] {
         let (lab, line) = (Lab::apart(), Line::stops(number, Stop::After));
         let accounts = Accounts::<A, B>::open().await.map_err(said)?;
         let engine = booker(lab.engine(), &accounts, &line, &Script::plain()).open().await?;

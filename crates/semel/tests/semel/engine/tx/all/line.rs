@@ -22,6 +22,8 @@ pub(crate) enum Stop {
     Fails,
     /// It takes place, and its answer is an error.
     Lost,
+    /// It does not take place, and its answer is that it has.
+    Lies,
 }
 
 /// The calls of one engine to all databases of a block, in their order.
@@ -72,10 +74,19 @@ impl Line {
         self.stopped.notify_one();
     }
 
-    async fn call<T>(&self, what: &'static str, call: impl Future<Output = Result<T>>) -> Result<T> {
+    /// Counts a call; gives what is to become of it.
+    fn count_call(&self, what: &'static str) -> Option<Stop> {
         let number = self.count.fetch_add(1, Ordering::SeqCst) + 1;
         self.log.lock().expect("no test panics with it").push(what);
-        let stop = self.stop.filter(|(at, _)| *at == number).map(|(_, how)| how);
+        self.stop.filter(|(at, _)| *at == number).map(|(_, how)| how)
+    }
+
+    async fn call<T>(&self, what: &'static str, call: impl Future<Output = Result<T>>) -> Result<T> {
+        let stop = self.count_call(what);
+        self.answer(stop, call).await
+    }
+
+    async fn answer<T>(&self, stop: Option<Stop>, call: impl Future<Output = Result<T>>) -> Result<T> {
         match stop {
             None => call.await,
             Some(Stop::Before) => {
@@ -93,7 +104,7 @@ impl Line {
                 self.go.notified().await;
                 answer
             }
-            Some(Stop::Fails) => Err(Fail::retryable("the call failed, on purpose")),
+            Some(Stop::Fails | Stop::Lies) => Err(Fail::retryable("the call failed, on purpose")),
             Some(Stop::Lost) => {
                 drop(call.await);
                 Err(Fail::retryable("the answer is lost, on purpose"))
@@ -126,7 +137,13 @@ impl<S: Bank> TxSource for Lined<S> {
     }
 
     async fn script(&self, sql: &str) -> Result<()> {
-        self.line.call("script", self.bank.script(sql)).await
+        match self.line.count_call("script") {
+            Some(Stop::Lies) => {
+                self.line.meet();
+                Ok(())
+            }
+            stop => self.line.answer(stop, self.bank.script(sql)).await,
+        }
     }
 
     async fn find((open, line): &mut Self::Open, sql: &str, key: &str) -> Result<Option<FenceRow>> {

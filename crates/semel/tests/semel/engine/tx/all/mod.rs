@@ -14,7 +14,7 @@ use semel::engine::Builder;
 use semel::rules::status::Status;
 use semel::store::Store;
 use semel::store::faulty::{Fault, Faulty};
-use semel::tx::TwoPhase;
+use semel::tx::{Dialect, TwoPhase};
 use semel::{Ctx, Engine, Result, Retry, RunHandle};
 
 use self::line::{Accounts, Line, Pair, Stop};
@@ -49,6 +49,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     pairs!(all, zombies_after, "a_zombie_after_every_line_changes_nothing");
     pairs!(all, failing, "every_line_may_fail");
     pairs!(all, lost, "the_answer_of_every_line_may_be_lost");
+    pairs!(all, lied_to, "a_commit_that_was_answered_and_not_made_is_made");
     pairs!(all, recovering, "a_crash_at_every_line_of_the_recovery_leaves_both_once");
     branches::trials(&mut all);
     alone::trials(&mut all);
@@ -172,7 +173,7 @@ async fn together<A: Bank + TwoPhase, B: Bank + TwoPhase>() -> Result<(), Failed
     let run = engine.start(book::<A, B>, 30).await?;
     assert_eq!(run.result().await?, (970, 970));
     is_settled(&accounts, &run, "undisturbed").await?;
-    assert_eq!(line.log(), UNDISTURBED);
+    assert_eq!(line.log(), undisturbed::<A, B>());
     let ledger: Vec<String> =
         run.ledger().await?.iter().map(|numbered| numbered.entry.kind().to_owned()).collect();
     assert_eq!(ledger[2..], ["stepStarted", "recorded", "stepCompleted", "completed"], "{ledger:?}");
@@ -182,27 +183,47 @@ async fn together<A: Bank + TwoPhase, B: Bank + TwoPhase>() -> Result<(), Failed
 }
 
 /// The calls of a block that nothing disturbs.
-const UNDISTURBED: [&str; 10] =
-    ["begin_branch", "find", "put", "prepare", "begin_branch", "find", "put", "prepare", "script", "script"];
+fn undisturbed<A: Bank, B: Bank>() -> Vec<&'static str> {
+    let prepare = ["begin_branch", "find", "put", "prepare"];
+    [&prepare, &prepare, committing::<A>(), committing::<B>()].concat()
+}
 
-const LINES: u32 = UNDISTURBED.len() as u32;
+/// The calls that commit one branch. MariaDB's word for it is not taken.
+fn committing<S: Bank>() -> &'static [&'static str] {
+    match S::DIALECT {
+        Dialect::Mysql => &["script", "begin", "find", "rollback"],
+        _ => &["script"],
+    }
+}
+
+/// The number of the call that commits the first branch.
+const FIRST_COMMIT: u32 = 9;
+
+/// The number of the call that commits the second branch.
+fn second_commit<A: Bank>() -> u32 {
+    FIRST_COMMIT + committing::<A>().len() as u32
+}
+
+fn lines<A: Bank, B: Bank>() -> u32 {
+    undisturbed::<A, B>().len() as u32
+}
 
 async fn crashed_before<A: Bank + TwoPhase, B: Bank + TwoPhase>() -> Result<(), Failed> {
-    for number in 1..=LINES {
+    for number in 1..=lines::<A, B>() {
         crashed::<A, B>(number, Stop::Before).await?;
     }
     Ok(())
 }
 
 async fn crashed_during<A: Bank + TwoPhase, B: Bank + TwoPhase>() -> Result<(), Failed> {
-    for number in 1..=LINES {
+    for number in 1..=lines::<A, B>() {
         crashed::<A, B>(number, Stop::During).await?;
     }
     Ok(())
 }
 
 async fn crashed_after<A: Bank + TwoPhase, B: Bank + TwoPhase>() -> Result<(), Failed> {
-    for number in 1..=LINES {
+    for number in 1..=lines::<A, B>() {
         crashed::<A, B>(number, Stop::After).await?;
     }
     Ok(())
@@ -225,14 +246,14 @@ async fn crashed<A: Bank + TwoPhase, B: Bank + TwoPhase>(number: u32, stop: Stop
 }
 
 async fn zombies_before<A: Bank + TwoPhase, B: Bank + TwoPhase>() -> Result<(), Failed> {
-    for number in 1..=LINES {
+    for number in 1..=lines::<A, B>() {
         zombie::<A, B>(number, Stop::Before).await?;
     }
     Ok(())
 }
 
 async fn zombies_after<A: Bank + TwoPhase, B: Bank + TwoPhase>() -> Result<(), Failed> {
-    for number in 1..=LINES {
+    for number in 1..=lines::<A, B>() {
         zombie::<A, B>(number, Stop::After).await?;
     }
     Ok(())
@@ -249,7 +270,7 @@ async fn zombie<A: Bank + TwoPhase, B: Bank + TwoPhase>(number: u32, stop: Stop)
     let owner = booker(lab.engine(), &accounts, &Line::free(), &Script::plain()).open().await?;
     let run = owner.run(run.id()).typed::<(i64, i64)>();
     // Where the zombie holds rows without having prepared, the new owner can only wait for its session to end.
-    let call = UNDISTURBED[number as usize - 1];
+    let call = undisturbed::<A, B>()[number as usize - 1];
     if call == "put" || (call, stop) == ("prepare", Stop::Before) {
         line.let_go();
     }
@@ -261,17 +282,23 @@ async fn zombie<A: Bank + TwoPhase, B: Bank + TwoPhase>(number: u32, stop: Stop)
 }
 
 async fn failing<A: Bank + TwoPhase, B: Bank + TwoPhase>() -> Result<(), Failed> {
-    for number in 1..=LINES {
+    for number in 1..=lines::<A, B>() {
         disturbed::<A, B>(number, Stop::Fails).await?;
     }
     Ok(())
 }
 
 async fn lost<A: Bank + TwoPhase, B: Bank + TwoPhase>() -> Result<(), Failed> {
-    for number in 1..=LINES {
+    for number in 1..=lines::<A, B>() {
         disturbed::<A, B>(number, Stop::Lost).await?;
     }
     Ok(())
+}
+
+/// MariaDB answers that a branch is committed, and it is not.
+async fn lied_to<A: Bank + TwoPhase, B: Bank + TwoPhase>() -> Result<(), Failed> {
+    let of_mysql = if A::DIALECT == Dialect::Mysql { FIRST_COMMIT } else { second_commit::<A>() };
+    disturbed::<A, B>(of_mysql, Stop::Lies).await
 }
 
 /// One call fails, and the engine lives.
