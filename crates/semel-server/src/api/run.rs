@@ -64,9 +64,9 @@ pub struct RunView {
     /// gone. Absent if false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub purged: bool,
-    /// True if the run is `PENDING` and no worker, engine of the server or queue worker is known to serve its
-    /// workflow version: the run waits until one does. Absent if false. The server does not know engines that are
-    /// embedded in other processes on the same database.
+    /// True if the run is `PENDING` and nothing is known to serve its workflow version: no worker, no queue worker, no
+    /// engine of a server, and, on PostgreSQL, no engine that another program on the same database has opened. The run
+    /// waits until something does. Absent if false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unserved: bool,
 }
