@@ -391,7 +391,7 @@ impl Core {
                     tracing::warn!(%error, run = %new.id, "the code of a run cannot be read; trying again");
                     self.clock.until(self.clock.now().after(PAUSE)).await;
                 }
-                Err(Error::Unavailable(_) | Error::Unknown(_)) => return self.free_place(),
+                Err(Error::Unavailable(_) | Error::Unknown(_)) => return self.free_slot(),
                 Err(error) => return self.put_aside(new.workspace, new.id, version, &error),
             }
         }
@@ -400,7 +400,7 @@ impl Core {
     /// Pauses a claimed run that cannot be driven.
     fn put_aside(self: &Arc<Self>, workspace: WorkspaceId, run: RunId, version: u64, error: &Error) {
         tracing::error!(%error, %run, "a claimed run cannot be driven; it is paused");
-        self.free_place();
+        self.free_slot();
         let (core, by) = (self.clone(), format!("engine: {error}"));
         self.spawn(async move { core.set_aside(workspace, run, version, by).await });
     }
@@ -426,14 +426,14 @@ impl Core {
                 }
                 // Others have written since the claim, so the claim is over: the run was cancelled, paused or taken over. Or
                 // it has ended and is forgotten.
-                Ok(_) | Err(Error::RunNotFound(_)) => return self.free_place(),
+                Ok(_) | Err(Error::RunNotFound(_)) => return self.free_slot(),
                 Err(error @ (Error::Unavailable(_) | Error::Unknown(_))) => {
                     tracing::warn!(%error, run = %id, "a ledger cannot be read; trying again");
                     self.clock.until(self.clock.now().after(PAUSE)).await;
                 }
                 Err(error) => {
                     tracing::error!(%error, run = %id, "a ledger cannot be read; its run is paused");
-                    self.free_place();
+                    self.free_slot();
                     return self.set_aside(run.new.workspace, id, version, format!("engine: {error}")).await;
                 }
             }
@@ -481,14 +481,14 @@ impl Core {
     /// A run waits durably and stays in memory as long as there is room.
     fn rests(&self, cell: &Arc<Cell>, version: u64, weight: usize) {
         cell.rest();
-        self.free_place();
+        self.free_slot();
         self.residents.rest(cell, version, weight, self.limits.resting_bytes, self.limits.resting);
         // Perhaps sooner than all others.
         self.due.notify_one();
     }
 
-    /// A place for a driven run is free. To look for another run is worth it only if one may have been left where it was.
-    fn free_place(&self) {
+    /// Frees the slot of a driven run. The engine looks for due runs only if some may have been left for lack of a slot.
+    fn free_slot(&self) {
         if self.residents.free() {
             self.due.notify_one();
         }
@@ -509,7 +509,7 @@ impl Core {
     /// A driven run has left memory.
     fn finished(&self, cell: &Arc<Cell>, over: Over) {
         self.residents.leave(cell);
-        self.free_place();
+        self.free_slot();
         cell.set_over(over);
         self.left.notify_one();
     }
