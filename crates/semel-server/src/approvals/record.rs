@@ -57,7 +57,7 @@ pub enum ApprovalEnd {
     Decided,
     /// The time for a decision has passed.
     TimedOut,
-    /// The run was cancelled.
+    /// The run that asked was cancelled.
     Cancelled,
 }
 
@@ -76,7 +76,7 @@ pub struct Decided {
     pub comment: Option<String>,
     /// Name of the API key that decided, or `link`, or `link:` and the person for whom the link was made.
     pub by: String,
-    /// Time of the decision.
+    /// Time at which it was decided.
     pub at: Time,
     /// Tells this decision from an equal one by another call in the same millisecond.
     pub call: Uuid,

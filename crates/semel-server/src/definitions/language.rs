@@ -33,7 +33,7 @@ pub struct Definition {
     pub name: String,
     /// Label of the version, if the author gave one.
     pub version: Option<String>,
-    /// What it is for.
+    /// Text for people: the purpose of the workflow. Absent if the document has none.
     pub description: Option<String>,
     /// JSON Schema of the input.
     pub input: Option<InputSchema>,
@@ -72,7 +72,7 @@ pub struct DefinedStep {
     pub body: StepBody,
 }
 
-/// What a step does.
+/// The work of a step: a task, or a block with steps of its own.
 #[derive(Debug)]
 pub enum StepBody {
     /// A task with its arguments.

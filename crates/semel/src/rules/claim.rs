@@ -143,7 +143,7 @@ impl Claim {
 /// One workflow version, in one workspace, that a node can drive.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Drives {
-    /// Workspace of the runs.
+    /// Workspace in which the node drives it.
     pub workspace: WorkspaceId,
     /// Name of the workflow.
     pub workflow: Name,

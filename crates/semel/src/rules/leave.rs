@@ -21,7 +21,7 @@ pub struct LeaveFacts {
     pub diverged: bool,
     /// Until when running effects are waited for in that case; none if that is not decided yet.
     pub grace: Option<Time>,
-    /// Whether effects are running.
+    /// Whether bodies of steps are running.
     pub active: bool,
     /// Whether the code waits until something is durable.
     pub has_barriers: bool,
@@ -40,11 +40,11 @@ pub struct LeaveFacts {
 /// What a driver does about a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leave {
-    /// It stays in memory.
+    /// The run stays in memory.
     Stay,
     /// It stays until its running effects have ended, but not longer than the grace period, which begins now.
     BeginGrace,
-    /// Its time is up.
+    /// The run ends as timed out, because this limit has passed.
     TimeOut(Time),
     /// It is paused, because the code does not fit.
     PauseDiverged,

@@ -7,7 +7,7 @@ use super::json::Payload;
 use super::retry::{Retry, RetryDecision};
 use crate::clock::Time;
 
-/// State of a step.
+/// Recorded state of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StepState {
     /// An attempt has begun and its end is not recorded.
@@ -89,11 +89,11 @@ pub enum NextMove {
 /// An attempt that has failed.
 #[derive(Clone, Copy, Debug)]
 pub struct FailedAttempt<'a> {
-    /// Guarantee about its effect.
+    /// Class of the step, which decides what happens after a crash.
     pub class: Class,
     /// Number of the attempt, from 1.
     pub number: u32,
-    /// Error of the attempt.
+    /// Error with which the attempt failed.
     pub error: &'a Failure,
     /// Pause that the body asks for. By asking it also says that the effect did not take place.
     pub retry_after: Option<Duration>,
@@ -130,7 +130,7 @@ pub fn kind_if_absent(kind: FailureKind) -> FailureKind {
 }
 
 impl StepState {
-    /// What the code does next about a step in this state; none stands for a step that has not begun.
+    /// What the code does next about a step in this state. None means that the step has not begun.
     pub fn next_move(step: Option<&Self>) -> NextMove {
         match step {
             None => NextMove::Attempt(1, None),
