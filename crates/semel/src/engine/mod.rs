@@ -67,7 +67,7 @@ use crate::rules::path::Name;
 use crate::rules::run::{NewRun, Run};
 use crate::rules::start::default_version;
 use crate::sabotage::{self, Bug};
-use crate::store::{Arrival, Claimed, Find, FindBy, Lease, LeaseAct, Store};
+use crate::store::{Arrival, Claimed, Find, FindBy, Lease, LeaseAct, RunCounts, Store};
 
 /// Runs workflows. Clones are the same engine; when the last one is dropped it stops at once, as if the process had been
 /// killed. [`Engine::shutdown`] lets what has begun come to an end first.
@@ -95,7 +95,7 @@ impl fmt::Debug for Engine {
     }
 }
 
-/// What all parts of an engine share.
+/// The engine itself, shared by its handles, its tasks and the runs in memory.
 pub(crate) struct Core {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -164,7 +164,7 @@ impl Engine {
         Ok(current.unwrap_or_else(default_version))
     }
 
-    /// Starts a run, or finds the one that its key stands for. Say more about it, then await it.
+    /// Starts a run, or finds the run that has its key already. Set options on the returned [`Begin`], then await it.
     ///
     /// ```
     /// # use semel::{Ctx, Engine, Result};
@@ -223,6 +223,26 @@ impl Engine {
         ListRuns::new(self.caller())
     }
 
+    /// Counts the open runs of this handle's workspace, by workflow: of each status at most 10,000, so that the cost is
+    /// bounded. [`RunCounts::capped`] says whether there may be more. [`Store::counts_in`] counts to another bound.
+    ///
+    /// ```
+    /// # use semel::{Ctx, Engine, Result, rules::status::Status};
+    /// # async fn order(ctx: Ctx, (): ()) -> Result<bool> { ctx.hook("order:7").recv().await }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<()> {
+    /// # let engine = Engine::builder().store("memory:").workflow("order", order).open().await?;
+    /// # let run = engine.start(order, ()).await?;
+    /// # run.reached(Status::Waiting).await?;
+    /// let counts = engine.counts().await?;
+    /// assert_eq!((counts.open(), counts.paused(), counts.in_doubt), (1, 0, 0));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn counts(&self) -> Result<RunCounts> {
+        self.caller().counts().await
+    }
+
     /// Puts a payload into the inbox of the token's owner. Say more about it, then await it.
     ///
     /// ```
@@ -244,12 +264,12 @@ impl Engine {
         DeliverTo::new(self.caller(), token.into(), Payload::of(&payload))
     }
 
-    /// What was given with [`Builder::state`].
+    /// The state of this type that was given to [`Builder::state`]. None if none was given.
     pub fn state<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
         self.core().state()
     }
 
-    /// The store, for what the engine does not show: lists, ledgers, receipts.
+    /// The store, for what the engine does not show: ledgers, receipts, counts over all workspaces.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.core().store
     }
@@ -300,7 +320,7 @@ impl Core {
         self.store_time.earliest(self.clock.now())
     }
 
-    /// The store's time after so long. Never too early: it is counted from the latest that it may be now.
+    /// The store's time when `time` has passed. Never too early: it is counted from the latest that it may be now.
     pub(crate) fn after(&self, time: Duration) -> Time {
         let now = match sabotage::commits(Bug::TimesCountFromTheEarliest) {
             true => self.now(),
