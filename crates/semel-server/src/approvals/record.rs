@@ -71,7 +71,7 @@ pub struct Decided {
     /// The changed content, or the answer to the form.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<Payload>,
-    /// What the person said about it.
+    /// Comment of the person who decided; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comment: Option<String>,
     /// Name of the API key that decided, or `link`, or `link:` and the person for whom the link was made.
@@ -117,7 +117,7 @@ pub struct Settled {
     /// The changed content, or the answer to the form.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<Payload>,
-    /// What the person said about it.
+    /// Comment of the person who decided; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comment: Option<String>,
     /// Name of the person or API key that decided.

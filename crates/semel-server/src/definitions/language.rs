@@ -62,7 +62,7 @@ pub struct DefinedStep {
     pub retry: Option<Retry>,
     /// Maximum duration of an attempt.
     pub timeout: Option<Duration>,
-    /// What is recorded; all of the value if absent.
+    /// The part of the value that is recorded; all of it if absent.
     pub keep: Option<Template>,
     /// Steps that undo this one; empty if absent.
     pub undo: Vec<DefinedStep>,
@@ -139,9 +139,9 @@ pub struct Case {
 pub struct Try {
     /// The steps that may fail.
     pub steps: Vec<DefinedStep>,
-    /// What is done about a failure: the first case whose condition is true of `error`.
+    /// Handling of failures: the first case whose condition is true of `error` is taken.
     pub catch: Vec<Case>,
-    /// What is done in any case.
+    /// Steps that run in any case.
     pub finally: Vec<DefinedStep>,
 }
 

@@ -40,7 +40,7 @@ fn company(stalls: u32) -> usize {
     }
 }
 
-/// What a node held at its death.
+/// Runs that a node drove when it died.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hands {
     /// Number of runs. More than one if the number is not known for certain.

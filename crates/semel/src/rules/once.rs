@@ -119,12 +119,12 @@ pub enum OnceAnswer {
     Released,
 }
 
-/// What to write about a call, and what to answer.
+/// Decision about a call: the row to write, the waiting runs to tell, the answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OnceStep {
     /// The row from now on; none to delete it, unchanged to leave it.
     pub row: Option<OnceRow>,
-    /// What happens to the runs that wait for it.
+    /// Whether waiting runs are told.
     pub waiters: Waiters,
     /// The answer to the call.
     pub answer: OnceAnswer,

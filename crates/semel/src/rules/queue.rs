@@ -35,7 +35,7 @@ pub fn version() -> Name {
     default_version()
 }
 
-/// What a worker of this queue claims.
+/// The workflow version that a worker of this queue claims.
 pub fn drives(workspace: WorkspaceId, queue: &Name) -> Result<Drives, InvalidPath> {
     Ok(Drives { workspace, workflow: workflow(queue)?, workflow_version: version() })
 }

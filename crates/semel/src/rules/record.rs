@@ -71,7 +71,7 @@ pub enum LookBy {
     },
 }
 
-/// What to do about a write.
+/// Decision about a guarded write of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeepStep {
     /// Write this record, in place of the version that was found.

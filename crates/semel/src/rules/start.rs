@@ -148,7 +148,7 @@ impl Start {
     }
 }
 
-/// What to do about an existing run under the key.
+/// Action of a policy on an existing run under the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -336,7 +336,7 @@ pub enum StartVerdict {
     Superseded,
 }
 
-/// What the store has to do about a start.
+/// Decision about a start, for the store to carry out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// Insert a new run.

@@ -55,7 +55,7 @@ pub enum StepState {
     },
 }
 
-/// What a new owner does about a step whose attempt has no recorded end.
+/// Decision about a step whose attempt has no recorded end, by its class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterCrash {
     /// Run the body again under the same effect key.
@@ -75,7 +75,7 @@ pub fn after_crash(class: Class) -> AfterCrash {
     }
 }
 
-/// What the code of a step does next, as far as the ledger decides that.
+/// Decision of the ledger about what a step does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextMove {
     /// Begin this attempt, at this time if there is one.

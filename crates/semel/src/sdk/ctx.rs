@@ -103,7 +103,7 @@ impl Ctx {
         self.cell.workspace
     }
 
-    /// What was given to the engine with [`Builder::state`](crate::engine::Builder::state).
+    /// The state of this type that was given to [`Builder::state`](crate::engine::Builder::state).
     ///
     /// ```
     /// # struct App { currency: &'static str }
