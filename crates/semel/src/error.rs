@@ -16,8 +16,8 @@ use crate::rules::status::Status;
 /// The result of everything that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong. Nothing is half done: a call that answers with an error has changed nothing, except
-/// [`Error::Unknown`], which says that it cannot tell.
+/// An error of the engine or a store. A call that answers with an error has changed nothing, except [`Error::Unknown`],
+/// which says that the outcome is not known.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -64,7 +64,7 @@
 //! | workflows that are not known at compile time | [`builder.programs(..)`](engine::Builder::programs), [`builder.family("doc1_", interpret)`](engine::Builder::family) | driven in every workspace; a claim costs the same for ten thousand as for one |
 //! | to clean up | [`run.request_cancel(..)`](RunHandle::request_cancel), [`ctx.cleanup()`](Ctx::cleanup) | clean-up steps run, then the run is cancelled |
 //! | to end it now | [`run.cancel(..)`](RunHandle::cancel) | the answer says who won; after a won cancel nothing is recorded, and no step begins here |
-//! | to see runs | [`engine.list()`](Engine::list) | by status, workflow and time, page by page |
+//! | to see runs | [`engine.list()`](Engine::list), [`engine.counts()`](Engine::counts) | by status, workflow and time, page by page; open and paused runs by workflow |
 //! | to start runs from another program | [`Client`] | drives nothing; over PostgreSQL or a server |
 //! | to decide about duplicates | [`.on_conflict(OnConflict::SUPERSEDE)`](engine::Begin::on_conflict) | decided in the transaction of the start |
 //!

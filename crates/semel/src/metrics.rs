@@ -38,9 +38,10 @@ pub const ORPHANED: &str = "semel_runs_orphaned_total";
 pub const BATCH_CALLS: &str = "semel_store_batch_calls";
 /// Seconds from the due time of a run to its claim (histogram).
 pub const CLAIM_LATENESS: &str = "semel_claim_lateness_seconds";
-/// Runs that have not ended (gauge, label `workflow`: the largest, and `other`).
+/// Runs that have not ended (gauge, label `workflow`). The first 20 workflows that a process sees with open runs have a label
+/// each, for as long as it lives; all others share the label `other`.
 pub const OPEN: &str = "semel_runs_open";
-/// Runs that are paused (gauge, label `workflow`, as of [`OPEN`]).
+/// Runs that are paused (gauge, with the labels of [`OPEN`]).
 pub const PAUSED: &str = "semel_runs_paused";
 /// Runs that are paused because of a step in doubt (gauge).
 pub const DOUBTS: &str = "semel_runs_in_doubt";

@@ -46,7 +46,7 @@ const NOT_NOW: Duration = Duration::from_secs(5);
 pub struct Profile {
     /// Name of the provider.
     pub name: &'static str,
-    /// What becomes of a repetition.
+    /// What the provider does with a repeated request.
     pub repeats: Repeats,
     /// Answers that say that the first request is still at work: a status, and a word of the body (none if empty).
     pub busy: &'static [(u16, &'static str)],
@@ -60,12 +60,12 @@ pub struct Profile {
     pub read: &'static str,
 }
 
-/// What becomes of a repeated request.
+/// What a provider does with a repeated request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repeats {
-    /// It is recognised by its key for so long.
+    /// The provider recognises it by its key, and answers as it did the first time.
     Key {
-        /// Where the key is put.
+        /// Where the request carries the key.
         place: KeyPlace,
         /// How long the provider remembers it.
         window: Duration,

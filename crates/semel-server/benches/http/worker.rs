@@ -26,7 +26,7 @@ async fn ten(ctx: Ctx, mut sum: u64) -> Result<u64> {
     Ok(sum)
 }
 
-/// Runs for so long, by so many callers at once; steps a second.
+/// Runs workflows of ten steps with the callers, and for the time, of `extent`. Gives steps per second.
 pub(crate) async fn measure(url: &str, extent: &Extent, figures: &mut Figures) -> Anything<()> {
     println!("A remote worker on a server on SQLite, {} callers", extent.callers);
     let engine = Engine::builder().store(url).workflow("ten", ten).open().await?;

@@ -96,7 +96,7 @@ impl Drop for Noting {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Concerns(pub(crate) WorkspaceId);
 
-/// What a call was about, attached to the answer if its path does not say it.
+/// The object of a call, for the audit. Attached to the answer if the path does not say it.
 #[derive(Clone, Debug)]
 pub(crate) struct ActsOn(pub(crate) String);
 

@@ -15,7 +15,7 @@ use semel::store::{Find, FindBy, Store};
 
 use crate::http::Problem;
 
-/// A count is believed for so long, while there is room left.
+/// Milliseconds for which a count is believed, while it is below the limit.
 const BELIEVED_MS: i64 = 5_000;
 /// A workspace is not counted more often than this.
 const APART_MS: i64 = 1_000;

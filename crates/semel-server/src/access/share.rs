@@ -9,9 +9,9 @@ use semel::id::WorkspaceId;
 /// A resource that callers share: streams, waiting calls, bytes.
 #[derive(Debug)]
 pub(crate) struct Share {
-    /// What one workspace may hold.
+    /// Maximum that one workspace may hold.
     each: usize,
-    /// What all workspaces may hold together.
+    /// Maximum that all workspaces may hold together.
     all: usize,
     held: Mutex<Held>,
 }
@@ -22,7 +22,7 @@ struct Held {
     each: HashMap<WorkspaceId, usize>,
 }
 
-/// What one caller holds; it is given back when this is dropped.
+/// A held part of the total; it is given back when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Part {
     share: Arc<Share>,
@@ -35,7 +35,7 @@ impl Share {
         Arc::new(Self { each: each.min(all), all, held: Mutex::default() })
     }
 
-    /// What one workspace may hold.
+    /// Maximum that one workspace may hold.
     pub(crate) fn each(&self) -> usize {
         self.each
     }

@@ -178,7 +178,7 @@ pub struct EngineView {
     pub host: String,
     /// Process id on that machine.
     pub pid: u32,
-    /// Workflows (`name@version`) that the engine drives; `*@doc1_*` stands for all versions with that prefix.
+    /// Workflows (`name@version`) that the engine drives; `*@doc1_*` means all versions with that prefix.
     pub serves: Vec<String>,
     /// Time at which the engine was opened, RFC 3339.
     #[schema(format = DateTime)]

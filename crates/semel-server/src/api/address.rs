@@ -87,7 +87,7 @@ pub struct AddressList {
     pub next: Option<String>,
 }
 
-/// Answer to a sender.
+/// Answer to the sender of a webhook.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReceivedAnswer {

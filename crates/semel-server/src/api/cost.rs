@@ -8,7 +8,7 @@ use crate::models::{Cost, Usage};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RunCost {
-    /// Id of the run.
+    /// Id of the run whose model calls these are.
     pub run: String,
     /// Number of runs that were added up: this one, its children and their children.
     pub runs: u64,
@@ -26,7 +26,7 @@ pub struct RunCost {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ModelSum {
-    /// Number of recorded calls.
+    /// Number of calls that are recorded.
     pub calls: u64,
     /// Tokens of questions and answers, as far as the servers have said it.
     pub usage: Usage,

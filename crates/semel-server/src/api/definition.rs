@@ -55,7 +55,7 @@ impl fmt::Display for DocumentProblem {
     }
 }
 
-/// What a push did.
+/// Result of a push: a new version, or one that was known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum PushedAs {
@@ -71,7 +71,7 @@ pub enum PushedAs {
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PushAnswer {
-    /// What the push did.
+    /// Whether the pushed version is new.
     pub verdict: PushedAs,
     /// Id of the definition: a hash of its content.
     pub id: String,

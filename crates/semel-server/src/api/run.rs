@@ -64,9 +64,9 @@ pub struct RunView {
     /// gone. Absent if false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub purged: bool,
-    /// True if the run is `PENDING` and no worker, engine of the server or queue worker is known to serve its
-    /// workflow version: the run waits until one does. Absent if false. The server does not know engines that are
-    /// embedded in other processes on the same database.
+    /// True if the run is `PENDING` and nothing is known to serve its workflow version: no worker, no queue worker, no
+    /// engine of a server, and, on PostgreSQL, no engine that another program on the same database has opened. The run
+    /// waits until something does. Absent if false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unserved: bool,
 }
@@ -146,11 +146,11 @@ pub struct TimerView {
     pub fires_at: String,
 }
 
-/// A result of `run_once`.
+/// A result of `run_once` that the run has recorded.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OnceView {
-    /// Label of the once.
+    /// Label of the `run_once` value.
     pub label: String,
     /// Scope of the label, as for keys. Absent if the label belongs to this run only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -208,7 +208,7 @@ pub struct StepView {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum StepStatus {
-    /// An attempt is running.
+    /// An attempt has begun and has no result yet.
     Running,
     /// The step waits for its next attempt.
     Retrying,

@@ -63,7 +63,7 @@ pub struct StartRun {
                  `failed`, `cancelled` and `timedOut`"
 )]
 pub enum OnConflict {
-    /// Name of a policy.
+    /// Name of a preset, such as `attach` or `strict`.
     Preset(String),
     /// Full matrix: an action for the `same` and for an `other` payload in each state of the existing run.
     #[schema(value_type = Object)]
@@ -88,7 +88,7 @@ pub struct RetentionView {
 pub struct DeliverWithStart {
     /// Token of the hook that receives the payload.
     pub token: String,
-    /// JSON value to deliver.
+    /// JSON value for the owner of the token.
     #[schema(value_type = serde_json::Value)]
     pub payload: Value,
     /// Id under which the delivery may be repeated. If absent, the same payload for the same token is absorbed when
@@ -105,7 +105,7 @@ pub struct StartAnswer {
     pub run: RunView,
     /// Whether this start created a new run.
     pub created: bool,
-    /// What the start did.
+    /// Whether the run is new, or which existing run was found.
     #[schema(value_type = semel::rules::start::StartVerdict)]
     pub verdict: StartVerdict,
     /// Id of the run that was cancelled in favour of this one. Absent if there is none.

@@ -41,7 +41,7 @@ pub struct AssignmentView {
     pub queue: String,
     /// Path of the step in the run that requested it.
     pub step: String,
-    /// Input of the step.
+    /// JSON input that the step was given.
     #[schema(value_type = serde_json::Value)]
     pub input: Value,
     /// Effect key: the same for every attempt, also after crashes and takeovers. Pass it to the provider as
@@ -101,7 +101,7 @@ pub struct CompletedStep {
     pub run: RunId,
     /// Fence that came with the step.
     pub fence: u64,
-    /// Result of the step.
+    /// JSON result of the step.
     #[schema(value_type = serde_json::Value)]
     pub value: Value,
 }
@@ -152,7 +152,7 @@ fn retryable() -> FailureKind {
     FailureKind::Retryable
 }
 
-/// Answers to the reports of a worker, in their order.
+/// Answer to one report of a step.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StepAnswers {

@@ -57,7 +57,7 @@ pub enum ApprovalEnd {
     Decided,
     /// The time for a decision has passed.
     TimedOut,
-    /// The run was cancelled.
+    /// The run that asked was cancelled.
     Cancelled,
 }
 
@@ -71,12 +71,12 @@ pub struct Decided {
     /// The changed content, or the answer to the form.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<Payload>,
-    /// What the person said about it.
+    /// Comment of the person who decided; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comment: Option<String>,
     /// Name of the API key that decided, or `link`, or `link:` and the person for whom the link was made.
     pub by: String,
-    /// Time of the decision.
+    /// Time at which it was decided.
     pub at: Time,
     /// Tells this decision from an equal one by another call in the same millisecond.
     pub call: Uuid,
@@ -117,7 +117,7 @@ pub struct Settled {
     /// The changed content, or the answer to the form.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<Payload>,
-    /// What the person said about it.
+    /// Comment of the person who decided; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comment: Option<String>,
     /// Name of the person or API key that decided.

@@ -69,7 +69,7 @@ impl Serve {
         });
         let flags = [
             ("listen", self.listen.clone()),
-            ("store", self.store.clone()),
+            ("store.address", self.store.clone()),
             ("tls.cert", self.tls_cert.clone()),
             ("tls.key", self.tls_key.clone()),
             ("log.format", format),

@@ -3,9 +3,12 @@
 use crate::serve::Error;
 
 /// Each key of the file with its variable: `limits.rate` is `SEMEL_LIMITS_RATE`.
-pub const KEYS: [(&str, &str); 23] = [
+pub const KEYS: [(&str, &str); 25] = [
     ("listen", "SEMEL_LISTEN"),
-    ("store", "SEMEL_STORE"),
+    // Shorter, because it is set by hand.
+    ("store.address", "SEMEL_STORE"),
+    ("store.schema", "SEMEL_STORE_SCHEMA"),
+    ("store.connections", "SEMEL_STORE_CONNECTIONS"),
     ("auth", "SEMEL_AUTH"),
     ("root-token", "SEMEL_ROOT_TOKEN"),
     ("tls.cert", "SEMEL_TLS_CERT"),

@@ -3,16 +3,18 @@
 mod environment;
 mod hidden;
 mod read;
+mod store;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use toml::Table;
+use toml::{Table, Value};
 
 pub use environment::KEYS;
-pub use hidden::{Secret, StoreAddress};
+pub use hidden::Secret;
+pub use store::StoreAddress;
 
 use crate::serve::Error;
 
@@ -30,7 +32,8 @@ pub(crate) const LONGEST_TOKEN: usize = 256;
 pub struct Config {
     /// The address and port to listen on.
     pub listen: SocketAddr,
-    /// Where runs are kept: `sqlite:path`, `postgres://…` or `memory:`.
+    /// Where runs are kept: `sqlite:path`, `postgres://…` or `memory:`; or a table with this `address`, and for PostgreSQL the
+    /// `schema` of the tables and the maximum number of `connections`.
     pub store: StoreAddress,
     /// How callers are authenticated.
     pub auth: Auth,
@@ -245,6 +248,11 @@ impl Config {
             Some(path) => read_file(path)?,
             None => Table::new(),
         };
+        // An address alone is a table with one key, so that the environment and flags can set the other keys.
+        if let Some(address @ Value::String(_)) = all.get_mut("store") {
+            let table = Table::from_iter([("address".to_owned(), address.clone())]);
+            *address = Value::Table(table);
+        }
         for (key, value) in environment::settings(environment)? {
             set(&mut all, key, value);
         }
@@ -283,9 +291,7 @@ impl Config {
                 ));
             }
         }
-        if self.store.expose().starts_with("http") {
-            return refuse("`store` is the URL of a server: give `sqlite:path` or `postgres://…`".to_owned());
-        }
+        self.store.check().map_err(Error::Config)?;
         if self.limits.connections == 0 {
             return refuse("`limits.connections` must be at least 1".to_owned());
         }

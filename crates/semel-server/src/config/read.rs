@@ -19,6 +19,11 @@ pub(super) fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, 
     }
 }
 
+/// A number that may be absent.
+pub(super) fn maybe_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
+    number(deserializer).map(Some)
+}
+
 /// Texts, or one text with commas.
 pub(super) fn list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     #[derive(Deserialize)]

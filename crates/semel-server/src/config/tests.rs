@@ -30,7 +30,12 @@ fn every_key_has_a_variable_that_is_understood() {
         "auth" => "keys",
         "root-token" | "metrics.token" => "0123456789abcdef",
         "log.format" => "json",
-        "limits.connections" | "limits.rate" | "limits.streams" | "limits.max-open-runs" => "5",
+        "store.address" => "postgres://host/db",
+        "store.connections"
+        | "limits.connections"
+        | "limits.rate"
+        | "limits.streams"
+        | "limits.max-open-runs" => "5",
         "limits.header-timeout" | "limits.request-timeout" | "limits.drain" => "5s",
         "demo" => "true",
         _ => "text",
@@ -39,6 +44,28 @@ fn every_key_has_a_variable_that_is_understood() {
     let config = load("", &environment, &[]).unwrap();
     assert_eq!(config.cors.origins, ["text"]);
     assert!(config.demo && config.tls.is_some() && config.root_token.is_some());
+}
+
+#[test]
+fn the_schema_and_the_connections_of_postgresql_are_settings() {
+    let file = "[store]\naddress = 'postgres://me:canary@host/db'\nschema = 'shop'\nconnections = 4\n";
+    let of = |config: &Config| {
+        let store = &config.store;
+        (store.expose().to_owned(), store.schema().map(str::to_owned), store.connections())
+    };
+    let address = "postgres://me:canary@host/db".to_owned();
+    let config = load(file, &[], &[]).unwrap();
+    assert_eq!(of(&config), (address.clone(), Some("shop".to_owned()), Some(4)));
+    let shown = config.shown();
+    assert!(!shown.contains("canary"), "{shown}");
+    let again = load(&shown, &[], &[("store.address", &address)]).unwrap();
+    assert_eq!(of(&again), of(&config));
+
+    let plain = format!("store = '{address}'");
+    let environment = [("SEMEL_STORE_SCHEMA", "till"), ("SEMEL_STORE_CONNECTIONS", "5")];
+    assert_eq!(of(&load(&plain, &environment, &[]).unwrap()), (address, Some("till".to_owned()), Some(5)));
+    let elsewhere = load(file, &[("SEMEL_STORE", "postgres://other/db")], &[]).unwrap();
+    assert_eq!(of(&elsewhere), ("postgres://other/db".to_owned(), Some("shop".to_owned()), Some(4)));
 }
 
 #[test]
@@ -62,6 +89,13 @@ fn a_wrong_value_is_refused_with_its_key() {
         (&format!("root-token = '{}'", "a".repeat(super::LONGEST_TOKEN + 1)), "root-token"),
         ("[metrics]\ntoken = 'short'", "metrics.token"),
         ("store = 'http://127.0.0.1:7700'", "store"),
+        ("store = 7", "store"),
+        ("[store]\naddress = 'postgres://host/db'\nschemas = 'shop'", "schemas"),
+        ("[store]\naddress = 'postgres://host/db'\nconnections = 0", "store.connections"),
+        ("[store]\naddress = 'postgres://host/db'\nconnections = 'many'", "connections"),
+        ("[store]\nschema = 'shop'", "address"),
+        ("[store]\naddress = 'sqlite:semel.db'\nschema = 'shop'", "store.schema"),
+        ("[store]\naddress = 'memory:'\nconnections = 4", "store.connections"),
     ] {
         let said = refusal(file, &[]);
         assert!(said.contains(key), "{file:?} was refused by {said:?}");

@@ -48,7 +48,7 @@ impl MailAddress {
         }
     }
 
-    /// What follows the `@`.
+    /// The domain: the part after the `@`.
     pub fn domain(&self) -> &str {
         self.email.rsplit_once('@').map_or("", |(_, domain)| domain)
     }

@@ -1,7 +1,7 @@
 //! Mappings: how the arguments of `mail`, `sms` and `call`, which are the same for all providers, become the request of one.
 //!
 //! A mapping is the request of an `http` step as a template, so that everything else is done by `http`. Members that are null are left
-//! out. An element `{ each = "{{ … }}", item = … }` of a list stands for as many elements as the list in `each` has.
+//! out. An element `{ each = "{{ … }}", item = … }` of a list becomes as many elements as the list in `each` has.
 
 use std::collections::BTreeSet;
 
@@ -259,7 +259,7 @@ fn fill(template: &Template, scope: &Data) -> Result<Json, FailedAt> {
     })
 }
 
-/// An element that stands for several: the list, and what each of its items becomes.
+/// An element that is repeated: the list, and what each of its items becomes.
 fn repeated(element: &Template) -> Option<(&Template, &Template)> {
     match &element.value {
         Filled::Object(members) if members.len() == 2 => element.get("each").zip(element.get("item")),

@@ -37,7 +37,7 @@ const SETTLE: Duration = Duration::from_mins(2);
 pub struct Profile {
     /// Its name, if it is a built-in one.
     pub name: Option<String>,
-    /// What it can do.
+    /// How the provider handles a repeated request.
     pub by: By,
     /// How messages become its requests, by channel; empty if it is no provider of channels.
     pub mappings: BTreeMap<Channel, Mapping>,

@@ -222,7 +222,7 @@ impl Target for SmtpTarget {
 pub struct Letter {
     /// Sender address of the envelope.
     pub from: Address,
-    /// Everyone who receives it.
+    /// Addresses of all recipients.
     pub to: Vec<Address>,
     /// Headers and body, as they are sent.
     pub bytes: Vec<u8>,

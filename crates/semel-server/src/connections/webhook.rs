@@ -25,7 +25,7 @@ const SHORTEST_KEY: usize = 16;
 pub struct WebhookTarget {
     /// Address below which the paths of steps are.
     pub url: Url,
-    /// The way to it.
+    /// Address of the receiver, and how it is reached.
     pub route: Route,
     /// Keys by which it is signed; more than one while they are exchanged.
     pub keys: Vec<SigningKey>,
@@ -87,7 +87,7 @@ impl SigningKey {
     }
 }
 
-/// The keys that a secret of Standard Webhooks may stand for. Senders write it as base64 after `whsec_`; some leave the prefix out,
+/// The keys that a secret of Standard Webhooks may mean. Senders write it as base64 after `whsec_`; some leave the prefix out,
 /// and others sign with the text itself.
 pub(crate) fn keys_of(secret: &Secret) -> Vec<Vec<u8>> {
     let text = secret.expose();

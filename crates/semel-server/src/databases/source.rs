@@ -43,7 +43,7 @@ impl<S: SqlSource> Guarded<S> {
         Self { source: Ok(source), turns, redactor }
     }
 
-    /// Stands for a database whose connection cannot be used.
+    /// Takes the place of a database whose connection cannot be used: every use of it fails with `why`.
     pub(crate) fn missing(why: String) -> Self {
         Self { source: Err(why), turns: Arc::new(Semaphore::new(1)), redactor: Arc::default() }
     }

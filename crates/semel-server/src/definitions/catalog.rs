@@ -54,7 +54,7 @@ pub struct NamedVersion {
     pub version: VersionRecord,
 }
 
-/// What stands in a reference to a definition.
+/// A reference to a definition: an id, a name with a label, or a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reference {
     /// One definition, by its id.

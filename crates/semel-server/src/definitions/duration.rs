@@ -32,7 +32,7 @@ pub fn read(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// What to write instead.
+/// Hint for a text that is no duration.
 pub const HINT: &str = "write a number with `ms`, `s`, `m`, `h`, `d` or `w`, such as `10s` or `1h30m`";
 
 #[cfg(test)]

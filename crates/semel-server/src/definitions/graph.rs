@@ -13,7 +13,7 @@ use crate::tasks::Class;
 pub struct Graph {
     /// Steps, in the order of the document.
     pub nodes: Vec<GraphNode>,
-    /// What follows what, and what a block leads into.
+    /// Order of the steps, and the ways into blocks.
     pub edges: Vec<Edge>,
 }
 

@@ -33,7 +33,7 @@ pub struct Definition {
     pub name: String,
     /// Label of the version, if the author gave one.
     pub version: Option<String>,
-    /// What it is for.
+    /// Text for people: the purpose of the workflow. Absent if the document has none.
     pub description: Option<String>,
     /// JSON Schema of the input.
     pub input: Option<InputSchema>,
@@ -62,7 +62,7 @@ pub struct DefinedStep {
     pub retry: Option<Retry>,
     /// Maximum duration of an attempt.
     pub timeout: Option<Duration>,
-    /// What is recorded; all of the value if absent.
+    /// The part of the value that is recorded; all of it if absent.
     pub keep: Option<Template>,
     /// Steps that undo this one; empty if absent.
     pub undo: Vec<DefinedStep>,
@@ -72,7 +72,7 @@ pub struct DefinedStep {
     pub body: StepBody,
 }
 
-/// What a step does.
+/// The work of a step: a task, or a block with steps of its own.
 #[derive(Debug)]
 pub enum StepBody {
     /// A task with its arguments.
@@ -139,9 +139,9 @@ pub struct Case {
 pub struct Try {
     /// The steps that may fail.
     pub steps: Vec<DefinedStep>,
-    /// What is done about a failure: the first case whose condition is true of `error`.
+    /// Handling of failures: the first case whose condition is true of `error` is taken.
     pub catch: Vec<Case>,
-    /// What is done in any case.
+    /// Steps that run in any case.
     pub finally: Vec<DefinedStep>,
 }
 

@@ -9,13 +9,13 @@ use crate::tasks::Kind;
 /// The use of a connection by a task.
 #[derive(Clone, Debug)]
 pub struct NamedConnection<'d> {
-    /// Name of the connection.
+    /// Name of the connection, as the definition has it.
     pub name: String,
     /// Kind of the task that uses it.
     pub task: &'static Kind,
     /// Arguments of the task.
     pub args: &'d Template,
-    /// Where it is named.
+    /// Position in the document at which it is named.
     pub at: At,
 }
 
@@ -26,7 +26,7 @@ pub struct NamedChild {
     pub reference: String,
     /// Whether it may be pushed later.
     pub later: bool,
-    /// Where it is named.
+    /// Position in the document at which it is named.
     pub at: At,
 }
 
@@ -35,7 +35,7 @@ pub struct NamedChild {
 pub struct NamedTransaction {
     /// Names of the connections, each once, in the order of the document.
     pub connections: Vec<String>,
-    /// Where the transaction is.
+    /// Position of the transaction in the document.
     pub at: At,
 }
 
@@ -51,7 +51,7 @@ pub struct Outside<'d> {
 }
 
 impl<'d> Outside<'d> {
-    /// What a definition names.
+    /// The connections, workflows and transactions that a definition names.
     pub fn of(definition: &'d Definition) -> Self {
         let mut outside = Self::default();
         each_step(&definition.steps, "", &mut |step, _| {

@@ -5,7 +5,7 @@ use serde_json::{Value as Json, json};
 
 use super::limits;
 
-/// What a value may be.
+/// Values that an argument may have.
 #[derive(Clone, Copy, Debug)]
 pub enum Shape {
     /// Any value; texts in it may have holes.
@@ -61,11 +61,11 @@ pub enum Shape {
 pub struct Field {
     /// Name of the member.
     pub name: &'static str,
-    /// What its value may be.
+    /// Values that the member may have.
     pub shape: Shape,
     /// Whether it must be there.
     pub required: bool,
-    /// What it is for; shown by editors.
+    /// Purpose of the member, in a sentence; shown by editors.
     pub about: &'static str,
 }
 

@@ -49,7 +49,7 @@ pub struct FailedAt {
 }
 
 impl Template {
-    /// Reads a value of a shape. What does not fit is a problem, and the result then stands for nothing.
+    /// Reads a value of a shape. What does not fit is a problem, and the result must then not be used.
     pub fn read(node: &Node, shape: &Shape, at: &At, problems: &mut Problems) -> Self {
         TemplateReader { problems }.value(node, shape, at)
     }
@@ -113,7 +113,7 @@ impl Template {
         matches!(&self.value, Filled::Plain(Json::Bool(value)) if *value == wanted)
     }
 
-    /// Evaluates all of it.
+    /// Evaluates all expressions of the template. Fails at the first one that fails.
     pub fn evaluate(&self, scope: &Data) -> Result<Json, FailedAt> {
         Ok(match &self.value {
             Filled::Plain(value) => value.clone(),

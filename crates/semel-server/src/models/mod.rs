@@ -31,7 +31,7 @@ pub struct ModelQuestion<'a> {
     pub model: &'a str,
     /// Instructions that stand before the conversation; none if absent.
     pub system: Option<&'a str>,
-    /// The conversation so far.
+    /// The conversation up to this call, the oldest turn first.
     pub turns: &'a [Turn],
     /// Tools that the model may call.
     pub tools: &'a [Offer],
@@ -65,7 +65,7 @@ pub enum Turn {
     Results(Vec<ToolOutput>),
 }
 
-/// What a tool gave.
+/// Result of a tool call, for the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolOutput {
     /// Id of the call, as the model has named it.
@@ -81,7 +81,7 @@ pub struct ToolOutput {
 pub struct Offer {
     /// Name of the tool: at most 64 of `A-Za-z0-9_-`.
     pub name: String,
-    /// What it is for.
+    /// Description of the tool for the model.
     pub about: String,
     /// JSON Schema of its arguments.
     pub input: Json,
@@ -96,7 +96,7 @@ pub struct Reply {
     pub text: String,
     /// Calls of tools, in the order in which the model has written them.
     pub calls: Vec<WantedCall>,
-    /// Why the answer ends.
+    /// Reason for which the model stopped.
     pub end: ReplyEnd,
     /// Tokens that were used; absent if the server does not say it.
     pub usage: Option<Usage>,
@@ -113,7 +113,7 @@ pub struct WantedCall {
     pub arguments: Result<Json, String>,
 }
 
-/// Why an answer ends.
+/// Reason for which a model stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReplyEnd {

@@ -14,7 +14,7 @@ use crate::access::cache::Cache;
 use crate::app::App;
 use crate::config::Secret;
 
-/// What a server knows of senders.
+/// State of a server about senders of webhooks.
 #[derive(Debug, Default)]
 pub struct Senders {
     /// Addresses that were used lately.

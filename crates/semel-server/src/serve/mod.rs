@@ -64,7 +64,7 @@ impl Server {
         let forward = (config.clock == ClockMode::Manual).then(Arc::<ForwardClock>::default);
         let manual = forward.clone().map(|clock| clock as Arc<dyn Clock>);
         // Otherwise the store has a clock of its own: that of a database is the same for all servers.
-        let store = semel::engine::open_store(config.store.expose(), manual.clone()).await?;
+        let store = config.store.open(manual.clone()).await?;
         let clock = manual.unwrap_or_else(|| Arc::new(SystemClock::new()));
         let connections = Arc::new(Connections::open(config, store.clone())?);
         let mut builder = Engine::builder().store(store.clone()).clock(clock.clone());

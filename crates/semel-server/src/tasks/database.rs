@@ -46,7 +46,7 @@ impl StatementLimits {
     }
 }
 
-/// A pool that stands for a database whose connection is missing: the steps of all databases fail alike then.
+/// Type of the pool where the connection of a database is missing: it is never asked for a connection, so any type would do.
 pub(crate) type AnyPool = semel::tx::deadpool_postgres::Pool;
 
 /// A connection that is a database.

@@ -21,7 +21,7 @@ pub(super) static KIND: Kind = Kind {
         Field::new(
             "run",
             Shape::Statement,
-            "Statement that changes rows; `:name` stands for a value of `args`.",
+            "Statement that changes rows; `:name` is replaced by a value of `args`.",
         ),
         Field::new("read", Shape::Statement, "Query; it runs in a transaction that cannot write."),
         Field::new("args", Shape::Map(&Shape::Any), "Values of the names in the statement."),

@@ -32,7 +32,7 @@ pub(super) enum Way {
     Read,
     /// The other side recognises the key for ever.
     Key,
-    /// The other side recognises the key for a time; it is sent again for so long after the first try.
+    /// The other side recognises the key for a time. The key is sent again only within that time after the first try.
     InWindow(Duration),
     /// The other side can be asked.
     LookUp,

@@ -17,7 +17,7 @@ use crate::said::PATIENCE;
 use crate::starts::{Answer, Starters, assert_all_there, client, start};
 use crate::victim::Victim;
 
-/// What becomes of the data whose sync fails.
+/// What happens to data whose sync fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SyncError {
     /// It is on the disk all the same.

@@ -19,7 +19,7 @@ const SECTOR: u64 = 512;
 /// What the cache keeps as a whole.
 const PAGE: u64 = 4096;
 
-/// What becomes of what was not synced.
+/// What happens to data that was not synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// It is lost.

@@ -1,4 +1,4 @@
-//! Definitions over HTTP: what a push answers, what a name stands for, and how runs of them start.
+//! Definitions over HTTP: what a push answers, which version a name means, and how runs of them start.
 
 #![expect(clippy::unwrap_used, reason = "a test that fails by unwrap says where")]
 

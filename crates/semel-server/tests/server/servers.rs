@@ -4,9 +4,11 @@ use std::collections::HashSet;
 
 use futures_util::future::join_all;
 use libtest_mimic::Trial;
-use semel::{Ctx, Engine};
+use semel::{Client, Ctx, Engine};
+use semel_server::config::Config;
 use serde_json::json;
 
+use crate::served::Served;
 use crate::world::{Api, Reply, fresh_schema, postgres, runtime};
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -25,6 +27,10 @@ pub(crate) fn trials() -> Vec<Trial> {
         }),
         Trial::test("servers::a_worker_of_one_server_is_listed_by_the_other_until_it_leaves", || {
             runtime().block_on(listed());
+            Ok(())
+        }),
+        Trial::test("servers::the_schema_and_connections_of_the_file_are_those_of_the_store", || {
+            runtime().block_on(configured());
             Ok(())
         }),
     ]
@@ -49,6 +55,26 @@ async fn listed() {
     let other = Api::serve(postgres(&schema).await).await;
     other.post("/workers/release", format!(r#"{{"node": "{node}"}}"#)).await.ok();
     assert_eq!(here.get("/workers").await.ok()["workers"], serde_json::json!([]));
+}
+
+/// With one connection for everything but plain starts and commits, a server still answers.
+async fn configured() {
+    let (url, schema) = (std::env::var("SEMEL_TEST_POSTGRES").expect("a server"), fresh_schema());
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("semel.toml");
+    let text = format!(
+        "listen = '127.0.0.1:0'\nauth = 'none'\n[store]\naddress = '{url}'\nschema = '{schema}'\nconnections = 1\n"
+    );
+    std::fs::write(&file, text).expect("a file can be written");
+    let config = Config::load(Some(&file), std::iter::empty(), std::iter::empty()).expect("it is right");
+    let served = Served::open(&config).await;
+    let start = json!({"workflow": "order", "input": 7, "idempotencyKey": "order-7"});
+    let started = served.caller("").post("/workflow-runs", &start).await.run_id();
+    let client = Client::builder().store(postgres(&schema).await).open().await.expect("the schema is there");
+    let found = client.run_by_key("order-7").await.expect("the store answers").expect("the run is in it");
+    assert_eq!(started, found.id().to_string());
+    served.stop.order();
+    served.stopped().await;
 }
 
 async fn wait_for_pay(ctx: Ctx, id: u64) -> semel::Result<String> {

@@ -63,7 +63,7 @@ pub(crate) async fn measure(report: &mut Report, name: &str, extent: &Extent, pl
     Ok(())
 }
 
-/// Starts sleepers until there are so many, or for so long; gives how many sleep.
+/// Starts sleepers until `wanted` of them sleep, or the time for it is over. Gives how many sleep.
 async fn fill(engine: &Engine, wanted: u64) -> Anything<u64> {
     let (begun, before) = (Instant::now(), workflows::steps());
     let started = Arc::new(AtomicU64::new(0));

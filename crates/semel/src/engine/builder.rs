@@ -32,7 +32,8 @@ pub struct Limits {
     pub resting: usize,
     /// Approximate memory that those may take, in bytes.
     pub resting_bytes: usize,
-    /// Duration of the engine's lease. If it is not renewed for so long, other engines take over its runs.
+    /// Duration of the engine's lease. The engine renews it three times in this time; if it cannot, other engines take over its
+    /// runs when the lease has ended.
     pub lease: Duration,
 }
 

@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::id::WorkspaceId;
 use crate::rules::key::{Key, KeyScope, Scope, Token};
 use crate::rules::path::Name;
-use crate::store::{Find, FindBy, Store};
+use crate::store::{COUNTS_CAP, Find, FindBy, RunCounts, Store};
 
 /// An engine or a client, for one workspace.
 #[derive(Clone, Debug)]
@@ -57,6 +57,11 @@ impl EngineOrClient {
             Self::Engine(_) => "engine",
             Self::Client(_) => "client",
         }
+    }
+
+    /// The open runs of the workspace, counted.
+    pub(super) async fn counts(&self) -> Result<RunCounts> {
+        self.store().counts_in(self.workspace(), COUNTS_CAP).await
     }
 
     /// The run that holds a key in the whole workspace.

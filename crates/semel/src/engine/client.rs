@@ -11,9 +11,9 @@ use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, Result};
 use crate::id::{RunId, WorkspaceId};
 use crate::rules::json::Payload;
-use crate::store::Store;
+use crate::store::{RunCounts, Store};
 
-/// Starts, finds, lists and controls runs, and drives none: it has no lease, claims nothing and does not sweep. It is for
+/// Starts, finds, lists, counts and controls runs, and drives none: it has no lease, claims nothing and does not sweep. It is for
 /// programs beside the engines, such as a web server that takes orders. Clones share one store.
 ///
 /// ```
@@ -95,6 +95,11 @@ impl Client {
     /// Lists runs, the newest first. Say which, then await it.
     pub fn list(&self) -> ListRuns {
         ListRuns::new(self.caller())
+    }
+
+    /// Counts the open runs of the workspace by workflow, as [`Engine::counts`](crate::Engine::counts) does.
+    pub async fn counts(&self) -> Result<RunCounts> {
+        self.caller().counts().await
     }
 
     /// The store, for what the client does not show.

@@ -17,7 +17,8 @@ use crate::store::Counts;
 const EVERY: Duration = Duration::from_secs(10);
 /// How far the store counts.
 const CAP: u64 = 10_000;
-/// So many workflows have labels of their own.
+/// Number of workflows that have a label of their own: the first that are seen. A label is kept, so that its line in a graph
+/// does not change its meaning.
 const LABELS: usize = 20;
 /// The label of all other workflows.
 const OTHER: &str = "other";

@@ -71,7 +71,7 @@ impl<Out> RunHandle<Out> {
         Self { started: Some(started), cell, ..handle }
     }
 
-    /// Id of the run.
+    /// Id of the run, unique in the store.
     pub fn id(&self) -> RunId {
         self.id
     }
@@ -154,7 +154,7 @@ impl<Out> RunHandle<Out> {
         self.caller.store().ledger(self.caller.workspace(), self.id, 1).await
     }
 
-    /// Reason of its pause, if it is paused.
+    /// Pauses the run: nothing new begins until it is resumed.
     pub async fn pause_reason(&self) -> Result<Option<PauseReason>> {
         let (status, ledger) = (self.status().await?, self.ledger().await?);
         let last = ledger.into_iter().rev().find_map(|numbered| match numbered.entry {
@@ -314,7 +314,7 @@ impl<Out> RunHandle<Out> {
         self.control(ControlAction::Pause).await
     }
 
-    /// Lets it go on after a pause.
+    /// Lets a paused run go on.
     pub async fn resume(&self) -> Result<Controlled> {
         self.control(ControlAction::Resume).await
     }
@@ -408,14 +408,14 @@ impl<Out> RunHandle<Out> {
         self.resolve(step, Resolution::GiveUp(failure)).await
     }
 
-    /// Says what became of a step in doubt.
+    /// Records whether the effect of a step in doubt took place.
     pub async fn resolve(&self, step: &str, resolution: Resolution) -> Result<Controlled> {
         let visit = Visit::parse(step);
         let step = visit.ok_or_else(|| Error::Validation(format!("{step:?} is no path of a step")))?;
         self.control(ControlAction::Resolve { step, resolution }).await
     }
 
-    /// Does something about it.
+    /// Takes an operator's action on the run, as the caller that the handle names.
     pub async fn control(&self, action: ControlAction) -> Result<Controlled> {
         let id = match &self.call {
             None => None,
@@ -433,7 +433,8 @@ impl<Out> RunHandle<Out> {
 }
 
 impl Core {
-    /// Does something about a run. If this engine has it in memory and loses it by that, nothing more begins here.
+    /// Takes an operator's action on a run. If this engine has the run in memory and loses it by the action, nothing
+    /// more of it begins here.
     async fn control(&self, control: Control) -> Result<Controlled> {
         let (run, asked) = (control.run, control.action.clone());
         let residents = &self.residents;
@@ -532,7 +533,7 @@ impl Core {
         }
         let here = self.residents.get(id).filter(|cell| !self.residents.rests(cell));
         if here.is_some() {
-            // It is coming or going. Its driver needs a turn to do so, and may be on this very thread.
+            // The run enters or leaves memory right now. Its driver needs a turn for that, and may be on this thread.
             tokio::task::yield_now().await;
             return Ok(None);
         }

@@ -67,7 +67,7 @@ use crate::rules::path::Name;
 use crate::rules::run::{NewRun, Run};
 use crate::rules::start::default_version;
 use crate::sabotage::{self, Bug};
-use crate::store::{Arrival, Claimed, Find, FindBy, Lease, LeaseAct, Store};
+use crate::store::{Arrival, Claimed, Find, FindBy, Lease, LeaseAct, RunCounts, Store};
 
 /// Runs workflows. Clones are the same engine; when the last one is dropped it stops at once, as if the process had been
 /// killed. [`Engine::shutdown`] lets what has begun come to an end first.
@@ -95,7 +95,7 @@ impl fmt::Debug for Engine {
     }
 }
 
-/// What all parts of an engine share.
+/// The engine itself, shared by its handles, its tasks and the runs in memory.
 pub(crate) struct Core {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -164,7 +164,7 @@ impl Engine {
         Ok(current.unwrap_or_else(default_version))
     }
 
-    /// Starts a run, or finds the one that its key stands for. Say more about it, then await it.
+    /// Starts a run, or finds the run that has its key already. Set options on the returned [`Begin`], then await it.
     ///
     /// ```
     /// # use semel::{Ctx, Engine, Result};
@@ -223,6 +223,26 @@ impl Engine {
         ListRuns::new(self.caller())
     }
 
+    /// Counts the open runs of this handle's workspace, by workflow: of each status at most 10,000, so that the cost is
+    /// bounded. [`RunCounts::capped`] says whether there may be more. [`Store::counts_in`] counts to another bound.
+    ///
+    /// ```
+    /// # use semel::{Ctx, Engine, Result, rules::status::Status};
+    /// # async fn order(ctx: Ctx, (): ()) -> Result<bool> { ctx.hook("order:7").recv().await }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<()> {
+    /// # let engine = Engine::builder().store("memory:").workflow("order", order).open().await?;
+    /// # let run = engine.start(order, ()).await?;
+    /// # run.reached(Status::Waiting).await?;
+    /// let counts = engine.counts().await?;
+    /// assert_eq!((counts.open(), counts.paused(), counts.in_doubt), (1, 0, 0));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn counts(&self) -> Result<RunCounts> {
+        self.caller().counts().await
+    }
+
     /// Puts a payload into the inbox of the token's owner. Say more about it, then await it.
     ///
     /// ```
@@ -244,12 +264,12 @@ impl Engine {
         DeliverTo::new(self.caller(), token.into(), Payload::of(&payload))
     }
 
-    /// What was given with [`Builder::state`].
+    /// The state of this type that was given to [`Builder::state`]. None if none was given.
     pub fn state<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
         self.core().state()
     }
 
-    /// The store, for what the engine does not show: lists, ledgers, receipts.
+    /// The store, for what the engine does not show: ledgers, receipts, counts over all workspaces.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.core().store
     }
@@ -300,7 +320,7 @@ impl Core {
         self.store_time.earliest(self.clock.now())
     }
 
-    /// The store's time after so long. Never too early: it is counted from the latest that it may be now.
+    /// The store's time when `time` has passed. Never too early: it is counted from the latest that it may be now.
     pub(crate) fn after(&self, time: Duration) -> Time {
         let now = match sabotage::commits(Bug::TimesCountFromTheEarliest) {
             true => self.now(),
@@ -391,7 +411,7 @@ impl Core {
                     tracing::warn!(%error, run = %new.id, "the code of a run cannot be read; trying again");
                     self.clock.until(self.clock.now().after(PAUSE)).await;
                 }
-                Err(Error::Unavailable(_) | Error::Unknown(_)) => return self.free_place(),
+                Err(Error::Unavailable(_) | Error::Unknown(_)) => return self.free_slot(),
                 Err(error) => return self.put_aside(new.workspace, new.id, version, &error),
             }
         }
@@ -400,7 +420,7 @@ impl Core {
     /// Pauses a claimed run that cannot be driven.
     fn put_aside(self: &Arc<Self>, workspace: WorkspaceId, run: RunId, version: u64, error: &Error) {
         tracing::error!(%error, %run, "a claimed run cannot be driven; it is paused");
-        self.free_place();
+        self.free_slot();
         let (core, by) = (self.clone(), format!("engine: {error}"));
         self.spawn(async move { core.set_aside(workspace, run, version, by).await });
     }
@@ -426,14 +446,14 @@ impl Core {
                 }
                 // Others have written since the claim, so the claim is over: the run was cancelled, paused or taken over. Or
                 // it has ended and is forgotten.
-                Ok(_) | Err(Error::RunNotFound(_)) => return self.free_place(),
+                Ok(_) | Err(Error::RunNotFound(_)) => return self.free_slot(),
                 Err(error @ (Error::Unavailable(_) | Error::Unknown(_))) => {
                     tracing::warn!(%error, run = %id, "a ledger cannot be read; trying again");
                     self.clock.until(self.clock.now().after(PAUSE)).await;
                 }
                 Err(error) => {
                     tracing::error!(%error, run = %id, "a ledger cannot be read; its run is paused");
-                    self.free_place();
+                    self.free_slot();
                     return self.set_aside(run.new.workspace, id, version, format!("engine: {error}")).await;
                 }
             }
@@ -481,14 +501,14 @@ impl Core {
     /// A run waits durably and stays in memory as long as there is room.
     fn rests(&self, cell: &Arc<Cell>, version: u64, weight: usize) {
         cell.rest();
-        self.free_place();
+        self.free_slot();
         self.residents.rest(cell, version, weight, self.limits.resting_bytes, self.limits.resting);
         // Perhaps sooner than all others.
         self.due.notify_one();
     }
 
-    /// A place for a driven run is free. To look for another run is worth it only if one may have been left where it was.
-    fn free_place(&self) {
+    /// Frees the slot of a driven run. The engine looks for due runs only if some may have been left for lack of a slot.
+    fn free_slot(&self) {
         if self.residents.free() {
             self.due.notify_one();
         }
@@ -509,7 +529,7 @@ impl Core {
     /// A driven run has left memory.
     fn finished(&self, cell: &Arc<Cell>, over: Over) {
         self.residents.leave(cell);
-        self.free_place();
+        self.free_slot();
         cell.set_over(over);
         self.left.notify_one();
     }

@@ -116,7 +116,7 @@ pub trait Programs: Send + Sync + 'static {
     }
 }
 
-/// What an engine hosts: the registered functions, and all other programs.
+/// All code that an engine can drive: its registered functions, and its other programs.
 pub(crate) struct Hosted {
     all: Vec<Arc<dyn Programs>>,
     /// Sorted, so that claims ask in the same order each time.

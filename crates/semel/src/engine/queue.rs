@@ -25,13 +25,13 @@ const TRIES: usize = 3;
 /// A worker's request for tasks.
 #[derive(Clone, Debug)]
 pub struct Take {
-    /// Workspace of the worker.
+    /// Workspace whose tasks the worker may claim.
     pub workspace: WorkspaceId,
     /// The worker. Its lease must be alive.
     pub node: NodeId,
-    /// Queues that it serves.
+    /// Queues from which it takes tasks.
     pub queues: Vec<Name>,
-    /// Maximum number of tasks.
+    /// Maximum number of tasks to claim.
     pub limit: usize,
 }
 
@@ -49,11 +49,11 @@ pub struct Assignments {
 /// Reference to a task that a worker has claimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AssignmentRef {
-    /// Workspace of the worker.
+    /// Workspace of the worker and the task.
     pub workspace: WorkspaceId,
     /// The run that represents the task.
     pub run: RunId,
-    /// Version of the claim.
+    /// Version of the task's run after the claim. A report with another fence is refused.
     pub fence: u64,
 }
 

@@ -21,11 +21,12 @@ pub struct Registry {
     families: BTreeMap<Family, Code>,
 }
 
-/// What a function is known as.
+/// Name under which a registered function can be started.
 enum Named {
-    /// This name and version.
+    /// Registered once: its name and version.
     As(Name, Name),
-    /// These: one function several times, or several function pointers, which are of one type.
+    /// Registered several times, or one of several function pointers, which have one type: the names, for the error
+    /// message.
     Several(String),
 }
 
@@ -34,7 +35,7 @@ impl Registry {
     pub(crate) fn add(&mut self, function: TypeId, name: Name, version: Name, code: Code) -> Result<()> {
         if let Some(queue) = queue::queue(&name) {
             return Err(Error::Validation(format!(
-                "{name} stands for the steps that wait in the queue {queue}, and is no name of a workflow: choose another"
+                "{name} is the name of the queue {queue} of remote steps, and cannot be the name of a workflow: choose another"
             )));
         }
         let versions = self.by_name.entry(name.clone()).or_default();
@@ -97,9 +98,9 @@ impl Programs for Registry {
     }
 }
 
-/// What can be started: a registered workflow itself, or a [`WorkflowRef`] to one.
+/// A workflow that can be started: a registered function, a [`WorkflowRef`] or a [`WorkflowName`].
 pub trait Startable<In> {
-    /// What it gives.
+    /// Type of the workflow's result.
     type Out: Send + 'static;
     /// Its name and version.
     #[doc(hidden)]

@@ -68,18 +68,18 @@ pub struct ReplayRow {
     pub kind: ReplayKind,
     /// Recorded value; absent if nothing is recorded.
     pub original: Option<Value>,
-    /// What the code produces now, as far as that is known without executing it.
+    /// Value that the code produces now, if that is known without executing the step; absent otherwise.
     pub replayed: Option<Value>,
-    /// Result of the comparison.
+    /// Whether recorded and present behaviour agree.
     pub verdict: ReplayVerdict,
 }
 
-/// Result of a replay.
+/// Differences between a recorded run and the present code.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Replay {
     /// The run that was replayed.
     pub run: RunId,
-    /// Name of its workflow.
+    /// Name of the replayed run's workflow.
     pub workflow: String,
     /// Status of the run according to its ledger.
     pub status: Status,

@@ -47,14 +47,15 @@ pub(crate) struct Residents {
     tables: Mutex<ResidentTables>,
     /// Number of used slots for driven runs.
     taken: AtomicUsize,
-    places: usize,
+    /// Number of slots for driven runs.
+    slots: usize,
     /// Whether the next freed slot is a reason to look for due runs: the latest claim found no slot, or found runs.
     wanted: AtomicBool,
 }
 
 impl fmt::Debug for Residents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Residents({} of {})", self.taken.load(Ordering::Relaxed), self.places)
+        write!(f, "Residents({} of {})", self.taken.load(Ordering::Relaxed), self.slots)
     }
 }
 
@@ -65,8 +66,8 @@ impl HeldRuns for Residents {
 }
 
 impl Residents {
-    pub(super) fn new(places: usize) -> Self {
-        Self { tables: Mutex::default(), taken: AtomicUsize::new(0), places, wanted: AtomicBool::new(false) }
+    pub(super) fn new(slots: usize) -> Self {
+        Self { tables: Mutex::default(), taken: AtomicUsize::new(0), slots, wanted: AtomicBool::new(false) }
     }
 
     fn lock(&self) -> MutexGuard<'_, ResidentTables> {
@@ -76,7 +77,7 @@ impl Residents {
 
     /// Reserves up to `wanted` slots for driven runs; returns how many.
     pub(super) fn reserve(&self, wanted: usize) -> usize {
-        let granted = |taken: usize| wanted.min(self.places.saturating_sub(taken));
+        let granted = |taken: usize| wanted.min(self.slots.saturating_sub(taken));
         let before =
             self.taken.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |taken| Some(taken + granted(taken)));
         before.map_or(0, granted)
@@ -84,10 +85,10 @@ impl Residents {
 
     /// Like [`reserve`](Self::reserve), for a claim: if there is no slot, [`free`](Self::free) says when to try
     /// again.
-    pub(super) fn reserve_or_wait(&self, places: usize) -> usize {
+    pub(super) fn reserve_or_wait(&self, slots: usize) -> usize {
         // Set first, so that a slot that is freed in between is reported.
         self.want();
-        let granted = self.reserve(places);
+        let granted = self.reserve(slots);
         if granted > 0 {
             self.wanted.store(false, Ordering::SeqCst);
         }
@@ -107,8 +108,8 @@ impl Residents {
     }
 
     /// Frees slots that were reserved for claims and not used.
-    pub(super) fn free_many(&self, places: usize) {
-        self.taken.fetch_sub(places, Ordering::SeqCst);
+    pub(super) fn free_many(&self, slots: usize) {
+        self.taken.fetch_sub(slots, Ordering::SeqCst);
     }
 
     /// A run enters memory. An earlier claim of it that is still here is lost.

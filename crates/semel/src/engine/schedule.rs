@@ -15,14 +15,24 @@ use crate::id::{NodeId, RunId};
 use crate::sabotage::{self, Bug};
 use crate::store::{LeaseAct, Sweep, Swept, Wake};
 
-/// At most so many runs come with one claim: enough to fill a batch, and no long transaction.
+/// Maximum number of runs that one claim takes: enough to fill a batch, and no long transaction.
 const AT_ONCE: usize = 256;
-/// How often an engine looks by itself, whatever it has heard.
+/// How often an engine looks for due runs and sweeps without having been told to.
 const FLOOR: Duration = Duration::from_secs(1);
-/// How often every run that is driven here looks into its inbox, whatever was heard.
+/// How often every driven run looks into its inbox without having been told to.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
-/// How many runs a pass of the sweep handles at most.
+/// Maximum number of runs that one pass of the sweep handles.
 const SWEPT: usize = 1000;
+
+/// Result of one pass over due runs.
+enum ClaimPass {
+    /// All free slots were filled, so more runs may be due now.
+    MayBeMore,
+    /// All due runs were claimed. The time at which the next one is due, if there is one.
+    NextDue(Option<Time>),
+    /// Nothing was asked for: the engine stops, drives a suspect alone, or has no free slot. A freed slot starts the next pass.
+    NoSlot,
+}
 
 /// Joins the store as a new node, and starts what the engine does by itself.
 pub(crate) async fn join(core: &Arc<Core>) -> Result<()> {
@@ -65,9 +75,9 @@ impl Core {
     async fn claim_for_ever(self: Arc<Self>) {
         loop {
             let next_due = match self.claim_some().await {
-                Ok(Some(next_due)) => next_due,
-                // There may be more.
-                Ok(None) => continue,
+                Ok(ClaimPass::MayBeMore) => continue,
+                Ok(ClaimPass::NextDue(next_due)) => next_due,
+                Ok(ClaimPass::NoSlot) => None,
                 Err(Error::Unknown(error)) => {
                     tracing::warn!(%error, "it is unknown which runs were claimed");
                     if !sabotage::commits(Bug::UnknownClaimForgotten) {
@@ -93,23 +103,22 @@ impl Core {
         }
     }
 
-    /// Claims as many runs as there is room for. Gives when the next is due, or nothing if there may be more now.
-    async fn claim_some(self: &Arc<Self>) -> Result<Option<Option<Time>>> {
+    /// Claims as many due runs as there are free slots.
+    async fn claim_some(self: &Arc<Self>) -> Result<ClaimPass> {
         if self.is_stopping() {
-            return Ok(Some(None));
+            return Ok(ClaimPass::NoSlot);
         }
         if self.drives_suspect() {
-            // A place that it leaves is worth a look.
+            // The slot that it frees is a reason to look for due runs.
             self.residents.want();
-            return Ok(Some(None));
+            return Ok(ClaimPass::NoSlot);
         }
-        let places = self.residents.reserve_or_wait(AT_ONCE);
-        if places == 0 {
-            // A run that leaves says so.
-            return Ok(Some(None));
+        let slots = self.residents.reserve_or_wait(AT_ONCE);
+        if slots == 0 {
+            return Ok(ClaimPass::NoSlot);
         }
         let node = self.node();
-        let mut claims = self.store.claim(self.claim(places)).await;
+        let mut claims = self.store.claim(self.claim(slots)).await;
         if let Ok(claims) = &mut claims
             && self.node() != node
         {
@@ -117,8 +126,8 @@ impl Core {
             claims.runs.clear();
         }
         let found = claims.as_ref().map_or(0, |claims| claims.runs.len());
-        self.residents.free_many(places - found);
-        // A stop may wait for these places.
+        self.residents.free_many(slots - found);
+        // A stop may wait for these slots.
         self.left.notify_one();
         let claims = claims?;
         if found > 0 {
@@ -129,7 +138,7 @@ impl Core {
         for claimed in claims.runs {
             self.take(claimed);
         }
-        Ok((found < places).then_some(claims.next_due))
+        Ok(if found < slots { ClaimPass::NextDue(claims.next_due) } else { ClaimPass::MayBeMore })
     }
 
     async fn renew_for_ever(self: Arc<Self>) {

@@ -63,7 +63,7 @@ impl<Out> Begin<Out> {
         self
     }
 
-    /// The key that stands for this request: the second start under it finds the run of the first.
+    /// Sets the idempotency key of this request: a second start with the same key finds the run of the first.
     ///
     /// ```
     /// # use semel::{Ctx, Engine, Result};
@@ -93,7 +93,7 @@ impl<Out> Begin<Out> {
         })
     }
 
-    /// What to do if the key is in use: to attach, if nothing is said.
+    /// Sets the policy for a key that is in use; the default is to attach to the existing run.
     ///
     /// ```
     /// # use semel::{Ctx, Engine, OnConflict, Result};
@@ -155,7 +155,7 @@ impl<Out> Begin<Out> {
     /// run that has ended, and no run owns the token, the payload goes nowhere: [`RunHandle::delivered`] says so.
     ///
     /// The same payload for the same token is absorbed when it comes again with the same workflow, key and scope, as long as
-    /// the key stands for the same run. To deliver an equal payload twice, give each its own
+    /// the key belongs to the same run. To deliver an equal payload twice, give each its own
     /// [`delivery_id`](Self::delivery_id).
     ///
     /// ```
@@ -258,7 +258,7 @@ impl Core {
             && !self.drives_suspect()
             && start.delay.is_zero()
             && self.residents.reserve(1) == 1;
-        let place = here.then(|| (RunSlot(self), self.residents.starts(start.run)));
+        let slot = here.then(|| (RunSlot(self), self.residents.starts(start.run)));
         start.claim = here.then(|| self.node());
         let claim = start.claim;
         let (started, asked_again) = start_for_certain(&*self.store, &*self.clock, &start).await;
@@ -295,8 +295,8 @@ impl Core {
         }
         let driver = self.driver(cell, &code);
         // It is the driver's to give back now.
-        if let Some((place, _)) = place {
-            std::mem::forget(place);
+        if let Some((slot, _)) = slot {
+            std::mem::forget(slot);
         }
         if entered == Entered::Touched {
             self.check_started(&driver.cell()).await;
@@ -313,11 +313,11 @@ impl Core {
     }
 }
 
-/// A place among the driven runs, given back unless it is used.
+/// A reserved slot for a driven run, freed unless a driver takes it over.
 struct RunSlot<'a>(&'a Core);
 
 impl Drop for RunSlot<'_> {
     fn drop(&mut self) {
-        self.0.free_place();
+        self.0.free_slot();
     }
 }

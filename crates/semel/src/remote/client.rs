@@ -14,7 +14,7 @@ use crate::error::{Error, ErrorCode, Result, Source};
 /// Maximum time to connect.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// What a call does. It decides what a lost answer means.
+/// Whether a call may change something: that decides what a lost answer means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Does {
     /// It only reads: nothing has changed.

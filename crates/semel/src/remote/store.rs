@@ -8,8 +8,8 @@ use tokio::sync::broadcast;
 use super::RemoteStore;
 use super::client::Does;
 use super::wire::{
-    self, ClaimCall, ClaimedView, ClaimsView, CommitItem, ControlCall, FoundRun, Heartbeat, Join, Joined,
-    Leased, Release, RunCall, Served,
+    self, ClaimCall, ClaimedView, ClaimsView, CommitItem, ControlCall, CountCall, FoundRun, Heartbeat, Join,
+    Joined, Leased, Release, RunCall, Served,
 };
 use crate::clock::Time;
 use crate::error::{Error, Result};
@@ -25,8 +25,8 @@ use crate::rules::record::{Keep, Look, Record};
 use crate::rules::run::Run;
 use crate::rules::start::Start;
 use crate::store::{
-    Answer, Arrival, Claimed, Claims, Counts, Find, Lease, LeaseAct, Numbered, Page, Query, Started, Store,
-    Sweep, Swept, Wake,
+    Answer, Arrival, Claimed, Claims, Counts, Find, Lease, LeaseAct, Numbered, Page, Query, RunCounts,
+    Started, Store, Sweep, Swept, Wake,
 };
 
 /// How much of a ledger or an inbox travels at once.
@@ -97,7 +97,7 @@ impl RemoteStore {
         Ok(Some(Claimed { run, entries, inbox }))
     }
 
-    /// What a run has from this number on, page by page.
+    /// Reads the entries or messages of a run from number `from` on, page by page.
     async fn pages<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -259,6 +259,10 @@ impl Store for RemoteStore {
     /// Refused: a worker's key is for one workspace.
     fn counts(&self, _: u64) -> Answer<'_, Counts> {
         Box::pin(async { Err(not_here()) })
+    }
+
+    fn counts_in(&self, _: WorkspaceId, cap: u64) -> Answer<'_, RunCounts> {
+        Box::pin(async move { self.client.call(wire::COUNTS, &CountCall { cap }, Does::Reads).await })
     }
 
     /// Refused: the server bounds its workspaces.

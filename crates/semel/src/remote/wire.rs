@@ -40,7 +40,7 @@ pub const WORKERS: &str = "/workers";
 pub const CLAIM: &str = "/workers/claim";
 /// Route: appends entries to the ledgers of many runs.
 pub const COMMIT: &str = "/workers/commit";
-/// Route: starts many runs.
+/// Route: starts many runs, or finds those of their keys.
 pub const START: &str = "/workers/start";
 /// Route: renews the lease of a worker.
 pub const HEARTBEAT: &str = "/workers/heartbeat";
@@ -56,6 +56,8 @@ pub const CONTROL: &str = "/workers/control";
 pub const FIND: &str = "/workers/find";
 /// Route: lists the runs of the workspace.
 pub const LIST: &str = "/workers/list";
+/// Route: counts the open runs of the workspace.
+pub const COUNTS: &str = "/workers/counts";
 /// Route: reads the entries of a run.
 pub const LEDGER: &str = "/workers/ledger";
 /// Route: reads the inbox of a run.
@@ -396,7 +398,7 @@ pub struct Answers<T> {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum ItemAnswer<T> {
-    /// The item took place.
+    /// The item took place; its answer.
     Ok(T),
     /// The item was refused or failed.
     Error(ErrorView),
@@ -446,6 +448,15 @@ pub struct RunCall {
     pub max_bytes: Option<usize>,
 }
 
+/// A call that counts the open runs of the workspace.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct CountCall {
+    /// Number of runs of each status at which counting stops. The server counts no further than 10,000.
+    pub cap: u64,
+}
+
 impl RunCall {
     /// Reads everything from the first entry or message on.
     pub fn all(run: RunId) -> Self {
@@ -453,7 +464,7 @@ impl RunCall {
     }
 }
 
-/// What a claim found, as it travels: [`Claims`](crate::store::Claims).
+/// Answer to a claim: the claimed runs. See [`Claims`](crate::store::Claims).
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
@@ -468,7 +479,7 @@ pub struct ClaimsView {
     pub now: Time,
 }
 
-/// What a claim found, folded.
+/// Answer to a claim that asks for folded runs.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]

@@ -40,7 +40,7 @@ fn company(stalls: u32) -> usize {
     }
 }
 
-/// What a node held at its death.
+/// Runs that a node drove when it died.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hands {
     /// Number of runs. More than one if the number is not known for certain.
@@ -143,7 +143,7 @@ impl Claim {
 /// One workflow version, in one workspace, that a node can drive.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Drives {
-    /// Workspace of the runs.
+    /// Workspace in which the node drives it.
     pub workspace: WorkspaceId,
     /// Name of the workflow.
     pub workflow: Name,

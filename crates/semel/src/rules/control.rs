@@ -26,7 +26,7 @@ use crate::id::{RunId, WorkspaceId};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Control {
-    /// Workspace of the run.
+    /// Workspace to which the run must belong.
     #[serde(skip, default = "WorkspaceId::unsaid")]
     pub workspace: WorkspaceId,
     /// The run to act on.
@@ -75,7 +75,7 @@ pub enum ControlAction {
     Fork(Fork),
 }
 
-/// Parameters of a fork.
+/// A new run that begins with the recorded steps of this one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = ForkCall))]
 #[serde(rename_all = "camelCase")]

@@ -47,12 +47,12 @@ impl Unconsumed {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Deliver {
-    /// Workspace of the token.
+    /// Workspace in which the token is looked up.
     #[serde(skip, default = "WorkspaceId::unsaid")]
     pub workspace: WorkspaceId,
     /// Token of the hook that receives the payload.
     pub token: Token,
-    /// JSON value to deliver.
+    /// JSON value for the owner of the token.
     pub payload: Payload,
     /// Id under which the delivery may be repeated: a second one under the same id is absorbed.
     pub id: Option<CallId>,
@@ -119,7 +119,7 @@ impl Start {
     }
 }
 
-/// Result of a delivery.
+/// Result of a delivery: the run that got the payload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
@@ -139,7 +139,7 @@ pub struct Delivered {
 pub struct PastCall {
     /// The run that the call changed.
     pub run: RunId,
-    /// Fingerprint of the request.
+    /// Fingerprint of the accepted call. A call with the same id and another fingerprint is refused.
     pub fingerprint: Fingerprint,
     /// Result of the call: the arrival of a delivery, or the version after a control.
     pub result: u64,

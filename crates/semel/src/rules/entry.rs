@@ -99,11 +99,11 @@ pub enum Entry {
     /// The run was asked to end: from here on only its clean-up runs.
     Cancelling { arrival: u64, reason: String, by: String },
 
-    /// Ended with a result.
+    /// The workflow returned a result.
     Completed { value: Payload },
-    /// Ended with an error.
+    /// The workflow returned an error.
     Failed { error: Failure },
-    /// Ended by a cancel.
+    /// The run was cancelled: by an operator, a program or its parent.
     Cancelled { reason: String, by: String },
     /// Ended by its time limit.
     TimedOut { limit: Time },
@@ -183,9 +183,9 @@ impl Class {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum FailureKind {
-    /// Another attempt may succeed.
+    /// Another attempt may succeed, so the retry policy decides.
     Retryable,
-    /// No attempt will succeed.
+    /// No attempt will succeed, so the step fails at once.
     Fatal,
     /// The effect may or may not have taken place.
     Uncertain,
@@ -318,11 +318,11 @@ pub enum RestartFrom {
 pub enum Message {
     /// A payload for a token of this run.
     Delivery { token: Token, payload: Payload },
-    /// A child has ended.
+    /// A child run has ended with this outcome.
     ChildEnded { child: Visit, run: RunId, outcome: Outcome },
     /// The run was asked to end.
     CancelRequested { reason: String, by: String },
-    /// The parent was cancelled.
+    /// The parent run was cancelled, so this run is to end.
     ParentCancelled { parent: RunId },
     /// A `run_once` value that this run waited for is settled.
     OnceSettled { scope: String, label: Label },

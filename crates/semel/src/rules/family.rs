@@ -37,7 +37,7 @@ impl Family {
         version.as_str().get(..LENGTH).and_then(|prefix| Self::new(prefix).ok())
     }
 
-    /// The prefix as text.
+    /// The prefix of its versions, such as `doc1_`.
     pub fn as_str(&self) -> &str {
         self.0.as_str()
     }

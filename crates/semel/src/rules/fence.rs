@@ -30,7 +30,7 @@ pub struct FenceRow {
     pub outcome: Option<String>,
 }
 
-/// What a try has to do.
+/// Decision about a try of a transactional step, by its row in the fence table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FenceVerdict {
     /// The effect has not taken place: run the body.

@@ -30,7 +30,7 @@ pub fn purged(run: &Run) -> Option<Outcome> {
 pub enum Purge {
     /// Forget the history; the key is remembered until the given time.
     History(Time),
-    /// Forget the run altogether.
+    /// Delete the run: header, history and key.
     Run,
     /// Nothing to forget yet, or no longer: the run was restarted.
     Keep,

@@ -238,7 +238,7 @@ impl Fingerprint {
         Ok(Self::of(&asked(workflow, input, excluded)?))
     }
 
-    /// Fingerprint of any value.
+    /// Fingerprint of a JSON value. Equal values have equal fingerprints, whatever the order of their members.
     pub fn of_payload(payload: &Payload) -> Result<Self, InvalidJson> {
         Ok(Self::of(&Json::parse(payload.text())?))
     }

@@ -11,7 +11,7 @@ use crate::clock::Time;
 /// A wait that is shorter than this is not worth the two writes of a rest.
 const NOT_WORTH_A_REST: Duration = Duration::from_millis(20);
 
-/// What a driver knows of a run in which nothing moves by itself.
+/// Facts about a run in which nothing moves by itself.
 #[derive(Clone, Copy, Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "the facts do not exclude each other")]
 pub struct LeaveFacts {
@@ -21,7 +21,7 @@ pub struct LeaveFacts {
     pub diverged: bool,
     /// Until when running effects are waited for in that case; none if that is not decided yet.
     pub grace: Option<Time>,
-    /// Whether effects are running.
+    /// Whether bodies of steps are running.
     pub active: bool,
     /// Whether the code waits until something is durable.
     pub has_barriers: bool,
@@ -37,14 +37,14 @@ pub struct LeaveFacts {
     pub due: Option<Time>,
 }
 
-/// What a driver does about a run.
+/// Decision whether a run stays in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leave {
-    /// It stays in memory.
+    /// The run stays in memory.
     Stay,
     /// It stays until its running effects have ended, but not longer than the grace period, which begins now.
     BeginGrace,
-    /// Its time is up.
+    /// The run ends as timed out, because this limit has passed.
     TimeOut(Time),
     /// It is paused, because the code does not fit.
     PauseDiverged,
@@ -86,8 +86,8 @@ pub fn decide(facts: &LeaveFacts, now: impl Fn() -> Time) -> Leave {
     Leave::Stay
 }
 
-/// What a workflow has returned, as the last entry of its run. `in_doubt` is whether a step is in doubt, `cancelling` why
-/// and by whom the run was asked to end.
+/// The last entry of a run whose workflow has returned. `in_doubt` is whether a step is in doubt, `cancelling` why and
+/// by whom the run was asked to end.
 pub fn ending(result: Result<Payload, Failure>, in_doubt: bool, cancelling: Option<(&str, &str)>) -> Entry {
     match (result, cancelling) {
         // The run must not end over a doubt. When it is settled, the workflow gets here again.

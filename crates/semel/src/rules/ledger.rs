@@ -94,7 +94,7 @@ struct RareFacts {
     parts: VecDeque<(u64, PendingCommit)>,
 }
 
-/// What decided a race, if a restart or a fork may lose it.
+/// The fact that decided a race, if a restart or a fork may take it back.
 #[derive(Clone, Debug)]
 enum Decider {
     /// The run had been asked to end: the winner may only have been the first to learn of it.
@@ -104,7 +104,7 @@ enum Decider {
 }
 
 impl RareFacts {
-    /// What decides a race now, if that may be undone.
+    /// The fact that decides a race now, if it may be taken back.
     fn decider(&self) -> Option<Decider> {
         match self.cancelling {
             Some(_) => Some(Decider::Cancelling),
@@ -186,12 +186,12 @@ impl Ledger {
         &self.run
     }
 
-    /// What the run was created with.
+    /// The first entry of the run: workflow, input, limits.
     pub fn created(&self) -> &Created {
         self.created.as_deref().expect("a ledger that was read begins with `created`")
     }
 
-    /// What stands at a visit.
+    /// The record at a visit. None if nothing is recorded there.
     pub fn record_at(&self, visit: &Visit) -> Option<&VisitRecord> {
         self.records.get(visit)?.as_ref()
     }

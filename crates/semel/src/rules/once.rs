@@ -42,20 +42,20 @@ impl OnceScope {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct OnceCall {
-    /// Workspace of the caller.
+    /// Workspace to which the scope belongs.
     #[serde(skip, default = "WorkspaceId::unsaid")]
     pub workspace: WorkspaceId,
     /// Scope in which the label is unique.
     pub scope: OnceScope,
-    /// Label of the result.
+    /// Label of the value, unique in the scope.
     pub label: Label,
-    /// The run that asks.
+    /// The run that makes the call.
     pub run: RunId,
-    /// What the run asks for.
+    /// What the call does: claim, settle or release.
     pub ask: Ask,
 }
 
-/// What a run asks for.
+/// What a call about a `run_once` value does.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = OnceAsk))]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
@@ -96,7 +96,7 @@ pub struct OnceRow {
 /// What happens to the runs that wait for a `run_once` value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waiters {
-    /// They go on waiting.
+    /// The waiting runs go on waiting.
     Stay,
     /// The run that asks becomes one of them.
     Join,
@@ -115,16 +115,16 @@ pub enum OnceAnswer {
     Settled(Payload),
     /// This other run is making the result; a message in the asking run's inbox will say when it is settled.
     InFlight(RunId),
-    /// The grant was released.
+    /// The grant was released: another run may make the result.
     Released,
 }
 
-/// What to write about a call, and what to answer.
+/// Decision about a call: the row to write, the waiting runs to tell, the answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OnceStep {
     /// The row from now on; none to delete it, unchanged to leave it.
     pub row: Option<OnceRow>,
-    /// What happens to the runs that wait for it.
+    /// Whether waiting runs are told.
     pub waiters: Waiters,
     /// The answer to the call.
     pub answer: OnceAnswer,

@@ -187,7 +187,7 @@ impl Borrow<str> for Path {
 /// One visit of a path: a loop's second pass has tick 2. A retry keeps its tick.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Visit {
-    /// Path of the visit.
+    /// Path of the visited place.
     pub path: Path,
     /// Number of the visit, from 1.
     pub tick: u32,

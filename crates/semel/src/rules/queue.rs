@@ -35,7 +35,7 @@ pub fn version() -> Name {
     default_version()
 }
 
-/// What a worker of this queue claims.
+/// The workflow version that a worker of this queue claims.
 pub fn drives(workspace: WorkspaceId, queue: &Name) -> Result<Drives, InvalidPath> {
     Ok(Drives { workspace, workflow: workflow(queue)?, workflow_version: version() })
 }
@@ -51,7 +51,7 @@ pub fn queue(workflow: &Name) -> Option<Name> {
 pub struct RemoteStep {
     /// Visit in the run that hands the step over.
     pub step: Visit,
-    /// Input of the step.
+    /// JSON input that the step was given.
     pub input: Payload,
     /// Retry policy of the step.
     #[serde(default)]
@@ -72,7 +72,7 @@ pub struct Assignment {
     pub queue: Name,
     /// Visit of the step in the run that handed it over.
     pub step: Visit,
-    /// Input of the step.
+    /// JSON input that the step was given.
     pub input: Payload,
     /// Effect key: the same on every attempt, across crashes, restarts and takeovers.
     pub key: Key,
@@ -102,14 +102,14 @@ pub enum Report {
 /// Time and randomness for a decision.
 #[derive(Clone, Copy, Debug)]
 pub struct TimeAndChance {
-    /// Time of the decision.
+    /// Time at which the decision is made.
     pub now: Time,
     /// A random number, at least 0 and below 1.
     pub random: f64,
 }
 
-/// What a claimed run of a queue is handed out as. If there is nothing to hand out, because it was asked to end, has its
-/// outcome already, or makes no sense, that is recorded instead.
+/// The assignment for a worker that has claimed a run of a queue. If the run was asked to end, has its outcome already
+/// or makes no sense, that is recorded instead, and there is none.
 pub fn hand(
     ledger: &mut Ledger,
     inbox: &[(u64, Message)],
@@ -196,16 +196,17 @@ pub fn report(
     }
 }
 
-/// Which time limit of a remote step has passed.
+/// A time limit of a remote step that has passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overdue {
-    /// That of the run: it ends at this limit, whatever the result of the step.
+    /// The limit of the run of the step. The run ends at this time, whatever a worker reports later.
     Run(Time),
-    /// That of the attempt since the latest claim: it has failed, whatever is reported of it.
+    /// The limit of the attempt that began with the latest claim. The attempt has failed, and a later report of it is
+    /// refused.
     Try,
 }
 
-/// The time limit that has passed, if any, of a step that was claimed at this time.
+/// The time limit that has passed of a step that was claimed at `claimed`. None if none has.
 pub fn overdue(ledger: &Ledger, claimed: Time, now: Time) -> Option<Overdue> {
     if let Some(limit) = ledger.deadline().filter(|limit| *limit <= now) {
         return Some(Overdue::Run(limit));

@@ -38,11 +38,11 @@ impl ReceiptKind {
     }
 }
 
-/// One absorbed duplicate call.
+/// A duplicate call that was absorbed, for the receipts of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Absorbed {
-    /// Time of the call.
+    /// Time at which the duplicate came.
     pub at: Time,
     /// Short text of what it asked for.
     pub detail: String,
@@ -60,7 +60,7 @@ impl Absorbed {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Receipts {
-    /// Number of absorbed calls.
+    /// Number of duplicates that were absorbed.
     pub count: u64,
     /// Time of the first one.
     pub first: Time,

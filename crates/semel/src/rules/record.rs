@@ -17,7 +17,7 @@ use crate::error::Error;
 /// A record as the store holds it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// Kind of the record.
+    /// Kind of the record, such as `workspace`.
     pub kind: Name,
     /// Id, unique among records of its kind.
     pub id: RecordId,
@@ -34,11 +34,11 @@ pub struct Record {
 /// A guarded write of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Keep {
-    /// Kind of the record.
+    /// Kind of the record to write.
     pub kind: Name,
-    /// Id of the record.
+    /// Id of the record to write.
     pub id: RecordId,
-    /// Content after the write.
+    /// JSON value that the record is to hold.
     pub body: Payload,
     /// The version that must be there: 0 if there must be no record; none if any is accepted.
     pub expected: Option<u64>,
@@ -49,7 +49,7 @@ pub struct Keep {
 /// A query for records of one kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Look {
-    /// Kind of the records.
+    /// Kind of the wanted records.
     pub kind: Name,
     /// Which of them to return.
     pub by: LookBy,
@@ -71,7 +71,7 @@ pub enum LookBy {
     },
 }
 
-/// What to do about a write.
+/// Decision about a guarded write of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeepStep {
     /// Write this record, in place of the version that was found.

@@ -40,7 +40,7 @@ impl Default for Retry {
     }
 }
 
-/// What follows a failed attempt.
+/// Decision about a failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetryDecision {
     /// Another attempt after this pause.

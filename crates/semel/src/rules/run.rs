@@ -56,19 +56,19 @@ pub struct Parent {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct NewRun {
-    /// Id of the run.
+    /// Id of the run, unique in the store.
     pub id: RunId,
-    /// Workspace of the run.
+    /// Workspace to which the run belongs.
     pub workspace: WorkspaceId,
-    /// The workflow it executes.
+    /// Name of the workflow that it executes.
     pub workflow: Name,
-    /// Version of that workflow.
+    /// Version of the workflow that it executes.
     pub workflow_version: Name,
     /// Scope in which its key is unique.
     pub scope: Scope,
     /// Idempotency key of the run.
     pub key: Key,
-    /// Fingerprint of the request.
+    /// Fingerprint of workflow and input. A start with the same key and another fingerprint is refused.
     pub fingerprint: Fingerprint,
     /// Run id that goes into its effect keys.
     pub lineage: RunId,
@@ -76,7 +76,7 @@ pub struct NewRun {
     pub parent: Option<RunId>,
     /// How long it is remembered after its end.
     pub retention: Retention,
-    /// Time of its creation.
+    /// Time at which the run was created.
     pub created: Time,
 }
 
@@ -85,7 +85,7 @@ pub struct NewRun {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct RunState {
-    /// Status of the run.
+    /// Status of the run now.
     pub status: Status,
     /// The length of its ledger: the optimistic lock and the fence.
     pub version: u64,
@@ -129,12 +129,12 @@ pub struct Run {
 }
 
 impl Run {
-    /// Id of the run.
+    /// Id of the run, unique in the store.
     pub fn id(&self) -> RunId {
         self.new.id
     }
 
-    /// Status of the run.
+    /// Status of the run when this header was read.
     pub fn status(&self) -> Status {
         self.state.status
     }

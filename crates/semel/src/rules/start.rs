@@ -20,7 +20,7 @@ use std::time::Duration;
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Start {
-    /// Workspace of the run.
+    /// Workspace in which the run is created.
     #[serde(skip, default = "WorkspaceId::unsaid")]
     pub workspace: WorkspaceId,
     /// Id of the run if it is created. A repeated request with the same id finds the run it created.
@@ -30,7 +30,7 @@ pub struct Start {
     /// Version of the workflow; `1` if absent.
     #[serde(default = "default_version")]
     pub workflow_version: Name,
-    /// Input of the run.
+    /// JSON input of the workflow.
     pub input: Payload,
     /// Idempotency key of the run.
     pub key: Key,
@@ -67,7 +67,7 @@ pub struct Start {
 pub struct Handover {
     /// Token of the hook that receives the payload.
     pub token: Token,
-    /// JSON value to deliver.
+    /// JSON value for the owner of the token.
     pub payload: Payload,
     /// Id under which the delivery may be repeated. If absent, the same payload for the same token is absorbed when
     /// it comes again with the same workflow, key and scope while the key belongs to the same run.
@@ -148,12 +148,12 @@ impl Start {
     }
 }
 
-/// What to do about an existing run under the key.
+/// Action of a policy on an existing run under the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum StartAction {
-    /// Answer with that run.
+    /// Answer with the existing run.
     Attach,
     /// Refuse: `DUPLICATE_RUN`, naming the run.
     Reject,
@@ -319,7 +319,7 @@ impl Default for Policy {
     }
 }
 
-/// Result of a start.
+/// How a start was answered: with a new run, or with an existing one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -336,7 +336,7 @@ pub enum StartVerdict {
     Superseded,
 }
 
-/// What the store has to do about a start.
+/// Decision about a start, for the store to carry out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// Insert a new run.

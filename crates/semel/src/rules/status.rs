@@ -11,17 +11,17 @@ use serde::{Deserialize, Serialize};
 pub enum Status {
     /// Waiting to be claimed for the first time, or again after a resume or restart.
     Pending,
-    /// Driven by a node.
+    /// A node drives the run.
     Running,
     /// Waiting for a time or for input; no node is needed meanwhile.
     Waiting,
     /// Stopped by an operator, by doubt about an effect, or because it kept crashing its node.
     Paused,
-    /// Ended with a result.
+    /// The workflow returned a result.
     Completed,
-    /// Ended with an error.
+    /// The workflow returned an error.
     Failed,
-    /// Ended by a cancel.
+    /// The run was cancelled: by an operator, a program or its parent.
     Cancelled,
     /// Ended by its time limit.
     TimedOut,

@@ -7,7 +7,7 @@ use super::json::Payload;
 use super::retry::{Retry, RetryDecision};
 use crate::clock::Time;
 
-/// State of a step.
+/// Recorded state of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StepState {
     /// An attempt has begun and its end is not recorded.
@@ -55,7 +55,7 @@ pub enum StepState {
     },
 }
 
-/// What a new owner does about a step whose attempt has no recorded end.
+/// Decision about a step whose attempt has no recorded end, by its class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterCrash {
     /// Run the body again under the same effect key.
@@ -75,7 +75,7 @@ pub fn after_crash(class: Class) -> AfterCrash {
     }
 }
 
-/// What the code of a step does next, as far as the ledger decides that.
+/// Decision of the ledger about what a step does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextMove {
     /// Begin this attempt, at this time if there is one.
@@ -89,11 +89,11 @@ pub enum NextMove {
 /// An attempt that has failed.
 #[derive(Clone, Copy, Debug)]
 pub struct FailedAttempt<'a> {
-    /// Guarantee about its effect.
+    /// Class of the step, which decides what happens after a crash.
     pub class: Class,
     /// Number of the attempt, from 1.
     pub number: u32,
-    /// Error of the attempt.
+    /// Error with which the attempt failed.
     pub error: &'a Failure,
     /// Pause that the body asks for. By asking it also says that the effect did not take place.
     pub retry_after: Option<Duration>,
@@ -130,7 +130,7 @@ pub fn kind_if_absent(kind: FailureKind) -> FailureKind {
 }
 
 impl StepState {
-    /// What the code does next about a step in this state; none stands for a step that has not begun.
+    /// What the code does next about a step in this state. None means that the step has not begun.
     pub fn next_move(step: Option<&Self>) -> NextMove {
         match step {
             None => NextMove::Attempt(1, None),

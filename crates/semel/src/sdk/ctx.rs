@@ -52,9 +52,9 @@ impl<T> fmt::Debug for Doing<'_, T> {
     }
 }
 
-/// What a workflow is given: everything it does that must happen once goes through here, under a name. A name stands for
-/// the same thing in every execution of the run, so between two of these calls the code must do the same each time: no
-/// clocks, no randomness, no input or output of its own.
+/// The context of a workflow. Everything that must happen once goes through it, under a name. In every execution of the run a
+/// name must mean the same thing, so the code between two of these calls has to be deterministic: no clocks, no randomness,
+/// no input or output of its own.
 #[derive(Clone)]
 pub struct Ctx {
     pub(crate) cell: Arc<Cell>,
@@ -103,7 +103,7 @@ impl Ctx {
         self.cell.workspace
     }
 
-    /// What was given to the engine with [`Builder::state`](crate::engine::Builder::state).
+    /// The state of this type that was given to [`Builder::state`](crate::engine::Builder::state).
     ///
     /// ```
     /// # struct App { currency: &'static str }

@@ -69,7 +69,7 @@ impl Profiled {
     }
 }
 
-/// What this execution knows about the tries of a step.
+/// Tries of a step in this execution.
 struct Tries {
     /// When the provider may have forgotten the key; none if the time of the first try is not known.
     until: Option<Time>,
@@ -149,7 +149,7 @@ impl Tries {
         }
     }
 
-    /// What the engine asks about a try without a known end.
+    /// Answers the look-up of the engine for a try without a known end.
     fn look_up<T>(&self, attempt: &Attempt) -> Result<Option<T>> {
         let mut known = self.known();
         if known.end == TryEnd::Certain {

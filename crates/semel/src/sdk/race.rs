@@ -76,7 +76,7 @@ struct Round<'a> {
     ctx: &'a Ctx,
     recorded: Option<usize>,
     decided: bool,
-    /// Whose turn it is.
+    /// Position of the future that is polled next, in the order of the arguments.
     place: usize,
 }
 
@@ -124,7 +124,7 @@ fn decided(recorded: Option<usize>, ready: &[bool]) -> Poll<usize> {
     won.map_or(Poll::Pending, Poll::Ready)
 }
 
-/// Which of so many has won, if that is recorded.
+/// Position of the winner among the futures of a race, if it is recorded.
 async fn winner(ctx: &Ctx, at: &Visit, runners: usize) -> Result<Option<usize>> {
     ctx.cell.asks(at, || Requested::Race(runners));
     let recorded: Option<usize> = ctx.value_at(at).map(|value| read(at, &value)).transpose()?;

@@ -353,7 +353,7 @@ where
     #[cfg(feature = "testing")]
     probed(&step.ctx, visit, crate::testing::Moment::Entered).await;
     let (mut refused, scope) = (None, BodyScope { ctx: &step.ctx, span: step_span(visit, number) });
-    // In its place at once, and not as a part of something else that is kept as well.
+    // Pinned where it is made: moved into another future, it would take its room twice.
     let trying = pin!(scope.guarded(|| body(attempt)).map_err(|fail| refused = Some(Box::new(fail))).ok());
     let result = match trying.as_pin_mut() {
         Some(trying) => watched(scope, step.timeout, trying).await,

@@ -16,9 +16,9 @@ use crate::rules::json::Payload;
 use crate::rules::path::Name;
 use crate::rules::start::DEFAULT_VERSION;
 
-/// What can be executed as a workflow: every `async fn(Ctx, In) -> Result<Out>`.
+/// A function that can be executed as a workflow: every `async fn(Ctx, In) -> Result<Out>`.
 pub trait Workflow<In>: Send + Sync + 'static {
-    /// What it gives.
+    /// Type of the result.
     type Out;
     /// Begins it.
     fn call(&self, ctx: Ctx, input: In) -> Pin<Box<dyn Future<Output = Result<Self::Out>> + Send>>;

@@ -20,7 +20,7 @@ use crate::rules::run::Run;
 /// Takes the lines of an export one by one, and may break it off.
 pub type Each<'a> = &'a mut (dyn FnMut(ArchiveLine) -> ControlFlow<()> + Send);
 
-/// What a store can do as a whole.
+/// Calls on a whole store: export, import, and a check of the file.
 pub trait Archive: Send + Sync {
     /// Hands over everything, of one workspace or of all; records only with all of them. PostgreSQL gives a snapshot, also
     /// while others write. The other stores belong to one process, which should not write meanwhile.
@@ -28,16 +28,17 @@ pub trait Archive: Send + Sync {
     /// Puts lines into the store: all of them, or, with an error, none. A line that is there already, exactly like this,
     /// is absorbed; so an import that broke off can be repeated. Refused while a node is at work on the store.
     fn import(&self, lines: Vec<ArchiveLine>) -> Answer<'_, Imported>;
-    /// What is wrong with the file itself, below its rows; nothing where the database sees to that.
+    /// Damage of the file itself, one sentence each. Empty if there is none, and where the database checks its own
+    /// files.
     fn sound(&self) -> Answer<'_, Vec<String>>;
 }
 
-/// What an import came to.
+/// Result of an import, in lines of the archive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Imported {
-    /// Lines that are new.
+    /// Lines that were written now.
     pub made: usize,
-    /// Lines that were there.
+    /// Lines that the store had already.
     pub absorbed: usize,
 }
 
@@ -63,7 +64,7 @@ pub(crate) trait ArchiveRows: Send {
         at: Option<&OnceAt>,
         limit: usize,
     ) -> impl Future<Output = Result<Vec<HeldOnce>>> + Send;
-    /// What comes after a record, expired or not, in the order of kind and id.
+    /// The records after this one, expired ones included, in the order of kind and id.
     fn records_after(
         &mut self,
         at: Option<&RecordAt>,
@@ -90,7 +91,7 @@ pub(crate) trait ArchiveRows: Send {
         at: Time,
         text: &str,
     ) -> impl Future<Output = Result<()>> + Send;
-    /// What is wrong below the rows.
+    /// Damage below the rows, one sentence each.
     fn sound(&mut self) -> impl Future<Output = Result<Vec<String>>> + Send {
         async { Ok(Vec::new()) }
     }

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::rules::claim::Claim;
 use crate::rules::commit::{Commit, Saved};
 
-/// What goes wrong with a call.
+/// A fault that is injected into a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// It does not take place: [`Error::Unavailable`].
@@ -32,14 +32,14 @@ pub type Plan = Box<dyn FnMut(&'static str) -> Option<Fault> + Send>;
 /// A store whose calls fail as planned. Calls that only read never do.
 pub type Faulty = Layered<Faults>;
 
-/// What [`Faulty`] does to the calls of a store.
+/// The faults of a [`Faulty`] store.
 pub struct Faults {
     store: Arc<dyn Store>,
     plan: Mutex<Plan>,
     /// If there is one, listeners hear nothing but what [`tell`](Self::tell) is given.
     silence: Option<broadcast::Sender<Wake>>,
     pool: Option<Semaphore>,
-    /// A claim finds so many runs at most.
+    /// Maximum number of runs that a claim finds.
     spared: usize,
     /// Commits that are still on their way.
     late: Mutex<Vec<Commit>>,
@@ -70,14 +70,14 @@ impl Faulty {
         Self(Faults { silence: Some(broadcast::Sender::new(1)), ..self.0 })
     }
 
-    /// Like a database with so many connections: a call takes one, needs some turns of the runtime, and gives it back when
+    /// Like a database with a bounded number of connections: a call takes one, needs some turns of the runtime, and gives it back when
     /// it is over.
     #[must_use]
     pub fn pooled(self, connections: usize) -> Self {
         Self(Faults { pool: Some(Semaphore::new(connections)), ..self.0 })
     }
 
-    /// Like a database whose due runs others are about to take: a claim finds so many at most, however many it asks for.
+    /// Like a database whose due runs others are about to take: a claim finds at most this number, however many it asks for.
     #[must_use]
     pub fn spares(self, runs: usize) -> Self {
         Self(Faults { spared: runs, ..self.0 })

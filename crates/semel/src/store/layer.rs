@@ -9,8 +9,8 @@ use std::sync::Arc;
 use tokio::sync::broadcast;
 
 use super::{
-    Answer, Archive, Arrival, Claims, Counts, Find, Lease, LedgerPart, Numbered, Page, Part, Query, Started,
-    Store, Sweep, Swept, Wake, Watch,
+    Answer, Archive, Arrival, Claims, Counts, Find, Lease, LedgerPart, Numbered, Page, Part, Query,
+    RunCounts, Started, Store, Sweep, Swept, Wake, Watch,
 };
 use crate::clock::Time;
 use crate::id::{RunId, WorkspaceId};
@@ -50,7 +50,7 @@ macro_rules! writes {
 /// The table of calls, and what follows from it.
 macro_rules! calls {
     ($($kind:ident $name:ident($($arg:ident: $type:ty),*) -> $answer:ty;)*) => {
-        /// What a layer around a store does. See the [module](self).
+        /// The calls of [`Store`], for a layer around one. See the [module](self).
         pub trait StoreLayer: Send + Sync + 'static {
             /// The store behind the layer.
             fn inner(&self) -> &Arc<dyn Store>;
@@ -136,6 +136,7 @@ calls! {
     read receipts(workspace: WorkspaceId, run: RunId) -> Vec<(ReceiptKind, Receipts)>;
     read records(look: Look) -> Vec<Record>;
     read counts(cap: u64) -> Counts;
+    read counts_in(workspace: WorkspaceId, cap: u64) -> RunCounts;
     read open_runs(workspace: WorkspaceId, cap: u64) -> u64;
 }
 

@@ -18,7 +18,7 @@ use crate::rules::status::Status;
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = RunQuery))]
 #[serde(rename_all = "camelCase")]
 pub struct Query {
-    /// Workspace of the caller.
+    /// Workspace whose runs are listed.
     #[serde(skip, default = "WorkspaceId::unsaid")]
     pub workspace: WorkspaceId,
     /// Only runs in this state; any state if absent.
@@ -169,7 +169,7 @@ impl Scan<'_> {
     }
 }
 
-/// What a pass has found.
+/// Result of one pass over an index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Scanned {
     /// At most as many as were wanted.

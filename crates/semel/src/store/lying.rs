@@ -399,7 +399,7 @@ impl<T: StoreTx> SweepRows for LyingTx<'_, T> {
 
 impl<T: StoreTx> CountRows for LyingTx<'_, T> {
     honest! {
-        open_runs(cap: usize) -> OpenRuns;
+        open_runs(workspace: Option<WorkspaceId>, cap: usize) -> OpenRuns;
         open_in(workspace: WorkspaceId, cap: usize) -> u64;
         in_doubt(paused: &[i64]) -> u64;
         due_now(cap: usize) -> u64;

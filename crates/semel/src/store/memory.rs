@@ -39,7 +39,7 @@ use crate::rules::run::{NewRun, Run};
 use crate::sabotage::{self, Bug};
 use crate::store::tx::TxTime;
 
-/// A store in memory.
+/// A store in memory: for tests, and the reference for the other stores.
 #[derive(Clone)]
 pub struct MemoryStore(Arc<MemoryShared>);
 
@@ -52,7 +52,7 @@ struct MemoryShared {
 }
 
 impl MemoryStore {
-    /// Creates an empty store.
+    /// Creates an empty store, which reads this clock.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         let (tables, meters) = (Mutex::default(), StoreMeters::default());
         let (buffer, wakes) = (ReceiptBuffer::default(), Wakes::default());

@@ -67,7 +67,7 @@ impl Default for StoreMeters {
 /// Target of the events of runs. They are at level debug: a busy store has thousands of them per second.
 const RUNS: &str = "semel::runs";
 
-/// What there is to count and log of a commit, known before it is sent.
+/// Numbers for counters and log that are known of a commit before it is sent.
 pub(crate) struct CommitFigures {
     run: RunId,
     tally: Tally,
@@ -82,7 +82,7 @@ impl CommitFigures {
     }
 }
 
-/// What an action of an operator did, for the log.
+/// Name of an operator's action in the log.
 fn event(action: &ControlAction) -> &'static str {
     match action {
         ControlAction::Cancel { .. } => "run cancelled",

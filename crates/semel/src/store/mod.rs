@@ -36,7 +36,8 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast;
 
 pub use self::archive::Archive;
-pub use self::counts::{Counts, WorkflowCounts};
+pub(crate) use self::counts::CAP as COUNTS_CAP;
+pub use self::counts::{Counts, RunCounts, WorkflowCounts};
 pub use self::list::{Page, Query};
 pub use self::part::{LedgerPart, Part};
 pub use self::wakes::Wake;
@@ -104,22 +105,24 @@ pub trait Store: Send + Sync + 'static {
     fn unconsumed(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, u64> {
         Box::pin(async move { Ok(self.inbox(workspace, run, 1).await?.len() as u64) })
     }
-    /// What was absorbed on a run, by kind.
+    /// Receipts of the duplicates that were absorbed on a run, by kind.
     fn receipts(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, Vec<(ReceiptKind, Receipts)>>;
     /// Records of one kind that have not expired.
     fn records(&self, look: Look) -> Answer<'_, Vec<Record>>;
 
-    /// What is in the store now, over all workspaces: open runs by workflow, doubts, backlog, nodes. No number is counted
-    /// further than `cap` (open runs: `cap` of each status), so that the cost is bounded. The store of a remote worker
-    /// refuses: it knows one workspace only.
+    /// Numbers of the store now, over all workspaces: open runs by workflow, doubts, backlog, nodes. No number is
+    /// counted further than `cap` (open runs: `cap` of each status), so that the cost is bounded. The store of a remote
+    /// worker refuses: it knows one workspace only.
     fn counts(&self, cap: u64) -> Answer<'_, Counts>;
+    /// The open runs of a workspace, by workflow. No number is counted further than `cap` of each status.
+    fn counts_in(&self, workspace: WorkspaceId, cap: u64) -> Answer<'_, RunCounts>;
     /// How many open runs a workspace has, counted to `cap` at most.
     fn open_runs(&self, workspace: WorkspaceId, cap: u64) -> Answer<'_, u64>;
 
     /// Wake-ups from now on.
     fn wakes(&self) -> broadcast::Receiver<Wake>;
 
-    /// What it can do as a whole; none if it is not a store itself but the way to one.
+    /// Export and import of the whole store. None if this is not a store itself, but the way to one.
     fn archive(&self) -> Option<&dyn Archive> {
         None
     }
@@ -135,14 +138,14 @@ pub trait Store: Send + Sync + 'static {
     fn close(&self) -> Answer<'_, ()>;
 }
 
-/// What a start came to.
+/// Answer to a start: the run, and how it was found or made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Started {
     /// The run: the new one, or the one that owns the key.
     pub run: Run,
-    /// What the start turned out to be.
+    /// Whether the run is new, or an existing one was found.
     pub verdict: StartVerdict,
     /// How that run ended, if it has.
     pub outcome: Option<Outcome>,
@@ -167,7 +170,7 @@ impl Started {
     }
 }
 
-/// What a claim found.
+/// Answer to a claim: the claimed runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Claims {
@@ -183,7 +186,7 @@ pub struct Claims {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Claimed {
-    /// Header of the run.
+    /// Header of the claimed run, after the claim.
     pub run: Run,
     /// Its ledger; none if the node keeps it in memory, but for the claim itself.
     pub entries: Option<Vec<Entry>>,
@@ -198,7 +201,7 @@ pub struct Claimed {
 pub struct Numbered {
     /// Its place in the ledger, from 1: the version it made.
     pub number: u64,
-    /// When it was committed.
+    /// Time at which it was committed.
     pub at: Time,
     /// The entry, as it was committed.
     pub entry: Entry,
@@ -213,7 +216,7 @@ pub struct Arrival {
     pub number: u64,
     /// Time at which it was accepted.
     pub at: Time,
-    /// What arrived: a payload, or the result of a child.
+    /// The message, such as a payload for a token or the end of a child.
     pub message: Message,
 }
 
@@ -222,11 +225,11 @@ pub struct Arrival {
 pub struct Lease {
     /// The node whose lease it is.
     pub node: NodeId,
-    /// What to do with the lease.
+    /// Whether the lease is taken, renewed or given up.
     pub act: LeaseAct,
 }
 
-/// What to do about a lease.
+/// A change of a node's lease.
 #[derive(Clone, Copy, Debug)]
 pub enum LeaseAct {
     /// A new node of this process takes its first lease. A store that belongs to one process (SQLite) ends it when the store
@@ -249,7 +252,7 @@ pub struct Sweep {
     pub limit: usize,
 }
 
-/// What a sweep found.
+/// Result of one pass of the sweep, in numbers of rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Swept {
     /// Runs of dead nodes that are due now.
@@ -260,7 +263,7 @@ pub struct Swept {
     pub histories: usize,
     /// Runs that were forgotten altogether, keys included.
     pub runs: usize,
-    /// Expired results of once.
+    /// Deleted `run_once` values, which had expired.
     pub once: usize,
     /// Records that were deleted because they had expired.
     pub records: usize,
@@ -284,11 +287,11 @@ pub struct Find {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum FindBy {
-    /// By the run's id.
+    /// By the id of the run.
     Id(RunId),
-    /// The key it holds.
+    /// By a key that the run holds, in its scope.
     Key(Scope, Key),
-    /// A token it owns.
+    /// By the token of an open hook of the run.
     Token(Token),
     /// The id of an operator action that was done about it.
     Call(CallId),

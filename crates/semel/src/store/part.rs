@@ -6,7 +6,7 @@ use crate::id::{RunId, WorkspaceId};
 /// A question for a part of a run's ledger.
 #[derive(Clone, Copy, Debug)]
 pub struct Part {
-    /// Workspace of the run.
+    /// Workspace to which the run must belong.
     pub workspace: WorkspaceId,
     /// Run whose ledger is read.
     pub run: RunId,
@@ -22,7 +22,7 @@ pub struct Part {
 /// A part of a run's ledger.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LedgerPart {
-    /// Its entries, in order.
+    /// Entries of the part, in order, with their numbers.
     pub entries: Vec<Numbered>,
     /// The number of the first entry behind this part. Absent if the part reaches the end of the ledger.
     pub next: Option<u64>,

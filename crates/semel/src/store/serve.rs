@@ -10,13 +10,13 @@ use super::receipts::{COLLECT, ReceiptBuffer};
 use super::tx::{LedgerRow, Verb};
 use super::verbs::{
     ClaimRows, CountInbox, CountOpen, EndedRun, FlushReceipts, PeekStart, ReadCounts, ReadDues, ReadInbox,
-    ReadLedger, ReadReceipts, StartRun, entries_of, message_of,
+    ReadLedger, ReadReceipts, ReadRunCounts, StartRun, entries_of, message_of,
 };
 use super::wakes::{Wake, Wakes};
 use super::watch::Watch;
 use super::{
-    Answer, Arrival, Claimed, Claims, Counts, Find, Lease, LedgerPart, Numbered, Page, Part, Query, Started,
-    Store, Sweep, Swept,
+    Answer, Arrival, Claimed, Claims, Counts, Find, Lease, LedgerPart, Numbered, Page, Part, Query,
+    RunCounts, Started, Store, Sweep, Swept,
 };
 use crate::clock::{Clock, Time};
 use crate::error::{Error, Result};
@@ -447,6 +447,10 @@ impl<B: Backend> Store for B {
 
     fn counts(&self, cap: u64) -> Answer<'_, Counts> {
         Box::pin(counted(self, self.execute(ReadCounts(cap))))
+    }
+
+    fn counts_in(&self, workspace: WorkspaceId, cap: u64) -> Answer<'_, RunCounts> {
+        Box::pin(counted(self, self.execute(ReadRunCounts { workspace, cap })))
     }
 
     fn open_runs(&self, workspace: WorkspaceId, cap: u64) -> Answer<'_, u64> {

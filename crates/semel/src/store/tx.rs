@@ -94,7 +94,7 @@ impl<T> StoreTx for T where
 ///
 /// A verb that answers with an error has written nothing: it decides first and writes then. Backends check that.
 pub(crate) trait Verb: Send + Sync + 'static {
-    /// What it answers.
+    /// Type of its answer.
     type Answer: Send + 'static;
     /// Whether it only reads; such a verb waits for no write.
     const READS: bool = false;

@@ -26,7 +26,7 @@ pub enum Wake {
     Arrived(RunId),
     /// An operator has written to a run. Its driver, if it had one, has lost it.
     Taken(RunId),
-    /// A run has ended.
+    /// A run has ended, with whatever status.
     Ended(RunId),
     /// The driver of a run has paused it. An operator has to look at it.
     Paused(RunId),

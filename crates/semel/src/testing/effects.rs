@@ -59,12 +59,12 @@ impl Effects {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next so many calls of this name fail, and nothing is done.
+    /// The next `times` calls of this name fail, and nothing is done.
     pub fn fail(&self, name: &str, times: usize) -> &Self {
         self.plan(name, times, EffectFault::Before)
     }
 
-    /// The next so many calls of this name do their work and then fail.
+    /// The next `times` calls of this name do their work and then fail.
     pub fn lose_answers(&self, name: &str, times: usize) -> &Self {
         self.plan(name, times, EffectFault::After)
     }

@@ -43,7 +43,7 @@ fn run(test: impl Future<Output = Test>) -> Test {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(test)
 }
 
-/// What becomes of a message, and of its connection.
+/// How a message and its connection are disturbed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fate {
     /// The database executes the request, and its answer is lost.

@@ -15,7 +15,7 @@ use std::sync::LazyLock;
 use libtest_mimic::{Failed, Trial};
 
 /// Folders that hold nothing we wrote.
-const SKIPPED_FOLDERS: [&str; 4] = ["target", ".git", ".semel", "node_modules"];
+const SKIPPED_FOLDERS: [&str; 6] = ["target", ".git", ".semel", "node_modules", ".venv", "dist"];
 /// Names that say nothing about what is inside.
 const EMPTY_NAMES: [&str; 7] = ["util", "utils", "helper", "helpers", "common", "types", "manager"];
 /// A file of this length holds more than one thing.
@@ -68,7 +68,12 @@ struct Check {
 /// One trial per check.
 pub(crate) fn trials() -> Vec<Trial> {
     let trial = |check: Check| Trial::test(format!("tidy::{}", check.name), move || run(&check));
-    checks_of_code().into_iter().chain(checks_of_words()).map(trial).chain([names::trial()]).collect()
+    checks_of_code()
+        .into_iter()
+        .chain(checks_of_words())
+        .map(trial)
+        .chain([names::trial(), words::trial()])
+        .collect()
 }
 
 /// Checks of what the code does.

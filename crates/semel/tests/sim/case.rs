@@ -352,7 +352,7 @@ fn disturbance(dice: &mut Dice, nodes: usize) -> Disturbance {
     Disturbance { node, when, trouble }
 }
 
-/// What becomes of a look-up that is answered late or never.
+/// The trouble of a node whose look-up is answered late or never.
 fn look_up_trouble(dice: &mut Dice, down: u64) -> Trouble {
     match dice.below(3) {
         0 => Trouble::Dies { before: true, down },

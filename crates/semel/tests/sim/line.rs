@@ -177,7 +177,7 @@ struct Way {
     node: usize,
     there: u64,
     back: u64,
-    /// The caller dies when the call has taken place, and is gone for so long.
+    /// The caller dies when the call has taken place. Milliseconds for which it is gone.
     dies: Option<u64>,
 }
 

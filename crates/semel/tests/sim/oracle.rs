@@ -22,7 +22,7 @@ use crate::stage::{Scene, Stage};
 /// So many bodies of one claim may begin on a node that has not heard yet that its run has ended: one in every branch.
 const UNAWARE: u32 = 8;
 
-/// So long a step waits before it is tried again.
+/// Pause of a step before it is tried again.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// So many milliseconds after the deadline of a run, by what its node can know of the time, nothing of it begins.

@@ -98,8 +98,8 @@ fn late_time() -> Case {
     }
 }
 
-/// The claim of a `run_once` value is on its way for so long that its node has lost the run; when it arrives, the new owner is making
-/// the result under the grant that it was given before.
+/// The claim of a `run_once` value is slow, and its node has lost the run meanwhile. When it arrives, the new owner is making the result
+/// under the grant that it was given before.
 fn late_once() -> Case {
     let trouble = |node, when, trouble| Disturbance { node, when, trouble };
     let slow = || Trouble::Slow { there: 9_000, back: 700 };

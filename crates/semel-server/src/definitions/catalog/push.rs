@@ -31,7 +31,7 @@ pub struct NewDefinition {
     pub current: bool,
 }
 
-/// What a push did.
+/// Result of a push: a new version, or one that was known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PushVerdict {
     /// A new version was stored.
@@ -43,7 +43,7 @@ pub enum PushVerdict {
 /// The answer to a push.
 #[derive(Clone, Debug)]
 pub struct Pushed {
-    /// What the push did.
+    /// Whether the pushed version is new.
     pub verdict: PushVerdict,
     /// The version, and its name with all versions.
     pub named: NamedVersion,
@@ -63,7 +63,7 @@ pub enum PushRefused {
     },
     /// The name has too many versions.
     TooMany,
-    /// The store refused it.
+    /// The store refused the write, or cannot answer.
     Store(Error),
 }
 

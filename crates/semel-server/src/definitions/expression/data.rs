@@ -73,7 +73,7 @@ impl Data {
     }
 }
 
-/// Names that expressions can read, and what they stand for at the moment.
+/// Names that expressions can read, and their values at the moment.
 pub trait Names: fmt::Debug + Send + Sync + 'static {
     /// The value of a name; none if it is not there.
     fn get(&self, name: &str) -> Option<Data>;

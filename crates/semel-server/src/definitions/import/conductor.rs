@@ -16,7 +16,7 @@ use super::yaml::Ordered;
 use crate::definitions::check::check;
 use paths::{Nesting, Places};
 
-/// What cannot be converted.
+/// A part of a Conductor workflow that cannot be converted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotConverted {
     /// Reference name of the task; empty for the whole document.

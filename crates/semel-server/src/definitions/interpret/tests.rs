@@ -36,7 +36,7 @@ impl Programs for Fixed {
 
 pub(crate) const TESTED: WorkflowRef<Json, Json> = WorkflowRef::new("tested").version("def1_tested");
 
-/// The steps of a definition; `worker` stands for an effect that is named by its queue.
+/// The steps of a definition; a `worker` is an effect that is named by its queue.
 fn definition(steps: &str) -> Arc<Definition> {
     let text = format!("semel: 1\nname: tested\n{steps}");
     let mut definition = check(&text).unwrap_or_else(|problems| panic!("{problems:#?}")).definition;

@@ -31,33 +31,33 @@ pub(crate) const SERVER: [Field; 2] = [
 
 /// Tasks that say what the run itself does next: a model does not.
 const NO_TOOLS: [&str; 3] = ["set", "return", "fail"];
-/// Types that stand for an argument.
+/// Names of types that describe an argument in short.
 const TYPES: [&str; 6] = ["string", "integer", "number", "boolean", "object", "array"];
 
-/// What a model may have done.
+/// The tools that a model may use.
 #[derive(Debug, Default)]
 pub struct ToolList {
     steps: Vec<DefinedStep>,
     details: Vec<ToolDetail>,
-    /// Servers whose tools are meant.
+    /// MCP servers whose tools the model may use.
     pub servers: Vec<ToolServer>,
 }
 
-/// What a tool has beside its step.
+/// Description of a tool that is a task, beside its step.
 #[derive(Debug)]
 pub struct ToolDetail {
-    /// What it is for.
+    /// Description of the tool for the model.
     pub about: String,
-    /// Schema of its arguments.
+    /// Schema of the arguments that the model must give.
     pub input: InputSchema,
 }
 
-/// A server whose tools are meant.
+/// An MCP server whose tools the model may use.
 #[derive(Debug)]
 pub struct ToolServer {
     /// Connection of the server.
     pub connection: String,
-    /// Names of the tools that are meant; all if absent.
+    /// Names of the tools that the model may use; all tools of the server if absent.
     pub only: Option<Vec<String>>,
     /// Where the connection is named.
     pub at: At,

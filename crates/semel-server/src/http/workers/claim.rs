@@ -161,7 +161,7 @@ async fn take(
     }
 }
 
-/// What the worker asks for, in the workspace of its credential.
+/// The workflow versions that a claim names, in the workspace of the worker's credential.
 fn drives(workspace: WorkspaceId, call: &ClaimCall) -> Vec<Drives> {
     let drives = |served: &Served| Drives {
         workspace,

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use axum::Extension;
 use axum::extract::State;
-use semel::remote::wire::{FoundRun, RunCall};
+use semel::remote::wire::{CountCall, FoundRun, RunCall};
 use semel::rules::key::Scope;
 use semel::rules::receipt::{ReceiptKind, Receipts};
-use semel::store::{Arrival, Find, FindBy, Numbered, Page, Part, Query};
+use semel::store::{Arrival, Find, FindBy, Numbered, Page, Part, Query, RunCounts};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use utoipa::openapi::schema::{AnyOfBuilder, ArrayBuilder, Schema};
@@ -21,7 +21,7 @@ use crate::app::App;
 use crate::http::Problem;
 use crate::http::describe::{SpokenProtocol, WorkerProblems};
 
-/// Maximum number of runs in one list.
+/// Maximum number of runs in one list, and of counted runs of one status.
 const MOST: usize = 10_000;
 /// Initial capacity for entries or messages whose number is not known yet.
 const PAGE: usize = 1_000;
@@ -87,6 +87,23 @@ pub(super) async fn list(
     let mut page = app.store.list(query).await?;
     page.runs.iter_mut().for_each(|run| numbers.in_run(run));
     Ok(Told(page))
+}
+
+/// Count the open runs of the workspace, by workflow.
+#[utoipa::path(
+    post, path = "/workers/counts",
+    operation_id = "workerCounts", tag = "workers",
+    request_body(content = CountCall, content_type = "application/json", example = json!({"cap": 10_000})),
+    params(SpokenProtocol),
+    responses((status = 200, body = RunCounts, description = "Open and paused runs of each workflow, and paused runs with a step in doubt"), WorkerProblems),
+)]
+pub(super) async fn counts(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    CallBody(CountCall { cap }): CallBody<CountCall>,
+) -> Result<Told<RunCounts>, Refusal> {
+    caller.may_read_or_work()?;
+    Ok(Told(app.store.counts_in(caller.workspace, cap.min(MOST as u64)).await?))
 }
 
 /// Read the entries of a run.

@@ -76,6 +76,7 @@ pub(super) fn router(clock: ClockMode) -> OpenApiRouter<Arc<App>> {
         .routes(routes!(control::once))
         .routes(routes!(look::find))
         .routes(routes!(look::list))
+        .routes(routes!(look::counts))
         .routes(routes!(look::ledger))
         .routes(routes!(look::inbox))
         .routes(routes!(look::receipts))

@@ -296,7 +296,7 @@ pub(in crate::http) fn kind(workspace: WorkspaceId) -> Name {
     Name::new(&format!("worker-{workspace}")).expect("an id is part of a name")
 }
 
-/// What the worker of a record serves; empty if the record cannot be read.
+/// Workflow versions and queues that the worker of a record serves. Empty if the record cannot be read.
 pub(in crate::http) fn served(record: &Record) -> BTreeSet<String> {
     read(record).map(|worker| worker.serves).unwrap_or_default()
 }

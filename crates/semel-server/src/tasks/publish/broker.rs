@@ -15,7 +15,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// How long a message of a line that broke may still be on its way.
 pub(super) const SETTLE: Duration = Duration::from_secs(10);
 
-/// Asks a broker, and asks again if there is no answer. If there is none for so long, it stays unknown whether the message is there.
+/// Asks a broker, and asks again if there is no answer. Without an answer within [`SETTLE`], it stays unknown whether the message is
+/// there.
 pub(super) async fn patiently<T, F, Fut>(attempt: &Attempt, what: &str, ask: F) -> Result<T>
 where
     F: Fn() -> Fut,

@@ -1,8 +1,8 @@
 //! An entry in a stream of Redis.
 //!
 //! One script looks for the marker of the effect key, adds the entry and sets the marker, all or nothing. The marker holds the id of
-//! the entry, and lives as long as the connection's `window` says: so long the script can be repeated. Beyond that the marker only
-//! tells if it is still there.
+//! the entry, and lives for the connection's `window`. Within the window the script can be repeated; beyond it, a missing marker proves
+//! nothing.
 
 use std::sync::Arc;
 

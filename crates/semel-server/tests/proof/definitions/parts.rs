@@ -175,7 +175,7 @@ steps:
 /// The elements of `for_each`.
 pub(super) const LINES: [&str; 2] = ["ink", "pens"];
 
-/// What the short words in the texts of parts stand for.
+/// Replaces the short words in the texts of parts.
 fn spelled(text: &str) -> String {
     text.replace("PLACE", "{{ input.place }}")
         .replace("RETRY", "retry: {attempts: 60, first: 10ms, most: 300ms}")

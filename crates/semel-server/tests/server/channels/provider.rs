@@ -20,7 +20,7 @@ pub(super) enum Manner {
     Repeats,
 }
 
-/// What becomes of a request.
+/// How the provider handles a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     /// It is carried out, and the answer is lost.

@@ -90,7 +90,7 @@ impl Place {
         Self::with_window(broker, WINDOW)
     }
 
-    /// A stream that no other test has, of a broker that remembers messages for so long.
+    /// A stream that no other test has, of a broker that remembers messages for this window.
     pub(crate) fn with_window(broker: Broker, window: Duration) -> Self {
         static PLACES: AtomicUsize = AtomicUsize::new(0);
         let name = format!("p{}x{}", std::process::id(), PLACES.fetch_add(1, Ordering::Relaxed));

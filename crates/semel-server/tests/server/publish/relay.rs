@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use super::place::{Broker, outside};
 
-/// What becomes of a request and its answer.
+/// How the line disturbs a request and its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trouble {
     /// The line breaks before the request arrives.

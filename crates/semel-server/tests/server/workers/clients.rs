@@ -16,6 +16,7 @@ use super::test;
 pub(super) fn trials() -> Vec<Trial> {
     vec![
         test("a_client_starts_follows_and_lists_with_start_and_read", starts_and_reads),
+        test("a_client_counts_the_open_runs_of_its_workspace", counts),
         test("a_client_is_not_told_of_runs_that_are_due", hears_no_dues),
     ]
 }
@@ -55,6 +56,21 @@ async fn starts_and_reads() -> Result<(), Failed> {
     let refused = run.cancel("no").await.err().map(|error| error.to_string()).unwrap_or_default();
     assert!(refused.contains("`admin`"), "{refused}");
     drop(engine);
+    Ok(())
+}
+
+async fn counts() -> Result<(), Failed> {
+    let (store, site) = site().await;
+    let engine = Engine::builder().store(store).workflow("order", order).open().await?;
+    let client = client(&site, "start+read").await?;
+    for id in [1, 2] {
+        client.start(ORDER, id).await?.reached(semel::rules::status::Status::Waiting).await?;
+    }
+    let elsewhere = engine.in_workspace(WorkspaceId(uuid::Uuid::from_u128(7)));
+    elsewhere.start(ORDER, 3).await?;
+    let counts = client.counts().await?;
+    assert_eq!((counts.open(), counts.capped), (2, false));
+    assert_eq!(counts, engine.counts().await?);
     Ok(())
 }
 

@@ -278,6 +278,9 @@ async fn reads(worker: &CheckedWorker, run: RunId) -> Done {
         .ok("/list", json!({"workflow": "order", "status": null, "since": null, "before": null, "limit": 1}))
         .await?;
     assert_eq!(page["runs"].as_array().map(Vec::len), Some(1), "{page}");
+    let counts = worker.ok("/counts", json!({"cap": 100})).await?;
+    let order = json!({"workflow": "order", "open": 2, "paused": 1});
+    assert_eq!(counts, json!({"workflows": [order], "inDoubt": 0, "capped": false}));
     for (path, least) in [("/ledger", 15), ("/inbox", 0), ("/receipts", 1)] {
         let all = worker.ok(path, json!({"run": run, "from": 1, "maxBytes": 8_388_608})).await?;
         assert!(all.as_array().is_some_and(|all| all.len() >= least), "{path}: {all}");

@@ -20,8 +20,8 @@ use semel::store::layer::{Layered, StoreCall, StoreLayer, StoreWork};
 use semel::store::memory::MemoryStore;
 use semel::store::sqlite::{SqliteOptions, SqliteStore};
 use semel::store::{
-    Answer, Archive, Arrival, Claims, Find, Lease, LedgerPart, Numbered, Page, Part, Query, Started, Store,
-    Wake, Watch,
+    Answer, Archive, Arrival, Claims, Find, Lease, LedgerPart, Numbered, Page, Part, Query, RunCounts,
+    Started, Store, Wake, Watch,
 };
 use semel::testing::ManualClock;
 use semel::testing::suite::{Home, Stores, SuiteFuture, World, cases};
@@ -247,6 +247,10 @@ impl StoreLayer for Elsewhere {
 
     fn list(&self, query: Query) -> Answer<'_, Page> {
         self.of(query.workspace).list(query)
+    }
+
+    fn counts_in(&self, workspace: WorkspaceId, cap: u64) -> Answer<'_, RunCounts> {
+        self.of(workspace).counts_in(workspace, cap)
     }
 
     fn ledger(&self, workspace: WorkspaceId, run: RunId, from: u64) -> Answer<'_, Vec<Numbered>> {

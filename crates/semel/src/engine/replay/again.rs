@@ -122,7 +122,7 @@ impl Again<'_> {
     }
 }
 
-/// What a hook has received.
+/// Payloads that a hook has received.
 fn received<'a>(ledger: &'a Ledger, visit: &Visit) -> &'a [Payload] {
     match ledger.record_at(visit) {
         Some(VisitRecord::Hook { state, .. }) => match state {

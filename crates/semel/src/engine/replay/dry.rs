@@ -95,7 +95,7 @@ impl DryRun {
             .unwrap_or_else(|panic| Poll::Ready(Err(Fail::panicked("the workflow", &*panic))))
     }
 
-    /// What a driver would make of the result.
+    /// The outcome that a driver would record for this result.
     fn ended(&self, result: Result<Payload, Fail>) -> Outcome {
         let result = result.map_err(|fail| fail.failure());
         let ending = self.cell.ledger(|ledger| leave::ending(result, false, ledger.cancelling()));

@@ -15,7 +15,7 @@ pub struct Replays {
 }
 
 impl Replays {
-    /// Number of identical replays.
+    /// Number of replays that found no difference.
     pub fn identical(&self) -> usize {
         self.replays().filter(|replay| replay.is_identical()).count()
     }

@@ -29,15 +29,15 @@ const FORMAT: &str = "semel/history/1";
 pub struct History {
     /// Format of the document: `semel/history/1`.
     pub format: String,
-    /// Id of the run.
+    /// Id of the exported run.
     pub run: RunId,
-    /// Workspace of the run.
+    /// Workspace from which it was exported.
     pub workspace: WorkspaceId,
-    /// Workflow of the run.
+    /// Name of the run's workflow.
     pub workflow: Name,
     /// Status at the time of the export.
     pub status: Status,
-    /// Time of its creation.
+    /// Time at which the run was created.
     pub created: Time,
     /// All entries of its ledger.
     pub entries: Vec<HistoryLine>,
@@ -46,12 +46,12 @@ pub struct History {
     pub children: BTreeMap<String, AskedChild>,
 }
 
-/// One entry of a ledger with its place.
+/// One entry of a ledger, with its number and time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistoryLine {
     /// Number of the entry, from 1.
     pub number: u64,
-    /// Time of its commit.
+    /// Time at which the entry was committed.
     pub at: Time,
     /// The entry, as the ledger has it.
     pub entry: Entry,
@@ -60,7 +60,7 @@ pub struct HistoryLine {
 /// The request for a child.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AskedChild {
-    /// Workflow of the child.
+    /// Name of the child's workflow.
     pub workflow: Name,
     /// Fingerprint of workflow and input.
     pub fingerprint: String,
@@ -73,7 +73,7 @@ impl AskedChild {
 }
 
 impl History {
-    /// Reads what [`History::to_json`] wrote.
+    /// Reads a document that [`History::to_json`] wrote. Refuses other formats by name.
     pub fn from_json(text: &str) -> Result<Self> {
         #[derive(Deserialize)]
         struct Format {
@@ -171,7 +171,7 @@ impl History {
 }
 
 impl Recorded {
-    /// What was found in a replay of this.
+    /// The result of a replay of this history.
     pub(super) fn replay(&self, fork: Option<RunId>, rows: Vec<ReplayRow>) -> Replay {
         let run = self.ledger.run();
         Replay {

@@ -14,7 +14,7 @@ use crate::rules::ledger::{HookState, Ledger, VisitRecord};
 use crate::rules::path::Visit;
 use crate::rules::step::StepState;
 
-/// What is known of a run.
+/// A recorded run: its ledger, all entries, and the requests for its children.
 pub(super) struct Recorded {
     pub(super) ledger: Ledger,
     pub(super) entries: Vec<Entry>,
@@ -54,7 +54,7 @@ pub(super) fn judge(recorded: &Recorded, played: &Played) -> Vec<ReplayRow> {
     rows
 }
 
-/// What the code asked for and could not be given, because it is not recorded. Otherwise that is the run's future.
+/// Rows for requests that have no record. If the run goes on as recorded, these are its future and not a difference.
 fn added<'a>(recorded: &'a Recorded, played: &'a Played) -> impl Iterator<Item = ReplayRow> + 'a {
     let waits: HashSet<&Location> = played.waits.iter().collect();
     // A hook is opened whether or not the code waits for it.
@@ -71,7 +71,7 @@ fn added<'a>(recorded: &'a Recorded, played: &'a Played) -> impl Iterator<Item =
     })
 }
 
-/// What the code wants, as far as it can be told without doing it.
+/// Describes a request without carrying it out.
 fn wanted(asked: &Requested) -> Value {
     match asked {
         Requested::Skip => json!({"kind": "step", "skipped": true}),
@@ -135,7 +135,7 @@ impl Recorded {
         places.into_iter().map(|(place, _)| place).collect()
     }
 
-    /// What was made inside of steps, the last time that it was made.
+    /// `run_once` values whose latest result was made inside the body of a step.
     fn made_inside(&self) -> HashSet<Location> {
         let mut made = HashSet::new();
         for entry in &self.entries {
@@ -150,7 +150,7 @@ impl Recorded {
         made
     }
 
-    /// What kind of thing stands there, if anything does.
+    /// Kind of the record at a place. None if nothing is recorded there.
     pub(super) fn kind(&self, place: &Location) -> Option<ReplayKind> {
         match place {
             Location::Once(scope, label) => self.ledger.once(scope, label).map(|_| ReplayKind::Once),
@@ -209,7 +209,7 @@ impl Recorded {
         }
     }
 
-    /// What stands there.
+    /// The record at a place as JSON. None if nothing is recorded there.
     pub(super) fn describe(&self, place: &Location) -> Option<Value> {
         let visit = match place {
             Location::Once(scope, label) => return self.ledger.once(scope, label).map(|value| json!(value)),

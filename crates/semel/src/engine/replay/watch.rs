@@ -7,7 +7,7 @@ use crate::rules::json::Payload;
 use crate::rules::key::{Label, Token};
 use crate::rules::path::{Name, Visit};
 
-/// What the code wants at a place.
+/// Work that the code asks for at a place.
 #[derive(Clone, Debug)]
 pub(crate) enum Requested {
     Step,
@@ -19,7 +19,7 @@ pub(crate) enum Requested {
         input: Payload,
     },
     Value,
-    /// One of so many.
+    /// A race of this number of futures.
     Race(usize),
     Once,
 }
@@ -31,12 +31,12 @@ pub(crate) enum Location {
     Once(String, Label),
 }
 
-/// What was seen.
+/// Requests of the code in a dry run.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     /// Everything the code has asked for, in that order.
     pub(super) asked: Vec<(Location, Requested)>,
-    /// What it waits for, because it is not recorded.
+    /// Visits at which the code waits, because nothing is recorded there.
     pub(super) waits: BTreeMap<u64, Visit>,
     last: u64,
 }

@@ -73,7 +73,7 @@ async fn a_claim_after_an_eviction_is_given_back() {
     let claimed = core.residents.wake(Box::new(claimed)).expect_err("its driver is leaving");
     core.take(*claimed);
     ends(&run).await;
-    assert_eq!(taken(core), 0, "and its place is free");
+    assert_eq!(taken(core), 0, "and its slot is free");
 }
 
 #[tokio::test]
@@ -134,7 +134,7 @@ async fn all_free(core: &Core) {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(30), free).await.expect("its place is free");
+    tokio::time::timeout(Duration::from_secs(30), free).await.expect("its slot is free");
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use crate::rules::path::Visit;
 use crate::sabotage::{self, Bug};
 use crate::store::Arrival;
 
-/// What a wait is for, besides a time.
+/// The input that a durable wait is for, beside a time.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(in crate::engine) enum On {
     /// A payload for a token.

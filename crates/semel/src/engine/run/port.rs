@@ -55,7 +55,7 @@ impl Cell {
         self.core.now()
     }
 
-    /// The store's time after so long.
+    /// The store's time when `time` has passed.
     pub(crate) fn after(&self, time: Duration) -> Time {
         self.core.after(time)
     }
@@ -65,7 +65,7 @@ impl Cell {
         self.core.random()
     }
 
-    /// What was given to the engine with [`Builder::state`](crate::engine::Builder::state).
+    /// The state of this type that was given to [`Builder::state`](crate::engine::Builder::state).
     pub(crate) fn state<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
         self.core.state()
     }
@@ -93,8 +93,8 @@ impl Cell {
         read(&self.lock().ledger)
     }
 
-    /// What `read` makes of the record at a visit; none if nothing is recorded there. If `read` gives nothing for what is
-    /// recorded, the code does not fit: it has `kind` there.
+    /// Reads the record at a visit with `read`. None if nothing is recorded there. If `read` gives nothing for a
+    /// record, the code has diverged: it has `kind` there.
     pub(crate) fn recorded<T>(
         &self,
         at: &Visit,

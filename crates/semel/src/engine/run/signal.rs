@@ -12,8 +12,8 @@ const WOKEN: u8 = 1;
 const NUDGED: u8 = 2;
 const EASED: u8 = 4;
 
-/// What a workflow's waker and those who change something about its run call. It tells the workflow's wake-ups from those of
-/// the driver's own affairs, and saves the way through the runtime for those that happen while the driver is at work anyway.
+/// Wakes the driver of a run. It tells apart wake-ups of the workflow from those of the driver's own affairs, and needs
+/// no trip through the runtime while the driver is being polled.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Signal {
     flags: AtomicU8,

@@ -28,7 +28,7 @@ use crate::store::{Arrival, Claimed};
 pub(in crate::engine) enum Phase {
     /// Recorded results are given back.
     Replaying,
-    /// New work may begin.
+    /// Everything recorded is replayed: new work may begin.
     Live,
     /// The engine stops: nothing begins any more.
     Stopping,
@@ -537,7 +537,8 @@ impl CellState {
         }
     }
 
-    /// What the driver knows when nothing moves by itself. `reading` is whether the inbox is being read.
+    /// Facts for the decision whether the run leaves memory, taken when nothing moves by itself. `reading` is whether
+    /// the inbox is being read.
     pub(in crate::engine) fn facts(&self, reading: bool) -> LeaveFacts {
         LeaveFacts {
             deadline: self.ledger.deadline(),

@@ -96,7 +96,7 @@ impl Cell {
             self.check_cancelled(shielded)?;
         }
         self.live(Some(asks)).await;
-        let mut place = WaitSlot { cell: self, id: None };
+        let mut slot = WaitSlot { cell: self, id: None };
         poll_fn(|cx| {
             let now = self.core.now();
             let mut state = self.lock();
@@ -115,9 +115,9 @@ impl Cell {
             if let Err(cancelled) = state.check_cancelled(shielded) {
                 return Poll::Ready(Err(cancelled));
             }
-            match place.id {
+            match slot.id {
                 Some(id) => state.waits.renew(id, cx.waker()),
-                None => place.id = Some(state.waits.enter(on.clone(), due, cx.waker().clone())),
+                None => slot.id = Some(state.waits.enter(on.clone(), due, cx.waker().clone())),
             }
             Poll::Pending
         })
@@ -125,7 +125,7 @@ impl Cell {
     }
 }
 
-/// A place among the waits, given up when its owner goes on or is dropped.
+/// An entry among the waits of a run, removed when the waiting future goes on or is dropped.
 struct WaitSlot<'a> {
     cell: &'a Cell,
     id: Option<u64>,

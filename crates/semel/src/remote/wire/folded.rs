@@ -51,7 +51,7 @@ pub struct FoldedRun {
     pub cancelling: Option<CancellingView>,
     /// Input of the run.
     pub input: Payload,
-    /// What stands at each visit, by `path` or `path#tick`.
+    /// Records of the run, by `path` or `path#tick`.
     pub records: BTreeMap<String, RecordView>,
     /// Values of `run_once` that the run has recorded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -91,7 +91,7 @@ pub struct OnceRecordView {
     pub value: Payload,
 }
 
-/// What stands at a visit.
+/// Record at one visit of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
@@ -134,7 +134,7 @@ pub enum RecordView {
     Value(Payload),
 }
 
-/// State of a hook.
+/// Recorded state of a hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]

@@ -49,7 +49,7 @@ impl Checker {
         self.lines
     }
 
-    /// What is wrong with a line.
+    /// Findings in a line: each a rule of the format that it breaks.
     pub fn check(&mut self, line: &ArchiveLine) -> Vec<Finding> {
         self.lines += 1;
         let (at, wrong) = match line {

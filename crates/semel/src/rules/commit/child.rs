@@ -3,7 +3,7 @@
 use crate::rules::run::Run;
 use crate::rules::status::Status;
 
-/// What becomes of the child that holds the key.
+/// What a restarted run does with its earlier child that holds the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EarlierChild {
     /// The run waits for it, or gets its result.

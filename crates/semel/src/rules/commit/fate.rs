@@ -3,7 +3,7 @@
 use super::{Content, Draft, Saved, Write};
 use crate::rules::entry::{Entry, decode};
 
-/// What the ledger says about a commit whose answer is not known.
+/// Outcome of a commit whose answer was lost, by the ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CommitFate {
     /// It took place, with this answer.

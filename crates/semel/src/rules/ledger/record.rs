@@ -10,7 +10,7 @@ use crate::rules::step::StepState;
 /// The state of the step, timer, hook, child or value at a visit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VisitRecord {
-    /// State of a step.
+    /// A step, in this state.
     Step(StepState),
     /// A timer, and whether it has fired.
     Timer {
@@ -37,7 +37,7 @@ pub enum VisitRecord {
     Value(Payload),
 }
 
-/// State of a hook.
+/// Recorded state of a hook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HookState {
     /// The store has not answered yet. Holds payloads received before a restart.

@@ -13,7 +13,7 @@ use crate::rules::fence::{FenceMark, FenceRow};
 pub trait TxSource: Clone + Send + Sync + 'static {
     /// An open transaction.
     type Open: Send + 'static;
-    /// What the body's statements are executed with: [`Tx`](super::Tx) derefs to it.
+    /// Type on which the body executes its statements: [`Tx`](super::Tx) derefs to it.
     type Conn: ?Sized + Send;
     /// How statements are spelled.
     const DIALECT: Dialect;
@@ -46,7 +46,7 @@ pub trait TxSource: Clone + Send + Sync + 'static {
     /// Rolls back.
     fn rollback(open: Self::Open) -> impl Future<Output = Result<()>> + Send;
 
-    /// What the body's statements are executed with.
+    /// The connection on which the body executes its statements.
     fn conn(open: &Self::Open) -> &Self::Conn;
 
     /// The same, to be changed.

@@ -27,7 +27,7 @@ pub const SQLITE: &str = include_str!("sqlite.sql");
 /// ```
 pub const MYSQL: &str = include_str!("mysql.sql");
 
-/// What differs between databases in the statements of the fence table.
+/// Kind of SQL in the statements of the fence table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
     /// Statements in PostgreSQL's dialect.

@@ -4,12 +4,13 @@ use super::{MemoryTx, NodeRow};
 use crate::clock::Time;
 use crate::error::Result;
 use crate::id::WorkspaceId;
+use crate::rules::run::Run;
 use crate::rules::status::Status;
 use crate::store::tx::{CountRows, OpenRuns};
 
 impl CountRows for MemoryTx<'_> {
-    async fn open_runs(&mut self, cap: usize) -> Result<OpenRuns> {
-        Ok(self.count_open(cap))
+    async fn open_runs(&mut self, workspace: Option<WorkspaceId>, cap: usize) -> Result<OpenRuns> {
+        Ok(self.count_open(workspace, cap))
     }
 
     async fn open_in(&mut self, workspace: WorkspaceId, cap: usize) -> Result<u64> {
@@ -26,10 +27,12 @@ impl CountRows for MemoryTx<'_> {
 }
 
 impl MemoryTx<'_> {
-    fn count_open(&self, cap: usize) -> OpenRuns {
+    fn count_open(&self, workspace: Option<WorkspaceId>, cap: usize) -> OpenRuns {
         let mut open = OpenRuns::default();
+        let all = || self.tables.runs.iter();
+        let wanted = |run: &Run| workspace.is_none_or(|workspace| run.new.workspace == workspace);
         for status in Status::ALL.into_iter().filter(|status| !status.is_terminal()) {
-            let runs = self.tables.runs.iter().filter(|(_, run)| run.status() == status).take(cap);
+            let runs = all().filter(|(_, run)| run.status() == status && wanted(run)).take(cap);
             for (num, run) in runs {
                 open.counts.push((run.new.workflow.clone(), status, 1));
                 if status == Status::Paused {

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 
 /// A URL, read.
 pub(super) struct Address {
-    /// What the driver knows.
+    /// Settings of the driver.
     pub(super) config: Config,
     pub(super) tls: TlsSettings,
     pub(super) schema: Option<SchemaName>,
@@ -77,7 +77,7 @@ impl Address {
     }
 }
 
-/// What the driver says, with the reason behind it.
+/// Message of a driver's error, with its source.
 fn told(error: &tokio_postgres::Error) -> String {
     let reason = std::error::Error::source(error).map(|source| format!(": {source}"));
     format!("{error}{}", reason.unwrap_or_default())

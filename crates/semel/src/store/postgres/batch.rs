@@ -58,7 +58,7 @@ impl Rows {
 pub(super) trait CallKind: Send + Sync + 'static {
     type Call: Send + Sync + 'static;
     type Batch<'a>: StatementBatch<'a, Call = Self::Call, Told = Self::Told>;
-    /// What is told of a call that is done.
+    /// Answer to a call of this kind.
     type Told: Copy + Send + Sync + 'static;
     const MOST: usize;
     /// How many bytes of values a call sends, roughly.
@@ -69,7 +69,7 @@ pub(super) trait CallKind: Send + Sync + 'static {
     const SETTINGS: &'static str;
 }
 
-/// What a batch is sent with.
+/// Mark and time of a batch.
 #[derive(Default)]
 pub(super) struct Stamp {
     pub(super) mark: Option<Uuid>,
@@ -107,7 +107,7 @@ pub(super) trait StatementBatch<'a>: Send + Sync + Sized {
     }
 }
 
-/// What a batch did with a call.
+/// Result of one call of a batch.
 pub(super) enum Done<C, T> {
     /// It is durable; and what is told of it.
     Saved(C, T),
@@ -164,10 +164,10 @@ impl<K: CallKind> Worker for BatchWriter<K> {
     }
 }
 
-/// What each call of a batch is told, if it is done.
+/// Answers to the calls of a batch, in their order. None for a call that was not done.
 type BatchAnswers<K> = Vec<Option<<K as CallKind>::Told>>;
 
-/// What became of a batch.
+/// Result of writing a batch.
 struct Written<K: CallKind> {
     told: BatchAnswers<K>,
     /// Whether its answer was lost. Then the outcome of a call without an answer is unknown.
@@ -304,7 +304,7 @@ async fn in_transaction<L, T>(
     committed.map(|()| answer)
 }
 
-/// What is told by one or the other.
+/// Joins two lists of answers to the same calls: of each call the answer that is there.
 fn either<T: Copy>(told: Vec<Option<T>>, found: Vec<Option<T>>) -> Vec<Option<T>> {
     let found = found.into_iter().chain(std::iter::repeat(None));
     told.into_iter().zip(found).map(|(told, found)| told.or(found)).collect()

@@ -123,7 +123,7 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// What else there is to say of a commit with which the run does not just go on.
+/// Further columns of commits with which a run waits, pauses or ends, or says that a timer has fired.
 #[derive(Default)]
 struct Moves {
     statuses: Vec<i16>,
@@ -240,7 +240,7 @@ pub(super) fn order_of(commits: &[&Commit]) -> Vec<(i64, usize)> {
     order
 }
 
-/// Which of so many calls are saved, by the numbers of the runs that are. `order` has the runs that were sent, by their numbers,
+/// Which of the calls are saved, by the numbers of the runs that are. `order` has the runs that were sent, by their numbers,
 /// and where among the calls they stand.
 pub(super) fn saved_of(order: &[(i64, usize)], calls: usize, mut nums: Vec<i64>) -> Vec<Option<()>> {
     let mut saved = vec![None; calls];

@@ -16,13 +16,17 @@ const NODES: &str = concat!(
     clock!(),
     ") AND NOT departed LIMIT $2) n"
 );
+/// The open runs of all workspaces, and of the workspace `$2`.
+const OPEN_OF_ALL: &str = concat!(include_str!("sql/workspaces.sql"), include_str!("sql/open_runs.sql"));
+const OPEN_OF_ONE: &str =
+    concat!("WITH seen (workspace) AS (VALUES ($2::uuid))\n", include_str!("sql/open_runs.sql"));
 const OPEN_IN: &str = "SELECT count(*) FROM (VALUES (0::smallint), (1::smallint), (2::smallint), (3::smallint)) AS s (status) \
      CROSS JOIN LATERAL (SELECT 1 FROM runs r WHERE r.workspace = $1 AND r.status = s.status AND r.status <> 4 \
      ORDER BY r.created, r.num LIMIT $2) r";
 
 impl CountRows for PgStoreTx<'_> {
-    async fn open_runs(&mut self, cap: usize) -> Result<OpenRuns> {
-        self.count_open(cap).await
+    async fn open_runs(&mut self, workspace: Option<WorkspaceId>, cap: usize) -> Result<OpenRuns> {
+        self.count_open(workspace, cap).await
     }
 
     async fn open_in(&mut self, workspace: WorkspaceId, cap: usize) -> Result<u64> {
@@ -43,9 +47,13 @@ impl CountRows for PgStoreTx<'_> {
 }
 
 impl PgStoreTx<'_> {
-    async fn count_open(&self, cap: usize) -> Result<OpenRuns> {
+    async fn count_open(&self, workspace: Option<WorkspaceId>, cap: usize) -> Result<OpenRuns> {
+        let rows = match workspace {
+            Some(workspace) => self.rows(OPEN_OF_ONE, &[&bigint(cap), &workspace.0]).await?,
+            None => self.rows(OPEN_OF_ALL, &[&bigint(cap)]).await?,
+        };
         let mut open = OpenRuns::default();
-        for row in &self.rows(include_str!("sql/open_runs.sql"), &[&bigint(cap)]).await? {
+        for row in &rows {
             open.counts.push((name(row, 0)?, status_of(row, 1)?, column::<i64>(row, 2)? as u64));
             open.paused.extend(column::<Option<Vec<i64>>>(row, 3)?.into_iter().flatten());
         }

@@ -37,7 +37,7 @@ impl Wanted {
     }
 }
 
-/// What was found, and at which time.
+/// Answer to a look-up, with the time of the database.
 pub(super) struct Looked {
     pub(super) now: Time,
     /// With the connection for whatever else has to be read of it. It is the pool's, and must not be held while waiting

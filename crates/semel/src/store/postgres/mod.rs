@@ -76,7 +76,7 @@ pub struct PostgresOptions {
     /// The schema of Semel's tables, made if it is missing: lower-case letters, digits and `_`. Without one, the
     /// schema of the store that the user's search path leads to, and if there is none, `semel`.
     pub schema: Option<String>,
-    /// Whose time it is.
+    /// Clock that decides about timers, leases and retention; the database's by default.
     pub clock: PgClock,
     /// Connections for everything but plain commits, new runs and wake-ups. Plain commits and new runs have four of their
     /// own each, ends of children three, one of them for large values; wake-ups have two. They are opened when needed.
@@ -106,7 +106,7 @@ pub enum PgClock {
     /// The database's: one for all processes, whatever their own clocks say.
     #[default]
     Database,
-    /// This one, for tests.
+    /// A clock of this process, for tests.
     Given(Arc<dyn Clock>),
 }
 
@@ -130,7 +130,7 @@ struct PostgresShared {
     buffer: ReceiptBuffer,
     meters: StoreMeters,
     wakes: Arc<Wakes>,
-    /// What tells other processes and hears them.
+    /// Tasks that send wake-ups to other processes and listen to theirs.
     neighbours: Tasks,
 }
 

@@ -54,7 +54,7 @@ pub(super) async fn start(
     Ok(())
 }
 
-/// What happened here and is still to be told, each of it once.
+/// Wake-ups of this process that other processes have not been told yet, without repetitions.
 #[derive(Default)]
 struct News {
     wakes: Vec<Wake>,
@@ -220,7 +220,7 @@ impl Ears {
         Ok(Self { heard, line })
     }
 
-    /// What comes next; none if nothing will. After a long silence, it asks whether there are still listeners.
+    /// Waits for the next notification. None if the connection has ended, which is checked after a long silence.
     async fn next(&mut self, server: &Server) -> Option<String> {
         loop {
             match tokio::time::timeout(server.silence, self.heard.recv()).await {

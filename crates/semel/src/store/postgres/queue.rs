@@ -96,7 +96,7 @@ impl<W: Worker> Lane<W> {
 type SharedLane<W> = Arc<Mutex<Lane<W>>>;
 
 impl<W: Worker> BatchQueue<W> {
-    /// Starts so many workers, beside those for large calls and the one for those who come alone. They end when this is
+    /// Starts this number of workers, beside those for large calls and the one for those who come alone. They end when this is
     /// dropped or stopped, and all that was queued is answered.
     pub(super) fn start(workers: usize, worker: impl Fn() -> W) -> Self {
         let ((small, small_jobs), (large, large_jobs)) = (Lane::<W>::new(), Lane::<W>::new());
@@ -237,7 +237,7 @@ mod tests {
         begun_with(queue, 1)
     }
 
-    /// The same for a call with so many bytes.
+    /// The same for a call with this number of bytes.
     fn begun_with(queue: &BatchQueue<Counter>, bytes: usize) -> Asking<'_> {
         let mut asking: Asking<'_> = Box::pin(queue.ask(bytes));
         assert!(asking.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());

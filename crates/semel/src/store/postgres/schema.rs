@@ -18,7 +18,7 @@ pub(super) enum Schema {
     InSearchPath,
 }
 
-/// What was asked for, in the options and in the URL.
+/// The schema that options or URL name. Refused if both name different ones.
 pub(super) fn asked(options: Option<&str>, url: Option<SchemaName>) -> Result<Option<SchemaName>> {
     let options = options.map(SchemaName::new).transpose()?;
     match (options, url) {

@@ -36,7 +36,7 @@ pub(super) struct Server {
     pub(super) silence: Duration,
 }
 
-/// Nothing has come back for so long.
+/// The database has not answered within this time.
 #[derive(Debug, thiserror::Error)]
 #[error("the database has not answered for {} s", .0.as_secs_f32())]
 pub(super) struct DatabaseSilent(Duration);

@@ -18,7 +18,7 @@ use crate::store::Started;
 use crate::store::tx::millis;
 use crate::store::verbs::{NewStart, PeekStart, StartRun};
 
-/// So long marks are kept (`sql/marks.sql`), and longer than that nothing is on its way.
+/// How long marks are kept (`sql/marks.sql`). No write is on its way for longer than that.
 const MARKS_ARE_KEPT: Duration = Duration::from_hours(1);
 
 /// The ways of a plain start.

@@ -33,7 +33,7 @@ pub(super) enum TlsSettings {
     Require,
     /// With a certificate that is checked.
     Verify {
-        /// What is checked.
+        /// How strictly the certificate is checked.
         check: Check,
         /// The authorities that may have signed it.
         roots: Roots,
@@ -72,7 +72,7 @@ impl TlsSettings {
         }
     }
 
-    /// What encrypts connections.
+    /// Makes the TLS connector of these settings.
     pub(super) fn connector(&self) -> Result<Connector> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let (names, authorities) = match self {

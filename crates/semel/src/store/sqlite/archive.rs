@@ -60,9 +60,7 @@ impl ArchiveRows for SqliteStoreTx {
     async fn records_after(&mut self, at: Option<&RecordAt>, limit: usize) -> Result<Vec<Record>> {
         // The smallest of each comes before all.
         let (kind, id) = at.map_or(("", ""), |(kind, id)| (kind.as_str(), id.as_str()));
-        let sql = "SELECT kind, id, version, body, at, expires FROM records WHERE (kind, id) > (?, ?) \
-             ORDER BY kind, id LIMIT ?";
-        self.all(sql, params![kind, id, limit as i64], read_record_row)
+        self.all(include_str!("sql/records_after.sql"), params![kind, id, limit as i64], read_record_row)
     }
 
     async fn live_node(&mut self) -> Result<Option<NodeId>> {

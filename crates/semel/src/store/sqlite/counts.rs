@@ -24,8 +24,8 @@ const DRIVEN: PartialIndex = PartialIndex("runs_driven", "node IS NOT NULL");
 const OPEN: [Status; 4] = [Status::Pending, Status::Running, Status::Waiting, Status::Paused];
 
 impl CountRows for SqliteStoreTx {
-    async fn open_runs(&mut self, cap: usize) -> Result<OpenRuns> {
-        self.count_open(cap)
+    async fn open_runs(&mut self, workspace: Option<WorkspaceId>, cap: usize) -> Result<OpenRuns> {
+        self.count_open(workspace, cap)
     }
 
     async fn open_in(&mut self, workspace: WorkspaceId, cap: usize) -> Result<u64> {
@@ -42,14 +42,18 @@ impl CountRows for SqliteStoreTx {
 }
 
 impl SqliteStoreTx {
-    fn count_open(&self, cap: usize) -> Result<OpenRuns> {
+    fn count_open(&self, workspace: Option<WorkspaceId>, cap: usize) -> Result<OpenRuns> {
         let mut open = OpenRuns::default();
-        for workspace in self.workspaces(&UNDRIVEN, cap)? {
+        let workspaces = |index| match workspace {
+            Some(workspace) => Ok(vec![workspace]),
+            None => self.workspaces(index, cap),
+        };
+        for workspace in workspaces(&UNDRIVEN)? {
             for status in OPEN {
                 self.read_open(&UNDRIVEN, workspace, status, cap, &mut open)?;
             }
         }
-        for workspace in self.workspaces(&DRIVEN, cap)? {
+        for workspace in workspaces(&DRIVEN)? {
             self.read_open(&DRIVEN, workspace, Status::Running, cap, &mut open)?;
         }
         Ok(open)
@@ -83,10 +87,7 @@ impl SqliteStoreTx {
         open: &mut OpenRuns,
     ) -> Result<()> {
         let left = cap.saturating_sub(open.of(status) as usize);
-        let sql = format!(
-            "SELECT num, workflow FROM runs INDEXED BY {index} \
-             WHERE {condition} AND workspace = ?1 AND status = ?2 LIMIT ?3"
-        );
+        let sql = format!(include_str!("sql/open_runs.sql"), index = index, condition = condition);
         let params = params![workspace, status, i64::try_from(left).unwrap_or(i64::MAX)];
         let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get::<_, Text<Name>>(1)?.0));
         let mut counts: HashMap<Name, u64> = HashMap::new();
@@ -116,19 +117,14 @@ impl SqliteStoreTx {
         status: Status,
         cap: usize,
     ) -> Result<u64> {
-        let sql = format!(
-            "SELECT count(*) FROM (SELECT 1 FROM runs INDEXED BY {index} \
-             WHERE {condition} AND workspace = ?1 AND status = ?2 LIMIT ?3)"
-        );
+        let sql = format!(include_str!("sql/open_in.sql"), index = index, condition = condition);
         let params = params![workspace, status, i64::try_from(cap).unwrap_or(i64::MAX)];
         Ok(self.first(&sql, params, |row| row.get(0))?.unwrap_or_default())
     }
 
     fn count_due(&self, cap: usize) -> Result<u64> {
-        let sql = "SELECT count(*) FROM (SELECT 1 FROM runs INDEXED BY runs_next \
-             WHERE due IS NOT NULL AND due <= ?1 LIMIT ?2)";
         let params = params![self.now, i64::try_from(cap).unwrap_or(i64::MAX)];
-        Ok(self.first(sql, params, |row| row.get(0))?.unwrap_or_default())
+        Ok(self.first(include_str!("sql/due_now.sql"), params, |row| row.get(0))?.unwrap_or_default())
     }
 
     fn count_nodes(&self, cap: usize) -> Result<u64> {

@@ -38,7 +38,7 @@ pub(super) trait Job: Send {
     fn fail(self: Box<Self>, error: Error);
 }
 
-/// What waits for the thread.
+/// A job in the queue of the writer.
 pub(super) enum Work {
     /// The commit of a step.
     Step(StepCommit),
@@ -95,7 +95,7 @@ impl Work {
     }
 }
 
-/// A start, and the run as it will be. If something is in its way, the verb says what becomes of it.
+/// A start, and the run as it will be if its key is free. If it is not, the verb decides.
 pub(super) struct StartJob {
     pub(super) new: NewStart,
     /// The number under which it is inserted, if it is.
@@ -260,7 +260,7 @@ impl JobSender {
     }
 }
 
-/// What the thread has taken it answers, unless it dies: then `lost` says what is known.
+/// Waits for the answer of a job that the thread has taken. If the thread dies first, `lost` makes the error.
 async fn heard<T>(answer: oneshot::Receiver<T>, lost: fn(Source) -> Error) -> Result<T> {
     answer.await.map_err(|_| lost("the store's thread has died".into()))
 }
@@ -364,7 +364,7 @@ mod tests {
         }
     }
 
-    /// So many bytes.
+    /// A verb that writes this number of bytes.
     struct Heavy(usize);
 
     impl Verb for Heavy {

@@ -10,10 +10,7 @@ use crate::store::list::{Index, Scan, Scanned};
 
 /// The runs of a stretch of an index. The condition of a partial index has to stand there word for word.
 fn select(index: &str, condition: &str) -> String {
-    format!(
-        "SELECT {RUN} FROM runs INDEXED BY {index} CROSS JOIN heads USING (num) \
-         WHERE workspace = ?1 AND (created, num) < (?2, ?3) AND created >= ?4 {condition}"
-    )
+    format!(include_str!("sql/list.sql"), run = RUN, index = index, condition = condition)
 }
 
 /// The statement that reads an index from the newest run on.

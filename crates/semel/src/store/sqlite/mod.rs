@@ -49,7 +49,7 @@ pub const SCHEMA_VERSION: usize = open::MIGRATIONS.len();
 pub struct SqliteOptions {
     /// The file; it is created if it is not there.
     pub path: PathBuf,
-    /// Where time comes from.
+    /// Clock that decides about timers, leases and retention; that of the machine by default.
     pub clock: Arc<dyn Clock>,
     /// Memory for cached pages, once for the writer and once for the reader.
     pub cache_bytes: usize,

@@ -8,11 +8,11 @@ use super::tx::{SqliteStoreTx, failed, read_ledger};
 use crate::error::Result;
 use crate::store::tx::LedgerRow;
 
-/// Most rows walked in one go: some milliseconds. Others who read are served in between.
+/// Maximum number of rows walked in one go, which takes some milliseconds. Other readers are served in between.
 const STRIDE: usize = 4_096;
-/// So many rows apart are the places that are remembered.
+/// Distance in rows between positions that are remembered.
 const APART: usize = 256;
-/// So many ledgers are remembered. The trail of one with 100,000 commits takes 10 KiB.
+/// Maximum number of ledgers whose trails are remembered. The trail of one with 100,000 commits takes 10 KiB.
 const TRAILS: usize = 64;
 
 /// Where rows of long ledgers are: for each run, rows by the number of entries before them. Rows never move and are never

@@ -17,7 +17,7 @@ use crate::rules::status::Status;
 use crate::store::tx::millis;
 use crate::store::verbs::NewStart;
 
-/// So many at a time: first as many as there are of the largest number, the rest by the next.
+/// Numbers of runs that one statement inserts. The largest that fits is used first, the rest goes to the next.
 const ROWS: [usize; 3] = [16, 4, 1];
 
 /// A run that may be there already is not inserted again.
@@ -25,7 +25,7 @@ pub(super) static HEADER: LazyLock<String> =
     LazyLock::new(|| format!("INSERT INTO {} ON CONFLICT DO NOTHING", headers(1)));
 pub(super) static HEAD: LazyLock<String> = LazyLock::new(|| format!("INSERT INTO {}", heads(1)));
 
-/// The statements for so many runs. `OR FAIL`, as for the rows of the ledger: what fails is the end of its transaction.
+/// The statements for one of these numbers of runs. `OR FAIL`, as for the rows of the ledger: what fails is the end of its transaction.
 struct Sql {
     headers: String,
     heads: String,
@@ -89,7 +89,7 @@ impl Header<'_> {
     }
 }
 
-/// What the head of a ledger says of its run.
+/// Column `running` of the head of a ledger.
 #[derive(Clone, Copy)]
 pub(super) enum RunningFlag {
     No = 0,
@@ -148,7 +148,7 @@ impl ParameterBinder<'_, '_> {
     }
 }
 
-/// What became of the starts of a batch.
+/// Result of inserting the starts of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Inserted {
     /// They are inserted, but for those of a node that is dead. Those are left to their verb.

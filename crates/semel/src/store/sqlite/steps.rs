@@ -18,7 +18,7 @@ use crate::map::Map;
 use crate::rules::commit::Commit;
 use crate::rules::status::Status;
 
-/// How many heads are remembered: some megabytes, more than a process drives at once.
+/// Maximum number of heads that are remembered: some megabytes, more than a process drives at once.
 const REMEMBERED: usize = 100_000;
 
 /// The latest ledger row of runs at a version, as the writer last wrote it. It saves a read, and is never trusted for the
@@ -104,7 +104,7 @@ pub(super) struct NewRow<'a> {
     pub(super) text: &'a str,
 }
 
-/// So many rows one statement inserts: to begin it, to find the end of the ledger and to end it takes longer than the row.
+/// Number of rows that one statement inserts: to begin it, to find the end of the ledger and to end it takes longer than the row.
 const ROWS: usize = 16;
 
 static INSERT: LazyLock<String> = LazyLock::new(|| insert(1));
@@ -125,10 +125,7 @@ impl<'c, 'a> Steps<'c, 'a> {
             update: statement(
                 "UPDATE heads SET version = ?3, last = ?4, stalls = 0 WHERE num = ?1 AND version = ?2 AND running",
             )?,
-            end_head: statement(
-                "UPDATE heads SET version = ?3, last = ?4, running = 0, stalls = 0 \
-                 WHERE num = ?1 AND version = ?2 AND running = 1",
-            )?,
+            end_head: statement(include_str!("sql/end_head.sql"))?,
             // All that `rules::finish::ended` changes in a run without ties.
             end_run: statement(
                 "UPDATE runs SET status = ?2, due = NULL, node = NULL, ended = ?3, purge = ?4 WHERE num = ?1",

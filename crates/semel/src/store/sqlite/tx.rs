@@ -57,7 +57,8 @@ pub(super) struct SqliteStoreTx {
     pub(super) heads: Heads,
     /// Places in long ledgers, for those who read them part by part.
     pub(super) trails: Trails,
-    /// What this transaction has found out about a node: many starts come from the same.
+    /// The latest node whose lease was read in this transaction, and the end of the lease: many starts come from one
+    /// node.
     pub(super) lease: Option<(NodeId, Option<Time>)>,
 }
 
@@ -187,8 +188,7 @@ impl SqliteStoreTx {
     /// The part of a run's state that stands apart from the head of its ledger.
     fn save_header(&self, num: i64, state: &RunState) -> Result<()> {
         let RunState { status, due, node, ended, purge, deadline, holds_key, ties, .. } = state;
-        let sql = "UPDATE runs SET status = ?2, due = ?3, node = ?4, ended = ?5, purge = ?6, holds_key = ?7, ties = ?8, \
-             deadline = ?9 WHERE num = ?1";
+        let sql = include_str!("sql/save_header.sql");
         self.write(sql, params![num, status, due, node, ended, purge, holds_key, ties, deadline]).map(drop)
     }
 

@@ -33,7 +33,7 @@ impl FromSql for Id {
 /// A checked text.
 pub(super) struct Text<T>(pub(super) T);
 
-/// What is read from a text column.
+/// A type that is read from a text column.
 pub(super) trait Stored: Sized {
     fn stored(text: &str) -> Result<Self>;
 }

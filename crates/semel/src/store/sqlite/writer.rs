@@ -21,7 +21,7 @@ use crate::sabotage::{self, Bug};
 /// How often a batch whose COMMIT certainly did not take place is tried before its callers are told.
 const TRIES: usize = 3;
 
-/// Up to so many callers are answered by the writer itself.
+/// Maximum number of callers that the writer answers itself.
 const FEW: usize = 64;
 
 /// A fault of COMMIT, on purpose.
@@ -48,7 +48,7 @@ struct SqliteWriter {
     file: File,
 }
 
-/// What became of a transaction.
+/// Outcome of a transaction.
 enum TxOutcome {
     /// It is durable, or there was nothing to write.
     Committed,

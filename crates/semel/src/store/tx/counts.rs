@@ -32,8 +32,12 @@ impl OpenRuns {
 
 /// Counts that read a bounded stretch of an index each.
 pub(crate) trait CountRows: LedgerRows {
-    /// Open runs of all workspaces, at most `cap` of each status.
-    fn open_runs(&mut self, cap: usize) -> impl Future<Output = Result<OpenRuns>> + Send;
+    /// Open runs of a workspace, or of all if none is given, at most `cap` of each status.
+    fn open_runs(
+        &mut self,
+        workspace: Option<WorkspaceId>,
+        cap: usize,
+    ) -> impl Future<Output = Result<OpenRuns>> + Send;
     /// Number of open runs of a workspace, at most `cap`.
     fn open_in(&mut self, workspace: WorkspaceId, cap: usize) -> impl Future<Output = Result<u64>> + Send;
     /// Number of these paused runs that are paused because of a step in doubt. A backend may count where the rows are.

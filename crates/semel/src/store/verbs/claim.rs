@@ -20,7 +20,7 @@ pub(crate) struct ClaimedRows {
     pub(crate) inbox: Vec<InboxRow>,
 }
 
-/// What a claim found.
+/// Claimed runs, as rows that are not decoded yet.
 #[derive(Debug)]
 pub(crate) struct ClaimRows {
     pub(crate) runs: Vec<ClaimedRows>,

@@ -186,7 +186,7 @@ pub(super) async fn restart<T: StoreTx>(tx: &mut T, run: &mut Run, by: &str) -> 
     append_at(tx, run, expected, &[entry]).await
 }
 
-/// What a run was created with; nothing once its history is forgotten.
+/// The first entry of a run: workflow, input, limits. None if its history is forgotten.
 async fn created<T: StoreTx>(tx: &mut T, run: &Run) -> Result<Option<Box<Created>>> {
     let first = tx.ledger_first(run.num).await?.as_ref().map(entries_of).transpose()?;
     Ok(first.and_then(|entries| entries.into_iter().next()).and_then(|entry| match entry {

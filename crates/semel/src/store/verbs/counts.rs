@@ -8,12 +8,13 @@ use crate::id::WorkspaceId;
 use crate::rules::entry::{Entry, PauseReason};
 use crate::rules::path::Name;
 use crate::rules::status::Status;
-use crate::store::counts::{Counts, WorkflowCounts};
+use crate::store::counts::{Counts, RunCounts, WorkflowCounts};
 use crate::store::tx::{LedgerRows, OpenRuns, StoreTx, Verb};
 
-/// Of so many paused runs it is looked up whether a step of theirs is in doubt.
+/// Maximum number of paused runs that are examined for a step in doubt.
 const PAUSED: usize = 1_000;
-/// So many commits from the end the latest pause is looked for. After it come resolutions of doubts, if anything.
+/// Number of commits, from the end of a ledger, in which the latest pause is looked for. After a pause come only resolutions
+/// of doubts.
 const TAIL: usize = 16;
 
 /// Counts what is in the store, each number up to the bound.
@@ -25,16 +26,41 @@ impl Verb for ReadCounts {
     const SCANS: bool = true;
 
     async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Counts> {
-        let cap = usize::try_from(self.0.max(1)).unwrap_or(usize::MAX);
-        let mut open = tx.open_runs(cap).await?;
-        let looked_at = open.paused.len().min(PAUSED);
-        let mut capped = open.is_capped(cap) || looked_at < open.paused.len();
-        open.paused.truncate(looked_at);
-        let in_doubt = tx.in_doubt(&open.paused).await?;
+        let cap = bound(self.0);
+        let RunCounts { workflows, in_doubt, capped } = open_runs(tx, None, cap).await?;
         let (backlog, nodes) = (tx.due_now(cap).await?, tx.live_nodes(cap).await?);
-        capped |= backlog.max(nodes) >= cap as u64;
-        Ok(Counts { workflows: by_workflow(open), in_doubt, backlog, nodes, capped })
+        let capped = capped || backlog.max(nodes) >= cap as u64;
+        Ok(Counts { workflows, in_doubt, backlog, nodes, capped })
     }
+}
+
+/// Counts the open runs of one workspace by workflow, each status up to the bound.
+pub(crate) struct ReadRunCounts {
+    pub(crate) workspace: WorkspaceId,
+    pub(crate) cap: u64,
+}
+
+impl Verb for ReadRunCounts {
+    type Answer = RunCounts;
+    const READS: bool = true;
+    const SCANS: bool = true;
+
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<RunCounts> {
+        open_runs(tx, Some(self.workspace), bound(self.cap)).await
+    }
+}
+
+fn bound(cap: u64) -> usize {
+    usize::try_from(cap.max(1)).unwrap_or(usize::MAX)
+}
+
+async fn open_runs<T: StoreTx>(tx: &mut T, workspace: Option<WorkspaceId>, cap: usize) -> Result<RunCounts> {
+    let mut open = tx.open_runs(workspace, cap).await?;
+    let looked_at = open.paused.len().min(PAUSED);
+    let capped = open.is_capped(cap) || looked_at < open.paused.len();
+    open.paused.truncate(looked_at);
+    let in_doubt = tx.in_doubt(&open.paused).await?;
+    Ok(RunCounts { workflows: by_workflow(open), in_doubt, capped })
 }
 
 fn by_workflow(open: OpenRuns) -> Vec<WorkflowCounts> {

@@ -155,7 +155,7 @@ pub(super) async fn once_line<T: StoreTx>(tx: &mut T, held: HeldOnce) -> Result<
     })
 }
 
-/// What is wrong below the rows.
+/// Finds damage below the rows.
 pub(crate) struct IntegrityCheck;
 
 impl Verb for IntegrityCheck {

@@ -36,7 +36,7 @@ impl Verb for Import {
     }
 }
 
-/// What the lines so far take: two lines of one call must not want the same.
+/// Keys, ids and tokens that the lines so far take: two lines of one import must not take the same.
 #[derive(Default)]
 struct ImportBatch {
     ids: HashSet<RunId>,

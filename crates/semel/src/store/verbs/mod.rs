@@ -20,7 +20,7 @@ mod sweep;
 pub(crate) use claim::ClaimRows;
 #[cfg(feature = "sabotage")]
 pub(crate) use claim::ClaimedRows;
-pub(crate) use counts::{CountOpen, ReadCounts, paused_in_doubt};
+pub(crate) use counts::{CountOpen, ReadCounts, ReadRunCounts, paused_in_doubt};
 pub(crate) use deadline::EndedRun;
 pub(crate) use export::{ExportPage, IntegrityCheck};
 pub(crate) use import::Import;

@@ -33,7 +33,7 @@ pub(crate) async fn outcome_of<T: StoreTx>(tx: &mut T, run: &Run) -> Result<Opti
     }
 }
 
-/// What is found in the latest entry of a run in which it is found.
+/// Searches a run's entries from the latest on, and gives what `find` finds first.
 pub(super) async fn latest<T: StoreTx, R>(
     tx: &mut T,
     num: i64,
@@ -52,7 +52,8 @@ pub(super) async fn latest<T: StoreTx, R>(
     }
 }
 
-/// What is found in the latest entry of these commits in which it is found. They come the latest first.
+/// Searches the entries of these commits from the latest on, and gives what `find` finds first. `tail` has the latest
+/// commit first.
 pub(super) fn latest_in<R>(tail: &[LedgerRow], find: impl Fn(&Entry) -> Option<R>) -> Result<Option<R>> {
     for row in tail {
         if let Some(found) = entries_of(row)?.iter().rev().find_map(&find) {
@@ -179,7 +180,7 @@ impl Verb for CountInbox {
     }
 }
 
-/// What was absorbed on a run.
+/// Reads the receipts of a run.
 pub(crate) struct ReadReceipts {
     pub(crate) workspace: WorkspaceId,
     pub(crate) run: RunId,

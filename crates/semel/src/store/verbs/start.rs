@@ -22,7 +22,7 @@ use super::deliver::{self, Remembered};
 use super::lease::is_alive;
 use super::read::{entries_of, outcome_of};
 
-/// A start with its fingerprint, which is computed outside of the transaction.
+/// A start, with its fingerprint. That is computed outside of the transaction, because inputs may be large.
 #[derive(Clone, Debug)]
 pub(crate) struct StartRun {
     pub(crate) start: Start,
@@ -261,7 +261,8 @@ impl StartRun {
         self.create(tx, verdict, open.then_some(holder), handing).await?.ok_or_else(race)
     }
 
-    /// What was delivered by the same request before, when it came to the same; and the id of that.
+    /// Looks for the delivery of an equal request that came to the same run. Also gives the id under which such a
+    /// delivery is remembered.
     async fn handed_over<T: StoreTx>(
         &self,
         tx: &mut T,
@@ -311,7 +312,7 @@ impl StartRun {
         handed_to(tx, owner, delivered).await.map(Some)
     }
 
-    /// Decides what becomes of the payload, before anything is written. `holder` is the run that owns the key in the
+    /// Decides whether the payload is delivered or absorbed, before anything is written. `holder` is the run that owns the key in the
     /// end, `target` the one that would get the payload, `replaced` the one that makes room for it.
     async fn plan<T: StoreTx>(
         &self,
@@ -339,9 +340,9 @@ impl StartRun {
     }
 }
 
-/// What becomes of the payload that comes with a start.
+/// Decision about the payload that comes with a start.
 enum Handing {
-    /// It was delivered before.
+    /// The payload was delivered before, and is not delivered again.
     Absorbed(Delivered),
     /// It is delivered, and remembered under these ids.
     New(Deliver, Vec<Remembered>),

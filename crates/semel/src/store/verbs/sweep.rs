@@ -70,7 +70,7 @@ async fn forget_engine<T: StoreTx>(tx: &mut T, node: NodeId) -> Result<()> {
     Ok(())
 }
 
-/// What the dead nodes had in their hands; none for those that have left in good order.
+/// Runs that each dead node drove when it died, to find out which runs kill nodes. None for a node that left in order.
 struct Blame(HashMap<NodeId, Option<Hands>>);
 
 impl Blame {

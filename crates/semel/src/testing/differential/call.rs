@@ -114,7 +114,7 @@ pub enum Call {
 
 /// What a driver records.
 #[derive(Clone, Debug)]
-#[expect(missing_docs, reason = "each stands for the entry of the same name, or the two of a whole step")]
+#[expect(missing_docs, reason = "each records the entry of the same name, or the two of a whole step")]
 pub enum Act {
     Step {
         path: u8,

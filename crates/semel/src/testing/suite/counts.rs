@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::world::{ORDER, STRANGER, WORKSPACE, World, name};
 use crate::rules::start::Start;
 use crate::rules::status::Status;
-use crate::store::{Counts, LeaseAct, WorkflowCounts};
+use crate::store::{Counts, LeaseAct, RunCounts, WorkflowCounts};
 
 promises![
     open_runs_are_counted_by_workflow_in_all_workspaces,
@@ -14,6 +14,7 @@ promises![
     due_runs_that_no_node_has_are_the_backlog,
     live_nodes_are_counted,
     open_runs_of_a_workspace_are_counted_to_a_bound,
+    open_runs_of_a_workspace_are_counted_by_workflow,
 ];
 
 async fn counts(world: &World, cap: u64) -> Counts {
@@ -87,4 +88,24 @@ async fn open_runs_of_a_workspace_are_counted_to_a_bound(world: World) {
         assert_eq!(world.store().open_runs(WORKSPACE, cap).await.expect("possible"), expected, "{cap}");
     }
     assert_eq!(world.store().open_runs(STRANGER, 100).await.expect("possible"), 1);
+}
+
+async fn open_runs_of_a_workspace_are_counted_by_workflow(world: World) {
+    let counts = async |workspace, cap| {
+        world.store().counts_in(workspace, cap).await.expect("counting is always possible")
+    };
+    assert_eq!(counts(WORKSPACE, 100).await, RunCounts::default());
+    for status in Status::ALL {
+        world.run_that_is(status, &status.to_string()).await;
+    }
+    let mut driver = world.driven("doubtful").await;
+    driver.doubt("pay").await;
+    for n in 0..3 {
+        world.begin(Start { workspace: STRANGER, ..world.request(&n.to_string()) }).await;
+    }
+    let ours = counts(WORKSPACE, 100).await;
+    assert_eq!(ours.workflows, [counted(ORDER, 5, 2)], "one of each open status, and the doubtful one");
+    assert_eq!((ours.open(), ours.paused(), ours.in_doubt, ours.capped), (5, 2, 1, false));
+    let theirs = counts(STRANGER, 2).await;
+    assert_eq!((theirs.workflows, theirs.capped), (vec![counted(ORDER, 2, 0)], true));
 }

@@ -7,6 +7,7 @@ use semel::rules::entry::Entry;
 use semel::rules::path::Name;
 use semel::rules::start::StartVerdict;
 use semel::rules::status::Status;
+use semel::store::WorkflowCounts;
 use semel::{Client, Ctx, Error, Result, WorkflowName, WorkflowRef};
 use serde_json::json;
 
@@ -21,6 +22,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         by_turns("a_client_never_claims", never_claims),
         trial("a_client_ends_a_run_that_an_engine_drives", ends),
         trial("a_list_is_filtered_and_comes_page_by_page", lists),
+        trial("open_runs_are_counted_in_the_workspace_of_the_handle", counts),
         trial("a_client_without_a_store_is_refused", no_store),
     ]
 }
@@ -145,6 +147,31 @@ async fn lists() -> std::result::Result<(), Failed> {
     assert_eq!(ids(elsewhere.list().await?), []);
     assert!(Name::new("no/name").is_err());
     assert_eq!(client.list().workflow("no/name").await.map_err(|e| e.code()).err(), Some("VALIDATION_ERROR"));
+    Ok(())
+}
+
+async fn counts() -> std::result::Result<(), Failed> {
+    let lab = Lab::new();
+    let engine = lab.engine().workflow("double", double).workflow("order", order).open().await?;
+    let client = client(&lab).await?;
+    engine.start(double, 1).await?.result().await?;
+    let (first, second) = (engine.start(order, 1).await?, engine.start(order, 2).await?);
+    waiting(&lab, &first).await;
+    waiting(&lab, &second).await;
+    second.pause().await?;
+    let elsewhere = client.in_workspace(semel::id::WorkspaceId(uuid::Uuid::from_u128(7)));
+    elsewhere.start(DOUBLE, 3).await?;
+
+    let counted = |workflow: &str, open, paused| WorkflowCounts {
+        workflow: Name::new(workflow).expect("a name"),
+        open,
+        paused,
+    };
+    let counts = engine.counts().await?;
+    assert_eq!(counts.workflows, [counted("order", 2, 1)], "what has ended, and other tenants, are left out");
+    assert_eq!((counts.open(), counts.paused(), counts.in_doubt, counts.capped), (2, 1, 0, false));
+    assert_eq!(client.counts().await?, counts);
+    assert_eq!(elsewhere.counts().await?.workflows, [counted("double", 1, 0)]);
     Ok(())
 }
 

@@ -2,10 +2,12 @@
 //!
 //! Refused are the words that made readers solve riddles.
 
-use super::{Finding, Source, has_extension, is_rust, numbered};
+use libtest_mimic::{Failed, Trial};
+
+use super::{Finding, Source, file_name, has_extension, is_script, numbered};
 
 /// What is refused, and what a manual says instead. Cut in two, so that this file does not find itself.
-const REFUSED: [(&str, &str); 19] = [
+const REFUSED: [(&str, &str); 24] = [
     (concat!("who", "ever"), "name the caller, worker, node or reader"),
     (concat!("whom", "ever"), "name the caller, worker, node or reader"),
     (concat!("some", "body"), "name the caller, operator, node or user"),
@@ -25,10 +27,47 @@ const REFUSED: [(&str, &str); 19] = [
     (concat!("comes to its", " end"), "ends, finishes"),
     (concat!("is had", " by"), "say who gets it and how"),
     (concat!("for", " good"), "permanently, finally"),
+    (concat!("so", " long"), "name the duration: its timeout, its window, while a condition holds"),
+    (concat!("what becomes", " of"), "what happens to, what is done with, the fate of"),
+    (concat!("stands", " for"), "means, is replaced by, belongs to"),
+    (concat!("stand", " for"), "mean, are replaced by, belong to"),
+    (concat!("whose", " turn"), "name what is next"),
 ];
 
+/// Names that contain a refused word: the Unix account without rights.
+const ACCOUNT: [&str; 2] = [concat!("user=no", "body"), concat!("service_user no", "body")];
+
+/// Ends of the names of files with text that people read, or with comments.
+const EXTENSIONS: [&str; 15] = [
+    "c", "html", "js", "json", "jsonl", "md", "mjs", "py", "rs", "service", "sql", "toml", "ts", "yaml",
+    "yml",
+];
+
+/// Names of packages in lock files are not ours.
 pub(super) fn is_prose_or_code(path: &str) -> bool {
-    is_rust(path) || ["md", "sql", "toml", "yaml", "c", "py"].iter().any(|end| has_extension(path, end))
+    let is_read = is_script(path) || EXTENSIONS.iter().any(|end| has_extension(path, end));
+    is_read && file_name(path) != "package-lock.json"
+}
+
+/// Every refused phrase is found, at the end of a sentence too, and every kind of file is read.
+pub(super) fn trial() -> Trial {
+    Trial::test("tidy::each_riddle_is_refused_in_each_kind_of_file", || {
+        let files = EXTENSIONS.map(|end| format!("docs/sample.{end}"));
+        let scripts = ["scripts/sample", "Makefile", ".ci/run"].map(str::to_owned);
+        for path in files.into_iter().chain(scripts) {
+            if !is_prose_or_code(&path) {
+                return Err(Failed::from(format!("{path} is not read")));
+            }
+            for (phrase, _) in REFUSED {
+                let text = format!("It is a sentence.\nIt says {}.\n", phrase.to_uppercase());
+                let found = riddles(&Source { path: path.clone(), text });
+                if !matches!(&found[..], [(2, what)] if what.contains(phrase)) {
+                    return Err(Failed::from(format!("`{phrase}` is not refused in {path}")));
+                }
+            }
+        }
+        Ok(())
+    })
 }
 
 /// A text that must be refused.
@@ -40,7 +79,7 @@ pub(super) fn sample() -> String {
 pub(super) fn riddles(file: &Source) -> Vec<Finding> {
     let mut found = Vec::new();
     for (number, line) in numbered(&file.text) {
-        let line = line.to_lowercase();
+        let line = ACCOUNT.iter().fold(line.to_lowercase(), |line, account| line.replace(account, ""));
         let hit = REFUSED.iter().find(|(refused, _)| has_phrase(&line, refused));
         found.extend(hit.map(|(refused, better)| (number, format!("`{refused}`; better: {better}"))));
     }

@@ -37,7 +37,7 @@ use crate::sdk::step::probed;
 use crate::sdk::step::{Step, doubt, finish, look};
 use crate::sdk::tx::perform::{PAUSE, mark_of, superseded};
 
-/// What an attempt has come to before its decision.
+/// State of an attempt before its decision.
 enum Attempted {
     /// All branches are prepared, or have committed already: the branch, if there is one to commit, and the outcome.
     Ready(Vec<(Option<BranchName>, Payload)>),

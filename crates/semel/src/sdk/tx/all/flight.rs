@@ -1,4 +1,4 @@
-//! Branches that may be prepared while a block is under way, and what becomes of them if its run is taken away meanwhile.
+//! Branches that may be prepared while a block is under way. They are ended here if the block's run is cancelled meanwhile.
 //!
 //! A run that another node claims has an owner that sees to them. A run that is cancelled has none: its branches would stay, and
 //! they would keep their rows locked.
@@ -40,7 +40,7 @@ impl InFlight {
         self.lock().clone()
     }
 
-    /// They are ended, or the ledger says what becomes of them.
+    /// The branches are ended, or the ledger has a decision about them.
     pub(super) fn land(&self) {
         self.lock().clear();
     }

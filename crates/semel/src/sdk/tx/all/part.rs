@@ -30,7 +30,7 @@ pub(super) struct Voting<'t> {
     pub(super) prepares: &'t (dyn Fn() + Send + Sync),
 }
 
-/// What an attempt at a part has come to.
+/// Result of an attempt at one part.
 pub(super) enum Vote {
     /// Its branch is prepared, with this outcome.
     Prepared(Payload),

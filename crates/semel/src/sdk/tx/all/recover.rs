@@ -20,7 +20,7 @@ use crate::store::{Find, FindBy};
 /// listed.
 const PATIENT: u32 = 5;
 
-/// What was found before an attempt.
+/// Result of looking for remains of earlier attempts.
 pub(super) enum Survey {
     /// Nothing is left: the outcome of each database that has one already, which is none as a rule.
     Clear(Vec<Option<Payload>>),
@@ -30,7 +30,7 @@ pub(super) enum Survey {
     Doubt(String),
 }
 
-/// What a database says about its old branches.
+/// Result of clearing old branches in one database.
 pub(super) enum Cleared {
     /// There are none, and no earlier attempt can prepare one any more.
     Done,
@@ -38,7 +38,7 @@ pub(super) enum Cleared {
     Superseded(i64),
 }
 
-/// What has become of a branch that was to be committed.
+/// State of a branch that was to be committed.
 pub(super) enum CommitLook {
     /// It is committed, and its row can be seen.
     Done,
@@ -48,7 +48,7 @@ pub(super) enum CommitLook {
     Gone,
 }
 
-/// What the ledger of a branch's run says about it.
+/// Decision about a branch in the ledger of its run.
 pub(super) enum BranchFate {
     /// To be ended like this.
     End(EndAs),
@@ -200,7 +200,7 @@ impl Recovery<'_> {
     }
 }
 
-/// What the ledger of its run says about a branch. A run that has ended decides nothing any more.
+/// Reads the decision about a branch from the ledger of its run. A run that has ended decides nothing any more.
 pub(super) async fn fate(ctx: &Ctx, branch: &BranchName) -> Result<BranchFate> {
     let (store, workspace) = (ctx.cell.store(), ctx.cell.workspace);
     let unknown = || Fail::retryable(format_args!("{branch} is of a run that this store does not know"));

@@ -23,7 +23,7 @@ pub(super) enum EndAs {
 pub(super) trait Resource: Send + Sync {
     /// Its prepared branches.
     fn list(&self) -> Boxed<'_, Vec<BranchName>>;
-    /// What stands under an effect key.
+    /// The row of the fence table under an effect key. None if there is none.
     fn row<'a>(&'a self, key: &'a str) -> Boxed<'a, Option<FenceRow>>;
     /// Leaves a fence; gives how many rows it touched. Waits no longer than a second for a branch that has the row.
     fn raise<'a>(&'a self, mark: &'a FenceMark) -> Boxed<'a, u64>;

@@ -1,16 +1,4 @@
--- Open runs by workflow and state, at most $1 of each state, and the numbers of the paused ones. Workspaces are found one
--- after the other in the index of states, which has no completed runs.
-WITH RECURSIVE workspaces (workspace) AS (
-    (SELECT r.workspace FROM runs r WHERE r.status <> 4 ORDER BY r.workspace, r.status, r.created, r.num LIMIT 1)
-    UNION ALL
-    SELECT (
-        SELECT r.workspace FROM runs r WHERE r.status <> 4 AND r.workspace > w.workspace
-        ORDER BY r.workspace, r.status, r.created, r.num LIMIT 1
-    )
-    FROM workspaces w WHERE w.workspace IS NOT NULL
-), seen (workspace) AS MATERIALIZED (
-    SELECT w.workspace FROM workspaces w WHERE w.workspace IS NOT NULL LIMIT $1
-)
+-- Open runs of the workspaces in `seen` by workflow and state, at most $1 of each state, and the numbers of the paused ones.
 SELECT o.workflow, s.status, count(*), CASE WHEN s.status = 3 THEN array_agg(o.num) END
 FROM (VALUES (0::smallint), (1::smallint), (2::smallint), (3::smallint)) AS s (status)
 CROSS JOIN LATERAL (

@@ -88,6 +88,8 @@ impl DueRows for PgStoreTx<'_> {
     }
 
     async fn overdue(&mut self, limit: usize) -> Result<Vec<Run>> {
+        // The condition of the index runs_deadline. Repeats `rules::deadline::is_limited`: only PENDING (0), RUNNING (1) and
+        // WAITING (2) runs are ended by their time limit. The verb asks the rule again.
         let overdue = select_run!(
             "FROM runs r WHERE r.deadline IS NOT NULL AND r.status < 3 AND r.deadline <= $1 \
              ORDER BY r.deadline, r.num LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED"

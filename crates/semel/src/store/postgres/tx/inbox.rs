@@ -12,7 +12,8 @@ use crate::store::tx::{InboxRow, InboxRows, TxTime, message_text};
 
 impl InboxRows for PgStoreTx<'_> {
     async fn arrive(&mut self, num: i64, message: &Message) -> Result<Option<u64>> {
-        // Status 2 is WAITING, from 4 on the run has ended. LEAST ignores a due that is not there.
+        // Repeats `Status::is_terminal` (statuses from 4 on have ended), and what the trait says of a WAITING (2) run. LEAST
+        // ignores a due that is not there.
         let insert = "WITH run AS (UPDATE runs SET arrivals = arrivals + 1, \
              due = CASE WHEN status = 2 THEN LEAST(due, $2) ELSE due END \
              WHERE num = $1 AND status < 4 RETURNING arrivals) \

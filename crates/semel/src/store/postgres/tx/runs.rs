@@ -131,6 +131,7 @@ impl RunRows for PgStoreTx<'_> {
         Ok(self.write(update, params).await? == 1)
     }
 
+    // Repeats `Status::is_terminal`: statuses from 4 on have ended.
     async fn open_children(&mut self, parent: RunId) -> Result<Vec<Run>> {
         let open =
             select_run!("FROM runs r WHERE r.parent = $1 AND r.status < 4 ORDER BY r.num FOR NO KEY UPDATE");

@@ -32,14 +32,10 @@ impl CallRows for SqliteStoreTx {
         call: &PastCall,
         replaces: Option<RunId>,
     ) -> Result<bool> {
-        // Without a run to replace, the condition is null and the row stays as it is.
-        let sql = "INSERT INTO calls (workspace, scope, id, run, owner, fingerprint, result) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (workspace, scope, id) DO UPDATE \
-             SET run = ?4, owner = ?5, fingerprint = ?6, result = ?7 WHERE owner = ?8";
         let CallAt { workspace, scope, id } = at;
         let (fingerprint, result) = (call.fingerprint.0, call.result);
         let params = params![workspace, scope, id.as_str(), num, call.run, fingerprint, result, replaces];
-        Ok(self.write(sql, params)? == 1)
+        Ok(self.write(include_str!("../sql/insert_call.sql"), params)? == 1)
     }
 
     async fn add_receipts(&mut self, num: i64, kind: ReceiptKind, receipts: &Receipts) -> Result<()> {
@@ -53,9 +49,8 @@ impl CallRows for SqliteStoreTx {
             None => receipts.clone(),
         };
         let recent = serde_json::to_string(&all.recent).expect("receipts are plain data");
-        let sql = "INSERT OR REPLACE INTO receipts (run, kind, count, first, last, recent) \
-             SELECT num, ?2, ?3, ?4, ?5, ?6 FROM runs WHERE num = ?1";
-        self.write(sql, params![num, kind.code(), all.count, all.first, all.last, recent]).map(drop)
+        let params = params![num, kind.code(), all.count, all.first, all.last, recent];
+        self.write(include_str!("../sql/add_receipts.sql"), params).map(drop)
     }
 
     async fn receipts(&mut self, num: i64) -> Result<Vec<(ReceiptKind, Receipts)>> {

@@ -2,7 +2,7 @@
 
 use rusqlite::params;
 
-use super::{RUN, RUNS, SqliteStoreTx, read_run};
+use super::{RUN, SqliteStoreTx, read_run};
 use crate::clock::Time;
 use crate::error::Result;
 use crate::rules::claim::Drives;
@@ -17,20 +17,14 @@ const OF_FAMILY: &str =
 /// The statements about one family: its due runs, one range of the index; and the next time at which a run is due.
 pub(crate) fn family_statements() -> [String; 2] {
     [
-        format!(
-            "SELECT {RUN} FROM runs INDEXED BY runs_family JOIN heads USING (num) \
-             WHERE {OF_FAMILY} AND due <= ? ORDER BY due, num LIMIT ?"
-        ),
+        format!(include_str!("../sql/due_in.sql"), run = RUN, of_family = OF_FAMILY),
         format!("SELECT min(due) FROM runs INDEXED BY runs_family WHERE {OF_FAMILY} AND due > ?"),
     ]
 }
 
 impl DueRows for SqliteStoreTx {
     async fn due(&mut self, workflows: &[Drives], limit: usize) -> Result<Vec<Run>> {
-        let sql = format!(
-            "SELECT {RUN} FROM {RUNS} WHERE workspace = ? AND workflow = ? AND workflow_version = ? AND due <= ? \
-             ORDER BY due, num LIMIT ?"
-        );
+        let sql = format!(include_str!("../sql/due.sql"), run = RUN);
         let mut found = Vec::new();
         for Drives { workspace, workflow, workflow_version } in workflows {
             let of = params![workspace, workflow.as_str(), workflow_version.as_str(), self.now, limit as i64];
@@ -70,12 +64,8 @@ impl DueRows for SqliteStoreTx {
         Ok(next)
     }
 
-    // Status 0 is PENDING, 1 RUNNING, 2 WAITING. Said as in the index.
     async fn overdue(&mut self, limit: usize) -> Result<Vec<Run>> {
-        let sql = format!(
-            "SELECT {RUN} FROM runs INDEXED BY runs_deadline JOIN heads USING (num) \
-             WHERE deadline IS NOT NULL AND status < 3 AND deadline <= ? ORDER BY deadline, num LIMIT ?"
-        );
+        let sql = format!(include_str!("../sql/overdue.sql"), run = RUN);
         self.all(&sql, params![self.now, limit as i64], read_run)
     }
 }
@@ -84,8 +74,7 @@ impl SqliteStoreTx {
     /// The earliest time later than `after` at which a run of this version of a workflow is due: one look into the index.
     pub(in crate::store::sqlite) fn due_after(&self, drives: &Drives, after: Time) -> Result<Option<Time>> {
         let Drives { workspace, workflow, workflow_version } = drives;
-        let sql = "SELECT min(due) FROM runs \
-             WHERE workspace = ? AND workflow = ? AND workflow_version = ? AND due > ?";
+        let sql = include_str!("../sql/due_after.sql");
         let of = params![workspace, workflow.as_str(), workflow_version.as_str(), after];
         let first: Option<Option<i64>> = self.first(sql, of, |row| row.get(0))?;
         Ok(first.flatten().map(Time))

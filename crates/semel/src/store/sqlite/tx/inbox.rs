@@ -12,9 +12,7 @@ use crate::store::tx::{InboxRow, InboxRows, message_text};
 
 impl InboxRows for SqliteStoreTx {
     async fn arrive(&mut self, num: i64, message: &Message) -> Result<Option<u64>> {
-        let sql = "UPDATE runs SET arrivals = arrivals + 1, \
-             due = CASE WHEN status = 2 THEN min(coalesce(due, ?2), ?2) ELSE due END \
-             WHERE num = ?1 AND status < 4 RETURNING arrivals";
+        let sql = include_str!("../sql/arrive.sql");
         let arrival = self.first(sql, params![num, self.now], |row| row.get::<_, u64>(0))?;
         if let Some(arrival) = arrival {
             let sql = "INSERT INTO inbox (run, arrival, at, message) VALUES (?, ?, ?, ?)";

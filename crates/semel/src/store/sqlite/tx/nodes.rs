@@ -30,23 +30,17 @@ impl NodeRows for SqliteStoreTx {
 
     async fn put_lease(&mut self, node: NodeId, until: Option<Time>) -> Result<()> {
         self.lease = None;
-        let sql = "INSERT INTO nodes (id, lease) VALUES (?1, ?2) \
-             ON CONFLICT (id) DO UPDATE SET lease = ?2, departed = departed AND ?2 IS NULL";
-        self.write(sql, params![node, until]).map(drop)
+        self.write(include_str!("../sql/put_lease.sql"), params![node, until]).map(drop)
     }
 
     async fn enroll(&mut self, node: NodeId, until: Time) -> Result<()> {
         self.lease = None;
-        let sql = "INSERT INTO nodes (id, lease, remote) VALUES (?1, ?2, 1) \
-             ON CONFLICT (id) DO UPDATE SET lease = ?2, remote = 1, departed = 0";
-        self.write(sql, params![node, until]).map(drop)
+        self.write(include_str!("../sql/enroll.sql"), params![node, until]).map(drop)
     }
 
     async fn depart(&mut self, node: NodeId) -> Result<()> {
         self.lease = None;
-        let sql = "INSERT INTO nodes (id, lease, departed) VALUES (?1, NULL, 1) \
-             ON CONFLICT (id) DO UPDATE SET lease = NULL, departed = 1";
-        self.write(sql, [node]).map(drop)
+        self.write(include_str!("../sql/depart.sql"), [node]).map(drop)
     }
 
     async fn dead_nodes(&mut self) -> Result<Vec<DeadNode>> {
@@ -58,24 +52,19 @@ impl NodeRows for SqliteStoreTx {
         self.all(sql, [self.now], read)
     }
 
-    // One pass through the driven runs, however many nodes have died: there is no index by node. Which these are is in their
-    // table, and there is no other writer.
+    // Which nodes are dead is in their table, and there is no other writer.
     async fn driven(&mut self, dead: &[NodeId], limit: usize) -> Result<Vec<Driven>> {
         if dead.is_empty() {
             return Ok(Vec::new());
         }
-        let sql = "SELECT num, node, stalls FROM runs INDEXED BY runs_driven JOIN heads USING (num) \
-             WHERE node IS NOT NULL AND node IN (SELECT id FROM nodes WHERE lease IS NULL) ORDER BY num LIMIT ?";
         let read = |row: &Row<'_>| {
             Ok(Driven { num: row.get(0)?, node: NodeId(row.get::<_, Id>(1)?.0), stalls: row.get(2)? })
         };
-        self.all(sql, [limit as i64], read)
+        self.all(include_str!("../sql/driven.sql"), [limit as i64], read)
     }
 
     async fn held_by(&mut self, node: NodeId) -> Result<Vec<u32>> {
-        let sql = "SELECT stalls FROM runs INDEXED BY runs_driven JOIN heads USING (num) \
-             WHERE node IS NOT NULL AND node = ?";
-        self.all(sql, [node], |row| row.get(0))
+        self.all(include_str!("../sql/held_by.sql"), [node], |row| row.get(0))
     }
 
     async fn set_free(&mut self, runs: &[SetFree]) -> Result<()> {

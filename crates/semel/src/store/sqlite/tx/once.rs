@@ -31,11 +31,9 @@ impl OnceRows for SqliteStoreTx {
             let sql = "DELETE FROM once WHERE workspace = ? AND scope = ? AND label = ?";
             return self.write(sql, params![workspace, scope, label.as_str()]).map(drop);
         };
-        let sql = "INSERT OR REPLACE INTO once (workspace, scope, label, owner, fence, value, expires) \
-             VALUES (?, ?, ?, ?, ?, ?, ?)";
         let value = row.value.as_ref().map(Payload::text);
         let params = params![workspace, scope, label.as_str(), row.owner, row.fence, value, row.expires];
-        self.write(sql, params).map(drop)
+        self.write(include_str!("../sql/put_once.sql"), params).map(drop)
     }
 
     async fn insert_once_waiter(&mut self, (workspace, scope, label): &OnceAt, run: RunId) -> Result<()> {
@@ -54,9 +52,7 @@ impl OnceRows for SqliteStoreTx {
     }
 
     async fn held_once(&mut self, owner: RunId) -> Result<Vec<HeldOnce>> {
-        let sql = "SELECT owner, fence, value, expires, workspace, scope, label FROM once \
-             WHERE owner = ? AND value IS NULL ORDER BY scope, label";
-        self.all(sql, [owner], read_held_once)
+        self.all(include_str!("../sql/held_once.sql"), [owner], read_held_once)
     }
 
     async fn delete_expired_once(&mut self, limit: usize) -> Result<usize> {

@@ -22,13 +22,11 @@ impl RecordRows for SqliteStoreTx {
         let (kind, id, body) = (kind.as_str(), id.as_str(), body.text());
         let written = match replaces {
             None => {
-                let sql = "INSERT INTO records (kind, id, version, body, at, expires) VALUES (?, ?, ?, ?, ?, ?) \
-                     ON CONFLICT DO NOTHING";
+                let sql = include_str!("../sql/insert_record.sql");
                 self.write(sql, params![kind, id, version, body, at, expires])?
             }
             Some(seen) => {
-                let sql = "UPDATE records SET version = ?3, body = ?4, at = ?5, expires = ?6 \
-                     WHERE kind = ?1 AND id = ?2 AND version = ?7";
+                let sql = include_str!("../sql/replace_record.sql");
                 self.write(sql, params![kind, id, version, body, at, expires, seen])?
             }
         };
@@ -44,15 +42,11 @@ impl RecordRows for SqliteStoreTx {
             }
             LookBy::Page { after, limit, newest_first } => {
                 let (behind, order) = if *newest_first { ("<", "DESC") } else { (">", "ASC") };
-                // Not `OR`: the index is to begin behind that id.
                 let behind = match after {
                     Some(_) => format!("id {behind} ?2"),
                     None => "?2 IS NULL".to_owned(),
                 };
-                let sql = format!(
-                    "SELECT kind, id, version, body, at, expires FROM records WHERE kind = ?1 AND {behind} \
-                     AND (expires IS NULL OR expires > ?3) ORDER BY id {order} LIMIT ?4"
-                );
+                let sql = format!(include_str!("../sql/records.sql"), behind = behind, order = order);
                 let after = after.as_ref().map(RecordId::as_str);
                 self.all(&sql, params![look.kind.as_str(), after, self.now, *limit as i64], read_record_row)
             }

@@ -55,8 +55,7 @@ impl RunRows for SqliteStoreTx {
             None => self.last_row_of(num)?,
         };
         let row = self.last_row + 1;
-        let sql = "UPDATE heads SET version = ?3, running = ?4, stalls = ?5, last = ?6 \
-             WHERE num = ?1 AND version = ?2";
+        let sql = include_str!("../sql/save_with.sql");
         if self.write(sql, params![num, expected, version, RunningFlag::of(state), stalls, row])? == 0 {
             return Ok(false);
         }
@@ -78,6 +77,7 @@ impl RunRows for SqliteStoreTx {
         Ok(advanced)
     }
 
+    // Repeats `Status::is_terminal`: statuses from 4 on have ended.
     async fn open_children(&mut self, parent: RunId) -> Result<Vec<Run>> {
         self.all(
             &format!("SELECT {RUN} FROM {RUNS} WHERE parent = ? AND status < 4 ORDER BY num"),

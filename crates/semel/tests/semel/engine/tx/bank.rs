@@ -217,7 +217,7 @@ impl Bank for tx::sqlx::MySqlPool {
     }
 }
 
-/// What becomes of a COMMIT whose answer is lost.
+/// When a COMMIT whose answer is lost takes place.
 #[derive(Clone)]
 pub(crate) enum Cut {
     /// It does not take place.

@@ -258,7 +258,7 @@ async fn forgotten<S: Bank>() -> Result<(), Failed> {
     Ok(())
 }
 
-/// What becomes of a transaction that its body has given to a task of its own.
+/// Transactions that a body has given to a task of its own: what lets the task commit, and the task.
 type Leak = tokio::sync::mpsc::UnboundedSender<(Arc<tokio::sync::Notify>, tokio::task::JoinHandle<bool>)>;
 
 async fn leak<S: Bank>(ctx: Ctx, cents: i64) -> Result<i64> {

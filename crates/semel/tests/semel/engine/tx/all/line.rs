@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use super::super::bank::{Bank, Place};
 
-/// What becomes of the call that is chosen.
+/// How the chosen call is disturbed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
     /// It waits until it is let go, and takes place then.
