@@ -3,7 +3,7 @@
 EVERYTHING := --workspace --all-features
 LOCKED := --locked
 # The servers that tests use, for as long as the command after it takes.
-SERVICES := scripts/with-postgres scripts/with-mariadb scripts/with-brokers
+SERVICES := scripts/with-postgres scripts/with-mariadb scripts/with-brokers scripts/with-pgvector
 CASES ?= 100000
 SEEDS ?= 0..10000
 
