@@ -12,7 +12,7 @@ COPY Cargo.toml Cargo.lock ./
 COPY crates crates
 COPY docs docs
 COPY vectors vectors
-RUN cargo build --release --locked --package semel-server
+RUN cargo build --release --locked --package semel-server --features tasks
 
 FROM debian:bookworm-slim
 RUN apt-get update \

@@ -3,7 +3,7 @@
 EVERYTHING := --workspace --all-features
 LOCKED := --locked
 # The servers that tests use, for as long as the command after it takes.
-SERVICES := scripts/with-postgres scripts/with-mariadb scripts/with-brokers
+SERVICES := scripts/with-postgres scripts/with-mariadb scripts/with-brokers scripts/with-pgvector
 CASES ?= 100000
 SEEDS ?= 0..10000
 
@@ -60,7 +60,7 @@ sim: ## simulate engines that fail, SEEDS=0..100000 of them; SEEDS=7 plays one a
 	SEMEL_SEEDS=$(SEEDS) cargo test -p semel $(LOCKED) --all-features --test sim -- no_seed_breaks_a_promise
 
 models: ## run the tasks of models against a small real one, which is installed into target; takes minutes
-	scripts/with-model cargo test $(EVERYTHING) $(LOCKED) --lib -- --ignored a_real_model
+	scripts/with-pgvector scripts/with-model cargo test $(EVERYTHING) $(LOCKED) --lib -- --ignored a_real_model
 
 fuzz-http: ## ask a server everything that its description allows, and much that it does not
 	scripts/fuzz-http

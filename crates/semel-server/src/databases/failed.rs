@@ -9,9 +9,9 @@ use serde_json::json;
 
 use crate::connections::Redactor;
 
-/// Classes and states of SQL after which the same statement may succeed: conflicts, lack of resources, and a server that is
-/// restarted.
-const PASSING: [&str; 9] = ["08", "53", "57P", "40", "55P03", "55006", "57014", "58", "25P03"];
+/// Classes and states of SQL after which the same statement may succeed: conflicts, lack of resources, a server that is restarted, and
+/// a session that was killed (`70100` is MariaDB's and MySQL's).
+const PASSING: [&str; 10] = ["08", "53", "57P", "40", "55P03", "55006", "57014", "58", "25P03", "70100"];
 
 /// What a database said.
 struct SaidByDatabase {

@@ -13,6 +13,8 @@ pub struct NamedConnection<'d> {
     pub name: String,
     /// Kind of the task that uses it.
     pub task: &'static Kind,
+    /// Kinds of connections that it can be of.
+    pub kinds: &'static [&'static str],
     /// Arguments of the task.
     pub args: &'d Template,
     /// Position in the document at which it is named.
@@ -67,14 +69,17 @@ impl<'d> Outside<'d> {
             let text = |name: &str| {
                 args.get(name).and_then(|value| Some((value.text()?.to_owned(), value.at.clone())))
             };
-            if let Some((name, at)) = text("on") {
-                outside.connections.push(NamedConnection { name, task, args, at });
+            for (on, kinds) in crate::tasks::connections(task, args) {
+                if let Some(name) = on.text().map(str::to_owned) {
+                    outside.connections.push(NamedConnection { name, task, kinds, args, at: on.at.clone() });
+                }
             }
             for server in args.tools().into_iter().flat_map(|tools| &tools.servers) {
                 let Some(task) = crate::tasks::find("mcp") else { break };
                 outside.connections.push(NamedConnection {
                     name: server.connection.clone(),
                     task,
+                    kinds: task.on,
                     args,
                     at: server.at.clone(),
                 });

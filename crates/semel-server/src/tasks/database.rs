@@ -72,7 +72,18 @@ pub(crate) fn begin<'s, S: SqlSource>(
     source: &'s Guarded<S>,
     limits: &StatementLimits,
 ) -> TxStep<'s, Guarded<S>> {
-    let tx = ctx.tx(&*step.name, source).table(&*limits.fence_table).timeout(limits.timeout);
+    begin_as(ctx, &step.name, step, source, limits)
+}
+
+/// The same under another name than that of the step.
+pub(crate) fn begin_as<'s, S: SqlSource>(
+    ctx: &Ctx,
+    name: &str,
+    step: &DefinedStep,
+    source: &'s Guarded<S>,
+    limits: &StatementLimits,
+) -> TxStep<'s, Guarded<S>> {
+    let tx = ctx.tx(name, source).table(&*limits.fence_table).timeout(limits.timeout);
     match step.retry {
         Some(retry) => tx.retry(retry),
         None => tx,

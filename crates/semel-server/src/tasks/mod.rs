@@ -12,6 +12,8 @@ mod event;
 mod fail;
 mod http;
 mod human;
+#[cfg(feature = "ingest")]
+mod ingest;
 mod llm;
 #[cfg(feature = "mcp")]
 mod mcp;
@@ -32,9 +34,9 @@ mod worker;
 use serde::Serialize;
 
 pub use call::{Executing, RefusedResult, TaskCall, TaskEnd, evaluated, not_evaluated, read, record};
+pub(crate) use model::TaskPart;
 pub(crate) use model::answer::ModelUse;
 pub use model::embed::{Embedding, embed};
-pub(crate) use model::{TaskPart, parts};
 
 use crate::definitions::language::DefinedStep;
 use crate::definitions::problem::{At, Problems};
@@ -125,6 +127,8 @@ pub static KINDS: &[&Kind] = &[
     &webhook::KIND,
     &sql::KIND,
     &publish::KIND,
+    #[cfg(feature = "ingest")]
+    &ingest::KIND,
     &channel::MAIL,
     &channel::SMS,
     &channel::CALL,
@@ -148,10 +152,33 @@ pub static KINDS: &[&Kind] = &[
 
 /// Tasks of the language that this server does not have.
 pub const ABSENT: &[&str] = &[
+    #[cfg(not(feature = "ingest"))]
     "ingest",
     #[cfg(not(feature = "mcp"))]
     "mcp",
 ];
+
+/// The parts of a step that are steps of their own; none of most kinds.
+pub(crate) fn parts<'a>(kind: &str, step: &DefinedStep, args: &'a Template) -> Vec<TaskPart<'a>> {
+    match kind {
+        #[cfg(feature = "ingest")]
+        "ingest" => ingest::parts(args),
+        _ => model::parts(kind, step, args),
+    }
+}
+
+/// The connections that a step names, each with the kinds that it can be of.
+pub(crate) fn connections<'a>(
+    kind: &'static Kind,
+    args: &'a Template,
+) -> Vec<(&'a Template, &'static [&'static str])> {
+    let on = args.get("on").map(|on| (on, kind.on));
+    match kind.name {
+        #[cfg(feature = "ingest")]
+        "ingest" => on.into_iter().chain(ingest::embedder(args)).collect(),
+        _ => on.into_iter().collect(),
+    }
+}
 
 /// The kind with this name.
 pub fn find(name: &str) -> Option<&'static Kind> {

@@ -59,6 +59,11 @@ impl Said {
 }
 
 impl Said {
+    /// Its output.
+    pub(crate) fn stdout(&self) -> &str {
+        &self.out
+    }
+
     /// Whether its output says this.
     pub(crate) fn tells_on_stdout(&self, what: &str) -> bool {
         self.out.contains(what)

@@ -21,6 +21,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             image_has_its_files,
         ),
         Trial::test("deployed::the_image_runs_a_server_without_root", image_runs),
+        Trial::test("deployed::released_binaries_are_built_with_all_tasks", built_with_tasks),
         Trial::test("deployed::the_archive_of_a_release_has_the_same_bytes_twice", packed_twice),
     ]
 }
@@ -106,6 +107,26 @@ fn image_runs() -> Result<(), Failed> {
     );
     let text = fs::read_to_string(root().join("Dockerfile"))?;
     assert!(text.contains("HEALTHCHECK") && text.contains("semel doctor"));
+    Ok(())
+}
+
+/// The feature `tasks` has every feature of a task, and released binaries are built with it.
+fn built_with_tasks() -> Result<(), Failed> {
+    for file in ["Dockerfile", "scripts/dist"] {
+        let text = fs::read_to_string(root().join(file))?.replace("\\\n", " ");
+        let builds: Vec<_> = text.lines().filter(|line| line.contains("cargo build --release")).collect();
+        assert_eq!(builds.len(), 1, "{file}");
+        let words: Vec<_> = builds[0].split_whitespace().collect();
+        assert!(words.windows(2).any(|pair| pair == ["--features", "tasks"]), "{file}: {}", builds[0]);
+    }
+    let manifest: toml::Table =
+        toml::from_str(&fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml"))?)?;
+    let features = manifest["features"].as_table().ok_or("a table")?;
+    let tasks = features["tasks"].as_array().ok_or("a list")?;
+    let other = ["tasks", "otel", "sabotage"];
+    for name in features.keys().filter(|name| !other.contains(&name.as_str())) {
+        assert!(tasks.iter().any(|task| task.as_str() == Some(name)), "`tasks` lacks `{name}`");
+    }
     Ok(())
 }
 

@@ -19,6 +19,8 @@ mod events;
 mod fuzz;
 mod hooks;
 mod hostile;
+#[cfg(feature = "ingest")]
+mod ingest;
 mod keys;
 mod kill;
 mod operate;
@@ -65,6 +67,8 @@ fn main() -> ExitCode {
     trials.extend(outbound::trials());
     trials.extend(tenants::trials());
     trials.extend(databases::trials());
+    #[cfg(feature = "ingest")]
+    trials.extend(ingest::trials());
     trials.extend(definitions::tenants::trials());
     trials.extend(hostile::trials());
     trials.extend(demo::trials());
@@ -104,11 +108,12 @@ fn main() -> ExitCode {
 }
 
 /// The servers that tests use: the variable with the URL, and the script that starts one.
-const SERVICES: [(&str, &str); 4] = [
+const SERVICES: [(&str, &str); 5] = [
     ("SEMEL_TEST_POSTGRES", "with-postgres"),
     ("SEMEL_TEST_MARIADB", "with-mariadb"),
     ("SEMEL_TEST_NATS", "with-nats"),
     ("SEMEL_TEST_REDIS", "with-redis"),
+    ("SEMEL_TEST_PGVECTOR", "with-pgvector"),
 ];
 
 /// Plain `cargo test` has no servers: the scripts start them and run this program again. A script whose server is there

@@ -84,7 +84,9 @@ impl<'a> Walk<'a> {
     fn body(&mut self, step: &DefinedStep, scope: &mut Scope) {
         match &step.body {
             StepBody::Task(kind, args) => {
-                let has_effect = (kind.class)(args) != Class::None;
+                // A step whose parts are steps of their own has no key of its own.
+                let has_effect = (kind.class)(args) != Class::None
+                    && crate::tasks::parts(kind.name, step, args).is_empty();
                 let inside = if has_effect { scope.with("effect") } else { scope.clone() };
                 self.template(args, &inside);
                 (kind.check)(args, &mut Checks { hooks: &self.hooks, step, problems: self.problems });

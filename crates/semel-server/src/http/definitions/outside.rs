@@ -24,9 +24,9 @@ pub(super) async fn check(
 ) -> Result<Problems, Problem> {
     let mut problems = Problems::default();
     let Outside { connections, transactions, children } = Outside::of(definition);
-    for NamedConnection { name, task, args, at } in &connections {
+    for NamedConnection { name, task, kinds, args, at } in &connections {
         let Some(connections) = &app.connections else { break };
-        if let Some(message) = connections.check(workspace, name, task.on).await? {
+        if let Some(message) = connections.check(workspace, name, kinds).await? {
             problems.meaning(at, message).hint = Some("`semel connection ls` lists what there is".to_owned());
         } else if let Some(message) = connections.unfit(workspace, name, task.name, &args.names()).await? {
             problems.meaning(at, message);

@@ -1,5 +1,7 @@
 //! Embeddings: vectors of texts, by a connection of the kind `openai`.
 
+use std::time::Duration;
+
 use semel::sdk::FailExt as _;
 use semel::{Attempt, Fail, Result, Retry, fatal};
 
@@ -23,11 +25,13 @@ pub struct Embedding<'a> {
     pub texts: &'a [String],
     /// Retries of the step: what the server asks to wait is obeyed within them.
     pub retry: Retry,
+    /// Maximum time of the call.
+    pub timeout: Duration,
 }
 
 /// Asks for the vectors of texts: a read, which can be repeated.
 pub async fn embed(attempt: &Attempt, connections: &Connections, asked: Embedding<'_>) -> Result<Embedded> {
-    let Embedding { connection, target, model, texts, retry } = asked;
+    let Embedding { connection, target, model, texts, retry, timeout } = asked;
     if target.api != ModelApi::OpenAi {
         return Err(fatal(format!(
             "`{}` has no embeddings; use a connection of the kind `openai`",
@@ -42,7 +46,7 @@ pub async fn embed(attempt: &Attempt, connections: &Connections, asked: Embeddin
     let request = request(target, EMBEDDINGS, &embedding_question(model, texts), attempt.key())?;
     let _turn = connection.turns.acquire().await.map_err(Fail::retryable)?;
     let what = target.route.redactor.text(&format!("{}: embeddings of {model}", connection.name));
-    let called = send(attempt, connections, &target.route, request, connection.timeout, None).await;
+    let called = send(attempt, connections, &target.route, request, timeout, None).await;
     let answer = match tried(&what, called, attempt.now()) {
         Tried::Done(answer) => answer,
         Tried::Refused { fail, .. } | Tried::Unknown { fail, .. } => return Err(fail),

@@ -11,11 +11,11 @@ use semel::store::faulty::{Fault, Faulty};
 use semel::store::memory::MemoryStore;
 use semel::store::{Lease, LeaseAct, Store, Sweep};
 use semel::testing::{Crasher, Ended, Scene};
-use semel::tx::PgPoolOptions;
 use serde_json::{Value, json};
 
+use super::DEBIT;
+use super::gate::Gate;
 use super::site::{Site, SiteKind, TESTED};
-use super::{DEBIT, on};
 
 pub(super) fn trials() -> Vec<Vec<Trial>> {
     let crash = |kind: SiteKind| {
@@ -29,9 +29,23 @@ pub(super) fn trials() -> Vec<Vec<Trial>> {
     };
     vec![
         SiteKind::ALL.into_iter().map(crash).collect(),
-        on("a_session_that_is_killed_in_its_statement_is_tried_again", killed),
-        on("a_zombie_in_its_statement_cannot_commit", zombie),
+        on_servers("a_session_that_is_killed_in_its_statement_is_tried_again", killed),
+        on_servers("a_zombie_in_its_statement_cannot_commit", zombie),
     ]
+}
+
+/// One trial for each database that is a server: SQLite has no sessions that could be killed or left behind, and a transaction that waits
+/// there holds the only lock.
+fn on_servers<F>(name: &'static str, test: impl Fn(Gate) -> F + Copy + Send + 'static) -> Vec<Trial>
+where
+    F: Future<Output = Result<(), Failed>>,
+{
+    let trial = |kind: SiteKind| {
+        Trial::test(format!("databases::{}::{name}", kind.name()), move || {
+            crate::world::runtime().block_on(async { test(Gate::closed(kind).await).await })
+        })
+    };
+    [SiteKind::Postgres, SiteKind::Mariadb].into_iter().map(trial).collect()
 }
 
 /// Creates the site on a thread of its own: a play has a runtime already.
@@ -86,41 +100,40 @@ return: '{{{{ steps.guarded.rows[0].cents }}}}'"
 }
 
 /// The server of the database ends the session in the middle of a statement: nothing of it is there, and it is tried again.
-async fn killed(site: Site) -> Result<(), Failed> {
-    if site.kind != SiteKind::Postgres {
-        return Ok(());
-    }
-    // The sequence is not rolled back: the first try dies, the second does not.
-    site.script("CREATE SEQUENCE tries").await;
-    let run = "UPDATE account SET cents = cents - 7 WHERE owner = :who AND CASE WHEN nextval(''tries'') = 1 \
-               THEN pg_terminate_backend(pg_backend_pid()) ELSE true END";
+async fn killed(gate: Gate) -> Result<(), Failed> {
+    let site = &gate.site;
     let steps = format!(
-        "steps: [{{name: debit, retry: {{first: 1ms}}, sql: {{on: bank, run: '{run}', args: {{who: ann}}, expect: 1}}}}]"
+        "steps:
+  - name: book
+    retry: {{first: 1ms}}
+    transaction:
+      - {{name: debit, sql: {{on: bank, run: '{DEBIT}', args: {{cents: 7, who: ann}}, expect: 1}}}}
+      - {{name: waits, sql: {{on: bank, read: \"{}\"}}}}",
+        gate.waiting()
     );
-    let builder = site.build(Engine::builder().store("memory:"), &steps);
-    let engine = builder.open().await?;
-    let outcome = engine.start(TESTED, json!({})).await?.outcome().await?;
+    let engine = site.build(Engine::builder().store("memory:"), &steps).open().await?;
+    let run = engine.start(TESTED, json!({})).await?;
+    gate.kill(&gate.until_waiting().await).await;
+    gate.open().await;
+    let outcome = run.outcome().await?;
     assert!(matches!(outcome, Outcome::Completed(_)), "{outcome:?}");
     assert_eq!(site.number("SELECT cents FROM account WHERE owner = 'ann'").await, 993);
+    assert!(gate.tries().await >= 2, "there was a second try");
     Ok(())
 }
 
-/// An engine that has lost its run without noticing wakes up in its statement, when the new owner has committed.
-async fn zombie(site: Site) -> Result<(), Failed> {
-    if site.kind != SiteKind::Postgres {
-        return Ok(());
-    }
-    site.script("CREATE SEQUENCE tries").await;
-    // The first try waits in its statement for a lock of the test.
-    let steps = "steps:
-  - name: debit
-    sql:
-      on: bank
-      run: \"UPDATE account SET cents = cents - 30 WHERE owner = :who AND
-        CASE WHEN nextval('tries') = 1 THEN pg_advisory_xact_lock(7)::text ELSE '' END IS NOT NULL\"
-      args: {who: ann}";
-    let gate = PgPoolOptions::new(&site.url).build()?.get().await?;
-    gate.batch_execute("SELECT pg_advisory_lock(7)").await?;
+/// An engine that has lost its run without noticing wakes up in its transaction, when the new owner has committed.
+async fn zombie(gate: Gate) -> Result<(), Failed> {
+    let site = &gate.site;
+    // It waits before it locks the row that the new owner changes.
+    let steps = format!(
+        "steps:
+  - name: book
+    transaction:
+      - {{name: waits, sql: {{on: bank, read: \"{}\"}}}}
+      - {{name: debit, sql: {{on: bank, run: '{DEBIT}', args: {{cents: 30, who: ann}}, expect: 1}}}}",
+        gate.waiting()
+    );
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Arc::new(SystemClock::new())));
     let leases = AtomicU32::new(0);
     // It neither hears of its loss nor learns of it from its lease.
@@ -129,26 +142,19 @@ async fn zombie(site: Site) -> Result<(), Failed> {
         is_renewal.then_some(Fault::Before)
     };
     let deaf: Arc<dyn Store> = Arc::new(Faulty::new(store.clone(), faults).deaf());
-    let first = site.build(Engine::builder().store(deaf), steps).open().await?;
+    let first = site.build(Engine::builder().store(deaf), &steps).open().await?;
     let run = first.start(TESTED, json!({})).await?;
-    let waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objid = 7 \
-                 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
-    while gate.query_one(waits, &[]).await?.get::<_, i64>(0) == 0 {
-        tokio::task::yield_now().await;
-    }
+    let session = gate.until_waiting().await;
     let node = run.header().await?.state.node.expect("it is driven");
     store.lease(Lease { node, act: LeaseAct::Leave }).await?;
     store.sweep(Sweep { limit: 100 }).await?;
-    let second = site.build(Engine::builder().store(store), steps).open().await?;
+    let second = site.build(Engine::builder().store(store), &steps).open().await?;
     assert!(matches!(second.run(run.id()).outcome().await?, Outcome::Completed(_)));
-    gate.batch_execute("SELECT pg_advisory_unlock(7)").await?;
+    assert_eq!(site.number("SELECT cents FROM account WHERE owner = 'ann'").await, 970);
+    gate.open().await;
     // The zombie's view of the run is over when the store has refused what it wanted to record.
     drop(run.outcome().await?);
-    let ended = "SELECT count(*) FROM pg_stat_activity WHERE state <> 'idle' AND query LIKE '%nextval(''tries'')%' \
-                 AND pid <> pg_backend_pid() AND datname = current_database()";
-    while gate.query_one(ended, &[]).await?.get::<_, i64>(0) > 0 {
-        tokio::task::yield_now().await;
-    }
+    gate.until_idle(&session).await;
     assert_eq!(site.number("SELECT cents FROM account WHERE owner = 'ann'").await, 970);
     let outcomes = "SELECT count(*) FROM fenced_task_idempotency_lock WHERE outcome IS NOT NULL";
     assert_eq!(site.number(outcomes).await, 1);

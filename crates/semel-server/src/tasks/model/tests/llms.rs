@@ -200,6 +200,7 @@ async fn embeddings_are_read_again_when_their_answer_is_lost() {
                 model: None,
                 texts: &texts,
                 retry: semel::Retry::default(),
+                timeout: connection.timeout,
             };
             Ok(embed(&attempt, &connections, asked).await?.vectors)
         };

@@ -142,12 +142,6 @@ async fn a_check_names_tools_that_the_server_does_not_have() {
 #[tokio::test]
 #[ignore = "needs a real model: scripts/with-model"]
 async fn a_real_model_answers_fits_a_schema_and_chooses() {
-    let base = std::env::var("SEMEL_TEST_MODEL").expect("run it by scripts/with-model");
-    let connections = || {
-        opened(&format!(
-            "[model]\nkind = 'openai'\nbase = '{base}'\nmodel = 'smollm2'\nprice = {{ in = 0.1, out = 0.2 }}\ntimeout = '20m'"
-        ))
-    };
     let steps = "steps:
   - {name: said, llm: {on: model, system: Be brief., prompt: Say hello., max_tokens: 12}}
   - name: judged
@@ -157,11 +151,107 @@ async fn a_real_model_answers_fits_a_schema_and_chooses() {
       output: {type: object, required: [answer], properties: {answer: {enum: ['yes', 'no']}}, additionalProperties: false}
       max_tokens: 24
 return: {said: '{{ steps.said.text }}', judged: '{{ steps.judged.output.answer }}', cost: '{{ steps.said.cost }}'}";
-    let told = result(ran_with(connections(), steps).await.outcome);
+    let told = result(ran_with(opened(&real_model()), steps).await.outcome);
     assert!(
         !told["said"].as_str().unwrap().is_empty()
             && ["yes", "no"].contains(&told["judged"].as_str().unwrap()),
         "{told}"
     );
     assert!(told["cost"].as_f64().unwrap() > 0.0, "{told}");
+}
+
+/// A connection `model` to the real model.
+fn real_model() -> String {
+    let base = std::env::var("SEMEL_TEST_MODEL").expect("run it by scripts/with-model");
+    format!(
+        "[model]\nkind = 'openai'\nbase = '{base}'\nmodel = 'smollm2'\nprice = {{ in = 0.1, out = 0.2 }}\ntimeout = '20m'\n"
+    )
+}
+
+/// Whatever so small a model answers: every call of it, and of a tool, is recorded, and none is made twice.
+#[tokio::test]
+#[ignore = "needs a real model: scripts/with-model"]
+async fn a_real_model_uses_a_tool_and_plans_and_each_call_is_recorded() {
+    let shop = super::scripted(|_, _, _| super::text("not asked"));
+    let connections = opened(&format!(
+        "{}[shop]\nkind = 'http'\nbase = '{}'\nprofile = {{ by = 'key', header = 'Idempotency-Key', window = 'for-ever' }}\n",
+        real_model(),
+        shop.base()
+    ));
+    let steps = "steps:
+  - name: asked
+    try:
+      - name: work
+        agent:
+          on: model
+          prompt: How many pencils are there?
+          tools: [{name: look, about: Counts things., input: {n: integer}, http: {on: shop, post: /effects/look, json: {n: 7}}, keep: '{{ this.body.n }}'}]
+          max_tokens: 48
+          limits: {rounds: 3}
+    catch: [{steps: [{name: silent, set: {agent: '{{ error.code }}'}}]}]
+  - name: planned
+    try:
+      - name: plan
+        planner:
+          on: model
+          prompt: Count the pens.
+          steps: [{name: count, about: Counts things., http: {on: shop, post: /effects/count, json: {n: 3}}, keep: '{{ this.body.n }}'}]
+          max_tokens: 96
+          limits: {rounds: 3}
+    catch: [{steps: [{name: lost, set: {planner: '{{ error.code }}'}}]}]
+return: {agent: '{{ vars.agent|default(none) }}', planner: '{{ vars.planner|default(none) }}'}";
+    let ran = ran_with(connections, steps).await;
+    let told = result(ran.outcome);
+    for gave_up in ["agent", "planner"] {
+        let code = told[gave_up].as_str();
+        assert!(code.is_none_or(|code| matches!(code, "LIMIT" | "OUTPUT_INVALID")), "{told}");
+    }
+    let (looks, counts) = (shop.count("look"), shop.count("count"));
+    assert!(looks >= 1, "the model calls the tool: {}", ran.history);
+    assert_eq!((shop.keys("look").len(), shop.keys("count").len()), (looks, counts));
+    // Answers of the model by their paths, and what the tools gave.
+    let completed = |path: &str| {
+        let lines = ran.history.split("stepCompleted").skip(1);
+        lines.filter(|line| line.split("\"value\"").next().is_some_and(|head| head.contains(path))).count()
+    };
+    assert_eq!((completed("/look\""), completed("/count\"")), (looks, counts), "{}", ran.history);
+    let (asked, planned) = (completed("asked/work/model"), completed("planned/plan/model"));
+    assert!((1..=3).contains(&asked) && (1..=3).contains(&planned), "{asked} {planned}");
+    assert_eq!(ran.history.matches("semel:model").count(), asked + planned);
+}
+
+/// A document in a real database, with vectors of a real model.
+#[cfg(feature = "ingest")]
+#[tokio::test]
+#[ignore = "needs a real model and pgvector: scripts/with-model, scripts/with-pgvector"]
+async fn a_real_model_makes_the_vectors_of_a_document() {
+    use semel::tx::{self, PgPoolOptions, TxSource as _};
+
+    let url = std::env::var("SEMEL_TEST_PGVECTOR").expect("run it by scripts/with-pgvector");
+    let pool = PgPoolOptions::new(&url).build().unwrap();
+    tx::install(&pool).await.unwrap();
+    // The length of the vectors of SmolLM2.
+    let table = "CREATE EXTENSION IF NOT EXISTS vector; DROP TABLE IF EXISTS real_chunks; \
+                 CREATE TABLE real_chunks (document text NOT NULL, n integer NOT NULL, hash text NOT NULL, text text NOT NULL, \
+                 vector vector(576) NOT NULL, PRIMARY KEY (document, n))";
+    pool.script(table).await.unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), &url).unwrap();
+    let connections = || {
+        let place = file.path().display();
+        opened(&format!("{}[library]\nkind = 'postgres'\nurl = {{ file = '{place}' }}\n", real_model()))
+    };
+    let steps = "steps:
+  - name: know
+    ingest: {on: library, embed: {on: model}, table: real_chunks, document: d, size: 50, text: 'The sun is hot and it shines by day. The moon is cold and it shines by night.'}";
+    for embedded in [2, 0] {
+        let ran = ran_with(connections(), steps).await;
+        let told = result(ran.outcome);
+        assert_eq!((&told["chunks"], &told["embedded"]), (&json!(2), &json!(embedded)), "{told}");
+        assert_eq!(ran.history.matches("semel:model").count(), usize::from(embedded > 0));
+        assert_eq!(told["cost"].as_f64().unwrap() > 0.0, embedded > 0, "{told}");
+    }
+    let near = "SELECT text FROM real_chunks ORDER BY vector <=> (SELECT vector FROM real_chunks WHERE n = 2) LIMIT 1";
+    let nearest: String = pool.get().await.unwrap().query_one(near, &[]).await.unwrap().get(0);
+    assert_eq!(nearest, "The moon is cold and it shines by night.");
 }

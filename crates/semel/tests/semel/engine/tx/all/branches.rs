@@ -27,9 +27,9 @@ pub(super) fn trials(all: &mut Vec<Trial>) {
     pairs!(all, cancelled, "a_cancelled_run_leaves_no_branches");
     pairs!(all, listed, "prepared_branches_are_listed_with_run_and_age");
     #[cfg(feature = "sabotage")]
-    all.extend(planted().into_iter().map(|(bug, test)| {
-        let name = format!("engine::tx_all::a_planted_bug_is_found::{}", bug.name());
-        Trial::test(name, move || is_found(bug, test))
+    all.extend(planted().into_iter().map(|planted| {
+        let name = format!("engine::tx_all::a_planted_bug_is_found::{}", planted.bug.name());
+        Trial::test(name, move || is_found(&planted))
     }));
 }
 
@@ -89,7 +89,7 @@ async fn by_hand<A: Bank + TwoPhase, B: Bank + TwoPhase>() -> Result<(), Failed>
     accounts.right.script(&B::DIALECT.rollback_branch(own)).await.map_err(said)?;
     line.let_go();
     ended(&lab, &accounts, &run).await;
-    assert_eq!(run.status().await?, Status::Paused);
+    assert_eq!(run.status().await?, Status::Paused, "a branch that is gone is a doubt");
     let doubts = run.doubts().await?;
     assert!(doubts[0].reason.contains(&own.to_string()), "{doubts:?}");
     assert_eq!(accounts.state().await.map_err(said)?, [BOTH[0], NONE[1]]);
@@ -160,29 +160,56 @@ async fn listed<A: Bank + TwoPhase, B: Bank + TwoPhase>() -> Result<(), Failed> 
     Ok(())
 }
 
-/// Each bug, and a test that must find it.
+/// A bug, and how it is found.
 #[cfg(feature = "sabotage")]
-fn planted() -> [(semel::sabotage::Bug, &'static str); 4] {
+struct Planted {
+    bug: semel::sabotage::Bug,
+    /// The test that must find it.
+    test: &'static str,
+    /// What the test says of it: any other failure has not found it.
+    told: &'static str,
+}
+
+#[cfg(feature = "sabotage")]
+fn planted() -> [Planted; 4] {
     use semel::sabotage::Bug;
     [
-        (Bug::BranchesWithoutFence, "a_zombie_cannot_prepare_when_the_new_owner_has_given_up"),
-        (Bug::DecisionIsNotAwaited, "nothing_is_committed_before_the_decision_is_durable"),
-        (Bug::UnknownBranchIsDone, "a_branch_that_was_rolled_back_by_hand_is_a_doubt"),
-        (Bug::KeyPerTry, "a_crash_after_every_line_leaves_both_once"),
+        Planted {
+            bug: Bug::BranchesWithoutFence,
+            test: "a_zombie_cannot_prepare_when_the_new_owner_has_given_up",
+            told: "a zombie's branch would have no owner to end it",
+        },
+        Planted {
+            bug: Bug::DecisionIsNotAwaited,
+            test: "nothing_is_committed_before_the_decision_is_durable",
+            told: "nothing is decided",
+        },
+        Planted {
+            bug: Bug::UnknownBranchIsDone,
+            test: "a_branch_that_was_rolled_back_by_hand_is_a_doubt",
+            told: "a branch that is gone is a doubt",
+        },
+        Planted {
+            bug: Bug::KeyPerTry,
+            test: "a_crash_after_every_line_leaves_both_once",
+            told: "a crash After call",
+        },
     ]
 }
 
-/// Plays a test in a process that has the bug: it must fail.
+/// Plays a test in a process that has the bug: it must fail, and say why.
 #[cfg(feature = "sabotage")]
-fn is_found(bug: semel::sabotage::Bug, test: &str) -> Result<(), Failed> {
+fn is_found(planted: &Planted) -> Result<(), Failed> {
+    let Planted { bug, test, told } = planted;
     let this = std::env::current_exe()?;
     let name = format!("engine::tx_all::{test}::postgres_mysql");
     let played = std::process::Command::new(this)
         .args(["--exact", &name])
         .env(semel::sabotage::VARIABLE, bug.name())
         .output()?;
-    let told = String::from_utf8_lossy(&played.stdout);
-    assert!(told.contains("running 1 test"), "there is no test {name}:\n{told}");
-    assert!(!played.status.success(), "{test} does not see {}:\n{told}", bug.name());
+    let said = [String::from_utf8_lossy(&played.stdout), String::from_utf8_lossy(&played.stderr)].concat();
+    assert!(said.contains("running 1 test"), "there is no test {name}:\n{said}");
+    assert!(!played.status.success(), "{test} does not see {}:\n{said}", bug.name());
+    assert!(said.contains(told), "{test} fails for another reason than {}:\n{said}", bug.name());
     Ok(())
 }
