@@ -16,7 +16,7 @@ use crate::tasks::database::AnyPool;
 pub(super) const TABLE: &str = "semel_chunks";
 /// The columns of the table.
 const COLUMNS: [&str; 5] = ["document", "n", "hash", "text", "vector"];
-/// SelectedRows of one statement.
+/// Maximum number of rows in one statement.
 const ROWS: usize = 100;
 
 /// A table of chunks, perhaps with a schema. Its name is quoted, as it is in statements.
