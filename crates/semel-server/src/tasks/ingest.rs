@@ -119,7 +119,7 @@ fn execute(call: TaskCall<'_>) -> Executing<'_> {
         let document = Document::read(&call.args()?)?;
         let ingest = Ingest::new(call, &document).await;
         let look = ingest.look().await?;
-        let (mut wanted, mut known) = (look.fresh.clone(), Known::new(look.places.len()));
+        let (mut wanted, mut known) = (look.fresh.clone(), KnownVectors::new(look.places.len()));
         loop {
             ingest.embed(&look, &wanted, &mut known).await?;
             match ingest.store(&look, &known).await? {
@@ -158,13 +158,13 @@ enum Stored {
 
 /// The vectors that were asked for.
 #[derive(Debug)]
-struct Known {
+struct KnownVectors {
     /// By the number of the chunk, as pgvector reads it.
     vectors: Vec<Option<String>>,
     bill: Bill,
 }
 
-impl Known {
+impl KnownVectors {
     fn new(chunks: usize) -> Self {
         Self { vectors: vec![None; chunks], bill: Bill::default() }
     }
@@ -247,7 +247,7 @@ impl<'a> Ingest<'a> {
     }
 
     /// Asks for the vectors of these chunks; those that were answered in an earlier execution are not asked for again.
-    async fn embed(&self, look: &Look, wanted: &[usize], known: &mut Known) -> Result<()> {
+    async fn embed(&self, look: &Look, wanted: &[usize], known: &mut KnownVectors) -> Result<()> {
         for chunks in wanted.chunks(look.batch) {
             let texts: Vec<String> =
                 chunks.iter().map(|chunk| self.document.chunk(look.places[*chunk]).to_owned()).collect();
@@ -277,7 +277,7 @@ impl<'a> Ingest<'a> {
     }
 
     /// Replaces the rows of the document, and commits them with the value of the step.
-    async fn store(&self, look: &Look, known: &Known) -> Result<Stored> {
+    async fn store(&self, look: &Look, known: &KnownVectors) -> Result<Stored> {
         let hashes = self.document.hashes(&look.model, &look.places);
         let tx = begin_as(&self.ctx, "store", self.call.step, &self.source, &self.limits).indexed();
         let stored = tx.run(async |mut tx| {
@@ -306,7 +306,7 @@ impl<'a> Ingest<'a> {
         stored.await
     }
 
-    fn value(&self, look: &Look, known: &Known) -> Json {
+    fn value(&self, look: &Look, known: &KnownVectors) -> Json {
         let mut value =
             json!({"document": self.document.id, "chunks": look.places.len(), "model": look.model});
         known.bill.tell(&mut value);

@@ -16,7 +16,7 @@ use crate::tasks::database::AnyPool;
 pub(super) const TABLE: &str = "semel_chunks";
 /// The columns of the table.
 const COLUMNS: [&str; 5] = ["document", "n", "hash", "text", "vector"];
-/// Rows of one statement.
+/// Maximum number of rows in one statement.
 const ROWS: usize = 100;
 
 /// A table of chunks, perhaps with a schema. Its name is quoted, as it is in statements.
@@ -45,7 +45,7 @@ pub(super) struct Fresh<'a> {
 
 /// What there is in a database.
 #[derive(Debug, Deserialize)]
-struct Found {
+struct TableFound {
     /// Whether the extension is there.
     extension: bool,
     /// Whether the fence table is there.
@@ -93,12 +93,14 @@ impl Table {
                       WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped) AS columns";
         let values = vec![json!(self.0), json!(fence)];
         let result = source.read(Bound { text: text.to_owned(), values }, bounds).await?;
-        let found =
-            rows::<Found>(&result)?.into_iter().next().ok_or_else(|| missing("the database says nothing"))?;
+        let found = rows::<TableFound>(&result)?
+            .into_iter()
+            .next()
+            .ok_or_else(|| missing("the database says nothing"))?;
         self.length_in(&found, fence).map_err(missing)
     }
 
-    fn length_in(&self, found: &Found, fence: &str) -> std::result::Result<usize, String> {
+    fn length_in(&self, found: &TableFound, fence: &str) -> std::result::Result<usize, String> {
         if !found.extension {
             return Err(
                 "the database has no pgvector: install it on its server, and let an administrator execute \
@@ -229,10 +231,10 @@ async fn execute(conn: &mut PgOpen, bound: Bound, bounds: &ResultBounds) -> Resu
 
 fn rows<T: for<'de> Deserialize<'de>>(result: &SqlResult) -> Result<Vec<T>> {
     #[derive(Deserialize)]
-    struct Rows<T> {
+    struct SelectedRows<T> {
         rows: Vec<T>,
     }
-    Ok(result.value.read::<Rows<T>>().map_err(Fail::retryable)?.rows)
+    Ok(result.value.read::<SelectedRows<T>>().map_err(Fail::retryable)?.rows)
 }
 
 fn read_rows(result: &SqlResult) -> Result<Vec<Row>> {
@@ -257,7 +259,7 @@ mod tests {
             Some(Map::from_iter(all))
         };
         let length =
-            |extension, fence, columns| table.length_in(&Found { extension, fence, columns }, "lock");
+            |extension, fence, columns| table.length_in(&TableFound { extension, fence, columns }, "lock");
         assert_eq!(length(true, true, columns("vector(1536)")), Ok(1536));
         assert_eq!(length(true, true, columns("extensions.vector(3)")), Ok(3));
         for (told, found) in [

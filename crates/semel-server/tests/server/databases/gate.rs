@@ -111,7 +111,7 @@ impl Gate {
         self.execute(&sql).await;
     }
 
-    /// Lets through who stands at the gate.
+    /// Lets the session through that waits.
     pub(super) async fn open(&self) {
         self.execute(match self.site.kind {
             SiteKind::Mariadb => "DO RELEASE_LOCK(DATABASE())",

@@ -125,9 +125,9 @@ async fn pushed() -> Result<(), Failed> {
             Some("`till` cannot commit together with other databases: SQLite"),
         ),
         // SQLite takes backticks around a name, and PostgreSQL does not.
-        ("sql: {on: till, run: 'DELETE FROM account WHERE owner = `a`; '}", None),
+        ("sql: {on: till, run: 'DELETE FROM account WHERE owner = `a; b`; '}", None),
         (
-            "sql: {on: bank, run: 'DELETE FROM account WHERE owner = `a`; '}",
+            "sql: {on: bank, run: 'DELETE FROM account WHERE owner = `a; b`; '}",
             Some("does not take the statement"),
         ),
         (

@@ -181,7 +181,7 @@ async fn a_real_model_uses_a_tool_and_plans_and_each_call_is_recorded() {
     let steps = "steps:
   - name: asked
     try:
-      - name: work
+      - name: find
         agent:
           on: model
           prompt: How many pencils are there?
@@ -215,7 +215,7 @@ return: {agent: '{{ vars.agent|default(none) }}', planner: '{{ vars.planner|defa
         lines.filter(|line| line.split("\"value\"").next().is_some_and(|head| head.contains(path))).count()
     };
     assert_eq!((completed("/look\""), completed("/count\"")), (looks, counts), "{}", ran.history);
-    let (asked, planned) = (completed("asked/work/model"), completed("planned/plan/model"));
+    let (asked, planned) = (completed("asked/find/model"), completed("planned/plan/model"));
     assert!((1..=3).contains(&asked) && (1..=3).contains(&planned), "{asked} {planned}");
     assert_eq!(ran.history.matches("semel:model").count(), asked + planned);
 }

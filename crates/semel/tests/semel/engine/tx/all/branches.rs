@@ -192,7 +192,8 @@ fn planted() -> [Planted; 4] {
         Planted {
             bug: Bug::KeyPerTry,
             test: "a_crash_after_every_line_leaves_both_once",
-            told: "a crash After call",
+            // The branch of the first try keeps its locks: the new owner does not find it, and waits for them.
+            told: "the test does not come to an end",
         },
     ]
 }
@@ -210,6 +211,6 @@ fn is_found(planted: &Planted) -> Result<(), Failed> {
     let said = [String::from_utf8_lossy(&played.stdout), String::from_utf8_lossy(&played.stderr)].concat();
     assert!(said.contains("running 1 test"), "there is no test {name}:\n{said}");
     assert!(!played.status.success(), "{test} does not see {}:\n{said}", bug.name());
-    assert!(said.contains(told), "{test} fails for another reason than {}:\n{said}", bug.name());
+    assert!(said.contains(*told), "{test} fails for another reason than {}:\n{said}", bug.name());
     Ok(())
 }
