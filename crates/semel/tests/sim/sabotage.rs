@@ -46,6 +46,7 @@ const HUNTED: &[(Bug, u64)] = &[
     (Bug::HappenedIgnored, 45),
     (Bug::FreshForkSharesKeys, 10),
     (Bug::SweepForgetsOrphans, 2),
+    (Bug::BlameEverybody, 54),
     (Bug::LostGoesOn, 130),
     (Bug::UnknownIsSaved, 48),
     (Bug::UnknownIsRefused, 48),
