@@ -100,7 +100,7 @@ bugs! {
     /// The sweep forgets a dead node together with its runs.
     SweepForgetsOrphans = "sweep-forgets-orphans",
     /// The second death of a node counts as proof against every run in its hands.
-    BlameEverybody = "blame-everybody",
+    BlameBystanders = "blame-bystanders",
 
     // engine and SDK
     /// A driver whose commit is refused because the run is another's goes on as if it had been saved.

@@ -13,8 +13,9 @@ use crate::program::{Act, Kind, Program, below};
 /// One program of so many has large values, up to so many programs of a phase: the checker reads all of them at the end.
 pub(crate) const RARITY: u64 = 40;
 pub(crate) const MOST: u64 = 30;
-/// Lengths of the values, in kibibytes. With what stands around it, the longest is a value that is just allowed.
-const KIB: [u32; 4] = [100, 300, 700, 1_900];
+/// Lengths of the values, in kibibytes. With what stands around it, the longest is a value that is just allowed. A debug build takes ten
+/// times as long for them, and the leases of the workers are short.
+const KIB: &[u32] = if cfg!(debug_assertions) { &[100, 200] } else { &[100, 300, 700, 1_900] };
 
 /// So many steps, hooks and children at once, each with a value of so many kibibytes.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]

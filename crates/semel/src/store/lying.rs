@@ -390,7 +390,7 @@ impl<T: StoreTx> NodeRows for LyingTx<'_, T> {
 
     async fn set_free(&mut self, runs: &[SetFree]) -> Result<()> {
         let mut runs = runs.to_vec();
-        if matches!(self.verb, LyingVerb::Sweep) && commits(Bug::BlameEverybody) {
+        if matches!(self.verb, LyingVerb::Sweep) && commits(Bug::BlameBystanders) {
             runs.iter_mut().filter(|run| run.stalls >= SUSPECT).for_each(|run| run.stalls = MAX_STALLS);
         }
         self.tx.set_free(&runs).await
