@@ -40,8 +40,8 @@ bench: ## measure stores, engine and server; the results are in target/bench
 	cargo build --release -p semel-server
 	scripts/measure-idle target/release/semel
 
-bench-reads: ## measure every list and /readyz of a server with a million ended runs, on SQLite and PostgreSQL; the results are in target/bench
-	SEMEL_BENCH_PHASES=reads scripts/with-postgres cargo bench -p semel-server --bench http
+bench-reads: ## measure every list and /readyz of a server with a million ended runs, the sweep of 400,000, and idle workers, on SQLite and PostgreSQL; the results are in target/bench
+	SEMEL_BENCH_PHASES=reads,forget,idle scripts/with-postgres cargo bench -p semel-server --bench http
 
 kill: ## kill servers and engines 100 times on SQLite, and 100 times two of them on one PostgreSQL; prints its figures
 	SEMEL_KILLS=100 $(SERVICES) cargo test -p semel-server $(LOCKED) --test server -- kill:: --test-threads 1

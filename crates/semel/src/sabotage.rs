@@ -99,6 +99,8 @@ bugs! {
     FreshForkSharesKeys = "fresh-fork-shares-keys",
     /// The sweep forgets a dead node together with its runs.
     SweepForgetsOrphans = "sweep-forgets-orphans",
+    /// The second death of a node counts as proof against every run in its hands.
+    BlameBystanders = "blame-bystanders",
 
     // engine and SDK
     /// A driver whose commit is refused because the run is another's goes on as if it had been saved.
@@ -159,6 +161,8 @@ bugs! {
     AssumeFailedCommit = "assume-failed-commit",
     /// The SQLite store answers before COMMIT has made durable what it answers for.
     AnswerBeforeCommit = "answer-before-commit",
+    /// A SQLite file that is opened again ends all leases in it, also those of remote workers.
+    LeasesClearedOnOpen = "leases-cleared-on-open",
 
     // transactional steps, server, remote workers
     /// A transactional step neither looks at the fence table nor obeys it.

@@ -10,6 +10,9 @@ use crate::Anything;
 /// One run in ten thousand is of this workflow, and all of these are among the oldest tenth.
 pub(crate) const RARE: &str = "refund";
 
+/// When copies that are past their retention ended, in milliseconds since 1970.
+pub(crate) const PAST: i64 = 1_000;
+
 /// The workflow of a copy. `n` goes from 1, the oldest, to `runs`.
 fn workflow(runs: u64) -> String {
     format!("CASE WHEN n < {runs} / 10 AND n % 1000 = 1 THEN '{RARE}' ELSE 'order' END")
@@ -76,6 +79,52 @@ pub(crate) async fn postgres(url: &str, runs: u64) -> Anything<()> {
          COMMIT;"
     );
     client.batch_execute(&fill).await?;
+    drop(client);
+    connected.await??;
+    Ok(())
+}
+
+/// Makes all copies past their retention, and gives the newest of them a ledger of so many entries more.
+pub(crate) fn expire_sqlite(file: &Path, entries: u64) -> Anything<()> {
+    let conn = Connection::open(file)?;
+    conn.pragma_update(None, "synchronous", "off")?;
+    conn.execute_batch(&format!(
+        "BEGIN;
+         UPDATE runs SET ended = {PAST}, purge = {PAST} WHERE key LIKE 'filled-%';
+         CREATE TEMP TABLE h AS SELECT * FROM heads ORDER BY num DESC LIMIT 1;
+         CREATE TEMP TABLE m AS SELECT max(num) AS num FROM ledger;
+         CREATE TEMP TABLE e AS SELECT entries FROM ledger ORDER BY num LIMIT 1;
+         WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < {entries})
+             INSERT INTO ledger (num, prev, run, seq, at, entries)
+             SELECT m.num + n, CASE WHEN n = 1 THEN h.last ELSE m.num + n - 1 END, h.num, h.version + n - 1, {PAST}, e.entries
+             FROM n, h, m, e;
+         UPDATE heads SET last = (SELECT max(num) FROM ledger), version = version + {entries}
+             WHERE num = (SELECT num FROM h);
+         COMMIT;
+         PRAGMA wal_checkpoint(TRUNCATE);"
+    ))?;
+    Ok(())
+}
+
+/// The same for a database.
+pub(crate) async fn expire_postgres(url: &str, entries: u64) -> Anything<()> {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
+    let connected = tokio::spawn(connection);
+    let expire = format!(
+        "SET search_path = semel;
+         BEGIN;
+         UPDATE runs SET ended = {PAST}, purge = {PAST} WHERE key LIKE 'filled-%';
+         CREATE TEMP TABLE h AS SELECT num, version FROM runs WHERE key LIKE 'filled-%' ORDER BY num DESC LIMIT 1;
+         CREATE TEMP TABLE e AS SELECT entries FROM ledger LIMIT 1;
+         INSERT INTO ledger (run, seq, at, entries)
+             SELECT h.num, h.version + n - 1, {PAST}, e.entries FROM generate_series(1::bigint, {entries}) n, h, e;
+         UPDATE runs SET version = version + {entries} WHERE num = (SELECT num FROM h);
+         COMMIT;
+         VACUUM ANALYZE;"
+    );
+    for part in expire.split_inclusive("COMMIT;") {
+        client.batch_execute(part).await?;
+    }
     drop(client);
     connected.await??;
     Ok(())

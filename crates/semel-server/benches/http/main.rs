@@ -1,8 +1,9 @@
 //! The benchmark of the server over loopback: `make bench`. Server and client are two processes on the same processors.
 //! Writes `target/bench/http.json`; a phase that is not measured keeps the figures that are there.
 //!
-//! `SEMEL_BENCH_PHASES` names the phases (`starts,open,worker,definitions`; `make bench-reads` measures `reads`), `SEMEL_BENCH_SECONDS` the time for each figure (6),
-//! `SEMEL_BENCH_CALLERS` those who start runs at the same time (1024), `SEMEL_BENCH_ENDED` the ended runs of `reads` (1,000,000).
+//! `SEMEL_BENCH_PHASES` names the phases (`starts,open,worker,definitions`; `make bench-reads` measures `reads,forget,idle`), `SEMEL_BENCH_SECONDS` the time for each figure (6),
+//! `SEMEL_BENCH_CALLERS` those who start runs at the same time (1024), `SEMEL_BENCH_ENDED` the ended runs of `reads` (1,000,000), `SEMEL_BENCH_FORGOTTEN` the runs past
+//! their retention of `forget` (400,000) and `SEMEL_BENCH_LEDGER` the entries of one of them (100,000), `SEMEL_BENCH_IDLE` the workers of `idle` (1,000).
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 #![allow(missing_docs, reason = "a program, not a library")]
 #![allow(clippy::cast_precision_loss, reason = "figures for people")]
@@ -10,6 +11,8 @@
 mod definitions;
 mod figures;
 mod fill;
+mod forget;
+mod idle;
 mod open;
 mod reads;
 mod server;
@@ -51,9 +54,20 @@ async fn bench() -> Anything<()> {
     let phases: String = setting("SEMEL_BENCH_PHASES", "starts,open,worker,definitions".to_owned());
     let mut figures = Figures::read();
     for phase in phases.split(',') {
-        if phase == "reads" {
-            reads::measure(&mut figures).await?;
-            continue;
+        match phase {
+            "reads" => {
+                reads::measure(&mut figures).await?;
+                continue;
+            }
+            "forget" => {
+                forget::measure(&mut figures).await?;
+                continue;
+            }
+            "idle" => {
+                idle::measure(&extent, &mut figures).await?;
+                continue;
+            }
+            _ => {}
         }
         let mut server = server::Process::spawn()?;
         match phase {

@@ -46,7 +46,7 @@ pub(crate) async fn measure(figures: &mut Figures) -> Anything<()> {
 }
 
 /// The id of a run that is copied: started, then cancelled.
-async fn template(server: &Process) -> Anything<String> {
+pub(crate) async fn template(server: &Process) -> Anything<String> {
     let mut wire = Wire::connect(&server.url).await?;
     let (status, answer) = wire
         .post("/workflow-runs", r#"{"workflow":"order","idempotencyKey":"template","input":{"cents":1999}}"#)
@@ -177,7 +177,7 @@ async fn crowd(server: &Process, path: &'static str, times: usize) -> Anything<V
     Ok(all)
 }
 
-async fn timed(wire: &mut Wire, path: &str) -> Anything<(Duration, String)> {
+pub(crate) async fn timed(wire: &mut Wire, path: &str) -> Anything<(Duration, String)> {
     let begun = Instant::now();
     let (status, answer) = wire.get(path).await?;
     let took = begun.elapsed();
@@ -193,6 +193,6 @@ fn worst(times: Vec<Duration>) -> Duration {
     times.into_iter().max().unwrap_or_default()
 }
 
-fn millis(time: Duration) -> f64 {
+pub(crate) fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1_000.0
 }

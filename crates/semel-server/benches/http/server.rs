@@ -64,6 +64,11 @@ impl Process {
         Ok(Self { url, child, store, folder })
     }
 
+    /// Its process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// The file of a server that has one.
     pub(crate) fn file(&self) -> PathBuf {
         self.folder.path().join(FILE)

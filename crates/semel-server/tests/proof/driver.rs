@@ -12,10 +12,11 @@ use semel::testing::Dice;
 use serde_json::{Value, json};
 
 use crate::api::{Question, Reply};
+use crate::bulk::{self, Bulk};
 use crate::execute::WORKFLOW;
 use crate::findings::{Findings, Sort};
-use crate::program::{Expected, Program, draw};
-use crate::site::Site;
+use crate::program::{Act, Expected, Program, draw};
+use crate::site::{Site, Surroundings};
 use crate::trap::Trap;
 
 /// How often a client looks whether a hook is open.
@@ -112,6 +113,8 @@ pub(crate) struct Driver {
     findings: Arc<Findings>,
     trap: Arc<Trap>,
     next: AtomicU64,
+    /// Programs with large values so far.
+    pub(crate) bulky: AtomicU64,
     over: AtomicBool,
     pub(crate) asked: Asked,
     /// Of all programs that were drawn to be started, also of those whose end was not seen.
@@ -122,8 +125,8 @@ pub(crate) struct Driver {
 impl Driver {
     pub(crate) fn new(site: Arc<Site>, seed: u64, findings: Arc<Findings>, trap: Arc<Trap>) -> Self {
         let (next, over, asked) = (AtomicU64::new(0), AtomicBool::new(false), Asked::default());
-        let (begun, lives) = (Mutex::default(), Mutex::default());
-        Self { site, seed, findings, trap, next, over, asked, begun, lives }
+        let (begun, lives, bulky) = (Mutex::default(), Mutex::default(), AtomicU64::new(0));
+        Self { site, seed, findings, trap, next, bulky, over, asked, begun, lives }
     }
 
     /// No more orders.
@@ -141,7 +144,16 @@ impl Driver {
 
     /// Draws a program that is going to be started.
     fn draw(&self, dice: &mut Dice, place: String) -> Program {
-        let program = draw(dice, place);
+        let mut bulky = Dice::named(self.seed, &format!("bulk {place}"));
+        let mut program = draw(dice, place);
+        // There is no room for much on a small disk.
+        let has_room = !matches!(self.site.layout.surroundings, Surroundings::Small(_));
+        if has_room
+            && bulky.below(bulk::RARITY) == 0
+            && self.bulky.fetch_add(1, Ordering::SeqCst) < bulk::MOST
+        {
+            program.acts.push(Act::Bulk(Bulk::draw(&mut bulky)));
+        }
         self.begun.lock().expect("no holder of the lock panics").push(Expected::of(&program));
         program
     }
@@ -209,7 +221,8 @@ impl Driver {
             body["onConflict"] = policy.into();
         }
         if let Some(token) = carried(program) {
-            body["deliver"] = json!({"token": token, "payload": 0, "id": format!("{token} 0")});
+            let (payload, id) = (bulk::payload(&token, 0), format!("{token} 0"));
+            body["deliver"] = json!({"token": token, "payload": payload, "id": id});
         }
         let reply = self.site.api.ask(&Question::post(server, "/workflow-runs", key, body)).await?;
         self.trap.spring(&self.site, reply.server)?;
@@ -321,7 +334,8 @@ impl Driver {
             {
                 let server = dice.below(self.site.api.servers() as u64) as usize;
                 let id = format!("{token} {number}");
-                let question = Question::post(server, format!("/hooks/{token}"), &id, json!(number));
+                let question =
+                    Question::post(server, format!("/hooks/{token}"), &id, bulk::payload(&token, number));
                 let reply = self.site.api.ask(&question).await?;
                 self.trap.spring(&self.site, reply.server)?;
                 if number == 0 && carried.as_ref() == Some(&token) {

@@ -28,7 +28,7 @@ pub(crate) enum Rows {
 }
 
 /// The database may be away for a while, and the recorder fails often: no step gives up.
-fn stubborn() -> Retry {
+pub(crate) fn stubborn() -> Retry {
     Retry::fixed(Duration::from_millis(40)).max_attempts(10_000)
 }
 
@@ -113,6 +113,8 @@ async fn run(ctx: &Ctx, place: &str, scope: &str, act: &Act) -> Result<Told> {
             }
             Ok(told)
         }
+        Act::Bulk(bulk) => bulk.run(ctx, place).await,
+        Act::Ballast { text } => Ok(vec![(text.clone(), 0)]),
         Act::Once { label } => {
             let outside = ctx.state::<Outside>();
             let name = format!("once {label}");

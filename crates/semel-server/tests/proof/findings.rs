@@ -52,6 +52,10 @@ impl Findings {
         self.lock().iter().filter(|finding| finding.sort == sort).count()
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
     /// The first of some sorts.
     #[cfg(feature = "sabotage")]
     pub(crate) fn any(&self, sorts: &[Sort]) -> Option<Finding> {

@@ -17,6 +17,7 @@ use crate::findings::Findings;
 use crate::nemesis::Pace;
 use crate::phase::{Phase, Tally, play};
 use crate::report::{self, Least};
+use crate::restarts::{self, OrderlyRestarts};
 use crate::site::{Layout, Surroundings};
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -24,6 +25,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         #[cfg(feature = "sabotage")]
         Trial::test("sabotage::every_deliberate_bug_of_processes_is_found", crate::sabotage::find_all),
         Trial::test("proof::killed_servers_and_workers_on_sqlite_lose_nothing_and_double_nothing", short),
+        Trial::test("proof::living_workers_keep_their_steps_over_restarts_of_their_server", restarted),
         // `make proof`.
         Trial::test("proof::long", long).with_ignored_flag(true),
     ]
@@ -101,6 +103,18 @@ fn short() -> Result<(), Failed> {
     })
 }
 
+fn restarted() -> Result<(), Failed> {
+    let (seed, findings) = (seed()?, Arc::new(Findings::default()));
+    in_folder(async |folder| {
+        let seen = restarts::play(sqlite("restarts"), &folder, seed, &findings).await?;
+        println!("\n{seen:?}");
+        match findings.is_empty() {
+            true => Ok(()),
+            false => Err("promises were broken, see above".into()),
+        }
+    })
+}
+
 /// A phase of the long form.
 struct Part {
     name: &'static str,
@@ -118,6 +132,7 @@ const PARTS: [Part; 5] = [
             ("server kills", 60),
             ("worker kills", 60),
             ("zombies", 12),
+            ("orderly restarts", 15),
             ("graceful cancels", 100),
             ("runs", 10_000),
             ("effects", 40_000),
@@ -259,7 +274,10 @@ async fn phase(name: &'static str, load: Duration, folder: &Path, seed: u64) -> 
             // Only so many runs fit on it.
             phase.callers = 8;
         }
-        _ => phase.others.push(Box::new(Network { database: None })),
+        _ => {
+            phase.others.push(Box::new(Network { database: None }));
+            phase.others.push(Box::new(OrderlyRestarts));
+        }
     }
     let tally = play(phase, folder, seed, &findings).await;
     drop(kept);

@@ -6,6 +6,7 @@
 
 mod api;
 mod books;
+mod bulk;
 mod checker;
 mod cluster;
 mod definitions;
@@ -28,6 +29,7 @@ mod program;
 mod proxy;
 mod recorder;
 mod report;
+mod restarts;
 mod rows;
 #[cfg(feature = "sabotage")]
 mod sabotage;

@@ -10,6 +10,7 @@ use semel::clock::{Clock as _, Time};
 use tokio::task::JoinSet;
 
 use crate::api::Question;
+use crate::bulk;
 use crate::checker::{Checker, Counted};
 use crate::driver::Driver;
 use crate::findings::{Findings, Sort};
@@ -140,6 +141,7 @@ pub(crate) async fn play(
         ("deliveries", count(&asked.deliveries)),
         ("cancels", count(&asked.cancels)),
         ("graceful cancels", lives.iter().filter(|life| life.ended_on_request()).count() as u64),
+        ("large programs", count(&driver.bulky).min(bulk::MOST)),
         ("doubts", count(&operator.doubts)),
         ("poisoned", count(&operator.poisoned)),
     ];

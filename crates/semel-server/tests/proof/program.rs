@@ -5,6 +5,8 @@ use std::collections::HashSet;
 use semel::testing::Dice;
 use serde::{Deserialize, Serialize};
 
+use crate::bulk::Bulk;
+
 /// One thing that a program does. `n` is its name, different in all of a program.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -37,6 +39,10 @@ pub(crate) enum Act {
     Once { label: u32 },
     /// Another run.
     Child { n: u32, acts: Vec<Act> },
+    /// Large values at the same moment.
+    Bulk(Bulk),
+    /// A text that makes the input of a run large, and its result.
+    Ballast { text: String },
 }
 
 /// A program, and the place at which it is executed, different for every run.
@@ -180,6 +186,12 @@ impl Expected {
                 self.asking.insert(place.to_owned());
             }
             Act::Child { n, acts } => self.run(&below(place, scope, *n), acts, required),
+            Act::Bulk(bulk) => {
+                bulk.steps().for_each(|name| self.effect(at(name), Kind::Keyed, required));
+                self.tokens.extend(bulk.tokens(place).map(|token| (token, 1)));
+                self.places.extend(bulk.places(place));
+            }
+            Act::Ballast { .. } => {}
         }
     }
 }

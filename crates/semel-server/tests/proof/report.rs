@@ -9,8 +9,9 @@ use serde_json::{Value, json};
 use crate::phase::Tally;
 
 /// What is counted beside runs and effects, with its heading.
-const BLOWS: [(&str, &str); 10] = [
+const BLOWS: [(&str, &str); 11] = [
     ("server kills", "srv kills"),
+    ("orderly restarts", "restarts"),
     ("worker kills", "wrk kills"),
     ("zombies", "zombies"),
     ("freezes", "freezes"),

@@ -15,6 +15,7 @@ use crate::forms::{CALM, in_folder, seed, sqlite};
 use crate::nemesis::Pace;
 use crate::phase::{Phase, play};
 use crate::report;
+use crate::restarts;
 use crate::site::{Layout, Site, Surroundings};
 
 /// So often a bug is looked for, each time with other draws.
@@ -66,7 +67,8 @@ fn cases() -> [Case; 7] {
 pub(crate) fn find_all() -> Result<(), Failed> {
     let (mut rows, mut missed) = (Vec::new(), Vec::new());
     println!("\n{:<24}  {:>12}  how", "bug", "caught after");
-    let hunts = cases().map(Hunt::OfPrograms).into_iter().chain([Hunt::OfDefinitions(Bug::WindowIgnored)]);
+    let others = [Hunt::OfDefinitions(Bug::WindowIgnored), Hunt::OfRestarts(Bug::LeasesClearedOnOpen)];
+    let hunts = cases().map(Hunt::OfPrograms).into_iter().chain(others);
     for hunt in hunts {
         let (bug, clock, mut found) = (hunt.bug(), SystemClock::new(), None);
         for round in 0..ROUNDS {
@@ -97,13 +99,15 @@ enum Hunt {
     OfPrograms(Case),
     /// Runs of definitions, whose effects are counted at the end.
     OfDefinitions(Bug),
+    /// Restarts of a server whose workers are left alone.
+    OfRestarts(Bug),
 }
 
 impl Hunt {
     fn bug(&self) -> Bug {
         match self {
             Self::OfPrograms(case) => case.bug,
-            Self::OfDefinitions(bug) => *bug,
+            Self::OfDefinitions(bug) | Self::OfRestarts(bug) => *bug,
         }
     }
 
@@ -111,8 +115,21 @@ impl Hunt {
         match self {
             Self::OfPrograms(case) => look(*case, seed),
             Self::OfDefinitions(bug) => look_at_definitions(*bug, seed),
+            Self::OfRestarts(bug) => look_at_restarts(*bug, seed),
         }
     }
+}
+
+fn look_at_restarts(bug: Bug, seed: u64) -> Result<Option<Finding>, Failed> {
+    let env = vec![(VARIABLE.to_owned(), bug.name().to_owned())];
+    in_folder(async |folder| {
+        let findings = Arc::new(Findings::default());
+        let played = restarts::play(Layout { env, ..sqlite(bug.name()) }, &folder, seed, &findings).await;
+        match findings.any(&[Sort::Wrong]) {
+            Some(first) => Ok(Some(first)),
+            None => played.map(|_| None),
+        }
+    })
 }
 
 fn look_at_definitions(bug: Bug, seed: u64) -> Result<Option<Finding>, Failed> {

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use crate::execute::{QUEUE, Rows, WORKFLOW, execute};
 use crate::outside::{Ask, Outside, client};
 use crate::program::Kind;
+use crate::restarts;
 
 /// What a worker is told.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -60,6 +61,7 @@ async fn open(place: &Place, outside: &Outside, rows: &Rows) -> semel::error::Re
         .state(outside.clone())
         .state(rows.clone())
         .workflow(WORKFLOW, execute)
+        .workflow(restarts::LETTERS, restarts::write)
         .limits(limits)
         .open()
         .await

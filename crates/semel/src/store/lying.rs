@@ -10,7 +10,7 @@ use crate::clock::Time;
 use crate::error::Result;
 use crate::id::{NodeId, RunId, WorkspaceId};
 use crate::rules::archive::CallLine;
-use crate::rules::claim::{Claim, Drives};
+use crate::rules::claim::{Claim, Drives, MAX_STALLS, SUSPECT};
 use crate::rules::control::{Control, ControlAction, Controlled};
 use crate::rules::deliver::{Deliver, PastCall, Unconsumed};
 use crate::rules::entry::{Entry, Message, Resolution, decode, encode};
@@ -24,6 +24,7 @@ use crate::rules::record::{Look, Record};
 use crate::rules::run::{NewRun, Run, RunState};
 use crate::rules::status::Status;
 use crate::sabotage::{Bug, commits};
+use crate::store::Sweep;
 use crate::store::archive::{ArchiveRows, OnceAt, RecordAt};
 use crate::store::list::{Scan, Scanned};
 use crate::store::tx::{
@@ -58,6 +59,7 @@ enum LyingVerb {
     Deliver,
     Cancel,
     Fork,
+    Sweep,
     Other,
 }
 
@@ -70,6 +72,7 @@ impl LyingVerb {
             _ if verb.is::<StartRun>() => Self::Start,
             _ if verb.is::<Claim>() => Self::Claim,
             _ if verb.is::<Deliver>() => Self::Deliver,
+            _ if verb.is::<Sweep>() => Self::Sweep,
             _ => Self::Other,
         }
     }
@@ -369,7 +372,6 @@ impl<T: StoreTx> NodeRows for LyingTx<'_, T> {
         depart(node: NodeId) -> ();
         dead_nodes() -> Vec<DeadNode>;
         held_by(node: NodeId) -> Vec<u32>;
-        set_free(runs: &[SetFree]) -> ();
         delete_node(node: NodeId) -> ();
     }
 
@@ -384,6 +386,14 @@ impl<T: StoreTx> NodeRows for LyingTx<'_, T> {
             true => Ok(Vec::new()),
             false => self.tx.driven(dead, limit).await,
         }
+    }
+
+    async fn set_free(&mut self, runs: &[SetFree]) -> Result<()> {
+        let mut runs = runs.to_vec();
+        if matches!(self.verb, LyingVerb::Sweep) && commits(Bug::BlameBystanders) {
+            runs.iter_mut().filter(|run| run.stalls >= SUSPECT).for_each(|run| run.stalls = MAX_STALLS);
+        }
+        self.tx.set_free(&runs).await
     }
 }
 

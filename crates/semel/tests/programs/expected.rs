@@ -1,6 +1,8 @@
 //! What a program must have done in the end.
 
-use super::{Act, Program, shared_name, token};
+use semel::rules::json::Payload;
+
+use super::{Act, Program, bulk, shared_name, token};
 
 /// How often effects of one name take place.
 #[derive(Debug)]
@@ -35,15 +37,30 @@ pub(crate) struct Expected {
     pub(crate) effects: Vec<Count>,
     /// Tokens, and how many payloads each is to get.
     pub(crate) tokens: Vec<(String, u32)>,
+    /// Tokens that get a large payload: the token, its part and the kibibytes.
+    bulky: Vec<(String, u32, u32)>,
     /// What it gives; none where that depends on others.
     pub(crate) values: Vec<Option<String>>,
 }
 
 impl Expected {
-    pub(crate) fn of((place, acts): &Program) -> Self {
-        let mut expected = Self::default();
-        expected.add_all(place, acts, true);
-        expected
+    pub(crate) fn of(program: &Program) -> Self {
+        Self::default().and(program)
+    }
+
+    /// The same with another program.
+    pub(crate) fn and(mut self, (place, acts): &Program) -> Self {
+        self.add_all(place, acts, true);
+        self
+    }
+
+    /// What is to be delivered to a token, after so many payloads.
+    pub(crate) fn payload(&self, token: &str, nth: u32) -> Payload {
+        let payload = match self.bulky.iter().find(|(bulky, ..)| bulky == token) {
+            Some((_, part, kib)) => Payload::of(&bulk::ballast(*part, *kib)),
+            None => Payload::of(&nth),
+        };
+        payload.expect("numbers and texts can be kept")
     }
 
     /// Whether this is what it gives.
@@ -139,6 +156,17 @@ impl Expected {
                 self.values.push(None);
             }
             Act::Door { .. } => self.values.push(None),
+            Act::Bulk { n, parts, kib } => {
+                self.count(format!("b{n}"), *parts, Calls::Several, certain);
+                for part in 0..*parts {
+                    let token = bulk::token(place, *n, part);
+                    self.tokens.push((token.clone(), 1));
+                    self.bulky.push((token, part, *kib));
+                }
+                self.says(format!("b{n}"));
+            }
+            // Its parent looks at it.
+            Act::Ballast { .. } => self.values.push(None),
             Act::Sleep { .. } => self.says("slept"),
             Act::Values { .. } => self.says("the same"),
         }

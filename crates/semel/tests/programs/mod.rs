@@ -1,6 +1,7 @@
 //! Random workflow programs: what they are made of, and the one workflow that executes them all. Two test programs
 //! play them: `semel` kills an engine at every write of one, `sim` lets several engines fight over many.
 
+mod bulk;
 mod draw;
 mod expected;
 
@@ -56,6 +57,10 @@ pub(crate) enum Act {
     Once { n: u32, shared: bool },
     /// Values that must not change.
     Values { n: u32 },
+    /// So many steps, hooks and children at once, each with a value of so many kibibytes.
+    Bulk { n: u32, parts: u32, kib: u32 },
+    /// A large text, which comes with the input of a run, and is given back.
+    Ballast { text: String },
 }
 
 /// Why a run fails that is to fail.
@@ -200,6 +205,8 @@ async fn run(ctx: &Ctx, place: &str, act: &Act) -> Result<Vec<String>> {
             ctx.child(execute, program).key(n).await?.result().await
         }
         Act::Once { n, shared } => once(ctx, place, *n, *shared).await,
+        Act::Bulk { n, parts, kib } => bulk::run(ctx, place, *n, *parts, *kib).await,
+        Act::Ballast { text } => said(text),
         Act::Values { n } => {
             let name = format!("v{n}");
             let (now, uuid) = (ctx.now(&*name).await?, ctx.uuid(&*name).await?);

@@ -11,8 +11,13 @@ use crate::programs::{Act, Pace, Program, draw};
 
 /// Troubles come in the first so many milliseconds; then all is let finish.
 pub(crate) const STORM: u64 = 9_000;
-/// A cursed step is met by so many nodes one after the other, each of which has to be given up first.
+/// Cursed steps and poisonous runs are met by many nodes one after the other, each of which has to be given up first.
 const LONG_STORM: u64 = 30_000;
+
+/// One case of so many has large values: it takes ten times as long as others.
+const BULKY: u64 = 150;
+/// Lengths of the values, in kibibytes.
+const KIB: [u32; 6] = [100, 100, 300, 300, 900, 2_000];
 
 /// How long the store believes in a node that says nothing.
 pub(crate) const LEASE: Duration = Duration::from_secs(3);
@@ -39,6 +44,8 @@ pub(crate) struct Case {
     pub(crate) programs: Vec<Scripted>,
     pub(crate) requests: Vec<Request>,
     pub(crate) troubles: Vec<Disturbance>,
+    /// The program that is poisonous: whatever a run of it does outside kills its node.
+    pub(crate) poison: Option<usize>,
 }
 
 /// What an engine is like.
@@ -213,15 +220,21 @@ impl Case {
                 programs.push(Scripted { key, program, delay, timeout });
             }
         }
+        weigh_down(&mut Dice::named(seed, "bulk"), &mut programs);
         let requests = requests(&mut dice, nodes.len(), &programs, &keys);
         let count = [0, 3, 6, 9, 12, 18][dice.below(6) as usize];
         let mut troubles: Vec<_> = (0..count).map(|_| disturbance(&mut dice, nodes.len())).collect();
-        let cursed = dice.below(25) == 0;
-        if cursed {
+        let fate = dice.below(25);
+        if fate == 0 {
             troubles.extend(curse(nodes.len()));
         }
-        let storm = if cursed { LONG_STORM } else { STORM };
-        Self { seed, storm, nodes, keys, programs, requests, troubles }
+        let poison = (fate == 1).then(|| dice.below(programs.len() as u64) as usize);
+        if let Some(poison) = poison {
+            // Its first act is one that kills, so that it makes no progress.
+            programs[poison].program.1.insert(0, Act::Step { n: 0, fails: 0 });
+        }
+        let storm = if fate < 2 { LONG_STORM } else { STORM };
+        Self { seed, storm, nodes, keys, programs, requests, troubles, poison }
     }
 
     /// How many things there are in it that a smaller case might not have.
@@ -239,6 +252,16 @@ impl Case {
         let programs: usize = self.programs.iter().map(|scripted| acts(&scripted.program.1)).sum();
         self.troubles.len() + self.requests.len() + programs
     }
+}
+
+/// Adds large values to a program of few cases.
+fn weigh_down(dice: &mut Dice, programs: &mut [Scripted]) {
+    if dice.below(BULKY) > 0 {
+        return;
+    }
+    let acts = &mut programs[dice.below(programs.len() as u64) as usize].program.1;
+    let kib = KIB[dice.below(KIB.len() as u64) as usize];
+    acts.insert(dice.below(acts.len() as u64 + 1) as usize, Act::Bulk { n: 99, parts: dice.some(2, 3), kib });
 }
 
 fn node(dice: &mut Dice) -> NodeKind {
@@ -369,6 +392,7 @@ impl fmt::Display for Case {
         line(f, "node", &mut self.nodes.iter().map(|node| format!("{node:?}")))?;
         line(f, "key", &mut self.keys.iter().map(|key| format!("{key:?}")))?;
         line(f, "program", &mut self.programs.iter().map(|program| format!("{program:?}")))?;
+        line(f, "poison", &mut self.poison.iter().map(|program| format!("program {program}")))?;
         line(f, "request", &mut self.requests.iter().map(|request| format!("{request:?}")))?;
         line(f, "disturbance", &mut self.troubles.iter().map(|trouble| format!("{trouble:?}")))
     }

@@ -41,6 +41,8 @@ pub(crate) const MUST_HAPPEN: &[&str] = &[
     "restarts",
     "doubts resolved",
     "poisoned runs resumed",
+    "nodes poisoned",
+    "large values",
 ];
 
 #[derive(Clone, Debug, Default)]

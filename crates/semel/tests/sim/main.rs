@@ -5,6 +5,7 @@
 //! [`oracle`] watches the store, the [`verdict`] looks at everything in the end. `SEMEL_SEEDS=7` plays seed 7,
 //! `SEMEL_SEEDS=0..100000` these; a case that fails is [shrunk](shrink).
 
+mod blame;
 mod case;
 mod clients;
 mod figures;

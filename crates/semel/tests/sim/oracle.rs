@@ -14,6 +14,7 @@ use semel::rules::json::Payload;
 use semel::rules::run::Run;
 use semel::store::{Lease, LeaseAct, Numbered, Query, Store};
 
+use crate::blame::Blame;
 use crate::clients::CLIENT;
 use crate::outside::{Begun, Provider};
 use crate::programs::Nap;
@@ -61,6 +62,8 @@ pub(crate) struct Oracle {
     naps: BTreeMap<(RunId, String), Time>,
     /// Lives of nodes that have heard that they have lost a run, and the claim that they had.
     lost: BTreeSet<(RunId, u64, usize, u32)>,
+    /// What nodes have died of.
+    pub(crate) blame: Blame,
     /// By so many milliseconds a life of a node may think that it is earlier than it is: its best look at the store's time.
     lags: BTreeMap<(usize, u32), i64>,
 }
@@ -81,7 +84,7 @@ pub(crate) struct Seen {
     pub(crate) outcomes: Vec<Outcome>,
     restarted: bool,
     /// Its latest claim.
-    claim: u64,
+    pub(crate) claim: u64,
     /// Steps that have a result: when they got it, and under which claim.
     completed: BTreeMap<String, u64>,
     /// When a timer fires, or a step may be tried again and since which claim.
@@ -336,6 +339,9 @@ impl Scene {
                 // An engine pauses what it cannot go on with, and that is never so.
                 wrong = Some(("paused", format!("{id} was paused by {by}")));
             }
+            Entry::Paused { reason: PauseReason::Poisoned } if !oracle.blame.is_deserved(id, seen) => {
+                wrong = Some(("blame", format!("{id} is parked as poisoned, and no node has died of it")));
+            }
             Entry::Paused { reason: PauseReason::Diverged(why) } => {
                 wrong = Some(("diverged", format!("{id}: {why}")));
             }
@@ -420,6 +426,7 @@ impl Scene {
         if !self.drives(run, node, life) {
             return;
         }
+        self.executes(run, self.oracle.runs[&run].claim, node, life);
         if self.oracle.runs[&run].once(label).is_some() {
             self.violate("once again", format!("{run} has {label}, and makes it again"));
         }
@@ -569,6 +576,7 @@ impl Scene {
         } else {
             wrong.push(("start", format!("{path} begins in {run}, which is not in the store")));
         }
+        self.executes(begun.run, begun.fence, begun.node, begun.life);
         self.provider.begun.push(begun);
         self.provider.expectant.drain(..).for_each(Waker::wake);
         for (kind, message) in wrong {

@@ -65,6 +65,13 @@ impl Provider {
         self.begun.len() + self.onces.len()
     }
 
+    /// The run that does something under a key, in this life of a node if it has begun there.
+    fn run_of(&self, key: &str, node: usize, life: u32) -> Option<RunId> {
+        let of_key = || self.begun.iter().rev().filter(|begun| begun.key == key);
+        let here = of_key().find(|begun| (begun.node, begun.life) == (node, life));
+        here.or_else(|| of_key().next()).map(|begun| begun.run)
+    }
+
     fn apply(&mut self, name: &str, key: &str) -> u32 {
         let number = 1 + self.done.values().filter(|(done, ..)| done == name).count() as u32;
         let done = self.done.entry(key.to_owned()).or_insert_with(|| (name.to_owned(), number, 0));
@@ -75,6 +82,9 @@ impl Provider {
 
 /// How long the body of a `run_once` takes, in milliseconds.
 const ONCE: u64 = 900;
+
+/// How long a node is gone that has died of a poisonous run, in milliseconds.
+const POISONED: u64 = 100;
 
 /// The way of one life of a node to the provider.
 pub(crate) struct Way {
@@ -98,6 +108,30 @@ impl Drop for UnderWay {
         if let Some(count) = self.0.lock().provider.under_way.get_mut(&self.1) {
             *count -= 1;
         }
+    }
+}
+
+impl Way {
+    /// The run that asks for an effect, and what goes wrong with it.
+    fn trouble(&self, key: &str, once: Option<RunId>) -> (Option<RunId>, Option<Trouble>) {
+        let mut scene = self.stage.lock();
+        let run = once.or_else(|| scene.provider.run_of(key, self.node, self.life));
+        let trouble = scene.trouble(self.node, What::Effect);
+        if run.is_some_and(|run| scene.is_poisonous(run)) && scene.lives(self.node, self.life) {
+            scene.figures.count("nodes poisoned");
+            return (run, Some(Trouble::Dies { before: true, down: POISONED }));
+        }
+        (run, trouble)
+    }
+
+    /// The run that asks what was done, and what goes wrong with that.
+    fn looks_up(&self, key: &str) -> (Option<RunId>, Option<Trouble>) {
+        let mut scene = self.stage.lock();
+        let run = scene.provider.run_of(key, self.node, self.life);
+        if let Some((run, claim)) = run.and_then(|run| Some((run, scene.oracle.runs.get(&run)?.claim))) {
+            scene.executes(run, claim, self.node, self.life);
+        }
+        (run, scene.trouble(self.node, What::LookUp))
     }
 }
 
@@ -134,10 +168,10 @@ impl Outside for Way {
                 there += ONCE;
             }
             let mut last = None;
-            let trouble = self.stage.lock().trouble(self.node, What::Effect);
+            let (run, trouble) = self.trouble(&key, once);
             match trouble {
                 Some(Trouble::Dies { before: true, down }) => {
-                    self.stage.lock().kill(self.node, down);
+                    self.stage.lock().kill_by(self.node, down, run);
                     std::future::pending::<()>().await;
                 }
                 Some(Trouble::Dies { before: false, down }) => last = Some(down),
@@ -157,7 +191,7 @@ impl Outside for Way {
                     scene.note(|| format!("node {node}: {name} takes place under {key}"));
                     scene.figures.count("effects");
                     if let Some(down) = last {
-                        scene.kill(node, down);
+                        scene.kill_by(node, down, run);
                     }
                     scene.provider.apply(&name, &key)
                 };
@@ -178,10 +212,10 @@ impl Outside for Way {
     fn find(&self, key: String) -> Answer<'_, Option<u32>> {
         Box::pin(async move {
             let (mut there, mut back) = self.stage.way();
-            let trouble = self.stage.lock().trouble(self.node, What::LookUp);
+            let (run, trouble) = self.looks_up(&key);
             match trouble {
                 Some(Trouble::Dies { down, .. }) => {
-                    self.stage.lock().kill(self.node, down);
+                    self.stage.lock().kill_by(self.node, down, run);
                     std::future::pending::<()>().await;
                 }
                 Some(Trouble::StandsStill { millis }) => self.stage.freeze(self.node, millis),

@@ -52,6 +52,7 @@ fn alone(policy: &'static str, acts: Vec<Act>) -> Case {
         programs: vec![Scripted { key: 0, program: ("p".to_owned(), acts), delay: 0, timeout: None }],
         requests: vec![request(100, Ask::Start)],
         troubles: Vec::new(),
+        poison: None,
     }
 }
 

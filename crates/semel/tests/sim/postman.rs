@@ -18,6 +18,9 @@ use crate::programs::Expected;
 /// So many milliseconds pass between two rounds.
 const ROUND: u64 = 60;
 
+/// Payloads of so many bytes are large.
+const LARGE: usize = 100 * 1024;
+
 /// How many deliveries a hook has got, and which are on their way.
 #[derive(Default)]
 struct Book {
@@ -27,10 +30,9 @@ struct Book {
 
 /// Goes round until everything is done.
 pub(crate) async fn go_round(client: Client, case: Arc<Case>) {
-    let mut wanted = BTreeMap::new();
-    for scripted in &case.programs {
-        wanted.extend(Expected::of(&scripted.program).tokens);
-    }
+    let programs = case.programs.iter().map(|scripted| &scripted.program);
+    let expected = programs.fold(Expected::default(), Expected::and);
+    let wanted = expected.tokens.iter().cloned().collect();
     let book = Arc::new(Mutex::new(Book::default()));
     loop {
         for (token, owner, needs) in open_hooks(&client, &wanted) {
@@ -39,7 +41,9 @@ pub(crate) async fn go_round(client: Client, case: Arc<Case>) {
             let brought = open.brought.get(&place).copied().unwrap_or(0);
             if brought < needs && open.on_the_way.insert(place) {
                 drop(open);
-                tokio::spawn(bring(client.clone(), token, owner, brought, book.clone()));
+                let letter =
+                    Letter { payload: expected.payload(&token, brought), token, owner, nth: brought };
+                tokio::spawn(bring(client.clone(), letter, book.clone()));
             }
         }
         client.stage.pause(ROUND).await;
@@ -57,17 +61,31 @@ fn open_hooks(client: &Client, wanted: &BTreeMap<String, u32>) -> Vec<(String, R
     scene.oracle.tokens.iter().filter_map(needs).collect()
 }
 
-async fn bring(mut client: Client, token: String, owner: RunId, nth: u32, book: Arc<Mutex<Book>>) {
+/// What is brought to a hook.
+struct Letter {
+    token: String,
+    owner: RunId,
+    /// How many came before it.
+    nth: u32,
+    payload: Payload,
+}
+
+async fn bring(mut client: Client, letter: Letter, book: Arc<Mutex<Book>>) {
     let number = client.stage.lock().next_number();
     (client.node, client.direct) = (number as usize % 7, number.is_multiple_of(5));
+    let Letter { token, owner, nth, payload } = letter;
+    if payload.text().len() > LARGE {
+        client.stage.lock().figures.count("large values");
+    }
     let id = format!("{owner} {nth} {number}");
-    let delivered = client.insist(|asked| deliver(asked, token.clone(), nth, id.clone())).await;
+    let ask = |asked: Asked| deliver(asked, token.clone(), payload.clone(), id.clone());
+    let delivered = client.insist(ask).await;
     let mut next_owner = None;
     if let Ok(first) = &delivered
         && number.is_multiple_of(3)
     {
         // As if the answer had not been heard.
-        let again = client.insist(|asked| deliver(asked, token.clone(), nth, id.clone())).await;
+        let again = client.insist(ask).await;
         let mut scene = client.stage.lock();
         let ended = scene.oracle.runs.get(&first.run).is_none_or(Seen::ended);
         match &again {
@@ -91,12 +109,12 @@ async fn bring(mut client: Client, token: String, owner: RunId, nth: u32, book: 
     }
 }
 
-fn deliver(asked: Asked, token: String, nth: u32, id: String) -> Asking<Delivered> {
+fn deliver(asked: Asked, token: String, payload: Payload, id: String) -> Asking<Delivered> {
     Box::pin(async move {
         match asked {
-            Asked::Node(_, _, engine) => engine.deliver(token, nth).id(id).await,
+            Asked::Node(_, _, engine) => engine.deliver(token, payload).id(id).await,
             Asked::Store(line) => {
-                let (token, payload, id) = (Token::new(token)?, Payload::of(&nth)?, Some(CallId::new(id)?));
+                let (token, id) = (Token::new(token)?, Some(CallId::new(id)?));
                 line.deliver(Deliver { workspace: WorkspaceId::DEFAULT, token, payload, id }).await
             }
         }

@@ -11,8 +11,10 @@ use std::time::Duration;
 use semel::Engine;
 use semel::clock::Time;
 use semel::id::RunId;
+use semel::rules::json::Payload;
 use semel::testing::Dice;
 
+use crate::blame::Blame;
 use crate::case::{Case, Disturbance, Trouble, What};
 use crate::clients::Told;
 use crate::figures::Figures;
@@ -117,9 +119,15 @@ impl Scene {
 
     /// A node dies: nothing that it does takes place from here on.
     pub(crate) fn kill(&mut self, node: usize, down: u64) {
+        self.kill_by(node, down, None);
+    }
+
+    /// A node dies of what a run does there.
+    pub(crate) fn kill_by(&mut self, node: usize, down: u64, run: Option<RunId>) {
         if self.nodes[node].alive {
             self.note(|| format!("node {node} dies"));
             self.figures.count("crashes");
+            self.blames(node, run);
             let here = &mut self.nodes[node];
             (here.alive, here.life, here.frozen_at) = (false, here.life + 1, None);
             self.dead.push((node, down));
@@ -151,7 +159,8 @@ impl Stage {
             counts: BTreeMap::new(),
         };
         let plan = case.troubles.iter().filter_map(Disturbance::planned).collect();
-        let scene = Scene {
+        let poison = case.poison.and_then(|program| Payload::of(&case.programs[program].program).ok());
+        let mut scene = Scene {
             now: DAWN,
             waiting: BTreeMap::new(),
             nodes: (0..=case.nodes.len()).map(node).collect(),
@@ -170,6 +179,7 @@ impl Stage {
             violation: None,
             trace: Trace { lines: keep_trace.then(Vec::new), ..Trace::default() },
         };
+        scene.oracle.blame = Blame::of_poison(poison.map(|input| input.text().to_owned()));
         Arc::new(Self { scene: Mutex::new(scene) })
     }
 
@@ -228,6 +238,7 @@ impl Stage {
         }
         scene.note(|| format!("node {node} stands still for {millis}"));
         scene.figures.count("stale nodes");
+        scene.blames(node, None);
         scene.nodes[node].frozen_at = Some(scene.now);
         let (life, stage) = (scene.nodes[node].life, self.clone());
         drop(scene);

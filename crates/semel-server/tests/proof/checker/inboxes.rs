@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::{AT_ONCE, Checker};
 use crate::api::Question;
+use crate::bulk::number_of;
 use crate::driver::{Delivered, Life};
 use crate::findings::Sort;
 
@@ -156,5 +157,5 @@ fn received(entries: &[Value], token: &str) -> Vec<(u64, u64)> {
     let hook = format!("@hook[{token}]");
     let received = entries.iter().map(|entry| &entry["hookReceived"]);
     let of_token = received.filter(|entry| entry["hook"].as_str().is_some_and(|name| name.ends_with(&hook)));
-    of_token.filter_map(|entry| Some((entry["arrival"].as_u64()?, entry["payload"].as_u64()?))).collect()
+    of_token.filter_map(|entry| Some((entry["arrival"].as_u64()?, number_of(&entry["payload"])?))).collect()
 }

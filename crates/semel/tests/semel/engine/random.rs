@@ -181,7 +181,7 @@ fn everywhere(
 
 /// Starts the program, delivers what its hooks wait for, and says what became of letters in doubt.
 async fn script(scene: Scene<Town>, program: Program, cancel: Option<usize>) -> Result<Values, Error> {
-    let tokens = Expected::of(&program).tokens;
+    let expected = Expected::of(&program);
     let run = scene.engine().start(execute, program).key("program").await?;
     let (mut delivered, mut asked) = (HashSet::new(), false);
     while open(&scene).await? {
@@ -192,12 +192,17 @@ async fn script(scene: Scene<Town>, program: Program, cancel: Option<usize>) -> 
             asked = true;
             scene.engine().run(run.id()).call_id("cancel").request_cancel("as planned").await?;
         }
-        for (token, wanted) in &tokens {
+        for (token, wanted) in &expected.tokens {
             if delivered.contains(token) || scene.owner(token).await?.is_none() {
                 continue;
             }
             for i in 0..*wanted {
-                match scene.engine().deliver(token, i).id(format!("{token} {i}")).await {
+                match scene
+                    .engine()
+                    .deliver(token, expected.payload(token, i))
+                    .id(format!("{token} {i}"))
+                    .await
+                {
                     // It was asked to end meanwhile.
                     Err(Error::HookNotFound(_)) if cancel.is_some() => {}
                     delivered => delivered.map(|_| ())?,

@@ -6,6 +6,7 @@ use super::SqliteStoreTx;
 use crate::clock::Time;
 use crate::error::Result;
 use crate::id::NodeId;
+use crate::sabotage::{self, Bug};
 use crate::store::sqlite::values::Id;
 use crate::store::tx::{DeadNode, Driven, NodeRows, SetFree};
 use crate::store::verbs::is_alive;
@@ -18,6 +19,9 @@ const GRACE_MS: i64 = 10_000;
 /// Ends the leases of the process that had the file before, and keeps those of remote workers. The former keep a time that
 /// has passed, instead of none: the sweep finds these nodes dead for the first time.
 pub(in crate::store::sqlite) fn reopen(conn: &Connection, now: Time) -> rusqlite::Result<()> {
+    if sabotage::commits(Bug::LeasesClearedOnOpen) {
+        conn.execute("UPDATE nodes SET remote = 0", [])?;
+    }
     conn.execute("UPDATE nodes SET lease = 0 WHERE lease IS NOT NULL AND NOT remote", [])?;
     let kept = "UPDATE nodes SET lease = max(lease, ?1 + ?2) WHERE remote AND lease > ?1 - ?2";
     conn.execute(kept, [now.0, GRACE_MS]).map(drop)
