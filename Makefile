@@ -2,13 +2,15 @@
 # --locked because `check` writes nothing, Cargo.lock included; `fix` brings it up to date.
 EVERYTHING := --workspace --all-features
 LOCKED := --locked
+# Optimised builds refuse the feature `sabotage`, so theirs are listed.
+OPTIMISED := --release -p semel-server --features tasks $(LOCKED)
 # The servers that tests use, for as long as the command after it takes.
 SERVICES := scripts/with-postgres scripts/with-mariadb scripts/with-brokers scripts/with-pgvector
 CASES ?= 100000
 SEEDS ?= 0..10000
 
 .DEFAULT_GOAL := help
-.PHONY: help check fix bench models bench-reads kill hostile sim proof fuzz fuzz-http deny dist hello
+.PHONY: help check fix bench models bench-reads kill hostile sim proof fuzz attack fuzz-http deny dist hello
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,10 +50,14 @@ kill: ## kill servers and engines 100 times on SQLite, and 100 times two of them
 	SEMEL_KILLS=100 $(SERVICES) cargo test -p semel $(LOCKED) --all-features --test semel -- kill:: --test-threads 1
 
 hostile: ## let one tenant hold all that it may, and measure the server's memory and what its neighbour notices
-	SEMEL_TEST_HOSTILE=2000 $(SERVICES) cargo test --release -p semel-server --all-features $(LOCKED) --test server -- hostile:: --test-threads 1 --nocapture
+	SEMEL_TEST_HOSTILE=2000 $(SERVICES) cargo test $(OPTIMISED) --test server -- hostile:: --test-threads 1 --nocapture
 
 fuzz: ## play CASES damaged texts (100,000 if not said) to every reader
 	PROPTEST_CASES=$(CASES) $(SERVICES) cargo test $(EVERYTHING) $(LOCKED) --test semel --test server -- fuzz::
+
+attack: ## check CASES damaged definitions, and expressions that attack, in an optimised build: 100 ms and 64 MiB each
+	PROPTEST_CASES=$(CASES) cargo test $(OPTIMISED) --lib -- --test-threads 1 definitions::check:: definitions::expression::
+	PROPTEST_CASES=$(CASES) cargo test $(OPTIMISED) --test server -- --test-threads 1 --nocapture fuzz::definitions
 
 proof: ## try for 15 minutes to lose or double an effect, with real processes that are killed; the figures are in target/proof.json
 	cargo test --release -p semel-server $(LOCKED) --test proof -- --ignored

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::error::{Error, Source};
 use crate::rules::entry::{Failure, FailureKind};
 use crate::rules::json::Payload;
+use crate::rules::leave::ASKED_TO_END;
 use crate::rules::path::Visit;
 
 /// The result of a workflow and of everything in it.
@@ -95,7 +96,7 @@ impl Fail {
     }
 
     pub(crate) fn cancelled(reason: &str) -> Self {
-        Self::new(FailureKind::Cancelled, format_args!("the run was asked to end: {reason}"))
+        Self::new(FailureKind::Cancelled, format_args!("{ASKED_TO_END}{reason}"))
     }
 
     /// A recorded failure, said where it was recorded.
@@ -132,6 +133,21 @@ impl Fail {
     #[must_use]
     pub fn with_code(mut self, code: impl Into<String>) -> Self {
         self.detail.get_or_insert_default().code = Some(code.into());
+        self
+    }
+
+    /// Adds to the message. A run that was asked to end, and whose workflow returns that failure, is cancelled with the reason of the
+    /// request and what was added: for instance, what could not be cleaned up.
+    ///
+    /// ```
+    /// # use semel::fatal;
+    /// let failed = fatal("the card was declined").with_more("; the parcel is not stopped");
+    /// assert_eq!(failed.to_string(), "the card was declined; the parcel is not stopped");
+    /// ```
+    #[must_use]
+    pub fn with_more(mut self, more: impl fmt::Display) -> Self {
+        use fmt::Write as _;
+        write!(self.message, "{more}").expect("a string can be written to");
         self
     }
 

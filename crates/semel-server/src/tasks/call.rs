@@ -9,6 +9,7 @@ use semel::{Attempt, Ctx, Fail, Result, fatal};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json, json};
 
+use crate::connections::RESULT;
 use crate::definitions::expression::Data;
 use crate::definitions::interpret::OpenHooks;
 use crate::definitions::language::DefinedStep;
@@ -63,6 +64,11 @@ pub struct RefusedResult {
 }
 
 impl RefusedResult {
+    fn of(fail: &Fail) -> Self {
+        let code = fail.code().unwrap_or("EXPRESSION").to_owned();
+        Self { code, message: fail.to_string(), data: fail.data().cloned() }
+    }
+
     /// The failure that the workflow sees.
     pub fn fail(&self) -> Fail {
         let fail = fatal(&self.message).with_code(&*self.code);
@@ -85,11 +91,7 @@ pub fn record(kept: Result<Payload>) -> Result<Payload> {
             Payload::of(&BTreeMap::from([(VALUE, value)]))
         }
         Ok(value) => return Ok(value),
-        Err(fail) => {
-            let code = fail.code().unwrap_or("EXPRESSION").to_owned();
-            let refused = RefusedResult { code, message: fail.to_string(), data: fail.data().cloned() };
-            Payload::of(&BTreeMap::from([(REFUSED, refused)]))
-        }
+        Err(fail) => Payload::of(&BTreeMap::from([(REFUSED, RefusedResult::of(&fail))])),
     };
     recorded.map_err(|refused| fatal(refused).with_code("TOO_LARGE"))
 }
@@ -130,7 +132,7 @@ impl TaskEnd {
 }
 
 impl TaskCall<'_> {
-    /// Evaluates all arguments; `effect.key` is not known in them.
+    /// Evaluates all arguments of a task without an effect: `effect.key` is not known in them.
     pub fn args(&self) -> Result<Json> {
         evaluated(self.args, self.scope)
     }
@@ -140,9 +142,23 @@ impl TaskCall<'_> {
         evaluated(self.args, &self.scope_of(attempt))
     }
 
+    /// The same arguments for a task that needs them before its step begins.
+    pub fn args_before(&self) -> Result<Json> {
+        evaluated(self.args, &self.scope_before()?)
+    }
+
     /// The names that arguments of a task with an effect can read: `effect.key` too.
     pub fn scope_of(&self, attempt: &Attempt) -> Data {
-        self.scope.with("effect", Data::of_json(&json!({"key": attempt.key()})))
+        self.with_key(attempt.key())
+    }
+
+    /// The same names before the step begins.
+    pub fn scope_before(&self) -> Result<Data> {
+        Ok(self.with_key(&self.ctx.effect_key(&self.step.name)?))
+    }
+
+    fn with_key(&self, key: &str) -> Data {
+        self.scope.with("effect", Data::of_json(&json!({"key": key})))
     }
 
     /// The step of the engine, with the retries, the timeout and the class that the definition says.
@@ -167,9 +183,22 @@ impl TaskCall<'_> {
 
     /// What is recorded of a value: all of it, or what `keep` makes of it, if that is not larger than `most` bytes.
     pub fn keep(&self, attempt: &Attempt, value: Payload, most: usize) -> Result<Payload> {
+        self.kept(&self.scope_of(attempt), value, most)
+    }
+
+    /// The value of a step that something else has recorded as a whole, such as a child: what `keep` makes of it, in each replay, within
+    /// the size of a result.
+    pub fn of_recorded(&self, value: Payload) -> TaskEnd {
+        match self.kept(self.scope, value, RESULT) {
+            Ok(value) => TaskEnd::Kept(value),
+            Err(fail) => TaskEnd::Refused(RefusedResult::of(&fail)),
+        }
+    }
+
+    fn kept(&self, scope: &Data, value: Payload, most: usize) -> Result<Payload> {
         let kept = match &self.step.keep {
             Some(keep) => {
-                let scope = self.scope_of(attempt).with("this", Data::of_payload(&value));
+                let scope = scope.with("this", Data::of_payload(&value));
                 let kept = evaluated(keep, &scope)?;
                 Payload::of(&kept).map_err(|refused| fatal(refused).with_code("TOO_LARGE"))?
             }

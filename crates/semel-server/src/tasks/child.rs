@@ -66,7 +66,7 @@ fn execute(call: TaskCall<'_>) -> Executing<'_> {
             return TaskEnd::value(&json!({"run": child.id().to_string()}));
         }
         match child.outcome().await? {
-            Outcome::Completed(value) => Ok(TaskEnd::Value(value)),
+            Outcome::Completed(value) => Ok(call.of_recorded(value)),
             other => Err(failed(&child.id().to_string(), &other)),
         }
     })

@@ -2,7 +2,7 @@
 
 use semel::fatal;
 
-use super::{Checks, Executing, Kind, TaskCall, TaskEnd, without_effect};
+use super::{Checks, Executing, Kind, TaskCall, without_effect};
 use crate::definitions::interpret::{receive, token_text};
 use crate::definitions::shape::{Field, Shape};
 use crate::definitions::template::{Template, is_it};
@@ -45,6 +45,7 @@ fn execute(call: TaskCall<'_>) -> Executing<'_> {
                 receive(&call.ctx.scope(&call.step.name), &token, limit).await?
             }
         };
-        payload.map(TaskEnd::Value).ok_or_else(|| fatal("nothing was delivered in time").with_code("TIMEOUT"))
+        let payload = payload.ok_or_else(|| fatal("nothing was delivered in time").with_code("TIMEOUT"))?;
+        Ok(call.of_recorded(payload))
     })
 }

@@ -3,7 +3,7 @@
 use semel::rules::json::Payload;
 use serde_json::Value as Json;
 
-use super::{Checks, Executing, Kind, TaskCall, TaskEnd, keyed};
+use super::{Checks, Executing, Kind, TaskCall, keyed};
 use crate::definitions::shape::{Field, Shape};
 use crate::definitions::template::{Template, check_name};
 
@@ -12,7 +12,7 @@ pub(super) static KIND: Kind = Kind {
     about: "Hands the step to any worker of a queue. Its value is the worker's result.",
     args: Shape::Object(&[
         Field::required("queue", Shape::Fixed, "Queue that the workers serve."),
-        Field::new("input", Shape::Any, "Input of the task; nothing if absent."),
+        Field::new("input", Shape::Any, "Input of the task; null if absent."),
     ]),
     on: &[],
     tries: true,
@@ -41,7 +41,7 @@ fn check(args: &Template, checks: &mut Checks<'_>) {
 
 fn execute(call: TaskCall<'_>) -> Executing<'_> {
     Box::pin(async move {
-        let args = call.args()?;
+        let args = call.args_before()?;
         let queue = args["queue"].as_str().unwrap_or_default();
         let input = args.get("input").unwrap_or(&Json::Null);
         let mut remote = call.ctx.remote::<Payload>(&*call.step.name, queue, input);
@@ -51,6 +51,6 @@ fn execute(call: TaskCall<'_>) -> Executing<'_> {
         if let Some(timeout) = call.step.timeout {
             remote = remote.timeout(timeout);
         }
-        Ok(TaskEnd::Value(remote.await?))
+        Ok(call.of_recorded(remote.await?))
     })
 }

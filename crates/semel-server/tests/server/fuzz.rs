@@ -32,8 +32,8 @@ pub(crate) fn trials() -> Vec<Trial> {
     };
     vec![
         trial("requests", requests),
-        trial("definitions", definitions),
-        trial("the_memory_of_definitions", the_memory_of_definitions),
+        trial("definitions_in_time", definitions_in_time),
+        trial("definitions_in_memory", definitions_in_memory),
         trial("configurations", configurations),
     ]
 }
@@ -171,7 +171,7 @@ fn right_definitions() -> Vec<String> {
 /// Maximum time of a check; without optimisation everything takes many times as long.
 const CHECKED_WITHIN_MS: u128 = if cfg!(debug_assertions) { 2_000 } else { 100 };
 
-fn definitions() -> Result<(), String> {
+fn definitions_in_time() -> Result<(), String> {
     let runtime = runtime();
     let _inside = runtime.enter();
     let post = |address: &str, text: &str| {
@@ -215,7 +215,7 @@ fn definitions() -> Result<(), String> {
 const CHECKED_IN: u64 = 64 << 20;
 
 /// By a server of its own, whose most memory is what the largest of them took: each is checked in less than that.
-fn the_memory_of_definitions() -> Result<(), String> {
+fn definitions_in_memory() -> Result<(), String> {
     let mut server = Process::serve(&["--store", "memory:"], &[("SEMEL_AUTH", "none")]);
     server.drain();
     let (runtime, api) = (runtime(), Api::at(server.base()));

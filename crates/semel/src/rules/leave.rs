@@ -8,6 +8,9 @@ use super::entry::{Entry, Failure, FailureKind, PauseReason};
 use super::json::Payload;
 use crate::clock::Time;
 
+/// Beginning of the message of a failure that says that the run was asked to end; the reason comes behind it.
+pub const ASKED_TO_END: &str = "the run was asked to end: ";
+
 /// A wait that is shorter than this is not worth the two writes of a rest.
 const NOT_WORTH_A_REST: Duration = Duration::from_millis(20);
 
@@ -94,7 +97,9 @@ pub fn ending(result: Result<Payload, Failure>, in_doubt: bool, cancelling: Opti
         (Ok(_), _) if in_doubt => Entry::Paused { reason: PauseReason::InDoubt },
         (Ok(value), _) => Entry::Completed { value },
         (Err(error), Some((reason, by))) if error.kind == FailureKind::Cancelled => {
-            Entry::Cancelled { reason: reason.to_owned(), by: by.to_owned() }
+            // The workflow may have added to it, such as what it could not clean up.
+            let told = error.message.strip_prefix(ASKED_TO_END).filter(|told| told.starts_with(reason));
+            Entry::Cancelled { reason: told.unwrap_or(reason).to_owned(), by: by.to_owned() }
         }
         (Err(error), _) => Entry::Failed { error },
     }
@@ -170,6 +175,22 @@ mod tests {
         let untimed = LeaveFacts { only_waits: true, in_doubt: true, stop: true, diverged: true, ..facts() };
         for facts in [untimed, LeaveFacts { diverged: false, ..untimed }, facts()] {
             decide(&facts, || panic!("the clock is asked for {facts:?}"));
+        }
+    }
+
+    #[test]
+    fn what_a_workflow_adds_to_a_request_to_end_is_in_the_reason() {
+        for (message, expected) in [
+            ("the run was asked to end: enough", "enough"),
+            ("the run was asked to end: enough; not undone: pay", "enough; not undone: pay"),
+            ("the run was asked to end: something else", "enough"),
+            ("no", "enough"),
+        ] {
+            let failed = Err(Failure::new(FailureKind::Cancelled, message));
+            let Entry::Cancelled { reason, by } = ending(failed, false, Some(("enough", "me"))) else {
+                panic!("{message}: it is cancelled")
+            };
+            assert_eq!((reason.as_str(), by.as_str()), (expected, "me"));
         }
     }
 

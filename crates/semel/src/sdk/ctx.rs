@@ -578,6 +578,22 @@ impl Ctx {
         })
     }
 
+    /// The effect key of the step, remote step or child of this name in this scope, at its first visit: the one that its attempts, the
+    /// worker or the child get. For arguments that name it and are made before the step begins; nothing is recorded.
+    ///
+    /// ```
+    /// # use semel::{Ctx, Result};
+    /// # use serde_json::json;
+    /// # async fn workflow(ctx: Ctx, cents: u64) -> Result<String> {
+    /// let reference = ctx.effect_key("charge")?;
+    /// ctx.remote("charge", "payments", json!({"cents": cents, "reference": reference})).await
+    /// # }
+    /// ```
+    pub fn effect_key(&self, step: &str) -> Result<String> {
+        let visit = Visit::first(self.path(step, None).map_err(fatal)?);
+        Ok(self.cell.ledger(|ledger| ledger.effect_key(&visit, "")).to_string())
+    }
+
     async fn recorded<T>(&self, kind: &str, name: String, make: impl FnOnce() -> T + Send) -> Result<T>
     where
         T: Serialize + DeserializeOwned,

@@ -164,6 +164,18 @@ fn the_page_of_tasks_has_an_example_and_all_arguments_of_each_kind() {
 }
 
 #[test]
+fn the_page_of_tasks_says_which_kinds_make_attempts() {
+    let said = TASKS
+        .split("- **`retry`, `timeout` and `class`** belong to steps that make attempts: ")
+        .nth(1)
+        .unwrap();
+    let said = said.split('.').next().unwrap();
+    for kind in crate::tasks::KINDS {
+        assert_eq!(said.contains(&format!("`{}`", kind.name)), kind.tries, "{}: {said}", kind.name);
+    }
+}
+
+#[test]
 fn the_documentation_names_everything_that_there_is() {
     use crate::definitions::expression::{FILTERS, TESTS};
     use crate::definitions::language::{BLOCKS, DEFINITION};

@@ -1,19 +1,23 @@
 //! Workflow definitions of Conductor.
 //!
-//! Plain `${…}` paths become expressions. JavaScript, jq and tasks that are chosen at run time are refused, as what they would do is
-//! not in the document.
+//! Plain `${…}` paths become expressions, and so do comparisons in JavaScript. Other JavaScript, jq and tasks that are chosen at run time
+//! are refused, as what they would do is not in the document.
 
-mod condition;
+mod control;
+mod javascript;
 mod models;
 mod paths;
 mod tasks;
 
 use std::fmt;
+use std::sync::LazyLock;
 
-use serde_json::{Map, Value as Json};
+use serde_json::{Map, Value as Json, json};
 
 use super::yaml::Ordered;
 use crate::definitions::check::check;
+use crate::definitions::document;
+use crate::definitions::problem::Problem;
 use paths::{Nesting, Places};
 
 /// A part of a Conductor workflow that cannot be converted.
@@ -51,7 +55,8 @@ pub fn import(text: &str) -> Result<Imported, Vec<NotConverted>> {
     let (Some(name), Some(tasks)) = (json["name"].as_str(), json["tasks"].as_array()) else {
         return Err(whole("this is no workflow definition: it has no `name` or no `tasks`".to_owned()));
     };
-    let mut import = Conversion { places: Places::of(tasks), ..Conversion::default() };
+    let workflow = paths::name(name);
+    let mut import = Conversion { places: Places::of(tasks), workflow, ..Conversion::default() };
     let steps = import.list(tasks);
     let returns = import.outputs(&json);
     if !import.refusals.is_empty() {
@@ -59,7 +64,7 @@ pub fn import(text: &str) -> Result<Imported, Vec<NotConverted>> {
     }
     let mut members = vec![
         ("semel".to_owned(), Ordered::Plain(1.into())),
-        ("name".to_owned(), Ordered::text(paths::name(name))),
+        ("name".to_owned(), Ordered::text(import.workflow)),
     ];
     members.extend(text_member(&json, "version"));
     members.extend(text_member(&json, "description"));
@@ -71,11 +76,22 @@ pub fn import(text: &str) -> Result<Imported, Vec<NotConverted>> {
     let text = Ordered::Object(members).yaml();
     match check(&text) {
         Ok(_) => Ok(Imported { text, notes: import.notes }),
-        Err(problems) => Err(problems
-            .iter()
-            .map(|problem| NotConverted { task: problem.pointer.clone(), reason: problem.message.clone() })
-            .collect()),
+        Err(problems) => {
+            let document = document::read(&text).map(|node| node.plain()).unwrap_or_default();
+            let refused = |problem: &Problem| NotConverted {
+                task: step_at(&document, &problem.pointer),
+                reason: problem.message.clone(),
+            };
+            Err(problems.iter().map(refused).collect())
+        }
     }
+}
+
+/// Name of the step around a place of the definition, which is that of the task; the place itself if there is none.
+fn step_at(document: &Json, pointer: &str) -> String {
+    let ends = pointer.match_indices('/').map(|(end, _)| end).chain([pointer.len()]);
+    let around = ends.skip(1).filter_map(|end| document.pointer(&pointer[..end])?["name"].as_str()).last();
+    around.unwrap_or(pointer).to_owned()
 }
 
 fn text_member(json: &Json, name: &str) -> Option<(String, Ordered)> {
@@ -103,10 +119,15 @@ fn optional(task: &Task<'_>, step: Ordered) -> Ordered {
     named(task, members.map(|(name, value)| (name.to_owned(), value)).into())
 }
 
+/// Stands for the task when the result of the workflow is converted.
+static RESULT: LazyLock<Json> = LazyLock::new(|| json!({"type": "TERMINATE"}));
+
 /// One import.
 #[derive(Default)]
 struct Conversion {
     places: Places,
+    /// Name of the workflow.
+    workflow: String,
     refusals: Vec<NotConverted>,
     notes: Vec<String>,
 }
@@ -129,6 +150,11 @@ impl<'a> Task<'a> {
         self.json["type"].as_str().unwrap_or("SIMPLE")
     }
 
+    /// Whether it becomes a task with an effect, which has an effect key.
+    fn has_effect(&self) -> bool {
+        matches!(self.kind(), "SIMPLE" | "HTTP" | "JDBC" | "EVENT" | "CALL_MCP_TOOL")
+    }
+
     fn inputs(&self) -> Map<String, Json> {
         self.json["inputParameters"].as_object().cloned().unwrap_or_default()
     }
@@ -141,7 +167,7 @@ impl<'a> Task<'a> {
 impl Conversion {
     fn list(&mut self, tasks: &[Json]) -> Vec<Ordered> {
         let mut steps = Vec::new();
-        for json in tasks.iter().filter(|json| json["type"] != "JOIN") {
+        for json in paths::without_joins(tasks) {
             let task = Task::new(json);
             let members = self.task(&task);
             let step = named(&task, members);
@@ -160,14 +186,17 @@ impl Conversion {
 
     fn outputs(&mut self, json: &Json) -> Option<Ordered> {
         let outputs = json["outputParameters"].as_object().filter(|outputs| !outputs.is_empty())?;
-        let task = Task { json, reference: String::new() };
-        Some(self.value(&task, &Json::Object(outputs.clone()), &Nesting::default()))
+        let returned = outputs.iter().map(|(name, value)| {
+            let task = Task { json: &RESULT, reference: format!("outputParameters.{name}") };
+            (name.clone(), self.value(&task, value, &Nesting::default()))
+        });
+        Some(Ordered::Object(returned.collect()))
     }
 
     /// A value with its `${…}` translated, as it is seen from a place.
     fn value(&mut self, task: &Task<'_>, value: &Json, place: &Nesting) -> Ordered {
         match value {
-            Json::String(text) => match self.places.text(text, place) {
+            Json::String(text) => match self.places.text(text, (place, task.has_effect())) {
                 Ok(text) => Ordered::text(text),
                 Err(reason) => {
                     self.refuse(task, reason);

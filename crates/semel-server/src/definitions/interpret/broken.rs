@@ -62,7 +62,13 @@ impl Broken {
     pub(super) fn into_fail(self, undo: &[String]) -> Fail {
         let Caught { code, message, step, status: _, data } = self.caught();
         if self.fail.is_cancelled() {
-            return self.fail;
+            // The run is cancelled all the same, and its reason says what is left.
+            let left = undo.join("; ");
+            return if left.is_empty() {
+                self.fail
+            } else {
+                self.fail.with_more(format_args!("; not undone: {left}"))
+            };
         }
         if undo.is_empty() {
             return if self.fail.code().is_some() { self.fail } else { self.fail.with_code(code) };

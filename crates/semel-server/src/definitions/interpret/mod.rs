@@ -84,7 +84,12 @@ impl Programs for Interpreter {
 
 /// The code of a definition.
 pub fn code_of(definition: Arc<Definition>) -> Code {
-    Code::of(move |ctx, input| interpret(definition.clone(), ctx, input))
+    code_within(definition, limits::RUN_STEPS)
+}
+
+/// The code of a definition whose runs have at most so many steps.
+fn code_within(definition: Arc<Definition>, most_steps: u32) -> Code {
+    Code::of(move |ctx, input| interpret(definition.clone(), most_steps, ctx, input))
 }
 
 /// A future of the interpreter that calls itself.
@@ -93,6 +98,8 @@ type Doing<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// One execution of a definition.
 struct Execution {
     hooks: OpenHooks,
+    /// Steps that the run may have.
+    most_steps: u32,
     /// Steps that the run may still begin.
     steps_left: AtomicU32,
 }
@@ -102,13 +109,18 @@ impl Execution {
     fn count_step(&self) -> Result<()> {
         let left = self.steps_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
         left.map(drop).map_err(|_| {
-            let most = limits::RUN_STEPS;
+            let most = self.most_steps;
             fatal(format!("a run has at most {most} steps; let a child do a part of them")).with_code("LIMIT")
         })
     }
 }
 
-async fn interpret(definition: Arc<Definition>, ctx: Ctx, input: Payload) -> Result<Payload> {
+async fn interpret(
+    definition: Arc<Definition>,
+    most_steps: u32,
+    ctx: Ctx,
+    input: Payload,
+) -> Result<Payload> {
     if ctx.earlier::<bool>(UNDONE)?.is_some() {
         let hint = "the steps of this run were undone when it failed, so it cannot go on from there";
         return Err(fatal(format!("{hint}; start a new run under a new key")).with_code("UNDONE"));
@@ -117,7 +129,7 @@ async fn interpret(definition: Arc<Definition>, ctx: Ctx, input: Payload) -> Res
         json!({"id": ctx.run_id().to_string(), "key": ctx.key(), "started": frame::rfc3339(ctx.started())?});
     let visible = Visible::top(Data::of_payload(&input), Data::of_json(&run));
     let hooks = OpenHooks::open(&ctx, &definition, &visible.data()).await?;
-    let execution = Execution { hooks, steps_left: AtomicU32::new(limits::RUN_STEPS) };
+    let execution = Execution { hooks, most_steps, steps_left: AtomicU32::new(most_steps) };
     let undo = UndoList::default();
     let frame = Frame::top(&execution, ctx.clone(), visible.clone(), &undo);
     // Of a run that is rebuilt, the first step may have begun before.

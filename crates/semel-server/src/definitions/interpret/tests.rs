@@ -17,12 +17,25 @@ use semel::{Engine, WorkflowRef};
 use serde_json::{Value as Json, json};
 
 use self::effect::Doings;
-use super::code_of;
+use super::{code_of, code_within};
 use crate::definitions::check::check;
 use crate::definitions::language::Definition;
 
 /// One definition, for every version of its family.
 pub(crate) struct Fixed(pub(crate) Arc<Definition>);
+
+/// The same, whose runs have at most so many steps.
+struct Limited(Arc<Definition>, u32);
+
+impl Programs for Limited {
+    fn families(&self) -> Vec<Family> {
+        Fixed(self.0.clone()).families()
+    }
+
+    fn code(&self, _: WorkspaceId, _: &Name, _: &Name) -> Option<Code> {
+        Some(code_within(self.0.clone(), self.1))
+    }
+}
 
 impl Programs for Fixed {
     fn families(&self) -> Vec<Family> {
@@ -194,4 +207,26 @@ async fn what_has_completed_is_undone_the_last_first() {
     let undone: Vec<_> = effects.order().into_iter().filter(|name| name.starts_with("undo")).collect();
     assert_eq!(undone, ["undo-b", "undo-b", "undo-a"]);
     assert_eq!(effects.effects.calls("never"), 0);
+}
+
+#[tokio::test]
+async fn a_run_has_no_more_steps_than_the_limit_counted_over_all_blocks_and_skips() {
+    let steps = "steps:
+  - name: all
+    for_each: {in: '{{ input }}'}
+    steps:
+      - {name: never, if: '{{ false }}', worker: {queue: never}}
+      - {name: told, worker: {queue: told}}";
+    let effects = Doings::default();
+    let builder = Engine::builder().store("memory:").state(effects.clone());
+    let engine = builder.programs(Limited(definition(steps), 7)).open().await.unwrap();
+    // The block, and two steps in each pass.
+    let fits = engine.start(TESTED, json!([1, 2, 3])).await.unwrap();
+    assert!(matches!(fits.outcome().await.unwrap(), Outcome::Completed(_)));
+    let larger = engine.start(TESTED, json!([1, 2, 3, 4])).await.unwrap();
+    let Outcome::Failed(failure) = larger.outcome().await.unwrap() else { panic!("it has too many steps") };
+    assert_eq!(failure.code.as_deref(), Some("LIMIT"));
+    assert!(failure.message.contains("a run has at most 7 steps"), "{}", failure.message);
+    assert_eq!(effects.effects.calls("told"), 6, "those before the limit took place");
+    assert!(engine.replay(larger.id()).await.unwrap().is_identical());
 }

@@ -70,9 +70,7 @@ impl<'d> Frame<'d> {
         let path = self.path_of(mark);
         let error = self.ctx.cleanup().record(mark, broken.caught()).await;
         let error = error.map_err(|fail| Broken::new(fail, path))?;
-        for failed in undo.take_back(self.execution).await {
-            tracing::warn!(run = %self.ctx.run_id(), %failed, "a step of a definition could not be undone");
-        }
+        undo.take_back(self.execution).await;
         Ok(error)
     }
 }

@@ -52,7 +52,7 @@ impl<'d> UndoList<'d> {
         })
     }
 
-    /// Undoes everything, the last first; one that fails does not stop the others. Gives what could not be undone.
+    /// Undoes everything, the last first; one that fails does not stop the others. Gives what could not be undone, which is logged.
     #[expect(clippy::only_used_in_recursion, reason = "it outlives the frames of the list")]
     pub(super) fn take_back(&self, execution: &'d Execution) -> Doing<'d, Vec<String>> {
         let mut all = self.take();
@@ -67,7 +67,9 @@ impl<'d> UndoList<'d> {
                             drop(frame.block("again").list(&step.undo, true).await);
                         }
                         if let Err(broken) = frame.list(&step.undo, true).await.end {
-                            failures.push(broken.told());
+                            let failed = broken.told();
+                            tracing::warn!(run = %frame.ctx.run_id(), %failed, "a step of a definition could not be undone");
+                            failures.push(failed);
                         }
                     }
                 }

@@ -94,7 +94,8 @@ async fn note(
     step.run(async |attempt| {
         let (connection, nats): (_, &NatsTarget) = target(connection, KINDS).map_err(missing)?;
         let subject = call.args.get("subject").ok_or_else(|| wrong("`subject` is missing"))?;
-        let subject = evaluated(subject, &call.scope_of(&attempt))?;
+        // The key is that of the message, not that of this step.
+        let subject = evaluated(subject, &call.scope_before()?)?;
         let subject = checked(subject.as_str().unwrap_or_default())?;
         let at = attempt.now();
         let limit = limit(call, connection);

@@ -62,7 +62,7 @@ const WRITES: [(&str, &str, &str); 5] = [
 ];
 
 /// The outcome as a value that can be compared.
-fn told(outcome: Outcome) -> Value {
+pub(super) fn told(outcome: Outcome) -> Value {
     match outcome {
         Outcome::Completed(value) => value.read().expect("a result is JSON"),
         Outcome::Failed(failure) => json!({ "failed": failure.code }),
@@ -71,7 +71,7 @@ fn told(outcome: Outcome) -> Value {
 }
 
 /// Waits for the end. An operator who is asked about a step in doubt looks into the books of the provider.
-async fn settled(scene: &Scene<Stage>, run: &RunHandle<Value>) -> Result<Value, Error> {
+pub(super) async fn settled(scene: &Scene<Stage>, run: &RunHandle<Value>) -> Result<Value, Error> {
     let account = scene.world().account;
     let became = |_, path: &str| {
         let step = path.rsplit('/').next().unwrap_or(path);
@@ -208,7 +208,7 @@ const LEASE: Duration = Duration::from_hours(24);
 
 fn worker() {
     let steps = "steps:
-  - {name: label, worker: {queue: labels, input: {n: '{{ input.n }}'}}, keep: {n: '{{ this.n * 2 }}'}}
+  - {name: label, worker: {queue: labels, input: {n: '{{ input.n }}', key: '{{ effect.key }}'}}, keep: {n: '{{ this.n * 2 }}'}}
   - {name: done, set: {n: '{{ steps.label.n }}'}}";
     let crasher = crasher(vec![document(steps)], false, async |scene: Scene<Stage>| {
         let run = Stage::start(&scene, &json!({"n": 7})).await?;
@@ -218,6 +218,12 @@ fn worker() {
             let names = vec![Name::new("labels")?];
             let take = Take { workspace: WorkspaceId::DEFAULT, node, queues: names, limit: 10 };
             for task in queues.take(take).await?.tasks {
+                let input: Value = task.input.read().expect("it is JSON");
+                assert_eq!(
+                    input["key"],
+                    task.key.as_str(),
+                    "`effect.key` is the key that the worker is given"
+                );
                 scene.world().account.apply("/labels", task.key.as_str());
                 let of = AssignmentRef { workspace: WorkspaceId::DEFAULT, run: task.run, fence: task.fence };
                 queues.complete(of, task.input.clone()).await?;
@@ -228,8 +234,8 @@ fn worker() {
         ended(&scene, &run).await
     });
     let plays = everywhere(&crasher, |ended| {
-        assert_eq!(ended.value, json!({"n": 14}));
         check(ended.world.account, &[("/labels", 1)]);
+        assert_eq!(ended.value, json!({"n": 14}));
     });
     assert!(plays > 8, "{plays}");
 }
@@ -340,12 +346,15 @@ fn returned() {
     assert!(plays > 12, "{plays}");
 }
 
-/// A run that is asked to end undoes what it has done.
+/// A run that is asked to end undoes what it has done, and its reason says what could not be undone.
 fn cancelled() {
     let steps = "steps:
   - name: charge
     http: {on: searched, post: /charge, json: {}}
     undo: [{name: refund, http: {on: window, post: /refund}}]
+  - name: hold
+    http: {on: for-ever, post: /hold}
+    undo: [{name: free, fail: {code: TAKEN, message: it is taken}}]
   - {name: silence, event: {token: silence}}
   - {name: never, http: {on: for-ever, post: /never}}";
     let crasher = crasher(vec![document(steps)], false, async |scene: Scene<Stage>| {
@@ -354,11 +363,15 @@ fn cancelled() {
         run.request_cancel("enough").await?;
         let outcome = run.outcome().await?;
         replayed(&scene).await?;
-        Ok(matches!(outcome, Outcome::Cancelled(_)))
+        Ok(match outcome {
+            Outcome::Cancelled(reason) => reason,
+            other => format!("{other:?}"),
+        })
     });
-    let check = |ended: &Ended<Stage, bool>| {
-        assert!(ended.value, "{:?}", ended.runs);
-        check(ended.world.account, &[("/searched/charge", 1), ("/keyed/refund", 1)]);
+    let check = |ended: &Ended<Stage, String>| {
+        assert_eq!(ended.value, "enough; not undone: hold/undo/free: it is taken");
+        let all = [("/searched/charge", 1), ("/keyed/hold", 1), ("/keyed/refund", 1)];
+        check(ended.world.account, &all);
     };
     let plays = everywhere(&crasher, check);
     assert!(plays > 12, "{plays}");

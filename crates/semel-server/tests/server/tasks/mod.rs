@@ -2,6 +2,7 @@
 
 mod crashes;
 pub(crate) mod order;
+mod outcomes;
 mod play;
 mod provider;
 
@@ -10,5 +11,5 @@ use libtest_mimic::Trial;
 pub(crate) use play::{Stage, crasher};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    crashes::trials()
+    crashes::trials().into_iter().chain(outcomes::trials()).collect()
 }

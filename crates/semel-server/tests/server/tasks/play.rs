@@ -35,7 +35,7 @@ impl std::fmt::Debug for Stage {
 
 impl Stage {
     /// Pushes definitions; the first one is played.
-    fn new(documents: &[String], loses: bool) -> Self {
+    pub(super) fn new(documents: &[String], loses: bool) -> Self {
         let clock = Arc::new(SystemClock::new());
         let catalog = Arc::new(Catalog::new(Arc::new(MemoryStore::new(clock.clone()))));
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime can be made");
@@ -51,7 +51,7 @@ impl Stage {
         Self { catalog, workflow: WorkflowName::new(name).version(id), account: Account::open(loses) }
     }
 
-    fn engine(&self, builder: Builder) -> Builder {
+    pub(super) fn engine(&self, builder: Builder) -> Builder {
         builder
             .shared_state(Arc::new(self.connections()))
             .shared_state(self.catalog.clone())
@@ -76,7 +76,14 @@ notices = {{ kind = 'webhook', url = '{notices}', secret = {{ env = 'SECRET' }} 
             plain = at("plain"),
             notices = at("notices"),
         );
-        configured(&text)
+        let doubtful = format!(
+            "\ndoubtful = {{ kind = 'http', base = '{}', profile = {{ {by_key}, busy = [409], replayed = 'Idempotent-Replayed', window = 'for-ever' }} }}",
+            at("keyed")
+        );
+        match self.account.is_connected() {
+            true => configured(&(text + &doubtful)),
+            false => configured(&text),
+        }
     }
 
     /// Starts the definition that is played.

@@ -1,6 +1,6 @@
 //! A provider over HTTP that counts what it does, and can lose its answers. One process serves all plays; each has an account.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
@@ -29,6 +29,32 @@ struct Books {
     refused: Vec<String>,
     /// Whether the first answer to each effect is lost.
     loses: bool,
+    /// Answers to the next writes, whatever they ask for; after them everything is answered as usual.
+    scripted: VecDeque<Scripted>,
+    /// Requests for which a scripted answer was given, and those that were answered as usual after them.
+    writes: usize,
+    /// Whether the next servers that open have a connection to it; all further ones have.
+    connected: VecDeque<bool>,
+}
+
+/// An answer that the provider was told to give.
+#[derive(Clone, Debug)]
+pub(super) struct Scripted {
+    /// Whether the effect takes place before it.
+    pub(super) does: bool,
+    /// Its status; none if the answer is lost.
+    pub(super) status: Option<u16>,
+    /// A header line; empty for none.
+    pub(super) header: &'static str,
+    /// The body, as text.
+    pub(super) body: String,
+}
+
+impl Scripted {
+    /// An answer with this status, without an effect.
+    pub(super) fn status(status: u16) -> Self {
+        Self { does: false, status: Some(status), header: "", body: "{}".to_owned() }
+    }
 }
 
 /// Something that the provider did.
@@ -52,6 +78,26 @@ impl Account {
         let mut all = books();
         all.push(Books { loses, ..Books::default() });
         Self(all.len() - 1)
+    }
+
+    /// Gives these answers to the next writes.
+    pub(super) fn answers(self, scripted: impl IntoIterator<Item = Scripted>) {
+        books()[self.0].scripted.extend(scripted);
+    }
+
+    /// Whether the next servers that open have a connection to it.
+    pub(super) fn connects(self, connected: impl IntoIterator<Item = bool>) {
+        books()[self.0].connected.extend(connected);
+    }
+
+    /// Whether the server that opens now has a connection to it.
+    pub(super) fn is_connected(self) -> bool {
+        books()[self.0].connected.pop_front().unwrap_or(true)
+    }
+
+    /// Number of requests that could have had an effect.
+    pub(super) fn writes(self) -> usize {
+        books()[self.0].writes
     }
 
     /// The address of a part of the account, such as `keyed`.
@@ -141,11 +187,30 @@ type Told = Option<(u16, Value)>;
 
 fn answer(mut stream: &TcpStream) -> std::io::Result<()> {
     let Some(asked) = read(stream) else { return Ok(()) };
+    let scripted = scripted(&mut books()[asked.account], &asked);
+    if let Some(Scripted { status, header, body, .. }) = scripted {
+        let Some(status) = status else { return Ok(()) };
+        let head = format!("content-length: {}\r\nconnection: close", body.len());
+        return write!(stream, "HTTP/1.1 {status} Told\r\n{head}\r\n{header}\r\n{body}");
+    }
     let told = act(&mut books()[asked.account], &asked);
     let Some((status, body)) = told else { return Ok(()) };
     let body = if asked.method == "HEAD" { String::new() } else { body.to_string() };
     let head = "content-type: application/json\r\nconnection: close";
     write!(stream, "HTTP/1.1 {status} Told\r\n{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+}
+
+/// The answer that was told for a write, after its effect if it has one.
+fn scripted(books: &mut Books, asked: &Asked) -> Option<Scripted> {
+    if matches!(asked.method.as_str(), "GET" | "HEAD") {
+        return None;
+    }
+    books.writes += 1;
+    let scripted = books.scripted.pop_front()?;
+    if scripted.does {
+        act(books, asked);
+    }
+    Some(scripted)
 }
 
 /// The first part of a path says what the provider can do about a repetition.

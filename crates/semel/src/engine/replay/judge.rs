@@ -237,9 +237,12 @@ impl Recorded {
     pub(super) fn ended_by_itself(&self) -> bool {
         match self.ledger.outcome() {
             Some(Outcome::Completed(_) | Outcome::Failed(_)) => true,
-            // A workflow that was asked to end is cancelled with the reason of the request.
+            // A workflow that was asked to end is cancelled with the reason of the request, to which it may have added.
             Some(Outcome::Cancelled(_)) => self.entries.iter().any(|entry| match entry {
-                Entry::Cancelled { reason, by } => self.ledger.cancelling() == Some((reason, by)),
+                Entry::Cancelled { reason, by } => self
+                    .ledger
+                    .cancelling()
+                    .is_some_and(|(asked, asker)| asker == by && reason.starts_with(asked)),
                 _ => false,
             }),
             Some(Outcome::TimedOut | Outcome::Purged(_)) | None => false,

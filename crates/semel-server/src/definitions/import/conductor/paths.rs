@@ -27,7 +27,14 @@ struct KnownTask {
     /// Whether it is the last in its list, so that its value is that of the list.
     last: bool,
     output: Translation,
+    /// Whether it is a loop.
+    repeats: bool,
+    /// Whether it is a loop over a list.
+    has_items: bool,
 }
+
+/// Where an expression is, and whether `effect.key` is known there.
+pub(super) type Seen<'a> = (&'a Nesting, bool);
 
 /// All tasks of a document.
 #[derive(Debug, Default)]
@@ -44,6 +51,19 @@ pub(super) fn name(text: &str) -> String {
         "undo" | "catch" | "finally" => format!("{name}_"),
         _ => name,
     }
+}
+
+/// The tasks of a list that become steps: joins do not, as a block is left when all of it has ended. That a join waits for one branch of
+/// several makes no difference behind a choice, of which only one is there.
+pub(super) fn without_joins(tasks: &[Json]) -> Vec<&Json> {
+    let is_choice = |task: &Json| matches!(task["type"].as_str(), Some("SWITCH" | "DECISION"));
+    let before = std::iter::once(None).chain(tasks.iter().map(Some));
+    let is_step = |(task, before): &(&Json, Option<&Json>)| match task["type"].as_str() {
+        Some("JOIN") => false,
+        Some("EXCLUSIVE_JOIN") => !before.is_some_and(is_choice),
+        _ => true,
+    };
+    tasks.iter().zip(before).filter(is_step).map(|(task, _)| task).collect()
 }
 
 /// The lists inside a task.
@@ -87,10 +107,17 @@ impl Places {
     }
 
     fn add(&mut self, tasks: &[Json], place: &Nesting) {
-        let count = tasks.iter().filter(|task| task["type"] != "JOIN").count();
-        for (index, task) in tasks.iter().filter(|task| task["type"] != "JOIN").enumerate() {
+        let steps = without_joins(tasks);
+        for (index, task) in steps.iter().copied().enumerate() {
             let Some(reference) = task["taskReferenceName"].as_str() else { continue };
-            let known = KnownTask { place: place.clone(), last: index + 1 == count, output: output_of(task) };
+            let repeats = task["type"] == "DO_WHILE";
+            let known = KnownTask {
+                place: place.clone(),
+                last: index + 1 == steps.len(),
+                output: output_of(task),
+                repeats,
+                has_items: repeats && !task["inputParameters"]["items"].is_null(),
+            };
             self.tasks.insert(reference.to_owned(), known);
             for (list, inner) in lists(task) {
                 let mut inside = place.clone();
@@ -103,7 +130,13 @@ impl Places {
             let Some(reference) = task["taskReferenceName"].as_str() else { continue };
             self.tasks.insert(
                 reference.to_owned(),
-                KnownTask { place: place.clone(), last: false, output: member_names },
+                KnownTask {
+                    place: place.clone(),
+                    last: false,
+                    output: member_names,
+                    repeats: false,
+                    has_items: false,
+                },
             );
         }
     }
@@ -113,8 +146,20 @@ impl Places {
         self.tasks.get(reference).map(|known| known.place.clone()).unwrap_or_default()
     }
 
+    /// The name of the element in the passes of a loop over a list.
+    pub(super) fn element(&self, reference: &str) -> String {
+        let place = self.of_task(reference);
+        let around =
+            place.iter().filter(|(block, list)| *list == List::Body && self.has_items(block)).count();
+        if around == 0 { "item".to_owned() } else { format!("item{}", around + 1) }
+    }
+
+    fn has_items(&self, reference: &str) -> bool {
+        self.tasks.get(reference).is_some_and(|known| known.has_items)
+    }
+
     /// A text with its `${…}` translated.
-    pub(super) fn text(&self, text: &str, place: &Nesting) -> Result<String, String> {
+    pub(super) fn text(&self, text: &str, place: Seen<'_>) -> Result<String, String> {
         let (mut out, mut rest) = (String::new(), text);
         while let Some((before, after)) = rest.split_once("${") {
             out.push_str(&literal(before));
@@ -127,13 +172,20 @@ impl Places {
     }
 
     /// The expression that reads what a path reads.
-    pub(super) fn expression(&self, path: &str, place: &Nesting) -> Result<String, String> {
+    pub(super) fn expression(&self, path: &str, (place, has_effect): Seen<'_>) -> Result<String, String> {
+        if let Some(list) = path.strip_suffix(".length()") {
+            return Ok(format!("({}|length)", self.expression(list, (place, has_effect))?));
+        }
         let unknown = || format!("`${{{path}}}` has no counterpart; compute it in a step");
         let parts = parts(path).ok_or_else(unknown)?;
         let part = |index: usize| parts.get(index).map(String::as_str);
         match (part(0), part(1)) {
             (Some("workflow"), Some("input")) => Ok(format!("input{}", subscripts(&parts[2..]))),
-            (Some("CPEWF_TASK_ID"), None) => Ok("effect.key".to_owned()),
+            (Some("CPEWF_TASK_ID"), None) if has_effect => Ok("effect.key".to_owned()),
+            (Some("CPEWF_TASK_ID"), None) => {
+                Err("`${CPEWF_TASK_ID}`: only tasks with an effect have a key; record an id with `uuid`"
+                    .to_owned())
+            }
             (Some("workflow"), Some("variables")) => Ok(format!("vars{}", subscripts(&parts[2..]))),
             (Some("workflow"), Some("workflowId")) => Ok("run.id".to_owned()),
             (Some("workflow"), Some("correlationId")) => Ok("run.key".to_owned()),
@@ -144,11 +196,17 @@ impl Places {
         }
     }
 
-    fn output(&self, task: &str, rest: &[String], place: &Nesting) -> Result<String, String> {
+    /// What is at a path in the output of a task.
+    pub(super) fn output(&self, task: &str, rest: &[String], place: &Nesting) -> Result<String, String> {
         let known = self
             .tasks
             .get(task)
             .ok_or_else(|| format!("it reads from `{task}`, and there is no such task"))?;
+        if let Some(found) =
+            rest.first().filter(|_| known.repeats).and_then(|_| self.of_loop(task, rest, place))
+        {
+            return found;
+        }
         // The output of a join has the outputs of the tasks by their names.
         if let Some(inner) = rest.first().filter(|name| *name != task && self.tasks.contains_key(*name)) {
             return self.output(inner, &rest[1..], place);
@@ -178,6 +236,38 @@ impl Places {
     }
 }
 
+impl Places {
+    /// What a loop says about its passes; none if the path is about something else.
+    fn of_loop(&self, task: &str, rest: &[String], place: &Nesting) -> Option<Result<String, String>> {
+        let bodies = || place.iter().filter(|(_, list)| *list == List::Body).map(|(block, _)| block.as_str());
+        let (is_inside, is_innermost) =
+            (bodies().any(|block| block == task), bodies().next_back() == Some(task));
+        let (first, rest) = rest.split_first()?;
+        let passes = || self.output(task, &[], place);
+        Some(match first.as_str() {
+            "iteration" if is_innermost => Ok("(index + 1)".to_owned()),
+            "iteration" if !is_inside => passes().map(|passes| format!("({passes}|length)")),
+            "loopIndex" if is_innermost => Ok("index".to_owned()),
+            "loopItem" if is_inside && self.has_items(task) => Ok(self.element(task) + &subscripts(rest)),
+            "iteration" | "loopIndex" | "loopItem" => {
+                Err(format!("it reads `{first}` of `{task}`, which is not known at this place"))
+            }
+            pass => {
+                let index = pass.parse::<usize>().ok()?.checked_sub(1)?;
+                let inner = rest.split_first().filter(|(inner, _)| {
+                    let place = self.of_task(inner);
+                    place.last().is_some_and(|(block, _)| block == task) && self.tasks[*inner].last
+                });
+                match inner {
+                    Some((inner, rest)) if !is_inside => (self.tasks[inner].output)(inner, rest)
+                        .and_then(|rest| Ok(format!("{}[{index}]{}", passes()?, subscripts(&rest)))),
+                    _ => Err(format!("of a pass of `{task}`, only the output of its last task can be read")),
+                }
+            }
+        })
+    }
+}
+
 /// Translates the path into the output of a task.
 type Translation = fn(&str, &[String]) -> Result<Vec<String>, String>;
 
@@ -187,6 +277,7 @@ fn output_of(task: &Json) -> Translation {
         Some("HTTP") => http_output,
         Some("LLM_CHAT_COMPLETE" | "LLM_TEXT_COMPLETE") => models::llm_output,
         Some("CALL_MCP_TOOL") => models::mcp_output,
+        Some("EVENT") => event_output,
         _ => member_names,
     }
 }
@@ -212,6 +303,14 @@ fn http_output(task: &str, rest: &[String]) -> Result<Vec<String>, String> {
         _ => return Err(unknown()),
     };
     Ok(std::iter::once(member.to_owned()).chain(rest[2..].iter().cloned()).collect())
+}
+
+/// The id of the message is all that is known of it.
+fn event_output(task: &str, rest: &[String]) -> Result<Vec<String>, String> {
+    match rest {
+        [id] if id == "event_produced" => Ok(vec!["id".to_owned()]),
+        _ => Err(format!("of `{task}`, only `event_produced` can be read")),
+    }
 }
 
 /// Braces that are no path must not become one.
@@ -241,7 +340,7 @@ fn parts(path: &str) -> Option<Vec<String>> {
     (!parts.is_empty() && parts.iter().all(plain)).then_some(parts)
 }
 
-fn subscripts(parts: &[String]) -> String {
+pub(super) fn subscripts(parts: &[String]) -> String {
     parts.iter().map(|part| subscript(part)).collect()
 }
 

@@ -2,8 +2,7 @@
 
 use serde_json::{Map, Value as Json};
 
-use super::condition::{self, Comparison, Side};
-use super::paths::{branch_name, lists, name};
+use super::paths::name;
 use super::{Conversion, Ordered, Task, models};
 
 /// Members of a step.
@@ -11,18 +10,16 @@ pub(super) type StepMembers = Vec<(String, Ordered)>;
 
 /// Headers that belong to a connection.
 const CREDENTIALS: [&str; 3] = ["authorization", "cookie", "proxy-authorization"];
-/// Passes of a loop whose number the document does not say.
-const MOST: i64 = 1_000;
-/// Tasks of the language that the server does not have yet.
-const ABSENT: [(&str, &str); 2] = [("EVENT", "publish"), ("KAFKA_PUBLISH", "publish")];
 /// Tasks that have no counterpart, and what to do instead.
-const REFUSED: [(&str, &str); 8] = [
+const REFUSED: [(&str, &str); 7] = [
+    (
+        "KAFKA_PUBLISH",
+        "there are no connections to Kafka: use `publish` with another broker or a database, or a `worker`",
+    ),
     (
         "LIST_MCP_TOOLS",
         "an `agent` lists the tools of its servers itself: write `{mcp: …}` among its `tools`",
     ),
-    ("INLINE", "it is JavaScript: write it as expressions in `set`, or as a `worker`"),
-    ("LAMBDA", "it is JavaScript: write it as expressions in `set`, or as a `worker`"),
     ("JSON_JQ_TRANSFORM", "it is jq: write it as expressions in `set`, or as a `worker`"),
     ("DYNAMIC", "the task is chosen at run time: use a `switch` with the tasks that are possible"),
     ("FORK_JOIN_DYNAMIC", "the branches are chosen at run time: use `for_each` over a list"),
@@ -67,13 +64,12 @@ impl Conversion {
             "SET_VARIABLE" => one("set", self.arguments(task, &[])),
             "TERMINATE" => self.terminate(task),
             "NOOP" => one("now", Ordered::Object(Vec::new())),
+            "EVENT" => self.event(task),
+            "INLINE" | "LAMBDA" => self.inline(task),
             kind => {
-                let reason = match (find(&ABSENT, kind), find(&REFUSED, kind)) {
-                    (Some(ours), _) => format!("it becomes `{ours}`, which this server does not have yet"),
-                    (_, Some(reason)) => reason.to_owned(),
-                    _ => format!("tasks of type {kind} have no counterpart: write it as a `worker`"),
-                };
-                self.refuse(task, reason);
+                let unknown = || format!("tasks of type {kind} have no counterpart: write it as a `worker`");
+                let known = REFUSED.iter().find(|(name, _)| *name == kind);
+                self.refuse(task, known.map_or_else(unknown, |(_, reason)| (*reason).to_owned()));
                 StepMembers::new()
             }
         }
@@ -157,6 +153,30 @@ impl Conversion {
         all
     }
 
+    /// The kind of the sink becomes the name of the connection, and the rest the subject, as Conductor's own queues are named.
+    fn event(&mut self, task: &Task<'_>) -> StepMembers {
+        let sink = task.json["sink"].as_str().unwrap_or_default();
+        let (kind, queue) = sink.split_once(':').unwrap_or((sink, ""));
+        if kind.is_empty() || kind.contains('$') {
+            self.refuse(task, "its sink is chosen at run time: name the connection in `on` of a `publish`");
+            return StepMembers::new();
+        }
+        let subject = match (kind, queue) {
+            ("conductor", "") => format!("{}:{}", self.workflow, name(&task.reference)),
+            ("conductor", queue) => format!("{}:{queue}", self.workflow),
+            (_, "") => name(&task.reference),
+            (_, queue) => queue.to_owned(),
+        };
+        let on = name(kind);
+        let note = format!(
+            "configure the connection `{on}`: a broker of the kind `nats`, or a database, whose table `semel_queue` has the message"
+        );
+        self.note(task, &note);
+        let subject = self.argument(task, &Json::String(subject));
+        let data = self.arguments(task, &[]);
+        one("publish", Ordered::object([("on", Ordered::text(on)), ("subject", subject), ("data", data)]))
+    }
+
     fn headers(&mut self, task: &Task<'_>, request: &Json) -> Option<(String, Ordered)> {
         let headers = request["headers"].as_object()?;
         let (secret, open): (Vec<_>, Vec<_>) =
@@ -167,102 +187,6 @@ impl Conversion {
         let open: Map<String, Json> =
             open.into_iter().map(|(name, value)| (name.clone(), value.clone())).collect();
         (!open.is_empty()).then(|| ("headers".to_owned(), self.argument(task, &Json::Object(open))))
-    }
-
-    fn switch(&mut self, task: &Task<'_>) -> StepMembers {
-        let parameter = task.json["expression"].as_str().or_else(|| task.json["caseValueParam"].as_str());
-        let by_value = matches!(task.json["evaluatorType"].as_str(), None | Some("value-param"));
-        let value = parameter.map(|parameter| task.input(parameter)).and_then(Json::as_str);
-        let (true, Some(value)) = (by_value && task.json["caseExpression"].is_null(), value) else {
-            self.refuse(task, "its condition is JavaScript: write the cases as expressions in `switch`");
-            return StepMembers::new();
-        };
-        let place = self.places.of_task(&task.reference);
-        let path = value.strip_prefix("${").and_then(|path| path.strip_suffix('}'));
-        let expression = match path.map(|path| self.places.expression(path.trim(), &place)) {
-            Some(Ok(expression)) => expression,
-            Some(Err(reason)) => {
-                self.refuse(task, reason);
-                return StepMembers::new();
-            }
-            None => Json::String(value.to_owned()).to_string(),
-        };
-        let names =
-            task.json["decisionCases"].as_object().into_iter().flatten().map(|(name, _)| Some(name.as_str()));
-        let names: Vec<Option<&str>> = names.chain([None]).collect();
-        let mut cases = Vec::new();
-        for (when, (_, tasks)) in names.into_iter().zip(lists(task.json)) {
-            if tasks.is_empty() {
-                if when.is_some() {
-                    self.refuse(task, "one of its cases is empty: leave it out, or say what is done");
-                }
-                continue;
-            }
-            let mut members = StepMembers::new();
-            if let Some(when) = when {
-                // Conductor compares texts, whatever the type of the value is.
-                let when = Json::String(when.to_owned());
-                members.push((
-                    "when".to_owned(),
-                    Ordered::text(format!("{{{{ {expression}|string == {when} }}}}")),
-                ));
-            }
-            members.push(("steps".to_owned(), Ordered::List(self.list(tasks))));
-            cases.push(Ordered::Object(members));
-        }
-        one("switch", Ordered::List(cases))
-    }
-
-    fn fork(&mut self, task: &Task<'_>) -> StepMembers {
-        let branches = lists(task.json).into_iter().filter(|(_, tasks)| !tasks.is_empty());
-        let branches =
-            branches.map(|(_, tasks)| (branch_name(tasks), Ordered::List(self.list(tasks)))).collect();
-        one("parallel", Ordered::Object(branches))
-    }
-
-    fn do_while(&mut self, task: &Task<'_>) -> StepMembers {
-        let condition = task.json["loopCondition"].as_str().unwrap_or_default();
-        let Some(Comparison { left, operator, right }) =
-            condition::read(condition, &task.reference, &task.inputs())
-        else {
-            self.refuse(task, "its condition is JavaScript: write it as `until` of a `loop`");
-            return StepMembers::new();
-        };
-        let most = match (&left, operator, &right) {
-            (Side::Iteration, "<" | "<=", Side::Plain(count)) => count.parse().unwrap_or(MOST),
-            _ => {
-                self.note(task, "the loop has `most: 1000`; say how many passes there can be");
-                MOST
-            }
-        };
-        let (left, right) = (self.side(task, left), self.side(task, right));
-        let until = Ordered::text(format!("{{{{ not ({left} {operator} {right}) }}}}"));
-        let most = Ordered::Plain(most.clamp(1, 10_000).into());
-        let steps = lists(task.json).into_iter().flat_map(|(_, tasks)| self.list(tasks)).collect();
-        let mut members = one("loop", Ordered::object([("until", until), ("most", most)]));
-        members.push(("steps".to_owned(), Ordered::List(steps)));
-        members
-    }
-
-    fn side(&mut self, task: &Task<'_>, side: Side) -> String {
-        let place = self.places.of_task(&task.reference);
-        match side {
-            Side::Iteration => "index + 1".to_owned(),
-            Side::Plain(text) => text,
-            Side::Input(Json::String(text)) => {
-                let path = text.strip_prefix("${").and_then(|path| path.strip_suffix('}'));
-                let expression = path.map(|path| self.places.expression(path.trim(), &place));
-                match expression {
-                    Some(Ok(expression)) => expression,
-                    Some(Err(reason)) => {
-                        self.refuse(task, reason);
-                        String::new()
-                    }
-                    None => Json::String(text).to_string(),
-                }
-            }
-            Side::Input(value) => value.to_string(),
-        }
     }
 
     fn child(&mut self, task: &Task<'_>, params: &Json, waits: bool) -> StepMembers {
@@ -318,7 +242,7 @@ impl Conversion {
     fn terminate(&mut self, task: &Task<'_>) -> StepMembers {
         match task.input("terminationStatus").as_str() {
             Some("COMPLETED") => one("return", self.argument(task, task.input("workflowOutput"))),
-            Some("FAILED") => {
+            Some("FAILED" | "TERMINATED") => {
                 let reason =
                     task.input("terminationReason").as_str().unwrap_or("the workflow was terminated");
                 let message = self.argument(task, &Json::String(reason.to_owned()));
@@ -327,16 +251,12 @@ impl Conversion {
             _ => {
                 self.refuse(
                     task,
-                    "its status is chosen at run time, or is neither COMPLETED nor FAILED: use a `switch`",
+                    "its status is chosen at run time, or is none of COMPLETED, FAILED and TERMINATED: use a `switch`",
                 );
                 StepMembers::new()
             }
         }
     }
-}
-
-fn find<'a>(list: &[(&str, &'a str)], kind: &str) -> Option<&'a str> {
-    list.iter().find(|(name, _)| *name == kind).map(|(_, found)| *found)
 }
 
 /// Base address, path and query of an address whose host is known.

@@ -95,6 +95,10 @@ fn every_task_that_has_a_counterpart_becomes_it() {
             json!({"name": "t", "return": {"a": "{{ steps.a }}"}}),
         ),
         (
+            json!({"name": "t", "taskReferenceName": "t", "type": "TERMINATE", "inputParameters": {"terminationStatus": "TERMINATED"}}),
+            json!({"name": "t", "fail": {"code": "TERMINATED", "message": "the workflow was terminated"}}),
+        ),
+        (
             json!({"name": "t", "taskReferenceName": "t", "type": "TERMINATE", "inputParameters": {"terminationStatus": "FAILED", "terminationReason": "no"}}),
             json!({"name": "t", "fail": {"code": "TERMINATED", "message": "no"}}),
         ),
@@ -160,7 +164,9 @@ fn a_refusal_names_the_task_and_the_reason() {
         (json!([typed("JSON_JQ_TRANSFORM")]), "x: it is jq"),
         (json!([typed("DYNAMIC")]), "x: the task is chosen at run time"),
         (json!([typed("FORK_JOIN_DYNAMIC")]), "x: the branches are chosen at run time"),
-        (json!([typed("EVENT")]), "x: it becomes `publish`, which this server does not have yet"),
+        (json!([typed("EVENT")]), "x: its sink is chosen at run time"),
+        (json!([typed("KAFKA_PUBLISH")]), "x: there are no connections to Kafka"),
+        (json!([typed("EXCLUSIVE_JOIN")]), "x: it waits for one branch of several"),
         (json!([typed("JDBC")]), "x: its statement or connection is put together at run time"),
         (json!([typed("GRPC")]), "x: tasks of type GRPC have no counterpart"),
         (json!([typed("HTTP")]), "x: its address is put together at run time"),
@@ -171,6 +177,14 @@ fn a_refusal_names_the_task_and_the_reason() {
         (
             json!([simple("x", &json!({"a": "${y.output.b}"}))]),
             "x: it reads from `y`, and there is no such task",
+        ),
+        (
+            json!([{"name": "x", "taskReferenceName": "x", "type": "SET_VARIABLE", "inputParameters": {"id": "${CPEWF_TASK_ID}"}}]),
+            "x: `${CPEWF_TASK_ID}`: only tasks with an effect have a key",
+        ),
+        (
+            json!([simple("x", &json!({"a": "${workflow.variables.never}"}))]),
+            "x: `vars.never` is not set before",
         ),
         (
             json!([simple("x", &json!({"a": "${workflow.createTime}"}))]),
@@ -188,4 +202,155 @@ fn a_refusal_names_the_task_and_the_reason() {
     assert_eq!(both.lines().count(), 2, "all of them are named at once: {both}");
     assert!(import("{}").unwrap_err()[0].to_string().contains("no workflow definition"));
     assert!(import("{").unwrap_err()[0].to_string().contains("no JSON"));
+}
+
+#[test]
+fn a_refusal_of_the_result_names_the_member() {
+    let mut json: Json = serde_json::from_str(&workflow(&json!([simple("a", &json!({}))]))).unwrap();
+    json["outputParameters"] =
+        json!({"good": "${a.output.n}", "bad": "${b.output.n}", "id": "${CPEWF_TASK_ID}"});
+    let refusals = import(&json.to_string()).unwrap_err();
+    let told: Vec<_> = refusals.iter().map(ToString::to_string).collect();
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert_eq!(told[0], "outputParameters.bad: it reads from `b`, and there is no such task");
+    assert!(told[1].starts_with("outputParameters.id: `${CPEWF_TASK_ID}`"), "{told:?}");
+}
+
+#[test]
+fn an_event_becomes_a_message() {
+    let event = |sink: &str| {
+        json!([{"name": "e", "taskReferenceName": "e", "type": "EVENT", "sink": sink, "inputParameters": {"n": "${workflow.input.n}"}},
+        simple("after", &json!({"id": "${e.output.event_produced}"}))])
+    };
+    for (sink, on, subject) in [
+        ("conductor", "conductor", "order_flow:e"),
+        ("conductor:paid", "conductor", "order_flow:paid"),
+        ("nats:orders.${workflow.input.n}", "nats", "orders.{{ input.n }}"),
+    ] {
+        let found = steps(&event(sink));
+        let expected = json!({"on": on, "subject": subject, "data": {"n": "{{ input.n }}"}});
+        assert_eq!(found[0]["publish"], expected, "{sink}");
+        assert_eq!(found[1]["worker"]["input"]["id"], "{{ steps.e.id }}");
+    }
+    assert!(reasons(&event("${workflow.input.sink}")).contains("e: its sink is chosen at run time"));
+}
+
+#[test]
+fn a_loop_over_a_list_becomes_for_each() {
+    let body = |loops: &str| {
+        let read = json!({"it": format!("${{{loops}.output.loopItem.sku}}"), "at": format!("${{{loops}.output.loopIndex}}")});
+        simple(&format!("{loops}_body"), &read)
+    };
+    let each = |name: &str, items: Json, tasks: Json| {
+        json!({"name": name, "taskReferenceName": name, "type": "DO_WHILE", "loopCondition": "", "loopOver": tasks,
+            "inputParameters": {"items": items, "keepLastN": 2}})
+    };
+    let inner = each("inner", json!("${outer.output.loopItem.parts}"), json!([body("inner")]));
+    let tasks = json!([
+        each("outer", json!("${workflow.input.lines}"), json!([body("outer"), inner])),
+        simple("after", &json!({"count": "${outer.output.iteration}"}))
+    ]);
+    let found = steps(&tasks);
+    assert_eq!(found[0]["for_each"], json!({"in": "{{ input.lines }}", "as": "item"}));
+    assert_eq!(found[0]["steps"][0]["worker"]["input"], json!({"it": "{{ item.sku }}", "at": "{{ index }}"}));
+    assert_eq!(found[0]["steps"][1]["for_each"], json!({"in": "{{ item.parts }}", "as": "item2"}));
+    let input = &found[0]["steps"][1]["steps"][0]["worker"]["input"];
+    assert_eq!(*input, json!({"it": "{{ item2.sku }}", "at": "{{ index }}"}));
+    assert_eq!(found[1]["worker"]["input"]["count"], "{{ (steps.outer|length) }}");
+    let fixed = steps(&json!([each("l", json!(["a", "b"]), json!([body("l")]))]));
+    assert_eq!(fixed[0]["for_each"]["in"], json!(["a", "b"]));
+    let mut both = each("l", json!([1]), json!([body("l")]));
+    both["loopCondition"] = json!("$.l['iteration'] < 2");
+    assert!(reasons(&json!([both])).starts_with("l: it has `items` and a condition"));
+}
+
+#[test]
+fn comparisons_in_javascript_become_expressions() {
+    let looped = |condition: &str| {
+        let start = json!({"name": "s", "taskReferenceName": "s", "type": "SET_VARIABLE", "inputParameters": {"ok": false}});
+        let again = json!({"name": "l", "taskReferenceName": "l", "type": "DO_WHILE", "loopCondition": condition,
+            "inputParameters": {"n": "${workflow.input.n}", "ok": "${workflow.variables.ok}", "list": "${workflow.input.list}", "max": 3},
+            "loopOver": [simple("body", &json!({"at": "${l.output.iteration}"}))]});
+        json!([start, again])
+    };
+    for (condition, until) in [
+        ("$.l['iteration'] < $.n", "not (index + 1 < input.n)"),
+        ("if ($.l.iteration < $.max) { true; } else { false; }", "not (index + 1 < 3)"),
+        ("(function () { return !$.ok; })();", "not (not (vars.ok))"),
+        ("$.l['iteration'] < $.list.length", "not (index + 1 < input.list|length)"),
+        (
+            "const most = 3; if ($.body.failed === true && $.l['iteration'] < most) { true; } else { false; }",
+            "not ((steps.body.failed == true) and (index + 1 < 3))",
+        ),
+    ] {
+        let found = &steps(&looped(condition))[1];
+        assert_eq!(found["loop"]["until"], format!("{{{{ {until} }}}}"), "{condition}");
+        assert_eq!(found["steps"][0]["worker"]["input"]["at"], "{{ (index + 1) }}");
+    }
+    assert!(reasons(&looped("$.unknown < 3")).starts_with("l: `$.unknown` is no input parameter"));
+
+    let switch = |script: &str| {
+        json!([{"name": "s", "taskReferenceName": "s", "type": "SWITCH", "evaluatorType": "javascript", "expression": script,
+        "inputParameters": {"n": "${workflow.input.n}"}, "decisionCases": {"true": [simple("yes", &json!({}))], "few": [simple("few", &json!({}))]}}])
+    };
+    let found = steps(&switch("$.n > 0"));
+    let whens: Vec<_> =
+        found[0]["switch"].as_array().unwrap().iter().map(|case| case["when"].clone()).collect();
+    assert!(whens.contains(&json!("{{ (input.n > 0)|string == \"true\" }}")), "{whens:?}");
+    let found = steps(&switch("$.n < 9 ? 'few' : 'many'"));
+    let when = "{{ (\"few\" if (input.n < 9) else \"many\")|string == \"few\" }}";
+    assert!(found[0]["switch"].as_array().unwrap().iter().any(|case| case["when"] == when), "{found}");
+}
+
+#[test]
+fn a_script_that_only_chooses_between_values_becomes_set() {
+    let inline = |script: &str| {
+        json!([{"name": "i", "taskReferenceName": "i", "type": "INLINE",
+        "inputParameters": {"evaluatorType": "graaljs", "expression": script, "all": "${workflow.input}", "text": "${workflow.input.text}"}},
+        simple("after", &json!({"x": "${i.output.result.x}"}))])
+    };
+    for (script, result) in [
+        ("({ x: $.text, y: 'done' })", json!({"x": "{{ input.text }}", "y": "done"})),
+        (
+            "if ($.all.a==1){return {x: true}} else{return {x: false}}",
+            json!({"x": "{{ true if (input.a == 1) else false }}"}),
+        ),
+        ("function e() { return {x: 7}; } e();", json!({"x": "{{ 7 }}"})),
+    ] {
+        let found = steps(&inline(script));
+        assert_eq!(found[0]["set"], json!({"result": result}), "{script}");
+        assert_eq!(found[1]["worker"]["input"]["x"], "{{ steps.i.result.x }}");
+    }
+    assert!(reasons(&inline("$.text.split(' ')")).starts_with("i: it is JavaScript"));
+    let different = reasons(&inline("if ($.all.a) {return {x: 1}} else {return {y: 1}}"));
+    assert!(different.starts_with("i: it makes objects with different members"), "{different}");
+}
+
+#[test]
+fn the_condition_of_a_script_is_decided_as_it_reads() {
+    use crate::definitions::expression::Data;
+    use crate::definitions::template::Filled;
+    let switch = json!([{"name": "s", "taskReferenceName": "s", "type": "SWITCH", "evaluatorType": "javascript", "expression": "$.n > 0",
+        "inputParameters": {"n": "${workflow.input.n}"}, "decisionCases": {"true": [simple("yes", &json!({}))]}}]);
+    let imported = import(&workflow(&switch)).unwrap();
+    let definition = crate::definitions::check::check(&imported.text).unwrap().definition;
+    let crate::definitions::language::StepBody::Switch(cases) = &definition.steps[0].body else {
+        panic!("it is a switch")
+    };
+    let when = cases[0].when.as_ref().unwrap();
+    assert!(matches!(when.value, Filled::Hole(_)));
+    for (n, expected) in [(1, true), (0, false)] {
+        let data = Data::of_json(&json!({"input": {"n": n}}));
+        assert_eq!(when.is_true(&data).unwrap(), expected, "{n}");
+    }
+}
+
+#[test]
+fn a_join_behind_a_choice_waits_for_nothing() {
+    let choice = json!({"name": "s", "taskReferenceName": "s", "type": "SWITCH", "evaluatorType": "value-param", "expression": "n",
+        "inputParameters": {"n": "${workflow.input.n}"}, "decisionCases": {"1": [simple("one", &json!({}))]}});
+    let join = json!({"name": "j", "taskReferenceName": "j", "type": "EXCLUSIVE_JOIN", "joinOn": ["one"]});
+    assert_eq!(steps(&json!([choice, join])).as_array().unwrap().len(), 1);
+    let read = reasons(&json!([choice, join, simple("after", &json!({"x": "${j.output.n}"}))]));
+    assert!(read.starts_with("after: it reads from `j`, and there is no such task"), "{read}");
 }
