@@ -6,8 +6,9 @@ mod crash;
 mod hostile;
 mod operator;
 mod several;
-mod site;
+pub(crate) mod site;
 mod values;
+mod zombies;
 
 use libtest_mimic::{Failed, Trial};
 use semel::rules::entry::Outcome;
@@ -42,7 +43,9 @@ pub(crate) fn trials() -> Vec<Trial> {
             .into_iter()
             .flatten(),
     );
-    all.into_iter().flatten().collect()
+    let mut all: Vec<_> = all.into_iter().flatten().collect();
+    all.extend(zombies::trials());
+    all
 }
 
 pub(crate) const DEBIT: &str =

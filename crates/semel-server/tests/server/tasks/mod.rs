@@ -4,11 +4,12 @@ mod crashes;
 pub(crate) mod order;
 mod play;
 mod provider;
+mod zombies;
 
 use libtest_mimic::Trial;
 
 pub(crate) use play::{Stage, crasher};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    crashes::trials()
+    [crashes::trials(), zombies::trials()].into_iter().flatten().collect()
 }
