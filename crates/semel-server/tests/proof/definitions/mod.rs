@@ -243,7 +243,7 @@ impl Stage {
         while let Some(ended) = blows.join_next().await {
             ended??;
         }
-        let end = clock.now().after(CALM * 2);
+        let end = clock.now().after(CALM * 4);
         let came_to_rest = tokio::select! {
             joined = all(&mut calls) => {
                 joined?;

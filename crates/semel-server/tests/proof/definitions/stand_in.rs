@@ -66,7 +66,7 @@ struct StandIn {
     clock: SystemClock,
 }
 
-/// Reads the calls of all lives so far. A line that a kill has cut off has told nobody anything.
+/// Reads the calls of all lives so far. A call whose line was cut off by a kill was not answered, and does not count.
 fn noted(journal: &Path) -> Result<Vec<Noted>, Failed> {
     let text = std::fs::read_to_string(journal)?;
     Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
