@@ -19,6 +19,7 @@ from pathlib import Path
 from aiosmtpd.smtp import SMTP
 
 FOLDER = Path(sys.argv[1])
+PORT = int(sys.argv[2]) if len(sys.argv) > 2 else 0
 
 
 def planned():
@@ -100,7 +101,7 @@ async def main():
     loop = asyncio.get_running_loop()
     keeper = Keeper()
     server = await loop.create_server(
-        lambda: Sink(keeper, hostname="sink.example", loop=loop, data_size_limit=None), "127.0.0.1", 0
+        lambda: Sink(keeper, hostname="sink.example", loop=loop, data_size_limit=None), "127.0.0.1", PORT
     )
     print(server.sockets[0].getsockname()[1], flush=True)
     done = asyncio.Event()

@@ -171,11 +171,7 @@ const PARTS: [Part; 5] = [
         least: &[("server kills", 3), ("disk full", 1), ("runs", 200), ("effects", 800)],
     },
     // It ends when it has shown this.
-    Part {
-        name: "definitions",
-        seconds: 120,
-        least: &[("server kills", 50), ("worker kills", 10), ("runs", 500), ("effects", 10_000)],
-    },
+    Part { name: "definitions", seconds: 400, least: &definitions::LEAST },
 ];
 
 /// The least of a phase that was asked to be short.
@@ -236,7 +232,7 @@ async fn phase(name: &'static str, load: Duration, folder: &Path, seed: u64) -> 
         let brief = load < Duration::from_mins(1);
         let scale = if brief { definitions::SHORT } else { definitions::LONG };
         let layout = Layout { lines: true, ..sqlite(name) };
-        return definitions::play(&scale, layout, Vec::new(), folder, seed, &findings).await;
+        return definitions::play(&scale, layout, folder, seed, &findings).await;
     }
     let own = folder.join(name);
     std::fs::create_dir(&own)?;

@@ -34,6 +34,8 @@ mod rows;
 #[cfg(feature = "sabotage")]
 mod sabotage;
 mod said;
+#[path = "../server/services.rs"]
+mod services;
 mod site;
 mod starts;
 mod trap;
@@ -68,6 +70,9 @@ fn main() -> ExitCode {
             }
         };
     }
+    if services::are_missing() {
+        return services::start_and_run_again();
+    }
     let mut arguments = Arguments::from_args();
     // Each trial has many processes, and they share all processors.
     arguments.test_threads = Some(1);
@@ -100,6 +105,7 @@ fn play(role: &str) -> Result<(), Failed> {
         "recorder" => runtime().block_on(recorder::record(place()?)),
         "worker" => runtime().block_on(worker::work(place()?)),
         "provider" => runtime().block_on(definitions::provider::provide(place()?)),
+        "stand-in" => runtime().block_on(definitions::stand_in::stand_in(place()?)),
         other => Err(format!("{other:?} is no role").into()),
     }
 }

@@ -4,6 +4,7 @@ mod provider;
 mod providers;
 mod sink;
 mod smtp;
+mod zombies;
 
 use std::process::Command;
 use std::sync::Arc;
@@ -30,8 +31,12 @@ pub(crate) fn trials() -> Vec<Trial> {
             Ok(())
         })
     };
-    let mut trials: Vec<_> =
-        smtp::TESTS.iter().chain(providers::TESTS).map(|(name, test)| trial(name, *test)).collect();
+    let mut trials: Vec<_> = smtp::TESTS
+        .iter()
+        .chain(providers::TESTS)
+        .chain(zombies::TESTS)
+        .map(|(name, test)| trial(name, *test))
+        .collect();
     let planted = [
         ("window-ignored", "channels::a_key_that_may_be_forgotten_is_not_sent_again"),
         ("message-id-per-try", "channels::a_mail_server_that_drops_repetitions_gets_equal_bytes"),

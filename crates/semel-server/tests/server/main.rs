@@ -25,6 +25,7 @@ mod keys;
 mod kill;
 mod operate;
 mod outbound;
+mod overtaken;
 mod process;
 #[cfg(all(feature = "nats", feature = "redis"))]
 mod publish;
@@ -35,6 +36,7 @@ mod secure;
 mod senders;
 mod served;
 mod servers;
+mod services;
 mod starts;
 mod strict;
 mod tasks;
@@ -43,14 +45,13 @@ mod workers;
 mod world;
 
 use std::collections::HashSet;
-use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Trial};
 
 fn main() -> ExitCode {
-    if SERVICES.iter().any(|(variable, _)| std::env::var_os(variable).is_none()) {
-        return again_with_services();
+    if services::are_missing() {
+        return services::start_and_run_again();
     }
     let arguments = Arguments::from_args();
     let mut trials = describe::trials();
@@ -105,27 +106,4 @@ fn main() -> ExitCode {
     let names: HashSet<_> = trials.iter().map(Trial::name).collect();
     assert_eq!(names.len(), trials.len(), "every test has a name of its own");
     libtest_mimic::run(&arguments, trials).exit_code()
-}
-
-/// The servers that tests use: the variable with the URL, and the script that starts one.
-const SERVICES: [(&str, &str); 5] = [
-    ("SEMEL_TEST_POSTGRES", "with-postgres"),
-    ("SEMEL_TEST_MARIADB", "with-mariadb"),
-    ("SEMEL_TEST_NATS", "with-nats"),
-    ("SEMEL_TEST_REDIS", "with-redis"),
-    ("SEMEL_TEST_PGVECTOR", "with-pgvector"),
-];
-
-/// Plain `cargo test` has no servers: the scripts start them and run this program again. A script whose server is there
-/// already only runs the next one.
-fn again_with_services() -> ExitCode {
-    let scripts = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts"));
-    let this = std::env::current_exe().expect("a program knows where it is");
-    let mut words = SERVICES.iter().map(|(_, script)| scripts.join(script)).chain([this]);
-    let mut command = Command::new(words.next().expect("there is a program at least"));
-    let ended = command.args(words).args(std::env::args_os().skip(1)).status();
-    match ended.expect("the script can be run").code() {
-        Some(0) => ExitCode::SUCCESS,
-        _ => ExitCode::FAILURE,
-    }
 }

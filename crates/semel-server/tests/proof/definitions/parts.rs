@@ -1,7 +1,7 @@
 //! The definition of the phase, part by part: each has steps, and says what must have come of them.
 //!
-//! A task that is added to the language gets a part here: its steps, with `PLACE` for the place of the run, and its effects. The
-//! other side counts each of them as `PLACE path`.
+//! A task that is added to the language gets a part here, or in [`super::tasks`] if it works with another product: its steps, with
+//! `PLACE` for the place of the run, and its effects. The other side counts each of them as `PLACE path`.
 
 /// How often an effect is done, and whether a person may be asked about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,17 +16,19 @@ pub(super) enum PartSort {
 
 use PartSort::{Doubtable, Sure, Undo};
 
+use super::tasks::TASKS;
+
 /// One effect of a part.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PartEffect {
     /// Path of the step.
     pub(super) path: &'static str,
     pub(super) sort: PartSort,
-    /// Name under which its number is in the result of the run; empty if it is not there.
+    /// Path, with `/`, under which its number is in the result of the run; empty if it is not there.
     pub(super) told: &'static str,
 }
 
-const fn effect(path: &'static str, sort: PartSort, told: &'static str) -> PartEffect {
+pub(super) const fn effect(path: &'static str, sort: PartSort, told: &'static str) -> PartEffect {
     PartEffect { path, sort, told }
 }
 
@@ -36,8 +38,8 @@ pub(super) struct Part {
     pub(super) effects: &'static [PartEffect],
 }
 
-/// All parts, in the order of the definition.
-pub(super) const PARTS: &[Part] = &[
+/// The parts of the language itself, of HTTP, people and workers, in the order of the definition.
+const PARTS: &[Part] = &[
     Part {
         steps: "
   - {name: at, now: }
@@ -146,8 +148,11 @@ pub(super) const PARTS: &[Part] = &[
             effect("guard/finally/close", Sure, ""),
         ],
     },
-    Part {
-        steps: "
+];
+
+/// The last part, which tells what has come of all others.
+const ENDING: Part = Part {
+    steps: "
   - name: told
     set:
       told: {key: '{{ steps.key.n }}', kept: '{{ steps.kept.n }}', found: '{{ steps.found.n }}', window: '{{ steps.window.n }}',
@@ -155,15 +160,14 @@ pub(super) const PARTS: &[Part] = &[
              repeated: \"{{ steps['repeated-once'].n }}\", hook: '{{ steps.hook.n }}', queued: '{{ steps.queued }}',
              below: '{{ steps.below.n }}', decision: '{{ steps.people.asked.decision }}',
              filled: '{{ steps.people.filled.content }}', early: '{{ steps.people.early }}', late: '{{ steps.people.late }}',
-             id: '{{ vars.id }}', at: '{{ vars.at }}'}
+             work: '{{ steps.work }}', id: '{{ vars.id }}', at: '{{ vars.at }}'}
   - {name: broken, if: \"{{ input.end == 'fail' }}\", fail: {code: REFUSED, message: 'it was told to fail'}}
   - name: ending
     parallel:
       soon: [{name: leave, if: \"{{ input.end == 'return' }}\", return: '{{ vars.told }}'}]
       idle: [{name: nap, wait: 10ms}]",
-        effects: &[],
-    },
-];
+    effects: &[],
+};
 
 /// The definition of children, and its effect.
 pub(super) const CHILD: &str = "semel: 1
@@ -179,22 +183,28 @@ pub(super) const LINES: [&str; 2] = ["ink", "pens"];
 fn spelled(text: &str) -> String {
     text.replace("PLACE", "{{ input.place }}")
         .replace("RETRY", "retry: {attempts: 60, first: 10ms, most: 300ms}")
+        .replace("STAY", "retry: {attempts: for-ever, first: 20ms, most: 400ms}")
         .replace("KEEP", "keep: {n: '{{ this.body.n }}'}")
 }
 
-/// The definitions that are pushed: the child first.
-pub(super) fn definitions() -> [String; 2] {
+/// All parts, in the order of the definition.
+fn all() -> impl Iterator<Item = &'static Part> {
+    PARTS.iter().chain(TASKS).chain([&ENDING])
+}
+
+/// The definitions that are pushed: the child first. `stream` is the name of the streams of brokers.
+pub(super) fn definitions(stream: &str) -> [String; 2] {
     let head = "semel: 1
 name: everything
 input: {type: object, required: [place, lines, end], properties: {place: {type: string}, lines: {type: array}, end: {type: string}}}
 hooks: {changes: '{{ input.place }}:changes'}
 steps:";
-    let steps: String = PARTS.iter().map(|part| part.steps).collect();
+    let steps: String = all().map(|part| part.steps).collect();
     let tail = "\nreturn: '{{ vars.told }}'\n";
-    [spelled(CHILD), format!("{head}{}{tail}", spelled(&steps))]
+    [spelled(CHILD), format!("{head}{}{tail}", spelled(&steps).replace("STREAM", stream))]
 }
 
 /// All effects of a run.
 pub(super) fn effects() -> impl Iterator<Item = &'static PartEffect> {
-    PARTS.iter().flat_map(|part| part.effects)
+    all().flat_map(|part| part.effects)
 }

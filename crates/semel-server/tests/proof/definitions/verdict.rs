@@ -1,44 +1,73 @@
 //! What was found at the end: each effect of each run is counted, and each result compared with what the other side says.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use serde_json::{Value, json};
 
 use super::caller::{DefinedLife, Ending};
+use super::deeds::Deeds;
 use super::parts::{self, PartEffect, PartSort};
 use super::provider::Sales;
+use super::tasks::TOGETHER;
 use crate::books::Books;
 use crate::checker::Counted;
 use crate::findings::{Findings, Sort};
 use crate::operator::Operator;
 
-/// Numbers of what was done, by place and path: at the provider, and by workers at the recorder.
-type Done = BTreeMap<String, Vec<u64>>;
+/// What the other sides say at the end.
+pub(super) struct Found<'a> {
+    pub(super) sales: &'a Sales,
+    pub(super) books: &'a Books,
+    /// What was done through databases, brokers, mails, models and tools.
+    pub(super) deeds: Deeds,
+    /// Branches of the runs that are still prepared.
+    pub(super) branches: Vec<String>,
+    /// How often a server or a component was killed: a model is asked again once for each at most.
+    pub(super) kills: u64,
+}
+
+impl Found<'_> {
+    /// Everything that was done, wherever it was counted: at the provider, and by workers at the recorder, too.
+    fn together(self) -> Deeds {
+        let Self { sales, books, mut deeds, .. } = self;
+        for (at, numbers) in &sales.done {
+            deeds.done.entry(at.clone()).or_default().extend(numbers);
+        }
+        for call in books.calls.iter().filter(|call| call.applied) {
+            deeds.done.entry(call.ask.at.clone()).or_default().extend(call.number);
+        }
+        deeds.asked += sales.asked + books.calls.len() as u64;
+        deeds.absorbed += sales.absorbed;
+        deeds.changed.extend(sales.changed.iter().cloned());
+        deeds
+    }
+}
 
 pub(super) fn check(
     lives: &[DefinedLife],
-    sales: &Sales,
-    books: &Books,
+    mut found: Found<'_>,
     operator: &Operator,
     findings: &Arc<Findings>,
 ) -> Counted {
-    let mut done = sales.done.clone();
-    for call in books.calls.iter().filter(|call| call.applied) {
-        done.entry(call.ask.at.clone()).or_default().extend(call.number);
+    for branch in std::mem::take(&mut found.branches) {
+        findings.add(Sort::Stuck, "", &branch, "a branch is still prepared, and holds its locks");
     }
-    for (at, numbers) in done.iter().filter(|(_, numbers)| numbers.len() > 1) {
-        findings.add(Sort::Doubled, "", at, format!("it was done {} times: {numbers:?}", numbers.len()));
-    }
-    for changed in &sales.changed {
+    let kills = found.kills;
+    let deeds = found.together();
+    deeds.tell_doubled(findings);
+    for changed in &deeds.changed {
         findings.add(Sort::Wrong, "", changed, "a repetition was another request");
+    }
+    for (at, calls) in deeds.calls.iter().filter(|(_, calls)| **calls > 1 + kills) {
+        findings.add(Sort::Wrong, "", at, format!("it was called {calls} times with {kills} kills"));
     }
     let mut known = HashSet::new();
     for life in lives {
-        one(life, &done, &mut known, findings);
+        one(life, &deeds, &mut known, findings);
     }
-    for at in done.keys().filter(|at| !known.contains(at.as_str())) {
+    for at in deeds.done.keys().filter(|at| !known.contains(at.as_str())) {
         findings.add(Sort::Wrong, "", at, "nothing of this kind was asked for");
     }
     let doubtable: HashSet<_> =
@@ -50,20 +79,18 @@ pub(super) fn check(
             findings.add(Sort::Wrong, "", &at, "it is in doubt, although its class needs no doubt");
         }
     }
-    let asked = sales.asked + books.calls.len() as u64;
-    let applied = done.values().map(|numbers| numbers.len() as u64).sum();
     Counted {
         runs: lives.len() as u64,
-        asked,
-        applied,
-        absorbed: sales.absorbed,
+        asked: deeds.asked,
+        applied: deeds.done.values().map(|numbers| numbers.len() as u64).sum(),
+        absorbed: deeds.absorbed,
         late: operator.doubts.load(Ordering::Relaxed),
         ..Counted::default()
     }
 }
 
 /// One run: its end, its effects and its result.
-fn one(life: &DefinedLife, done: &Done, known: &mut HashSet<String>, findings: &Findings) {
+fn one(life: &DefinedLife, deeds: &Deeds, known: &mut HashSet<String>, findings: &Findings) {
     let DefinedLife { place, run, ending, detail } = life;
     let (status, code) = (detail["status"].as_str().unwrap_or_default(), &detail["error"]["code"]);
     let fits = match ending {
@@ -79,7 +106,7 @@ fn one(life: &DefinedLife, done: &Done, known: &mut HashSet<String>, findings: &
             format!("{ending:?} has ended as {status} {}", detail["error"]),
         );
     }
-    let times = |path: &str| done.get(&format!("{place} {path}")).map_or(0, Vec::len);
+    let times = |path: &str| deeds.times(&format!("{place} {path}"));
     let below = ["below", "aside"].map(|child| format!("{place}.{child} below"));
     known.extend(parts::effects().map(|effect| format!("{place} {}", effect.path)));
     known.extend(below.clone());
@@ -106,20 +133,25 @@ fn one(life: &DefinedLife, done: &Done, known: &mut HashSet<String>, findings: &
             );
         }
     }
+    let parts = TOGETHER.map(times);
+    if parts != [parts[0]; TOGETHER.len()] {
+        let said = format!("{status}: the parts of one transaction were done {parts:?} times");
+        findings.add(Sort::Wrong, run, TOGETHER[0], said);
+    }
     if status == "COMPLETED" {
         for at in below {
-            if !done.contains_key(&at) {
+            if deeds.times(&at) == 0 {
                 findings.add(Sort::Lost, run, &at, "a child has not done it");
             }
         }
-        result(life, done, findings);
+        result(life, deeds, findings);
     }
 }
 
 /// The result of a run: the numbers of its effects, and what people and senders have said.
-fn result(life: &DefinedLife, done: &Done, findings: &Findings) {
+fn result(life: &DefinedLife, deeds: &Deeds, findings: &Findings) {
     let (result, place) = (&life.detail["result"], &life.place);
-    let number = |at: &str| done.get(at).and_then(|numbers| numbers.first()).copied();
+    let number = |at: &str| deeds.done.get(at).and_then(|numbers| numbers.first()).copied();
     let mut expected: HashMap<&str, Vec<Value>> = parts::effects()
         .filter(|effect| !effect.told.is_empty())
         .map(|PartEffect { path, told, .. }| (*told, vec![json!(number(&format!("{place} {path}")))]))
@@ -132,8 +164,9 @@ fn result(life: &DefinedLife, done: &Done, findings: &Findings) {
     expected.insert("early", vec![json!(7)]);
     expected.insert("late", vec![json!(8)]);
     for (name, values) in expected {
-        if !values.contains(&result[name]) {
-            let said = format!("the result says {}, and the other side {values:?}", result[name]);
+        let told = result.pointer(&format!("/{name}")).unwrap_or(&Value::Null);
+        if !values.contains(told) {
+            let said = format!("the result says {told}, and the other side {values:?}");
             findings.add(Sort::Wrong, &life.run, name, said);
         }
     }

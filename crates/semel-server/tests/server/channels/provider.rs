@@ -91,6 +91,11 @@ impl Provider {
         desk.late.clear();
     }
 
+    /// Where it listens on this machine.
+    pub(super) fn port(&self) -> u16 {
+        self.port
+    }
+
     /// The configuration of a connection `post` to it.
     pub(super) fn config(&self, profile: &str) -> String {
         let port = self.port;

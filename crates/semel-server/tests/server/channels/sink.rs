@@ -60,6 +60,11 @@ impl Sink {
             .collect()
     }
 
+    /// Where it listens on this machine.
+    pub(super) fn port(&self) -> u16 {
+        self.port
+    }
+
     /// The configuration of a connection `post` to it.
     pub(super) fn config(&self, more: &str) -> String {
         let port = self.port;

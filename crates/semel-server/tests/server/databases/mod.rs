@@ -10,6 +10,7 @@ mod operator;
 mod several;
 pub(crate) mod site;
 mod values;
+mod zombies;
 
 use libtest_mimic::{Failed, Trial};
 use semel::rules::entry::Outcome;
@@ -51,7 +52,9 @@ pub(crate) fn trials() -> Vec<Trial> {
         .into_iter()
         .flatten(),
     );
-    all.into_iter().flatten().collect()
+    let mut all: Vec<_> = all.into_iter().flatten().collect();
+    all.extend(zombies::trials());
+    all
 }
 
 pub(crate) const DEBIT: &str =

@@ -5,11 +5,12 @@ pub(crate) mod order;
 mod outcomes;
 mod play;
 mod provider;
+mod zombies;
 
 use libtest_mimic::Trial;
 
 pub(crate) use play::{Stage, crasher};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    crashes::trials().into_iter().chain(outcomes::trials()).collect()
+    [crashes::trials(), outcomes::trials(), zombies::trials()].into_iter().flatten().collect()
 }

@@ -68,17 +68,21 @@ fn an_agent_with_twenty_tool_calls_calls_each_once_wherever_it_is_killed() {
 }
 
 #[test]
-fn a_model_and_a_tool_that_have_answered_are_asked_again_under_the_same_key_only_if_nothing_is_recorded() {
+fn every_model_and_tool_that_has_answered_is_asked_again_under_the_same_key_only_if_nothing_is_recorded() {
     let crasher = crasher(twenty, TWENTY);
-    for (path, what) in [
-        ("work/model", "model"),
-        ("work/model#7", "model"),
-        ("work/tool[3-2]/pack", "pack"),
-        ("work/tool[10-1]/charge", "charge"),
-    ] {
+    let models = (1..=11).map(|round| match round {
+        1 => ("work/model".to_owned(), "model"),
+        round => (format!("work/model#{round}"), "model"),
+    });
+    let tools = (1..=10).flat_map(|round| {
+        [(1, "charge"), (2, "pack")].map(|(n, tool)| (format!("work/tool[{round}-{n}]/{tool}"), tool))
+    });
+    let calls: Vec<_> = models.chain(tools).collect();
+    assert_eq!(calls.len(), 31);
+    for (path, what) in calls {
         let undisturbed = if what == "model" { 11 } else { 10 };
         for (moment, calls) in [(Moment::Entered, undisturbed), (Moment::Returned, undisturbed + 1)] {
-            let ended = crasher.crash_at(path, moment);
+            let ended = crasher.crash_at(&path, moment);
             assert_eq!(ended.world.keys(what).len(), undisturbed, "{path}");
             assert_eq!(ended.world.count(what), calls, "{path} {moment:?}");
         }

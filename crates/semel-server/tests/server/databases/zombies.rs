@@ -1,0 +1,117 @@
+//! `sql`, `publish` and `transaction` of an owner that has lost its run: what it says to the database, or the answer, comes through when
+//! another owner has gone on.
+
+use libtest_mimic::Trial;
+use semel::engine::Builder;
+use semel::rules::entry::Outcome;
+
+use super::DEBIT;
+use super::site::{Fixed, Site, SiteKind, TESTED, open};
+use crate::overtaken::{HeldLine, HeldPart, Hold, Overtaken, Route, overtaken};
+
+/// Where the owner is overtaken. A held COMMIT holds its locks until the database ends the session.
+const HOLDS: [Hold; 4] = [
+    Hold { marker: "UPDATE account", part: HeldPart::Request },
+    Hold { marker: "UPDATE account", part: HeldPart::Answer },
+    Hold { marker: "COMMIT", part: HeldPart::Request },
+    Hold { marker: "COMMIT", part: HeldPart::Answer },
+];
+/// The same for two databases, on the line to the first one, PostgreSQL.
+const BRANCHES: [Hold; 6] = [
+    Hold { marker: "UPDATE account", part: HeldPart::Request },
+    Hold { marker: "UPDATE account", part: HeldPart::Answer },
+    Hold { marker: "PREPARE TRANSACTION", part: HeldPart::Request },
+    Hold { marker: "PREPARE TRANSACTION", part: HeldPart::Answer },
+    Hold { marker: "COMMIT PREPARED", part: HeldPart::Request },
+    Hold { marker: "COMMIT PREPARED", part: HeldPart::Answer },
+];
+const RETRY: &str = "retry: {attempts: for-ever, first: 10ms, most: 200ms}";
+
+pub(super) fn trials() -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for kind in [SiteKind::Postgres, SiteKind::Mariadb] {
+        for hold in HOLDS {
+            trials
+                .push(trial(kind.name(), hold, move || crate::world::runtime().block_on(alone(kind, hold))));
+        }
+    }
+    for hold in BRANCHES {
+        trials.push(trial("several", hold, move || crate::world::runtime().block_on(together(hold))));
+    }
+    trials
+}
+
+fn trial(of: &str, hold: Hold, test: impl FnOnce() + Send + 'static) -> Trial {
+    let part = if hold.part == HeldPart::Request { "request" } else { "answer" };
+    let marker = hold.marker.to_lowercase().replace(' ', "_");
+    let name = format!("databases::{of}::a_zombie_whose_{part}_of_{marker}_is_late_changes_nothing");
+    Trial::test(name, move || {
+        test();
+        Ok(())
+    })
+}
+
+/// Host and port of the server of a database.
+fn host(site: &Site) -> &str {
+    let (_, rest) = site.url.split_once('@').expect("the URL has a user");
+    rest.split(['/', '?']).next().unwrap_or(rest)
+}
+
+/// The same database by another way.
+fn by(site: &Site, line: &HeldLine, route: Route) -> Site {
+    match route {
+        Route::Direct => site.clone(),
+        Route::Held => Site { url: site.url.replace(host(site), &line.address()), ..site.clone() },
+    }
+}
+
+/// A statement, a message and a block of both, in one database.
+async fn alone(kind: SiteKind, hold: Hold) {
+    let site = Site::new(kind).await;
+    let line = HeldLine::to(host(&site), hold).await;
+    let steps = format!(
+        "steps:
+  - {{name: debit, {RETRY}, sql: {{on: bank, run: '{DEBIT}', args: {{cents: 10, who: ann}}, expect: 1}}}}
+  - {{name: told, {RETRY}, publish: {{on: bank, subject: debits, data: 1}}}}
+  - name: book
+    {RETRY}
+    transaction:
+      - {{name: credit, sql: {{on: bank, run: '{DEBIT}', args: {{cents: 1, who: ben}}, expect: 1}}}}
+      - {{name: told, publish: {{on: bank, subject: booked, data: 1}}}}"
+    );
+    let build = |builder: Builder, route| by(&site, &line, route).build(builder, &steps);
+    let Overtaken { outcome, doubt } = overtaken(&line, TESTED, build, || None).await;
+    assert!(matches!(outcome, Outcome::Completed(_)), "{hold:?}: {outcome:?}");
+    assert_eq!(doubt, None, "{hold:?}");
+    assert_eq!(site.number("SELECT cents FROM account WHERE owner = 'ann'").await, 990, "{hold:?}");
+    assert_eq!(site.number("SELECT cents FROM account WHERE owner = 'ben'").await, 999, "{hold:?}");
+    assert_eq!(site.number("SELECT count(*) FROM semel_queue").await, 2, "{hold:?}");
+    let outcomes = "SELECT count(*) FROM fenced_task_idempotency_lock WHERE outcome IS NOT NULL";
+    assert_eq!(site.number(outcomes).await, 3, "{hold:?}");
+}
+
+/// A transaction over two databases.
+async fn together(hold: Hold) {
+    let (bank, stock) = (Site::new(SiteKind::Postgres).await, Site::new(SiteKind::Mariadb).await);
+    let line = HeldLine::to(host(&bank), hold).await;
+    let steps = format!(
+        "steps:
+  - name: book
+    {RETRY}
+    transaction:
+      - {{name: debit, sql: {{on: bank, run: '{DEBIT}', args: {{cents: 10, who: ann}}, expect: 1}}}}
+      - {{name: reserve, sql: {{on: stock, run: '{DEBIT}', args: {{cents: 3, who: ben}}, expect: 1}}}}
+      - {{name: told, publish: {{on: bank, subject: booked, data: 1}}}}"
+    );
+    let build = |builder: Builder, route| {
+        let bank = by(&bank, &line, route);
+        let connections = open(&[("bank", &bank), ("stock", &stock)], "").expect("they can be opened");
+        builder.state(connections).programs(Fixed::new(&steps))
+    };
+    let Overtaken { outcome, doubt } = overtaken(&line, TESTED, build, || None).await;
+    assert!(matches!(outcome, Outcome::Completed(_)), "{hold:?}: {outcome:?}");
+    assert_eq!(doubt, None, "{hold:?}");
+    assert_eq!(bank.number("SELECT cents FROM account WHERE owner = 'ann'").await, 990, "{hold:?}");
+    assert_eq!(bank.number("SELECT count(*) FROM semel_queue").await, 1, "{hold:?}");
+    assert_eq!(stock.number("SELECT cents FROM account WHERE owner = 'ben'").await, 997, "{hold:?}");
+}
