@@ -126,7 +126,7 @@ def test_rows_and_outcome_are_one_commit(semel_server: TestServer, tmp_path: Pat
                 assert (run["status"], run["result"]) == ("COMPLETED", 99), f"{boundary}: {run}"
                 ended.append(run["key"])
 
-            case = CrashCase(semel, worker=lambda: semel.worker([pay], lease=5), start=start, check=check)
+            case = CrashCase(semel, worker=lambda _: semel.worker([pay], lease=5), start=start, check=check)
             assert await crash_everywhere(case) >= 3
             for owner in ended:
                 row = await ask(f"SELECT cents FROM py_account WHERE owner = '{owner}'")

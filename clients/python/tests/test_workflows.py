@@ -217,7 +217,7 @@ def test_every_boundary_of_steps_races_hooks_children_and_once(semel_server: Tes
         semel = AsyncSemel(semel_server.url)
         case = CrashCase(
             semel,
-            worker=lambda: semel.worker([whole, part], lease=5),
+            worker=lambda _: semel.worker([whole, part], lease=5),
             start=lambda name: semel.start(whole, name, key=name),
             during=lambda name, _: delivered(semel, f"py-hook-{name}", 5),
             check=check,
@@ -260,7 +260,7 @@ def test_a_step_at_most_once_is_in_doubt_and_never_repeated(semel_server: TestSe
         semel = AsyncSemel(semel_server.url)
         case = CrashCase(
             semel,
-            worker=lambda: semel.worker([careful], lease=5),
+            worker=lambda _: semel.worker([careful], lease=5),
             start=lambda name: semel.start(careful, name, key=name),
             during=settled,
             check=check,
