@@ -11,7 +11,7 @@ from typing import Any
 from psycopg_pool import AsyncConnectionPool
 
 from semel import AsyncSemel, Attempt, Cancelled, Ctx, Fail, Retry, SemelError, Worker, Workflow, fatal
-from semel.testing import CrashCase, crash_everywhere
+from semel.testing import CrashCase, TestServer, crash_everywhere
 from semel.tx import Psycopg, postgres_table
 
 Program = dict[str, Any]
@@ -23,6 +23,8 @@ LATER = 25
 ROUNDING = 2
 #: No play takes this long, in seconds.
 PATIENCE = 30
+#: Programs that are played at the same time.
+LANES = 6
 FENCE = "py_programs_fence"
 
 
@@ -209,17 +211,15 @@ class Town:
 
     async def operate(self, run: Any, every: float) -> None:
         """Does what a person would do: says what became of steps in doubt. A run that is paused for another reason is wrong."""
-        until = time.monotonic() + PATIENCE
-        while (view := await run.get()).get("endedAt") is None:
-            if time.monotonic() > until:
-                self.wrong.append(f"it is still {view['status']}: {view['steps']}")
-                await run.cancel("it can never end")
-            await asyncio.sleep(every)
-            if self.life < 2:
-                continue
+        ended = asyncio.create_task(run.result(PATIENCE))
+        while not (await asyncio.wait([ended], timeout=every))[0]:
             async for paused in self.semel.list(workflow="programs", status="PAUSED"):
                 if paused["workflowVersion"] == self.name:
                     await self.settle(paused["id"])
+        if isinstance(ended.exception(), SemelError):
+            view = await run.get()
+            self.wrong.append(f"it is still {view['status']}: {view['steps']}")
+            await run.cancel("it can never end")
         self.over = True
 
     async def settle(self, id: str) -> None:
@@ -281,7 +281,7 @@ async def play_program(semel: AsyncSemel, pool: Pool, program: Program) -> int:
         wrong = await played.judge(program, run, boundary != "nowhere")
         assert not wrong, f"program {program['seed']}, a crash {boundary} ({played.name}, {run['id']}): {'; '.join(wrong)}"
 
-    every = 0.015 if any(effect["calls"] == "one" for effect in program["effects"]) else 0.1
+    every = 0.03 if any(effect["calls"] == "one" for effect in program["effects"]) else 0.3
     case = CrashCase(
         semel,
         worker=worker,
@@ -292,21 +292,27 @@ async def play_program(semel: AsyncSemel, pool: Pool, program: Program) -> int:
     return await crash_everywhere(case)
 
 
-async def play_programs(semel: AsyncSemel, pool: Pool, programs: list[Program], lanes: int = 16) -> int:
-    """Plays programs, several at the same time, until all are played or one is wrong. Gives the number of crashes."""
+async def play_programs(pool: Pool, programs: list[Program], lanes: int = LANES) -> int:
+    """Plays programs, several at the same time, until all are played or one is wrong. Gives the number of crashes.
+
+    Each lane has a server of its own: a run that is due wakes one waiting claim at once, and that should be one that can take it.
+    """
     left, crashes = list(programs), 0
+    await install(pool)
 
     async def lane() -> None:
         nonlocal crashes
-        while left:
+        with await asyncio.to_thread(TestServer) as server:
+            semel = AsyncSemel(server.url)
             try:
-                count = await play_program(semel, pool, left.pop(0))
-                crashes += count
-            except BaseException:
+                while left:
+                    count = await play_program(semel, pool, left.pop(0))
+                    crashes += count
+            finally:
                 left.clear()
-                raise
+                semel.close()
 
-    for failed in await asyncio.gather(*(lane() for _ in range(lanes)), return_exceptions=True):
+    for failed in await asyncio.gather(*(lane() for _ in range(min(lanes, len(programs)))), return_exceptions=True):
         if isinstance(failed, BaseException):
             raise failed
     return crashes

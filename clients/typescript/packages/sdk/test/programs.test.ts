@@ -2,8 +2,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import pgDriver from 'pg';
-import { TestServer } from '../src/testing.js';
-import { install, playPrograms, type Program } from './programs.js';
+import { playPrograms, type Program } from './programs.js';
 
 const url = process.env['SEMEL_TEST_POSTGRES'];
 if (url === undefined) throw new Error('run this under scripts/with-postgres');
@@ -13,15 +12,12 @@ const file = process.env['SEMEL_PROGRAMS_FILE'] ?? new URL('../../../../../progr
 
 test('drawn programs end as they should, whatever boundary a worker dies at', async t => {
   const programs = readFileSync(file, 'utf8').trim().split('\n').map(line => JSON.parse(line) as Program);
-  await using server = await TestServer.start();
-  const semel = server.client(), pool = new pgDriver.Pool({ connectionString: url, max: 10 });
+  const pool = new pgDriver.Pool({ connectionString: url, max: 10 });
   try {
-    await install(pool);
-    const crashes = await playPrograms(semel, pool, programs);
+    const crashes = await playPrograms(pool, programs);
     t.diagnostic(`${programs.length} programs, ${crashes} crashes, 0 wrong`);
     assert.ok(crashes > programs.length * 5, `${crashes} crashes in ${programs.length} programs`);
   } finally {
-    semel.close();
     await pool.end();
   }
 });
