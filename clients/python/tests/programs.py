@@ -209,9 +209,9 @@ class Town:
         late = [await hook.recv_for(time) for time in times]
         return got + ["None" if value is None else f"Some({value})" for value in late]
 
-    async def operate(self, run: Any, every: float) -> None:
+    async def operate(self, run: Any, every: float, patience: float) -> None:
         """Does what a person would do: says what became of steps in doubt. A run that is paused for another reason is wrong."""
-        ended = asyncio.create_task(run.result(PATIENCE))
+        ended = asyncio.create_task(run.result(patience))
         while not (await asyncio.wait([ended], timeout=every))[0]:
             async for paused in self.semel.list(workflow="programs", status="PAUSED"):
                 if paused["workflowVersion"] == self.name:
@@ -262,7 +262,7 @@ class Town:
             return int((await counted.fetchone())[0])
 
 
-async def play_program(semel: AsyncSemel, pool: Pool, program: Program) -> int:
+async def play_program(semel: AsyncSemel, pool: Pool, program: Program, patience: float) -> int:
     """Plays a program with a crash at every boundary, and gives their number. What is wrong is raised."""
     towns: dict[str, Town] = {}
 
@@ -286,13 +286,13 @@ async def play_program(semel: AsyncSemel, pool: Pool, program: Program) -> int:
         semel,
         worker=worker,
         start=lambda play: semel.start(town(play).execute, [play, program["acts"]], key=play),
-        during=lambda play, run: town(play).operate(run, every),
+        during=lambda play, run: town(play).operate(run, every, patience),
         check=check,
     )
     return await crash_everywhere(case)
 
 
-async def play_programs(pool: Pool, programs: list[Program], lanes: int = LANES) -> int:
+async def play_programs(pool: Pool, programs: list[Program], lanes: int = LANES, patience: float = PATIENCE) -> int:
     """Plays programs, several at the same time, until all are played or one is wrong. Gives the number of crashes.
 
     Each lane has a server of its own: a run that is due wakes one waiting claim at once, and that should be one that can take it.
@@ -306,7 +306,7 @@ async def play_programs(pool: Pool, programs: list[Program], lanes: int = LANES)
             semel = AsyncSemel(server.url)
             try:
                 while left:
-                    count = await play_program(semel, pool, left.pop(0))
+                    count = await play_program(semel, pool, left.pop(0), patience)
                     crashes += count
             finally:
                 left.clear()

@@ -188,8 +188,8 @@ class Town {
   };
 
   /** Does what a person would do: says what became of steps in doubt. A run that is paused for another reason is wrong. */
-  async operate(run: RunHandle, everyMs: number): Promise<void> {
-    const ended = run.result({ timeout: PATIENCE }).then(() => true, failed => failed instanceof RunFailed);
+  async operate(run: RunHandle, everyMs: number, patience: number): Promise<void> {
+    const ended = run.result({ timeout: patience }).then(() => true, failed => failed instanceof RunFailed);
     while (!await Promise.race([ended.then(() => true), pause(everyMs).then(() => false)])) {
       for await (const paused of this.semel.list({ workflow: 'programs', status: 'PAUSED' })) {
         if (paused.workflowVersion === this.play) await this.settle(paused.id);
@@ -243,7 +243,7 @@ class Town {
 }
 
 /** Plays a program with a crash at every boundary, and gives their number. What is wrong is thrown. */
-async function playProgram(semel: Semel, pool: pgDriver.Pool, program: Program): Promise<number> {
+async function playProgram(semel: Semel, pool: pgDriver.Pool, program: Program, patience: number): Promise<number> {
   const towns = new Map<string, Town>();
   const town = (play: string) => {
     const known = towns.get(play) ?? new Town(play, semel, pool);
@@ -255,10 +255,12 @@ async function playProgram(semel: Semel, pool: pgDriver.Pool, program: Program):
     semel,
     worker: play => {
       town(play).life += 1;
-      return { workflows: [town(play).execute], lease: '30s' };
+      // Errors are faults of the SDK: what the server refuses, and code that does not fit.
+      const log = (level: string, message: string) => { if (level === 'error') town(play).wrong.push(message); };
+      return { workflows: [town(play).execute], lease: '30s', log };
     },
     start: play => semel.start(town(play).execute, [play, program.acts], { key: play }),
-    during: (play, run) => town(play).operate(run, canBeInDoubt ? 30 : 300),
+    during: (play, run) => town(play).operate(run, canBeInDoubt ? 30 : 300, patience),
     check: async (run, boundary) => {
       const play = run.key;
       await Promise.all(town(play).outside);
@@ -273,7 +275,7 @@ async function playProgram(semel: Semel, pool: pgDriver.Pool, program: Program):
  * Plays programs, several at the same time, until all are played or one is wrong. Gives the number of crashes. Each lane has a server of its
  * own: a run that is due wakes one waiting claim at once, and that should be one that can take it.
  */
-export async function playPrograms(pool: pgDriver.Pool, programs: Program[], lanes = LANES): Promise<number> {
+export async function playPrograms(pool: pgDriver.Pool, programs: Program[], { lanes = LANES, patience = PATIENCE } = {}): Promise<number> {
   const left = [...programs], failed: unknown[] = [];
   let crashes = 0;
   await install(pool);
@@ -281,7 +283,7 @@ export async function playPrograms(pool: pgDriver.Pool, programs: Program[], lan
     await using server = await TestServer.start();
     const semel = server.client();
     for (let program = left.shift(); program !== undefined; program = left.shift()) {
-      await playProgram(semel, pool, program).then(count => { crashes += count; }, wrong => {
+      await playProgram(semel, pool, program, patience).then(count => { crashes += count; }, wrong => {
         failed.push(wrong);
         left.length = 0;
       });
