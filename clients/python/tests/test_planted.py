@@ -19,7 +19,7 @@ from tie import play_tie
 from semel import _ctx, _run
 
 #: How long a run may take that a bug has stopped, in seconds.
-PATIENCE = 5
+PATIENCE = 10
 #: A run whose worker has given it up, because the server refuses what it records.
 STUCK = "it is still RUNNING"
 

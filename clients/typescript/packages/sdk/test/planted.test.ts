@@ -59,7 +59,7 @@ const BUGS: { [name: string]: Bug } = {
 };
 
 /** How long a run may take that a bug has stopped, in milliseconds. */
-const PATIENCE = 5_000;
+const PATIENCE = 10_000;
 
 const dist = new URL('..', import.meta.url);
 const lines = readFileSync(new URL('../../../../programs.jsonl', dist), 'utf8').trim().split('\n');
