@@ -7,8 +7,10 @@ SERVICES := scripts/with-postgres scripts/with-mariadb scripts/with-brokers
 CASES ?= 100000
 SEEDS ?= 0..10000
 
+PROGRAMS ?= 0..2000
+
 .DEFAULT_GOAL := help
-.PHONY: help check fix bench models bench-reads kill hostile sim proof fuzz fuzz-http deny dist hello
+.PHONY: help check conformance fix bench models bench-reads kill hostile sim proof fuzz fuzz-http deny dist hello
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,7 +55,13 @@ hostile: ## let one tenant hold all that it may, and measure the server's memory
 fuzz: ## play CASES damaged texts (100,000 if not said) to every reader
 	PROPTEST_CASES=$(CASES) $(SERVICES) cargo test $(EVERYTHING) $(LOCKED) --test semel --test server -- fuzz::
 
+conformance: ## play PROGRAMS=0..2000 drawn programs on a worker of each SDK, with a crash at every boundary; takes an hour
+	SEMEL_PROGRAMS=$(PROGRAMS) SEMEL_PROGRAMS_FILE=target/programs.jsonl $(SERVICES) cargo test $(EVERYTHING) $(LOCKED) --test semel -- conformance::programs
+	cargo build --release -p semel-server $(LOCKED)
+	scripts/with-postgres scripts/check-clients --programs target/programs.jsonl target/release/semel
+
 proof: ## try for 15 minutes to lose or double an effect, with real processes that are killed; the figures are in target/proof.json
+	scripts/check-clients --build
 	cargo test --release -p semel-server $(LOCKED) --test proof -- --ignored
 
 sim: ## simulate engines that fail, SEEDS=0..100000 of them; SEEDS=7 plays one again
