@@ -8,9 +8,10 @@ OPTIMISED := --release -p semel-server --features tasks $(LOCKED)
 SERVICES := scripts/with-postgres scripts/with-mariadb scripts/with-brokers scripts/with-pgvector
 CASES ?= 100000
 SEEDS ?= 0..10000
+PROGRAMS ?= 0..2000
 
 .DEFAULT_GOAL := help
-.PHONY: help check fix bench models bench-reads kill hostile sim proof fuzz attack fuzz-http deny dist hello
+.PHONY: help check conformance fix bench models bench-reads kill hostile sim proof fuzz attack fuzz-http deny dist hello
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,8 +60,14 @@ attack: ## check CASES damaged definitions, and expressions that attack, in an o
 	PROPTEST_CASES=$(CASES) cargo test $(OPTIMISED) --lib -- --test-threads 1 definitions::check:: definitions::expression::
 	PROPTEST_CASES=$(CASES) cargo test $(OPTIMISED) --test server -- --test-threads 1 --nocapture fuzz::definitions
 
+conformance: ## play PROGRAMS=0..2000 drawn programs on a worker of each SDK, with a crash at every boundary; takes an hour
+	SEMEL_PROGRAMS=$(PROGRAMS) SEMEL_PROGRAMS_FILE=target/programs.jsonl $(SERVICES) cargo test $(EVERYTHING) $(LOCKED) --test semel -- conformance::programs
+	cargo build --release -p semel-server $(LOCKED)
+	scripts/with-postgres scripts/check-clients --programs target/programs.jsonl target/release/semel
+
 # Not all features: optimised builds refuse the deliberate bugs.
-proof: ## try for 25 minutes to lose or double an effect, with real processes that are killed; the figures are in target/proof.json
+proof: ## try for 30 minutes to lose or double an effect, with real processes that are killed; the figures are in target/proof.json
+	scripts/check-clients --build
 	$(SERVICES) cargo test --release -p semel-server --features tasks $(LOCKED) --test proof -- --ignored
 
 sim: ## simulate engines that fail, SEEDS=0..100000 of them; SEEDS=7 plays one again

@@ -126,7 +126,7 @@ def test_rows_and_outcome_are_one_commit(semel_server: TestServer, tmp_path: Pat
                 assert (run["status"], run["result"]) == ("COMPLETED", 99), f"{boundary}: {run}"
                 ended.append(run["key"])
 
-            case = CrashCase(semel, worker=lambda: semel.worker([pay], lease=5), start=start, check=check)
+            case = CrashCase(semel, worker=lambda _: semel.worker([pay], lease=5), start=start, check=check)
             assert await crash_everywhere(case) >= 3
             for owner in ended:
                 row = await ask(f"SELECT cents FROM py_account WHERE owner = '{owner}'")
@@ -140,3 +140,44 @@ def test_rows_and_outcome_are_one_commit(semel_server: TestServer, tmp_path: Pat
             semel.close()
 
     asyncio.run(asyncio.wait_for(go(), 120))
+
+
+def test_a_body_that_is_given_up_while_its_outcome_is_written_leaves_no_transaction_open(semel_server: TestServer) -> None:
+    async def go() -> None:
+        writing, rolled_back = asyncio.Event(), asyncio.Event()
+
+        class Slow:
+            """A database that takes for ever to write an outcome."""
+
+            db = None
+
+            async def begin(self) -> Any:
+                return self
+
+            async def find(self, key: str) -> None:
+                return None
+
+            async def put(self, mark: Any, outcome: str | None) -> bool:
+                writing.set()
+                await asyncio.Event().wait()
+                return True
+
+            async def commit(self) -> None: ...
+
+            async def rollback(self) -> None:
+                rolled_back.set()
+
+        @workflow("py-given-up")
+        async def given_up(ctx: Ctx, _: None) -> Any:
+            return await ctx.tx("pay", Slow(), lambda db: 1)
+
+        semel = AsyncSemel(semel_server.url)
+        worker = await semel.worker([given_up]).start()
+        run = await semel.start(given_up, None)
+        await writing.wait()
+        await worker.kill()
+        await asyncio.wait_for(rolled_back.wait(), 5)
+        await run.cancel("a test")
+        semel.close()
+
+    asyncio.run(go())

@@ -8,9 +8,14 @@ from functools import partial
 from typing import Any
 
 import pytest
+from tie import play_tie
 
 from semel import AsyncSemel, Attempt, Cancelled, Ctx, Retry, RunFailed, Semel, SemelError, fatal, workflow
+from semel._keys import Effect
 from semel.testing import CrashCase, TestServer, crash_everywhere
+
+#: The workspace of a server without tenants.
+WORKSPACE = f"ws_{'0' * 26}"
 
 
 @dataclass
@@ -183,6 +188,7 @@ def test_a_failed_attempt_is_tried_again_under_the_same_key(semel_server: TestSe
 
 def test_every_boundary_of_steps_races_hooks_children_and_once(semel_server: TestServer) -> None:
     calls: dict[str, int] = {}
+    known: set[str] = set()
 
     def effect(a: Attempt) -> str:
         calls[a.key] = calls.get(a.key, 0) + 1
@@ -212,19 +218,56 @@ def test_every_boundary_of_steps_races_hooks_children_and_once(semel_server: Tes
         assert run["status"] == "COMPLETED", f"{boundary}: {run}"
         expected = {"keys": 4, "gate": ["answer", 5], "twice": 42, "once": 7, "shared": 8, "patched": True}
         assert run["result"] == expected, boundary
+        child = next(child["run"] for child in run["children"] if child["path"] == "py-part")
+        places = [(run["id"], path) for path in ("first", "letter", "left/go", "right/go")] + [(child, "part")]
+        known.update(Effect(WORKSPACE, lineage, path, 1, "").key() for lineage, path in places)
 
     async def go() -> None:
         semel = AsyncSemel(semel_server.url)
         case = CrashCase(
             semel,
-            worker=lambda: semel.worker([whole, part], lease=5),
+            worker=lambda _: semel.worker([whole, part], lease=5),
             start=lambda name: semel.start(whole, name, key=name),
             during=lambda name, _: delivered(semel, f"py-hook-{name}", 5),
             check=check,
         )
         assert await crash_everywhere(case) > 30
+        assert set(calls) == known
         # A crash between a body and its record repeats the body once, under the same key.
         assert all(count <= 2 for count in calls.values())
+        semel.close()
+
+    play(go())
+
+
+def test_a_race_whose_branches_end_at_the_same_moment_is_decided_once() -> None:
+    async def go() -> None:
+        assert await play_tie() > 8
+
+    play(go())
+
+
+def test_a_workflow_that_no_worker_executes_is_not_taken_for_one_that_survives(semel_server: TestServer) -> None:
+    @workflow("py-here")
+    async def here(ctx: Ctx, _: None) -> None: ...
+
+    @workflow("py-elsewhere")
+    async def elsewhere(ctx: Ctx, _: None) -> None: ...
+
+    async def cancel(_: str, run: Any) -> None:
+        await run.cancel("no worker has it")
+
+    async def go() -> None:
+        semel = AsyncSemel(semel_server.url)
+        case = CrashCase(
+            semel,
+            worker=lambda _: semel.worker([here]),
+            start=lambda name: semel.start(elsewhere, None, key=name),
+            during=cancel,
+            check=lambda run, boundary: None,
+        )
+        with pytest.raises(RuntimeError, match="no boundary was reached"):
+            await crash_everywhere(case)
         semel.close()
 
     play(go())
@@ -260,7 +303,7 @@ def test_a_step_at_most_once_is_in_doubt_and_never_repeated(semel_server: TestSe
         semel = AsyncSemel(semel_server.url)
         case = CrashCase(
             semel,
-            worker=lambda: semel.worker([careful], lease=5),
+            worker=lambda _: semel.worker([careful], lease=5),
             start=lambda name: semel.start(careful, name, key=name),
             during=settled,
             check=check,

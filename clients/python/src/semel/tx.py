@@ -131,6 +131,10 @@ async def _tried(step: StepDriver, source: TxSource[Any], mark: Mark, work: Call
     except Exception as lost:
         await _quietly(open_.rollback())
         why = fail_of(lost)
+    except BaseException:
+        # Given up while the outcome was written: the next owner must not have to wait for this transaction.
+        await asyncio.shield(_quietly(open_.rollback()))
+        raise
     return await _ask(step, source, replace(mark, attempt=mark.attempt + 1), why)
 
 

@@ -146,9 +146,10 @@ impl Driver {
     fn draw(&self, dice: &mut Dice, place: String) -> Program {
         let mut bulky = Dice::named(self.seed, &format!("bulk {place}"));
         let mut program = draw(dice, place);
-        // There is no room for much on a small disk.
-        let has_room = !matches!(self.site.layout.surroundings, Surroundings::Small(_));
-        if has_room
+        // There is no room for much on a small disk, and the players of other languages have no such part.
+        let layout = &self.site.layout;
+        let is_bulky = !matches!(layout.surroundings, Surroundings::Small(_)) && layout.language.is_none();
+        if is_bulky
             && bulky.below(bulk::RARITY) == 0
             && self.bulky.fetch_add(1, Ordering::SeqCst) < bulk::MOST
         {

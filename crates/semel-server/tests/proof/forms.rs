@@ -14,6 +14,7 @@ use crate::disk::SmallDisk;
 use crate::disturbances::{ClockJumps, Database, FullDisk, Network, SyncErrors, database};
 use crate::faults::Haunted;
 use crate::findings::Findings;
+use crate::languages::Language;
 use crate::nemesis::Pace;
 use crate::phase::{Phase, Tally, play};
 use crate::report::{self, Least};
@@ -72,7 +73,17 @@ where
 
 pub(crate) fn sqlite(name: &'static str) -> Layout {
     let (surroundings, env) = (Surroundings::Ordinary, Vec::new());
-    Layout { name, servers: 1, workers: 3, store: None, rows: None, surroundings, lines: false, env }
+    Layout {
+        name,
+        servers: 1,
+        workers: 3,
+        language: None,
+        store: None,
+        rows: None,
+        surroundings,
+        lines: false,
+        env,
+    }
 }
 
 /// How long all may take to end after the last blow of the short form.
@@ -115,6 +126,16 @@ fn restarted() -> Result<(), Failed> {
     })
 }
 
+/// The least of a phase whose workers are in another language.
+const LANGUAGE: &[Least] = &[
+    ("server kills", 5),
+    ("worker kills", 100),
+    ("zombies", 5),
+    ("graceful cancels", 10),
+    ("runs", 1_000),
+    ("effects", 4_000),
+];
+
 /// A phase of the long form.
 struct Part {
     name: &'static str,
@@ -124,7 +145,7 @@ struct Part {
     least: &'static [Least],
 }
 
-const PARTS: [Part; 5] = [
+const PARTS: [Part; 7] = [
     Part {
         name: "sqlite",
         seconds: 260,
@@ -170,6 +191,8 @@ const PARTS: [Part; 5] = [
         seconds: 25,
         least: &[("server kills", 3), ("disk full", 1), ("runs", 200), ("effects", 800)],
     },
+    Part { name: "typescript", seconds: 150, least: LANGUAGE },
+    Part { name: "python", seconds: 150, least: LANGUAGE },
     // It ends when it has shown this.
     Part { name: "definitions", seconds: 400, least: &definitions::LEAST },
 ];
@@ -245,6 +268,19 @@ async fn phase(name: &'static str, load: Duration, folder: &Path, seed: u64) -> 
     let (layout, calm) = (Layout { lines: true, ..sqlite(name) }, Duration::from_mins(1));
     let mut phase = Phase { layout, pace, others: Vec::new(), callers: 64, load, calm };
     let mut kept = None;
+    if let Some(language) = Language::of_phase(name) {
+        // Both SDKs have a driver for this database; the servers have a file.
+        let (new, line, url) = database(&own).await?;
+        phase.layout = Layout { rows: Some(url), language: Some(language), workers: 4, ..phase.layout };
+        phase.pace = Pace {
+            server_kills: Duration::from_secs(10),
+            worker_kills: Duration::from_millis(900),
+            zombies: Duration::from_secs(3),
+            freezes: Duration::from_secs(20),
+        };
+        phase.callers = 32;
+        kept = Some((new, line));
+    }
     match name {
         "postgres" => {
             let (new, line, url) = database(&own).await?;

@@ -19,6 +19,7 @@ mod findings;
 mod forms;
 mod image;
 mod journal;
+mod languages;
 mod nemesis;
 mod operator;
 mod outside;

@@ -15,6 +15,7 @@ use crate::disk::SmallDisk;
 use crate::execute::Rows;
 use crate::faults::Haunted;
 use crate::findings::Findings;
+use crate::languages::Language;
 use crate::outside::{Outside, client};
 use crate::process::{Process, mortal};
 use crate::proxy::Proxy;
@@ -42,6 +43,8 @@ pub(crate) struct Layout {
     pub(crate) name: &'static str,
     pub(crate) servers: usize,
     pub(crate) workers: usize,
+    /// The language of the workers; Rust if nothing is said.
+    pub(crate) language: Option<Language>,
     /// Where the servers keep runs; a file in the folder if nothing is said.
     pub(crate) store: Option<String>,
     /// Where transactional steps write; a file in the folder if nothing is said.
@@ -269,7 +272,10 @@ impl Site {
             lease: LEASE,
         };
         let log = self.folder.join(format!("worker-{worker}.log"));
-        let process = Process::role("worker", &place, &self.layout.env, &log)?;
+        let process = match self.layout.language {
+            None => Process::role("worker", &place, &self.layout.env, &log)?,
+            Some(language) => Process::start(&mut language.worker(&place)?, &log)?,
+        };
         *self.workers[worker].lock() = Some(Arc::new(process));
         Ok(())
     }

@@ -20,6 +20,8 @@ pub(crate) struct Pace {
     pub(crate) limit: fn(depth: u32, late: bool) -> (bool, u64),
     /// Whether there are acts that only several runs make interesting, or an operator that restarts failed runs.
     pub(crate) company: bool,
+    /// Length of the shorter wait of [`Act::Close`], in milliseconds. `None`: there is no such act.
+    pub(crate) close: Option<u64>,
     /// Whether there is a database for transactions.
     pub(crate) bank: bool,
 }
@@ -56,14 +58,18 @@ impl Drawer {
         if self.pace.bank && self.dice.below(8) == 0 {
             return Act::Pay { n };
         }
-        let flat = if self.pace.company { 14 } else { 9 };
+        let flat = match self.pace.close {
+            _ if self.pace.company => 14,
+            Some(_) => 10,
+            None => 9,
+        };
         let kinds = if depth == 0 { flat } else { flat + 4 };
         let drawn = self.dice.below(kinds);
         // What needs company comes after the rest, so that the same seeds draw the same programs without it.
         match if drawn >= flat {
             drawn - flat + 9
         } else if drawn >= 9 {
-            drawn + 4
+            drawn + if self.pace.company { 4 } else { 5 }
         } else {
             drawn
         } {
@@ -89,7 +95,9 @@ impl Drawer {
             }
             12 => Act::Child { n, acts: self.acts(depth - 1) },
             13 => Act::Fails { n, times: self.dice.some(1, 2) },
-            14 | 15 => Act::Close { n, millis: 400 },
+            14 | 15 => {
+                Act::Close { n, millis: self.pace.close.expect("a pace that draws it has its length") }
+            }
             16 => Act::Once { n, shared: true },
             _ => Act::Door { n, millis: self.pace.waits[self.dice.below(4) as usize] },
         }

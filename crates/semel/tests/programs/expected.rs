@@ -1,11 +1,12 @@
 //! What a program must have done in the end.
 
 use semel::rules::json::Payload;
+use serde::Serialize;
 
 use super::{Act, Program, bulk, shared_name, token};
 
 /// How often effects of one name take place.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub(crate) struct Count {
     pub(crate) name: String,
     /// The least number of keys, if the program ends.
@@ -13,12 +14,14 @@ pub(crate) struct Count {
     /// And so many at most, whatever happens.
     pub(crate) most: u32,
     /// And so many more if it was restarted from the beginning, and could decide anew.
+    #[serde(skip)]
     pub(crate) anew: u32,
     pub(crate) calls: Calls,
 }
 
 /// How often one effect is asked for.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) enum Calls {
     /// Once.
     One,
@@ -31,21 +34,26 @@ pub(crate) enum Calls {
 }
 
 /// What a program must have done in the end.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct Expected {
     /// Effects by name.
     pub(crate) effects: Vec<Count>,
     /// Tokens, and how many payloads each is to get.
+    #[serde(skip)]
     pub(crate) tokens: Vec<(String, u32)>,
     /// Tokens that get a large payload: the token, its part and the kibibytes.
+    #[serde(skip)]
     bulky: Vec<(String, u32, u32)>,
     /// What it gives; none where that depends on others.
     pub(crate) values: Vec<Option<String>>,
+    /// Maximum number of bodies that are at work at the same time: so many effects can be repeated after one crash.
+    pub(crate) at_once: u32,
 }
 
 impl Expected {
     pub(crate) fn of(program: &Program) -> Self {
-        Self::default().and(program)
+        Self { at_once: at_once(&program.1), ..Self::default() }.and(program)
     }
 
     /// The same with another program.
@@ -171,4 +179,14 @@ impl Expected {
             Act::Values { .. } => self.says("the same"),
         }
     }
+}
+
+/// Maximum number of bodies that are at work at the same time.
+fn at_once(acts: &[Act]) -> u32 {
+    let of = |act: &Act| match act {
+        Act::Join { left, right, .. } => at_once(left) + at_once(right),
+        Act::Loop { acts, .. } | Act::Race { acts, .. } | Act::Child { acts, .. } => at_once(acts),
+        _ => 1,
+    };
+    acts.iter().map(of).max().unwrap_or(0)
 }

@@ -1,5 +1,6 @@
 //! The crate's only integration-test program: one named test per store and case.
 
+mod conformance;
 mod differential;
 #[cfg(all(feature = "sqlite", feature = "postgres"))]
 mod encrypted;
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let mut trials = tidy::trials();
     trials.extend(vectors::trials());
+    trials.extend(conformance::trials());
     trials.extend(differential::trials());
     trials.extend(engine::trials());
     trials.extend(fuzz::trials());

@@ -30,6 +30,7 @@ const PACE: Pace = Pace {
     in_vain: 300,
     limit: |_, late| if late { (false, 2_000) } else { (true, 360_000_000) },
     company: true,
+    close: Some(400),
     bank: false,
 };
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import shutil
@@ -68,72 +69,88 @@ class CrashCase:
     """A workflow that is to survive a crash at any moment."""
 
     semel: AsyncSemel
-    #: Makes a worker.
-    worker: Callable[[], Worker]
+    #: Makes a worker. It is called for the first worker of a play, and for the one that takes over.
+    worker: Callable[[str], Worker]
     #: Starts the run. The text differs from play to play: use it in keys and tokens.
     start: Callable[[str], Awaitable[AsyncRun[Any]]]
-    #: Checks the end of a play; the text says where the worker crashed.
-    check: Callable[[dict[str, Any], str], None]
+    #: Checks the end of a play. The text says where the worker crashed; it is ``nowhere`` in a play without a crash.
+    check: Callable[[dict[str, Any], str], Awaitable[None] | None]
     #: What happens from outside meanwhile, such as deliveries.
     during: Callable[[str, AsyncRun[Any]], Awaitable[None]] | None = None
 
 
+#: A boundary that so many plays in a row do not reach is beyond the last one: how many there are may differ from play to play.
+TRIES = 2
+
+
 async def crash_everywhere(case: CrashCase) -> int:
-    """Plays a workflow once to count its boundaries (before and after each commit, at both ends of each body), then once for each of
-    them with a worker that crashes there and another one that goes on. Gives the number of boundaries.
+    """Plays a workflow once without a crash, then once for each of its boundaries (before and after each commit, at both ends of each
+    body) with a worker that crashes there and another one that goes on, until a boundary is not reached any more. Gives the number of
+    boundaries at which a worker has crashed; it is an error if there is none.
     """
-    boundaries = 0
-
-    def count() -> bool:
-        nonlocal boundaries
-        boundaries += 1
-        return False
-
-    await _play(case, count)
-    for at in range(1, boundaries + 1):
-        passed = 0
-
-        def crashes(at: int = at) -> bool:
-            nonlocal passed
-            passed += 1
-            return passed == at
-
-        await _play(case, crashes)
-    return boundaries
+    await _play(case, None)
+    at = 1
+    while await _crashed(case, at):
+        at += 1
+    if at == 1:
+        raise RuntimeError("no boundary was reached: does the worker execute the workflow that is started?")
+    return at - 1
 
 
-async def _play(case: CrashCase, crashes: Callable[[], bool]) -> None:
-    import asyncio
+async def _crashed(case: CrashCase, at: int) -> bool:
+    for _ in range(TRIES):
+        if await _play(case, at):
+            return True
+    return False
 
-    play, where, over = uuid.uuid4().hex, "nowhere", False
-    first, second = case.worker(), None
+
+async def _play(case: CrashCase, at: int | None) -> bool:
+    """Plays once; true if the worker has crashed. Without a number it does not."""
+    play = f"{'whole' if at is None else f'crash-{at}'}-{uuid.uuid4().hex}"
+    where, main, over = "nowhere", "", False
+    passed = unanswered = 0
+    first, second = case.worker(play), None
 
     async def follow() -> Worker:
         await first.kill()
-        return await case.worker().start()
+        return await case.worker(play).start()
 
-    async def moment(_: str, name: str) -> None:
-        nonlocal where, second
-        if where == "nowhere" and not over and crashes():
+    async def moment(run: str, name: str) -> None:
+        nonlocal where, second, passed, unanswered
+        if run == main and name in ("before a commit", "after a commit"):
+            unanswered += 1 if name == "before a commit" else -1
+        if where != "nowhere" or over:
+            return
+        passed += 1
+        if passed == at:
             where = name
             second = asyncio.create_task(follow())
             await asyncio.Event().wait()
 
     first.on_moment = moment
     run = await case.start(play)
+    main = run.id
     await first.start()
     during = None if case.during is None else asyncio.create_task(_awaited(case.during(play, run)))
+    ended = True
     try:
         await run.result(60)
-    except (RunFailed, SemelError):
+    except RunFailed:
         # The check sees how the run ended.
         pass
+    except SemelError:
+        ended = False
     if during is not None:
         await during
     # The last commit may be answered after the run has ended.
+    while ended and where == "nowhere" and unanswered > 0:
+        await asyncio.sleep(0)
     over = True
     await (first if second is None else await second).kill()
-    case.check(await run.get(), where)
+    checked = case.check(await run.get(), where)
+    if checked is not None:
+        await checked
+    return where != "nowhere"
 
 
 async def _awaited(what: Awaitable[None]) -> None:

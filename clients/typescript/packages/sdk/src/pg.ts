@@ -9,7 +9,12 @@ export interface PgPool<C extends PgClient = PgClient> {
 export interface PgClient {
   query(text: string, values?: unknown[]): Promise<{ rows: any[]; rowCount: number | null }>;
   release(destroy?: boolean | Error): void;
+  on(event: 'error', listener: () => void): unknown;
+  removeListener(event: 'error', listener: () => void): unknown;
 }
+
+/** Hears that a connection broke between two statements: the next one fails, and without a listener the process would end. */
+const heard = () => undefined;
 
 /** A transaction that its client has left alone is ended by the server, so that its locks do not outlive a dead worker. */
 const LEFT_ALONE = '10s';
@@ -25,23 +30,28 @@ export function pg<C extends PgClient>(pool: PgPool<C>, options: { table?: strin
   return {
     async begin(): Promise<OpenTx<C>> {
       const client = await pool.connect();
+      client.on('error', heard);
+      const release = (destroy: boolean) => {
+        client.removeListener('error', heard);
+        client.release(destroy);
+      };
       let over = false;
       const end = async (how: 'COMMIT' | 'ROLLBACK') => {
         if (over) return;
         over = true;
         try {
           await client.query(how);
-          client.release();
+          release(false);
         } catch (lost) {
           // Whether it took place is unknown: the connection is not used again.
-          client.release(true);
+          release(true);
           throw lost;
         }
       };
       try {
         await client.query('BEGIN');
       } catch (refused) {
-        client.release(true);
+        release(true);
         throw refused;
       }
       return {

@@ -1,7 +1,9 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { Semel, workflow, type RunHandle } from '../src/index.js';
+import { Semel, workflow, type RunHandle, type RunView } from '../src/index.js';
+import { effectKey } from '../src/keys.js';
 import { crashEverywhere, TestServer } from '../src/testing.js';
+import { playTie } from './tie.js';
 
 let server: TestServer, semel: Semel;
 
@@ -14,6 +16,9 @@ after(async () => {
   semel.close();
   await server.stop();
 });
+
+/** The workspace of a server without tenants. */
+const WORKSPACE = `ws_${'0'.repeat(26)}`;
 
 /** Effects by key, as a provider that recognises keys counts them. */
 function effects() {
@@ -44,19 +49,41 @@ test('every boundary of steps, races, hooks, children and once', async () => {
     hook.close();
     return { keys: new Set([first, letter, left, right]).size, gate, twice, once, shared, patched };
   });
+  const known = new Set<string>();
   const count = await crashEverywhere({
     semel,
     worker: () => ({ workflows: [whole, part], lease: '5s' }),
     start: play => semel.start(whole, play, { key: play }),
     during: (play: string, _: RunHandle) => delivered(`hook-${play}`, 5),
     check: (run, boundary) => {
+      const { children } = run as RunView & { children: { path: string; run: string }[] };
+      const at = (lineage: string, path: string) => known.add(effectKey({ workspace: WORKSPACE, lineage, path, tick: 1, label: '' }));
+      for (const path of ['first', 'letter', 'left/go', 'right/go']) at(run.id, path);
+      at(children.find(child => child.path === 'part')!.run, 'part');
       assert.equal(run.status, 'COMPLETED', `${boundary}: ${JSON.stringify(run)}`);
       assert.deepEqual(run.result, { keys: 4, gate: { winner: 'answer', value: 5 }, twice: 42, once: 7, shared: 8, patched: true }, boundary);
     },
   });
   assert.ok(count > 30, `${count} boundaries`);
+  assert.deepEqual([...outside.calls.keys()].sort(), [...known].sort());
   // A crash between a body and its record repeats the body once, under the same key.
   for (const [key, calls] of outside.calls) assert.ok(calls <= 2, `${key} ${calls}`);
+});
+
+test('a race whose branches end at the same moment is decided once', async () => {
+  assert.ok(await playTie() > 8);
+});
+
+test('a workflow that no worker executes is not taken for one that survives', async () => {
+  const here = workflow('here', async () => 1), elsewhere = workflow('elsewhere', async () => 1);
+  const kit = crashEverywhere({
+    semel,
+    worker: () => ({ workflows: [here] }),
+    start: play => semel.start(elsewhere, null, { key: play }),
+    during: async (_, run) => { await run.cancel('no worker has it'); },
+    check: () => undefined,
+  });
+  await assert.rejects(kit, /no boundary was reached/);
 });
 
 test('a step at most once is in doubt if a crash hides its end, and is never repeated', async () => {

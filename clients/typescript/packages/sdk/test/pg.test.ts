@@ -54,3 +54,21 @@ test('a body that fails leaves no rows', async () => {
   const run = await semel.start(debit, 'poor');
   await assert.rejects(run.result({ timeout: '20s' }), (e: RunFailed) => e.run.error?.code === 'POOR');
 });
+
+test('a connection that breaks while a body waits does not end the process', async () => {
+  let tries = 0;
+  const broken = workflow('ts-broken', async ctx => ctx.tx('read', pg(pool, { table: 'ts_fence' }), async db => {
+    tries += 1;
+    if (tries === 1) {
+      const { rows } = await db.query('SELECT pg_backend_pid() AS pid');
+      const ended = new Promise(resolve => (db as unknown as pgDriver.PoolClient).once('end', resolve));
+      await pool.query('SELECT pg_terminate_backend($1)', [rows[0].pid]);
+      await ended;
+    }
+    return (await db.query('SELECT 7 AS seven')).rows[0].seven as number;
+  }, { retry: { initial: 10 } }));
+  await using worker = semel.worker({ workflows: [broken], log: () => undefined });
+  await worker.start();
+  assert.equal(await (await semel.start(broken, null)).result({ timeout: '20s' }), 7);
+  assert.equal(tries, 2);
+});

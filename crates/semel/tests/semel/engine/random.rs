@@ -30,6 +30,7 @@ const PACE: Pace = Pace {
     in_vain: 30_000,
     limit: |depth, _| (true, 36_000_000 * 20u64.pow(depth - 1)),
     company: false,
+    close: None,
     bank: true,
 };
 
