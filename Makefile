@@ -48,7 +48,7 @@ kill: ## kill servers and engines 100 times on SQLite, and 100 times two of them
 	SEMEL_KILLS=100 $(SERVICES) cargo test -p semel $(LOCKED) --all-features --test semel -- kill:: --test-threads 1
 
 hostile: ## let one tenant hold all that it may, and measure the server's memory and what its neighbour notices
-	SEMEL_TEST_HOSTILE=2000 $(SERVICES) cargo test --release -p semel-server --all-features $(LOCKED) --test server -- hostile:: --test-threads 1 --nocapture
+	SEMEL_TEST_HOSTILE=2000 $(SERVICES) cargo test --release -p semel-server $(LOCKED) --test server -- hostile:: --test-threads 1 --nocapture
 
 fuzz: ## play CASES damaged texts (100,000 if not said) to every reader
 	PROPTEST_CASES=$(CASES) $(SERVICES) cargo test $(EVERYTHING) $(LOCKED) --test semel --test server -- fuzz::
