@@ -9,7 +9,7 @@ use semel::rules::path::Name;
 use semel::rules::start::default_version;
 use semel::store::Store;
 
-use crate::access::{Access, Bounds};
+use crate::access::{Access, Bounds, ChildBounds};
 use crate::config::ClockMode;
 use crate::connections::Connections;
 use crate::definitions::catalog::Catalog;
@@ -30,7 +30,9 @@ pub struct App {
     /// Stop signal; long polls and streams answer early when it is given.
     pub stop: Stop,
     /// Limits on what callers may hold at once.
-    pub bounds: Bounds,
+    pub bounds: Arc<Bounds>,
+    /// Limits on the children of runs.
+    pub children: Arc<ChildBounds>,
     /// Engine of this process: what it hosts is driven in all workspaces. None if the routes stand alone.
     pub engine: Option<Engine>,
     /// Which workflows are served by workers.
@@ -46,14 +48,16 @@ pub struct App {
 impl App {
     /// A server without authentication that never receives the stop signal.
     pub fn open(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Self {
+        let bounds = Arc::<Bounds>::default();
         Self {
             catalog: Arc::new(Catalog::new(store.clone())),
+            children: Arc::new(ChildBounds::new(store.clone(), clock.clone(), bounds.clone())),
             store,
             clock,
             forward: None,
             access: Access::Open,
             stop: Stop::default(),
-            bounds: Bounds::default(),
+            bounds,
             engine: None,
             services: Services::default(),
             connections: None,

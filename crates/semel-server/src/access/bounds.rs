@@ -27,6 +27,9 @@ const REGISTRATION_BYTES_IN_ALL: usize = 64 * 1024 * 1024;
 /// How many parts of ledgers are read at the same time for streams of events.
 const LEDGER_READS: usize = 2;
 
+/// Maximum number of runs that are replayed at the same time.
+const REPLAYS: usize = 2;
+
 /// The limits, and what callers hold now.
 #[derive(Debug)]
 pub struct Bounds {
@@ -37,6 +40,8 @@ pub struct Bounds {
     registrations: Arc<Share>,
     /// Open runs of each workspace.
     pub(crate) open_runs: OpenRunsBound,
+    /// Permits to replay runs, each with its whole history in memory.
+    pub(crate) replays: Semaphore,
     /// Permits to read ledgers for streams.
     pub(crate) ledger_reads: Semaphore,
 }
@@ -54,6 +59,7 @@ impl Bounds {
             events: Share::new(EVENT_BYTES, EVENT_BYTES_IN_ALL),
             registrations: Share::new(REGISTRATION_BYTES, REGISTRATION_BYTES_IN_ALL),
             open_runs: OpenRunsBound::new(limits.max_open_runs),
+            replays: Semaphore::new(REPLAYS),
             ledger_reads: Semaphore::new(LEDGER_READS),
         }
     }

@@ -166,8 +166,8 @@ pub struct Limits {
     /// to half of `connections`.
     #[serde(deserialize_with = "read::number")]
     pub streams: u32,
-    /// Open runs that one workspace may have. A start over HTTP beyond it is answered with 429; one that repeats
-    /// another is not. Children and starts of workers are counted, but not refused. 0 is no limit.
+    /// Maximum number of open runs of one workspace. A start beyond it, also one of a worker, is answered with 429,
+    /// unless it only finds the run of its key. Children may be twice as many. 0, the default, is no limit.
     #[serde(deserialize_with = "read::number")]
     pub max_open_runs: u32,
 }

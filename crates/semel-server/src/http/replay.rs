@@ -23,6 +23,9 @@ use crate::access::Caller;
 use crate::api::{Permission, ReplayCounts, ReplayDiff, ReplayRowView};
 use crate::app::App;
 
+/// Maximum size of a history that is replayed or handed out, in bytes. Longer ones are read page by page.
+const HISTORY_BYTES: usize = 64 * 1024 * 1024;
+
 pub(super) fn router() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new().routes(routes!(replay))
 }
@@ -40,7 +43,8 @@ struct ReplayQuery {
 ///
 /// Where the server has the code (definitions, and what is built in), the answer compares what the code does now with what is
 /// recorded, part by part; nothing is called and nothing is written. For other runs, and with `history=true`, it is the history
-/// (`semel/history/1`): the run's header and whole ledger in one document, to be replayed where the code is.
+/// (`semel/history/1`): the run's header and whole ledger in one document, to be replayed where the code is. A history of more than
+/// 64 MiB is refused: read its ledger page by page.
 #[utoipa::path(
     post,
     path = "/workflow-runs/{id}/replay",
@@ -56,7 +60,10 @@ async fn replay(
     QueryOf(asked): QueryOf<ReplayQuery>,
 ) -> Result<Response, Problem> {
     caller.may(Permission::Read)?;
-    let history = History::of(&*app.store, caller.workspace, run_id(&id)?).await?;
+    let run = run_id(&id)?;
+    let turn = app.bounds.replays.acquire().await;
+    let _turn = turn.map_err(|_| Problem::unavailable("the server is stopping; try again"))?;
+    let history = History::of_at_most(&*app.store, caller.workspace, run, HISTORY_BYTES).await?;
     if !asked.history.unwrap_or(false)
         && let Some(engine) = engine_of(&app, &caller, &history).await?
     {

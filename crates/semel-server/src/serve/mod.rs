@@ -26,7 +26,7 @@ pub(crate) use observe::CalledIn;
 pub use stop::{Stop, on_signals};
 
 use self::listen::Listener;
-use crate::access::{Access, Bounds, Keys, workspaces};
+use crate::access::{Access, Bounds, ChildBounds, Keys, workspaces};
 use crate::app::App;
 use crate::approvals::Approvals;
 use crate::config::{Auth, ClockMode, Config};
@@ -69,7 +69,10 @@ impl Server {
         let connections = Arc::new(Connections::open(config, store.clone())?);
         let mut builder = Engine::builder().store(store.clone()).clock(clock.clone());
         let catalog = Arc::new(Catalog::new(store.clone()));
+        let bounds = Arc::new(Bounds::new(&config.limits));
+        let children = Arc::new(ChildBounds::new(store.clone(), clock.clone(), bounds.clone()));
         builder = builder.shared_state(connections.clone()).shared_state(catalog.clone());
+        builder = builder.shared_state(children.clone());
         builder = builder.programs(Interpreter::new(catalog.clone()));
         builder = builder.state_of_store(Approvals::new);
         if config.demo {
@@ -89,7 +92,8 @@ impl Server {
             forward,
             access,
             stop,
-            bounds: Bounds::new(&config.limits),
+            bounds,
+            children,
             engine: Some(engine.clone()),
             services: Services::default(),
             connections: Some(connections),

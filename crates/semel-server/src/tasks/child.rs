@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use semel::error::Error;
+use semel::remote::wire::LimitReached;
 use semel::rules::entry::Outcome;
 use semel::rules::start::default_version;
 use semel::{Ctx, Fail, Result, WorkflowName, fatal};
@@ -9,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 
 use super::{Checks, Executing, Kind, TaskCall, TaskEnd, without_effect};
+use crate::access::{ChildBounds, StartsChildren};
 use crate::definitions::catalog::Catalog;
 use crate::definitions::shape::{Field, Shape};
 use crate::definitions::template::Template;
@@ -72,8 +75,24 @@ fn execute(call: TaskCall<'_>) -> Executing<'_> {
     })
 }
 
-/// Finds the version that a reference leads to at the moment.
+/// Refuses a child of a run that is too deep for one, or of a workspace that has too many open runs for the moment. The
+/// second is tried again, like any failure of a step.
+async fn admit(ctx: &Ctx) -> Result<()> {
+    let bounds: Arc<ChildBounds> = ctx.state();
+    let (workspace, run, parent) = (ctx.workspace(), ctx.run_id(), ctx.parent());
+    let admitted = bounds.admit(StartsChildren { workspace, run, parent, children: 1 }).await;
+    admitted.map_err(|refused| match refused {
+        Error::Validation(text) => fatal(text).with_code("LIMIT"),
+        Error::Unavailable(source) if source.is::<LimitReached>() => {
+            Fail::retryable(source).with_code("LIMIT")
+        }
+        refused => Fail::from(refused),
+    })
+}
+
+/// Finds the version that a reference leads to at the moment, if a child may be started.
 async fn version(ctx: &Ctx, reference: &str) -> Result<ChildVersion> {
+    admit(ctx).await?;
     let catalog: Arc<Catalog> = ctx.state();
     if let Some(found) = catalog.find(ctx.workspace(), reference).await? {
         if found.archived {

@@ -32,6 +32,10 @@ pub(crate) fn trials() -> Vec<Trial> {
         metrics_may_have_a_port_of_their_own,
         a_workspace_has_so_many_streams_and_others_have_theirs,
         a_workspace_has_so_many_open_runs_and_others_have_theirs,
+        starts_at_once_do_not_exceed_the_open_runs,
+        a_restart_needs_room_for_an_open_run,
+        children_wait_when_there_are_twice_as_many_open_runs,
+        a_definition_that_starts_itself_comes_to_an_end,
         the_rate_limit_counts_the_starts_of_a_batch,
         a_body_above_the_limit_is_answered_although_it_is_still_being_sent,
         bodies_on_their_way_have_a_bound_and_others_have_theirs,
@@ -173,6 +177,97 @@ async fn a_workspace_has_so_many_open_runs_and_others_have_theirs() {
         }
     };
     tokio::time::timeout(Duration::from_mins(1), again).await.unwrap();
+}
+
+async fn starts_at_once_do_not_exceed_the_open_runs() {
+    let limits = Limits { max_open_runs: 3, ..Limits::default() };
+    let served = Served::open(&Config { limits, ..keyed() }).await;
+    let (_, key) = served.caller(ROOT).key(None, &["start", "read"]).await;
+    let start = |n: u64| {
+        let run = semel::id::RunId(uuid::Uuid::from_u128(n.into()));
+        json!({"run": run, "workflow": "w", "input": null, "key": n.to_string()})
+    };
+    let starts: Vec<_> = (0..100).map(start).collect();
+    let answer = key.post("/workers/start", &json!({"starts": starts})).await.ok();
+    let answers = answer["answers"].as_array().unwrap();
+    let started: Vec<_> = answers.iter().map(|answer| answer.to_string().contains("created")).collect();
+    assert_eq!(started.iter().filter(|started| **started).count(), 3, "{answer}");
+    assert!(answer.to_string().contains("limits.max-open-runs"), "{answer}");
+    let runs: Vec<_> =
+        (0..100).map(|n| json!({"workflow": "v", "idempotencyKey": format!("v{n}")})).collect();
+    let batch = key.post("/workflow-runs/batch", &json!({"runs": runs})).await.ok();
+    assert!(batch["results"].as_array().unwrap().iter().all(|result| result["status"] == 429), "{batch}");
+    // A start that repeats one is answered.
+    let first = started.iter().position(|started| *started).unwrap();
+    let again = key.post("/workers/start", &json!({"starts": [start(first as u64)]})).await.ok();
+    assert!(again.to_string().contains("created"), "{again}");
+}
+
+async fn a_restart_needs_room_for_an_open_run() {
+    let limits = Limits { max_open_runs: 1, ..Limits::default() };
+    let served = Served::open(&Config { limits, ..keyed() }).await;
+    let (_, key) = served.caller(ROOT).key(None, &["start", "read"]).await;
+    let start = |n: &str, more: serde_json::Value| {
+        let mut start = json!({"workflow": "w", "idempotencyKey": n});
+        start.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        start
+    };
+    let short = start("short", json!({"timeout": "1ms"}));
+    let run = key.post("/workflow-runs", &short).await.run_id();
+    let ends = async {
+        while key.get(&format!("/workflow-runs/{run}")).await.ok()["status"] != "TIMED_OUT" {
+            tokio::task::yield_now().await;
+        }
+        while key.post("/workflow-runs", &start("open", json!({}))).await.status == 429 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(1), ends).await.unwrap();
+    let again = start("short", json!({"timeout": "1ms", "onConflict": "retry-failed"}));
+    key.post("/workflow-runs", &again).await.problem(429, "RATE_LIMIT_ERROR");
+    let attached = key.post("/workflow-runs", &short).await;
+    assert_eq!(attached.status, 200, "what only finds the run needs no room");
+}
+
+async fn children_wait_when_there_are_twice_as_many_open_runs() {
+    let limits = Limits { max_open_runs: 1, ..Limits::default() };
+    let served = Served::open(&Config { limits, ..keyed() }).await;
+    let (_, key) = served.caller(ROOT).key(None, &["admin"]).await;
+    // The second child would be the third open run: it waits until there is room, and is given up in the end.
+    let document = "semel: 1\nname: two\nsteps:\n  - {name: a, child: {run: w, wait: false}}\n  - {name: b, child: {run: w, wait: false}}\n";
+    let pushed =
+        key.request(Method::POST, "/workflow-definitions").header("content-type", "application/yaml");
+    Reply::of(pushed.body(document)).await.ok();
+    let run = key.post("/workflow-runs", &json!({"definitionId": "two"})).await.run_id();
+    let ended = async {
+        loop {
+            let shown = key.get(&format!("/workflow-runs/{run}")).await.ok();
+            if shown["status"] == "FAILED" {
+                return shown;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let failed = tokio::time::timeout(Duration::from_mins(1), ended).await.unwrap();
+    assert!(failed.to_string().contains("limits.max-open-runs"), "{failed}");
+    let children = key.get("/workflow-runs?workflow=w").await.ok();
+    assert_eq!(children["runs"].as_array().unwrap().len(), 1, "{children}");
+}
+
+async fn a_definition_that_starts_itself_comes_to_an_end() {
+    let served = Served::open(&keyed()).await;
+    let (_, key) = served.caller(ROOT).key(None, &["admin"]).await;
+    let document = "semel: 1\nname: ring\nsteps: [{name: again, child: {run: ring, later: true}}]\n";
+    let push = key.request(Method::POST, "/workflow-definitions").header("content-type", "application/yaml");
+    Reply::of(push.body(document)).await.ok();
+    let start = key.request(Method::POST, "/workflow-runs").header("prefer", "wait=60");
+    let ended = Reply::of(start.body(json!({"definitionId": "ring"}).to_string())).await.ok();
+    assert_eq!(ended["run"]["status"], "FAILED", "{ended}");
+    let runs = key.get("/workflow-runs?workflow=ring&limit=100").await.ok();
+    let runs = runs["runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 65, "the first one, and 64 generations");
+    let last = key.get(&format!("/workflow-runs/{}", runs[0]["id"].as_str().unwrap())).await.ok();
+    assert!(last.to_string().contains("does a workflow start itself"), "{last}");
 }
 
 async fn a_body_above_the_limit_is_answered_although_it_is_still_being_sent() {

@@ -20,6 +20,7 @@ use super::{Core, Engine, StopOnDrop, join};
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, Result};
 use crate::id::{NodeId, WorkspaceId};
+use crate::rules::ledger::LedgerBounds;
 use crate::store::Store;
 use crate::store::memory::MemoryStore;
 
@@ -32,18 +33,22 @@ pub struct Limits {
     pub resting: usize,
     /// Approximate memory that those may take, in bytes.
     pub resting_bytes: usize,
+    /// Maximum size of a run's ledger. A run that has reached it begins no step, child or hook, except as clean-up:
+    /// these fail with the code `LEDGER_FULL`.
+    pub ledger: LedgerBounds,
     /// Duration of the engine's lease. The engine renews it three times in this time; if it cannot, other engines take over its
     /// runs when the lease has ended.
     pub lease: Duration,
 }
 
 impl Default for Limits {
-    /// 4,096 driven and 16,384 resting runs, 64 MiB, ten seconds.
+    /// 4,096 driven and 16,384 resting runs, 64 MiB, ledgers of a million entries or 512 MiB, ten seconds.
     fn default() -> Self {
         Self {
             driven: 4096,
             resting: 16_384,
             resting_bytes: 64 * 1024 * 1024,
+            ledger: LedgerBounds::default(),
             lease: Duration::from_secs(10),
         }
     }

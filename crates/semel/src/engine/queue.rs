@@ -11,7 +11,7 @@ use crate::id::{NodeId, RunId, WorkspaceId};
 use crate::rules::claim::Claim;
 use crate::rules::control::{Control, ControlAction};
 use crate::rules::entry::{Entry, Failure, Message};
-use crate::rules::json::Payload;
+use crate::rules::json::{MAX_BYTES, Payload};
 use crate::rules::ledger::Ledger;
 use crate::rules::path::Name;
 use crate::rules::queue::{self, Assignment, Overdue, Report, TimeAndChance};
@@ -19,6 +19,8 @@ use crate::store::{Arrival, Claimed, Find, FindBy, Numbered, Store};
 
 /// Maximum total size in bytes of the inputs in one answer. The first task is always given.
 const MOST_BYTES: usize = 16 * 1024 * 1024;
+/// Size of runs at which a claim takes no more: what it takes fits into the answer.
+const CLAIMED_BYTES: usize = MOST_BYTES - MAX_BYTES;
 /// Number of times that the end of a run that cannot be handed out is sent.
 const TRIES: usize = 3;
 
@@ -112,9 +114,11 @@ impl Queues {
         let Take { workspace, node, queues, limit } = take;
         let drives = |queue: &Name| -> Result<_> { Ok(queue::drives(workspace, queue)?) };
         let workflows = queues.iter().map(drives).collect::<Result<_>>()?;
-        let claims = self.store.claim(Claim::new(node, workflows, limit)).await?;
+        let claim = Claim { bytes: CLAIMED_BYTES, ..Claim::new(node, workflows, limit) };
+        let claims = self.store.claim(claim).await?;
         let mut taken = Assignments { next_due: claims.next_due, ..Assignments::default() };
-        taken.more = claims.runs.len() == limit && limit > 0;
+        taken.more =
+            limit > 0 && claims.runs.len() == limit || claims.next_due.is_some_and(|due| due <= claims.now);
         let mut bytes = 0;
         for claimed in claims.runs {
             let run = claimed.run.id();

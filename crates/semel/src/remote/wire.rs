@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 
 pub use self::control::ControlCall;
 pub use self::folded::{CancellingView, FoldedRun, HookStateView, OnceRecordView, RecordView};
-pub use self::refusal::ErrorView;
+pub use self::refusal::{ErrorView, LimitReached};
 use crate::clock::Time;
 use crate::error::Error;
 use crate::id::{NodeId, RunId, WorkspaceId};
@@ -443,7 +443,7 @@ pub struct RunCall {
     /// Number of the first entry or message to read; 1 by default.
     #[serde(default = "first")]
     pub from: u64,
-    /// Limit of the answer in bytes. The answer has at least one item if there is one. No limit if absent.
+    /// Limit of the answer in bytes: 16 MiB if absent, and at most. The answer has at least one item if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_bytes: Option<usize>,
 }
@@ -458,7 +458,7 @@ pub struct CountCall {
 }
 
 impl RunCall {
-    /// Reads everything from the first entry or message on.
+    /// Reads from the first entry or message on.
     pub fn all(run: RunId) -> Self {
         Self { run, from: first(), max_bytes: None }
     }

@@ -30,6 +30,9 @@ pub const MAX_STALLS: u32 = SUSPECT + (MAX_DEATHS - SUSPECT) * ALONE;
 /// Delay before a suspect that a node may not take now is due again. Meanwhile it does not hide other due runs.
 pub(crate) const SET_BACK: Duration = Duration::from_secs(1);
 
+/// Size of ledgers, and of inboxes, at which a claim takes no more runs, in bytes.
+pub const MOST_BYTES: usize = 32 * 1024 * 1024;
+
 /// Number of suspects that a node may hold at a time if one of them has this count. It falls quickly: each death in
 /// company leaves a smaller group to be blamed further.
 fn company(stalls: u32) -> usize {
@@ -119,6 +122,9 @@ pub struct Claim {
     pub limit: usize,
     /// Only this run, if it is due and the node can drive it. Any run if absent.
     pub only: Option<RunId>,
+    /// Size of ledgers, and of inboxes, at which the claim takes no more runs, in bytes; [`MOST_BYTES`] by default. The
+    /// first run is taken whatever its size. What is left stays due.
+    pub bytes: usize,
     /// What the node has in memory already: the ledgers of these runs are not read again.
     pub held: Option<Arc<dyn HeldRuns>>,
 }
@@ -126,7 +132,7 @@ pub struct Claim {
 impl Claim {
     /// A request of a node that drives no family and has nothing in memory.
     pub fn new(node: NodeId, workflows: Vec<Drives>, limit: usize) -> Self {
-        Self { node, workflows, families: Vec::new(), limit, only: None, held: None }
+        Self { node, workflows, families: Vec::new(), limit, only: None, bytes: MOST_BYTES, held: None }
     }
 
     /// Whether the node can drive this run.

@@ -3,6 +3,7 @@
 //! The same function reads old entries and checks new ones, so everything that is written can be read.
 
 mod apply;
+mod bounds;
 mod inherit;
 mod part;
 mod record;
@@ -14,6 +15,7 @@ mod visits;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
+pub use bounds::LedgerBounds;
 pub use record::{HookState, VisitRecord};
 pub use refused::RefusedEntry;
 use serde::{Deserialize, Serialize};

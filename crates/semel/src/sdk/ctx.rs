@@ -78,6 +78,11 @@ impl Ctx {
         self.cell.id
     }
 
+    /// The run that has started this one as its child; none if it is no child.
+    pub fn parent(&self) -> Option<RunId> {
+        self.cell.ledger(|ledger| ledger.run().new.parent)
+    }
+
     /// The key of the run.
     pub fn key(&self) -> String {
         self.cell.ledger(|ledger| ledger.created().key.to_string())

@@ -132,6 +132,7 @@ calls! {
     read ledger(workspace: WorkspaceId, run: RunId, from: u64) -> Vec<Numbered>;
     read ledger_part(part: Part) -> LedgerPart;
     read inbox(workspace: WorkspaceId, run: RunId, from: u64) -> Vec<Arrival>;
+    read inbox_part(part: Part) -> Vec<Arrival>;
     read unconsumed(workspace: WorkspaceId, run: RunId) -> u64;
     read receipts(workspace: WorkspaceId, run: RunId) -> Vec<(ReceiptKind, Receipts)>;
     read records(look: Look) -> Vec<Record>;

@@ -46,7 +46,11 @@ pub(super) async fn run<V: Verb, T: StoreTx>(verb: &V, tx: &mut T) -> Result<V::
     }
     if let Some(claimed) = told.downcast_mut::<ClaimRows>() {
         let kept = |run: &&mut ClaimedRows| kept.contains(&run.run.num);
-        claimed.runs.iter_mut().filter(kept).for_each(|run| run.run.state.version -= 1);
+        for run in claimed.runs.iter_mut().filter(kept) {
+            run.run.state.version -= 1;
+            // The claim is not in the ledger.
+            run.ledger.as_mut().map(Vec::pop);
+        }
     }
     Ok(answer)
 }
@@ -236,6 +240,7 @@ impl<T: StoreTx> LedgerRows for LyingTx<'_, T> {
     honest! {
         append(num: i64, seq: u64, text: &str) -> ();
         ledgers(nums: &[i64], from: u64) -> Vec<LedgerRow>;
+        whole_ledgers(nums: &[i64], bytes: usize) -> Vec<LedgerRow>;
         ledger_part(num: i64, from: u64, limit: usize, bytes: usize) -> Option<Vec<LedgerRow>>;
         ledger_first(num: i64) -> Option<LedgerRow>;
         ledger_tail(num: i64, limit: usize) -> Vec<LedgerRow>;
@@ -264,8 +269,8 @@ impl<T: StoreTx> InboxRows for LyingTx<'_, T> {
         Ok(open.map(|run| run.arrivals + 1))
     }
 
-    async fn inboxes(&mut self, nums: &[i64], from: u64) -> Result<Vec<InboxRow>> {
-        let rows = self.tx.inboxes(nums, from).await?;
+    async fn inboxes(&mut self, nums: &[i64], from: u64, bytes: usize) -> Result<Vec<InboxRow>> {
+        let rows = self.tx.inboxes(nums, from, bytes).await?;
         if !matches!(self.verb, LyingVerb::Claim) || !commits(Bug::ClaimDropsInbox) {
             return Ok(rows);
         }

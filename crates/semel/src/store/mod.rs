@@ -101,6 +101,16 @@ pub trait Store: Send + Sync + 'static {
     }
     /// The messages of a run that it has not consumed, from number `from` (the first is 1).
     fn inbox(&self, workspace: WorkspaceId, run: RunId, from: u64) -> Answer<'_, Vec<Arrival>>;
+    /// A part of these messages, bounded in number and bytes like a part of a ledger. A store that has no way to read less
+    /// reads all of them.
+    fn inbox_part(&self, part: Part) -> Answer<'_, Vec<Arrival>> {
+        Box::pin(async move {
+            let mut arrivals = self.inbox(part.workspace, part.run, part.from).await?;
+            let fitting = part.fitting(&arrivals, |arrival| serde_json::to_string(&arrival.message));
+            arrivals.truncate(fitting);
+            Ok(arrivals)
+        })
+    }
     /// How many messages a run has not consumed. A store that can count them without reading them does.
     fn unconsumed(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, u64> {
         Box::pin(async move { Ok(self.inbox(workspace, run, 1).await?.len() as u64) })

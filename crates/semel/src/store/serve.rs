@@ -423,10 +423,11 @@ impl<B: Backend> Store for B {
     }
 
     fn inbox(&self, workspace: WorkspaceId, run: RunId, from: u64) -> Answer<'_, Vec<Arrival>> {
-        Box::pin(counted(
-            self,
-            async move { arrivals(&self.execute(ReadInbox { workspace, run, from }).await?) },
-        ))
+        self.inbox_part(Part { workspace, run, from, limit: usize::MAX, bytes: usize::MAX })
+    }
+
+    fn inbox_part(&self, part: Part) -> Answer<'_, Vec<Arrival>> {
+        Box::pin(counted(self, async move { arrivals(&self.execute(ReadInbox(part)).await?) }))
     }
 
     fn unconsumed(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, u64> {

@@ -85,7 +85,6 @@ impl<T> StoreTx for T where
         + NodeRows
         + SweepRows
         + CountRows
-        + CountRows
         + ArchiveRows
 {
 }

@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use semel::error::Result;
 use semel::id::{NodeId, RunId, WorkspaceId};
+use semel::rules::entry::Entry;
 use semel::rules::key::CallId;
+use semel::rules::run::Run;
 use semel::store::{Claimed, Claims, Find, FindBy, Numbered};
 
 use crate::app::App;
@@ -15,6 +17,8 @@ use crate::bounded::{BoundedCache, Most};
 
 /// Maximum number of remembered workers.
 const MOST: usize = 10_000;
+/// Maximum number of runs that are remembered for all of them: 16 MiB.
+const MOST_RUNS: usize = 1_000_000;
 
 /// The last claim of one worker. Its lock makes a repetition wait for the first call.
 pub(super) type LastClaim = Arc<tokio::sync::Mutex<Option<ClaimUnderId>>>;
@@ -31,7 +35,7 @@ pub(super) struct LastClaims(Mutex<BoundedCache<NodeId, WorkspaceId, LastClaim>>
 
 impl Default for LastClaims {
     fn default() -> Self {
-        Self(Mutex::new(BoundedCache::new(Most { entries: MOST, weight: 0 })))
+        Self(Mutex::new(BoundedCache::new(Most { entries: MOST, weight: MOST_RUNS })))
     }
 }
 
@@ -43,25 +47,85 @@ impl LastClaims {
         claims.trim();
         last
     }
+
+    /// Records how many runs the last claim of a worker has taken.
+    pub(super) fn weigh(&self, node: NodeId, runs: usize) {
+        let mut claims = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        claims.weigh(&node, runs);
+        claims.trim();
+    }
 }
 
-/// Those of the runs that the node holds, as a claim would give them.
+/// What a claim gives its worker.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    /// The runs with their ledgers and inboxes.
+    pub(super) claims: Claims,
+    /// Runs whose ledgers and inboxes were not read, because those of the others are large enough for one answer.
+    pub(super) left_out: Vec<Run>,
+}
+
+/// Those of the runs that the node holds, as a claim would give them: ledgers and inboxes up to the run that exceeds `most`
+/// bytes.
 pub(super) async fn held(
     app: &App,
     (workspace, node): (WorkspaceId, NodeId),
     runs: &[RunId],
-) -> Result<Claims> {
-    let mut claims = Claims { now: app.clock.now(), ..Claims::default() };
+    most: usize,
+) -> Result<Held> {
+    let (mut held, mut bytes) = (Held::default(), 0);
+    held.claims.now = app.clock.now();
     for run in runs {
         let found = app.store.find(Find { workspace, by: FindBy::Id(*run) }).await?;
         let Some((run, _)) = found.filter(|(run, _)| run.state.node == Some(node)) else { continue };
+        if bytes >= most {
+            held.left_out.push(run);
+            continue;
+        }
         let lines = app.store.ledger(workspace, run.id(), 1).await?;
         // Otherwise the run was taken or has ended meanwhile: it is no longer the node's.
         if lines.len() as u64 == run.state.version {
-            let entries = lines.into_iter().map(|Numbered { entry, .. }| entry).collect();
+            let entries: Vec<_> = lines.into_iter().map(|Numbered { entry, .. }| entry).collect();
             let inbox = app.store.inbox(workspace, run.id(), 1).await?;
-            claims.runs.push(Claimed { run, entries: Some(entries), inbox });
+            bytes += entries.iter().map(Entry::weight).sum::<usize>();
+            bytes += inbox.iter().map(|arrival| arrival.message.weight()).sum::<usize>();
+            held.claims.runs.push(Claimed { run, entries: Some(entries), inbox });
         }
     }
-    Ok(claims)
+    Ok(held)
+}
+
+#[cfg(test)]
+mod tests {
+    use semel::clock::{Clock as _, SystemClock};
+    use semel::rules::claim::{Claim, Drives};
+    use semel::rules::json::Payload;
+    use semel::rules::path::Name;
+    use semel::rules::start::Start;
+    use semel::store::memory::MemoryStore;
+    use semel::store::{Lease, LeaseAct};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_given_again_has_a_bound() {
+        let clock = Arc::new(SystemClock::new());
+        let app = App::open(Arc::new(MemoryStore::new(clock.clone())), clock.clone());
+        let (workspace, node, name) = (WorkspaceId::DEFAULT, NodeId(clock.uuid()), Name::new("w").unwrap());
+        app.store.lease(Lease { node, act: LeaseAct::Join(std::time::Duration::MAX) }).await.unwrap();
+        let drives = Drives { workspace, workflow: name.clone(), workflow_version: Name::new("1").unwrap() };
+        for _ in 0..3 {
+            let run = RunId(clock.uuid());
+            let start = Start::new(workspace, run, name.clone(), Payload::null(), None);
+            app.store.start(start).await.unwrap();
+        }
+        let claims = app.store.claim(Claim::new(node, vec![drives], 10)).await.unwrap();
+        let runs: Vec<_> = claims.runs.iter().map(|claimed| claimed.run.id()).collect();
+        let given = async |most| held(&app, (workspace, node), &runs, most).await.unwrap();
+        let all = given(usize::MAX).await;
+        assert_eq!((all.claims.runs, all.left_out), (claims.runs.clone(), Vec::new()));
+        let some = given(1).await;
+        assert_eq!(some.claims.runs, claims.runs[..1]);
+        assert_eq!(some.left_out.iter().map(Run::id).collect::<Vec<_>>(), runs[1..], "none is forgotten");
+    }
 }

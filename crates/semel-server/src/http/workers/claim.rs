@@ -8,21 +8,22 @@ use futures_util::FutureExt as _;
 use semel::error::Result;
 use semel::id::WorkspaceId;
 use semel::remote::wire::{ClaimCall, ClaimedView, ClaimsView, FoldedClaims, FoldedRun, Served};
-use semel::rules::claim::{Claim, Drives, HeldRuns};
+use semel::rules::claim::{Claim, Drives, HeldRuns, MOST_BYTES};
 use semel::rules::key::CallId;
 use semel::rules::ledger::Ledger;
-use semel::store::{Arrival, Claimed, Claims};
+use semel::rules::run::Run;
+use semel::store::{Arrival, Claimed};
 use serde::Serialize;
 use utoipa::openapi::schema::{AnyOfBuilder, Schema};
 use utoipa::openapi::{Ref, RefOr};
 use utoipa::{PartialSchema, ToSchema};
 
-use super::again::ClaimUnderId;
+use super::again::{ClaimUnderId, Held};
 use super::answer::{CallBody, Refusal, Told};
 use super::folds::RestingWith;
 use super::request::{ClaimRequest, ClaimWish};
 use super::waiting::ClaimTried;
-use super::{Shared, Workers, again, node, portions};
+use super::{Shared, Workers, again, node};
 use crate::access::Caller;
 use crate::api::Permission;
 use crate::app::App;
@@ -58,15 +59,15 @@ pub(super) async fn claim(
         return Err(Problem::validation("a claim of one `run` does not wait: leave `waitMs` out").into());
     }
     let (folded, workspace) = (call.folded, caller.workspace);
-    let claims = match key.0 {
+    let held = match key.0 {
         None => take(app.clone(), workers.clone(), caller, call).await?,
         Some(id) => take_once(app.clone(), workers.clone(), caller, call, id).await?,
     };
     if folded {
-        return Ok(Told(ClaimAnswer::Folded(fold(&workers, claims))));
+        return Ok(Told(ClaimAnswer::Folded(fold(&workers, held))));
     }
     let numbers = workers.numbers.of(&app, workspace).await?;
-    let mut view = keep(&workers, claims);
+    let mut view = keep(&workers, held);
     view.runs.iter_mut().for_each(|claimed| numbers.in_run(&mut claimed.run));
     Ok(Told(ClaimAnswer::Ledgers(view)))
 }
@@ -106,20 +107,22 @@ async fn take_once(
     caller: Caller,
     call: ClaimCall,
     id: CallId,
-) -> Result<Claims, Refusal> {
+) -> Result<Held, Refusal> {
     let place = (caller.workspace, node::of(caller.workspace, call.node));
     let last = workers.last_claims.of(place.0, place.1);
+    let claimed_by = workers.clone();
     // In a task of its own: if the client disconnects, its repetition finds what was claimed.
     let done = tokio::spawn(async move {
         let mut last = last.lock().await;
         if let Some(claim) = last.as_ref().filter(|claim| claim.id == id) {
-            return again::held(&app, place, &claim.runs).await.map_err(Refusal::from);
+            return again::held(&app, place, &claim.runs, MOST_BYTES).await.map_err(Refusal::from);
         }
         *last = None;
-        let claims = take(app, workers, caller, call).await?;
-        let runs = claims.runs.iter().map(|claimed| claimed.run.id()).collect();
+        let held = take(app, workers, caller, call).await?;
+        let runs: Vec<_> = held.claims.runs.iter().map(|claimed| claimed.run.id()).collect();
+        claimed_by.last_claims.weigh(place.1, runs.len());
         *last = Some(ClaimUnderId { id, runs });
-        Ok(claims)
+        Ok(held)
     });
     done.await.map_err(|_| Problem::unavailable("the server is stopping; try again"))?
 }
@@ -129,7 +132,7 @@ async fn take(
     workers: Arc<Workers>,
     caller: Caller,
     call: ClaimCall,
-) -> Result<Claims, Refusal> {
+) -> Result<Held, Refusal> {
     let drives = drives(caller.workspace, &call);
     let wanted = ClaimWish {
         node: call.node,
@@ -148,7 +151,7 @@ async fn take(
         let claim = Claim { held, only: call.run, ..Claim::new(node, drives.clone(), call.limit) };
         let app = app.clone();
         async move {
-            let claims = portions::claim(&*app.store, claim).await?;
+            let claims = app.store.claim(claim).await?;
             let (is_empty, next_due) = (claims.runs.is_empty(), claims.next_due);
             Ok(ClaimTried { is_empty, more: false, next_due, found: claims })
         }
@@ -156,8 +159,8 @@ async fn take(
     };
     let claims = request.claim(&app, &workers, take).await?;
     match call.run.filter(|_| claims.runs.is_empty()) {
-        Some(run) => Ok(again::held(&app, (caller.workspace, node), &[run]).await?),
-        None => Ok(claims),
+        Some(run) => Ok(again::held(&app, (caller.workspace, node), &[run], MOST_BYTES).await?),
+        None => Ok(Held { claims, left_out: Vec::new() }),
     }
 }
 
@@ -172,7 +175,7 @@ fn drives(workspace: WorkspaceId, call: &ClaimCall) -> Vec<Drives> {
 }
 
 /// Keeps the folds of the claimed runs, and gives them whole. A run that does not fit is claimed by its id next.
-fn fold(workers: &Workers, claims: Claims) -> FoldedClaims {
+fn fold(workers: &Workers, Held { claims, left_out }: Held) -> FoldedClaims {
     let mut answer = FoldedClaims { next_due: claims.next_due, now: claims.now, ..FoldedClaims::default() };
     let mut bytes = 0;
     for Claimed { run, entries, inbox } in claims.runs {
@@ -194,6 +197,7 @@ fn fold(workers: &Workers, claims: Claims) -> FoldedClaims {
         }
         workers.folds.claimed(ledger);
     }
+    answer.left_out.extend(left_out.iter().map(Run::id));
     answer
 }
 
@@ -208,7 +212,7 @@ fn fitting(mut inbox: Vec<Arrival>, bytes: &mut usize) -> (Vec<Arrival>, Option<
 }
 
 /// Keeps the folds of the claimed runs, and leaves out what is too large for one answer.
-fn keep(workers: &Workers, claims: Claims) -> ClaimsView {
+fn keep(workers: &Workers, Held { claims, left_out }: Held) -> ClaimsView {
     let (mut ledgers, mut inboxes) = (0, 0);
     let mut view = |Claimed { run, mut entries, inbox }: Claimed| {
         workers.known.learn(run.id(), run.new.workspace);
@@ -226,6 +230,9 @@ fn keep(workers: &Workers, claims: Claims) -> ClaimsView {
         let (inbox, inbox_from) = fitting(inbox, &mut inboxes);
         ClaimedView { run, entries, inbox, inbox_from }
     };
-    let runs = claims.runs.into_iter().map(&mut view).collect();
+    let mut runs: Vec<_> = claims.runs.into_iter().map(&mut view).collect();
+    // The worker reads all of these itself.
+    let unread = |run| ClaimedView { run, entries: None, inbox: Vec::new(), inbox_from: Some(1) };
+    runs.extend(left_out.into_iter().map(unread));
     ClaimsView { runs, next_due: claims.next_due, now: claims.now }
 }

@@ -90,6 +90,9 @@ impl CommitRequest {
         {
             return Err(Error::Concurrency { run, expected });
         }
+        // Before the fold is taken out: the worker tries again until it is admitted.
+        let parent = present.map(|run| run.new.parent);
+        extent::admit_children(app, (workspace, run), parent, &self.drafts).await?;
         // Taken out while it may be ahead of the store: an early return leaves no fold behind.
         let saved = match fold.take_if(|ledger| ledger.run().state.version == expected) {
             Some(ledger) => self.save_after(app, workers, ledger, Vec::new()).await,
@@ -134,7 +137,7 @@ impl CommitRequest {
         // A run without a claim accepts no commit.
         let Some(node) = driver.filter(|_| ledger.run().state.version == expected) else { return Err(lost) };
         let holds = self.by.speaks_for(app, &workers.roster, workspace, node).await?;
-        extent::check(app, workspace, &ledger, &self.drafts).await?;
+        extent::check_size(&ledger)?;
         let commit = self.record(&mut ledger)?;
         // A repetition changes nothing, whichever worker makes it.
         if let Some(saved) = repeated(&commit, after) {

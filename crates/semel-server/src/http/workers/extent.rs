@@ -1,52 +1,48 @@
-//! Limits on the size of a worker's run: entries of its ledger, and generations of children.
+//! Limits on a worker's run: the size of its ledger, and its children.
 
 use semel::error::{Error, Result};
-use semel::id::WorkspaceId;
+use semel::id::{RunId, WorkspaceId};
 use semel::remote::wire::{DraftView, PlacedDraft};
-use semel::rules::ledger::Ledger;
+use semel::rules::ledger::{Ledger, LedgerBounds};
+use semel::rules::queue;
 use semel::store::{Find, FindBy};
 
+use crate::access::StartsChildren;
 use crate::app::App;
 
-/// Maximum number of entries in a ledger: ten times the longest history that is tested. Each rebuild reads all of
-/// them.
-const MOST_ENTRIES: u64 = 1_000_000;
-/// Maximum size of a ledger in memory, in bytes. A run that needs more keeps its values elsewhere, or uses children.
-const LEDGER_BYTES: usize = 512 * 1024 * 1024;
-/// Maximum depth of children. It stops a run that starts itself as its child.
-const MOST_GENERATIONS: usize = 64;
+/// Refuses a commit to a run whose ledger is full. The check is made before the commit, so the last one may exceed the
+/// limit. An engine that keeps the bounds by itself has a tenth more, for the clean-up and the end of such a run.
+pub(super) fn check_size(ledger: &Ledger) -> Result<()> {
+    let LedgerBounds { entries, bytes } = LedgerBounds::default();
+    let bounds = LedgerBounds { entries: entries + entries / 10, bytes: bytes + bytes / 10 };
+    match ledger.is_full(bounds) {
+        true => Err(Error::Validation(format!("the ledger of {} is full: {bounds}", ledger.run().id()))),
+        false => Ok(()),
+    }
+}
 
-/// Refuses a commit to a run that has reached a limit. The check is made before the commit, so the last one may
-/// exceed it.
-pub(super) async fn check(
+/// Lets a commit start children, or refuses it. Steps of queues are no children in this sense: they start none. `parent`
+/// is absent if it is not known whether the run is itself a child.
+pub(super) async fn admit_children(
     app: &App,
-    workspace: WorkspaceId,
-    ledger: &Ledger,
+    (workspace, run): (WorkspaceId, RunId),
+    parent: Option<Option<RunId>>,
     drafts: &[PlacedDraft],
 ) -> Result<()> {
-    let run = ledger.run();
-    if run.state.version >= MOST_ENTRIES || ledger.weight() >= LEDGER_BYTES {
-        return Err(Error::Validation(format!(
-            "the ledger of {} is full: a run has at most {MOST_ENTRIES} entries and {LEDGER_BYTES} bytes; hand parts of the \
-             work to children",
-            run.id()
-        )));
-    }
-    let starts = drafts.iter().any(|placed| matches!(placed.draft, DraftView::StartChild { .. }));
-    if !starts {
+    let is_child = |placed: &&PlacedDraft| match &placed.draft {
+        DraftView::StartChild { workflow, .. } => queue::queue(workflow).is_none(),
+        DraftView::OpenHook { .. } => false,
+    };
+    let children = drafts.iter().filter(is_child).count() as u64;
+    if children == 0 {
         return Ok(());
     }
-    let mut parent = run.new.parent;
-    for _ in 1..MOST_GENERATIONS {
-        let Some(id) = parent else { return Ok(()) };
-        let found = app.store.find(Find { workspace, by: FindBy::Id(id) }).await?;
-        parent = found.and_then(|(run, _)| run.new.parent);
-    }
-    match parent {
-        None => Ok(()),
-        Some(_) => Err(Error::Validation(format!(
-            "{} is the child of a child, {MOST_GENERATIONS} times over: it may start no children; does a workflow start itself?",
-            run.id()
-        ))),
-    }
+    let parent = match parent {
+        Some(parent) => parent,
+        None => {
+            let found = app.store.find(Find { workspace, by: FindBy::Id(run) }).await?;
+            found.and_then(|(run, _)| run.new.parent)
+        }
+    };
+    app.children.admit(StartsChildren { workspace, run, parent, children }).await
 }

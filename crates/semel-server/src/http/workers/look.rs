@@ -1,10 +1,11 @@
-//! Reads for remote engines: headers, ledgers and inboxes in full.
+//! Reads for remote engines: headers, and ledgers and inboxes page by page.
 
 use std::sync::Arc;
 
 use axum::Extension;
 use axum::extract::State;
-use semel::remote::wire::{CountCall, FoundRun, RunCall};
+use semel::id::RunId;
+use semel::remote::wire::{self, CountCall, FoundRun, RunCall};
 use semel::rules::key::Scope;
 use semel::rules::receipt::{ReceiptKind, Receipts};
 use semel::store::{Arrival, Find, FindBy, Numbered, Page, Part, Query, RunCounts};
@@ -27,6 +28,8 @@ const MOST: usize = 10_000;
 const PAGE: usize = 1_000;
 /// Maximum number of entries on a page of a ledger: that of a whole ledger, because a page is bounded by its bytes.
 const MOST_ENTRIES: usize = 1_000_000;
+/// Maximum size of a page of a ledger or an inbox, in bytes, and its size if the caller does not say one.
+const PAGE_BYTES: usize = wire::BODY_BYTES;
 /// Maximum length of a scope: two names and their separators.
 const LONGEST_SCOPE: usize = 2_000;
 
@@ -106,7 +109,7 @@ pub(super) async fn counts(
     Ok(Told(app.store.counts_in(caller.workspace, cap.min(MOST as u64)).await?))
 }
 
-/// Read the entries of a run.
+/// Read the entries of a run, page by page: the next page begins after the last number of this one.
 #[utoipa::path(
     post, path = "/workers/ledger",
     operation_id = "workerLedger", tag = "workers",
@@ -120,17 +123,11 @@ pub(super) async fn ledger(
     CallBody(RunCall { run, from, max_bytes }): CallBody<RunCall>,
 ) -> Result<Told<Vec<Box<RawValue>>>, Refusal> {
     caller.may_read_or_work()?;
-    let workspace = caller.workspace;
-    let lines = match max_bytes {
-        Some(bytes) => {
-            app.store.ledger_part(Part { workspace, run, from, limit: MOST_ENTRIES, bytes }).await?.entries
-        }
-        None => app.store.ledger(workspace, run, from).await?,
-    };
-    Ok(Told(page(lines, max_bytes)))
+    let part = part(&caller, run, from, max_bytes);
+    Ok(Told(page(app.store.ledger_part(part).await?.entries, part.bytes)))
 }
 
-/// Read the unconsumed messages of a run.
+/// Read the unconsumed messages of a run, page by page: the next page begins after the last number of this one.
 #[utoipa::path(
     post, path = "/workers/inbox",
     operation_id = "workerInbox", tag = "workers",
@@ -144,12 +141,18 @@ pub(super) async fn inbox(
     CallBody(RunCall { run, from, max_bytes }): CallBody<RunCall>,
 ) -> Result<Told<Vec<Box<RawValue>>>, Refusal> {
     caller.may_read_or_work()?;
-    Ok(Told(page(app.store.inbox(caller.workspace, run, from).await?, max_bytes)))
+    let part = part(&caller, run, from, max_bytes);
+    Ok(Told(page(app.store.inbox_part(part).await?, part.bytes)))
 }
 
-/// As many items as fit into `max_bytes` of the answer; at least one, so that the reader makes progress.
-fn page<T: Serialize>(all: Vec<T>, max_bytes: Option<usize>) -> Vec<Box<RawValue>> {
-    let most = max_bytes.unwrap_or(usize::MAX);
+/// The part of a ledger or an inbox that a caller asks for.
+fn part(caller: &Caller, run: RunId, from: u64, max_bytes: Option<usize>) -> Part {
+    let bytes = max_bytes.unwrap_or(PAGE_BYTES).min(PAGE_BYTES);
+    Part { workspace: caller.workspace, run, from, limit: MOST_ENTRIES, bytes }
+}
+
+/// As many items as fit into `most` bytes of the answer; at least one, so that the reader makes progress.
+fn page<T: Serialize>(all: Vec<T>, most: usize) -> Vec<Box<RawValue>> {
     // Two bytes for the brackets, and one for each comma.
     let (mut page, mut bytes) = (Vec::with_capacity(all.len().min(PAGE)), 2);
     for item in all {
@@ -207,8 +210,8 @@ mod tests {
 
     #[test]
     fn a_page_has_what_fits_and_at_least_one() {
-        let count = |max_bytes| page(vec!["aaaa", "bbbb", "cccc"], max_bytes).len();
-        assert_eq!((count(None), count(Some(100)), count(Some(16)), count(Some(15))), (3, 3, 2, 1));
-        assert_eq!((count(Some(0)), page(Vec::<u8>::new(), Some(0)).len()), (1, 0));
+        let count = |most| page(vec!["aaaa", "bbbb", "cccc"], most).len();
+        assert_eq!((count(100), count(16), count(15)), (3, 2, 1));
+        assert_eq!((count(0), page(Vec::<u8>::new(), 0).len()), (1, 0));
     }
 }

@@ -17,7 +17,6 @@ mod known;
 mod look;
 mod node;
 mod numbers;
-mod portions;
 mod protocol;
 mod request;
 mod roster;

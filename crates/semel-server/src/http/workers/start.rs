@@ -7,7 +7,7 @@ use axum::extract::State;
 use futures_util::future::join_all;
 use semel::error::{Error, Result};
 use semel::id::WorkspaceId;
-use semel::remote::wire::{self, Answers, StartCall};
+use semel::remote::wire::{self, Answers, LimitReached, StartCall};
 use semel::rules::deliver::{Deliver, Delivered};
 use semel::rules::ledger::Ledger;
 use semel::rules::start::Start;
@@ -21,6 +21,9 @@ use crate::app::App;
 use crate::definitions::id::FAMILY;
 use crate::http::Problem;
 use crate::http::describe::{SpokenProtocol, WorkerProblems};
+
+/// Answer to the starts of a call that exceed the rate of the workspace.
+const TOO_MANY: &str = "this workspace starts too many runs per second; start this one later";
 
 /// Start many runs, each with its own answer. A start may include a claim for the worker.
 #[utoipa::path(
@@ -52,7 +55,7 @@ pub(super) async fn start(
         let each = |(place, start)| async move {
             match place < admitted {
                 true => begin(app, workers, caller.workspace, start).await,
-                false => Err(Error::Unavailable("this workspace starts too many runs per second".into())),
+                false => Err(Error::Unavailable(Box::new(LimitReached(TOO_MANY.to_owned())))),
             }
         };
         join_all(starts.into_iter().enumerate().map(each)).await
@@ -78,7 +81,9 @@ async fn begin(app: &App, workers: &Workers, workspace: WorkspaceId, start: Star
         handover.payload.check()?;
     }
     let claim = start.claim.map(|drawn| node::of(workspace, drawn));
-    let started = app.store.start(Start { workspace, claim, ..start }).await?;
+    let start = Start { workspace, claim, ..start };
+    app.bounds.open_runs.admit(&*app.store, app.clock.now(), &start).await?;
+    let started = app.store.start(start).await?;
     workers.known.learn(started.run.id(), workspace);
     let mine = claim.is_some() && started.created() && started.run.state.node == claim;
     if mine && let Ok(ledger) = Ledger::read(started.run.clone(), started.entries.iter().cloned()) {

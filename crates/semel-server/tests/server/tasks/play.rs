@@ -8,6 +8,7 @@ use semel::id::WorkspaceId;
 use semel::store::memory::MemoryStore;
 use semel::testing::{Crasher, Ended, Scene};
 use semel::{Error, RunHandle, WorkflowName};
+use semel_server::access::ChildBounds;
 use semel_server::approvals::Approvals;
 use semel_server::config::Config;
 use semel_server::connections::{Connections, Opening, SystemNames};
@@ -57,6 +58,7 @@ impl Stage {
             .shared_state(self.catalog.clone())
             .programs(Interpreter::new(self.catalog.clone()))
             .state_of_store(Approvals::new)
+            .state_of_store(|store| ChildBounds::new(store, Arc::new(SystemClock::new()), Arc::default()))
     }
 
     /// The provider under several names, each with what is known about it.

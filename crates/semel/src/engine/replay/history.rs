@@ -17,7 +17,7 @@ use crate::rules::ledger::Ledger;
 use crate::rules::path::{Name, Visit};
 use crate::rules::run::{NewRun, Retention, Run, RunState};
 use crate::rules::status::Status;
-use crate::store::{Find, FindBy, Numbered, Store};
+use crate::store::{Find, FindBy, Numbered, Part, Store};
 
 /// The format that is written. Others are refused by name.
 const FORMAT: &str = "semel/history/1";
@@ -72,6 +72,32 @@ impl AskedChild {
     }
 }
 
+/// Maximum size of what is read of a ledger at once, in bytes.
+const PART_BYTES: usize = 8 * 1024 * 1024;
+
+/// The whole ledger of a run, read part by part; refused if it has more than so many bytes.
+async fn ledger_of(
+    store: &dyn Store,
+    workspace: WorkspaceId,
+    run: RunId,
+    bytes: usize,
+) -> Result<Vec<Numbered>> {
+    let (mut entries, mut read, mut next) = (Vec::new(), 0_usize, Some(1));
+    while let Some(from) = next {
+        let part = Part { workspace, run, from, limit: usize::MAX, bytes: PART_BYTES };
+        let part = store.ledger_part(part).await?;
+        read += part.entries.iter().map(|line| line.entry.weight()).sum::<usize>();
+        if read > bytes {
+            return Err(Error::Validation(format!(
+                "the history of {run} has more than {bytes} bytes; read its ledger page by page instead"
+            )));
+        }
+        entries.extend(part.entries);
+        next = part.next;
+    }
+    Ok(entries)
+}
+
 impl History {
     /// Reads a document that [`History::to_json`] wrote. Refuses other formats by name.
     pub fn from_json(text: &str) -> Result<Self> {
@@ -90,13 +116,23 @@ impl History {
 
     /// Reads a run with its whole ledger from a store.
     pub async fn of(store: &dyn Store, workspace: WorkspaceId, run: RunId) -> Result<Self> {
+        Self::of_at_most(store, workspace, run, usize::MAX).await
+    }
+
+    /// The same for a reader with limited memory: a ledger of more than so many bytes is refused.
+    pub async fn of_at_most(
+        store: &dyn Store,
+        workspace: WorkspaceId,
+        run: RunId,
+        bytes: usize,
+    ) -> Result<Self> {
         let header = header_of(store, workspace, run).await?.ok_or(Error::RunNotFound(run))?;
         if header.purged {
             return Err(Error::Validation(format!(
                 "the history of {run} has been forgotten: its retention is over"
             )));
         }
-        let entries = store.ledger(workspace, run, 1).await?;
+        let entries = ledger_of(store, workspace, run, bytes).await?;
         let children = children_of(store, workspace, &entries).await?;
         Ok(Self {
             format: FORMAT.to_owned(),

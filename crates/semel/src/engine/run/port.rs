@@ -210,6 +210,17 @@ impl Cell {
         self.lock().check_cancelled(shielded)
     }
 
+    /// Refuses new work in a run whose ledger is full, unless it is shielded as clean-up.
+    fn check_size(&self, state: &CellState, shielded: bool) -> Result<()> {
+        let bounds = self.core.limits.ledger;
+        match !shielded && state.ledger.is_full(bounds) {
+            true => {
+                Err(fatal(format_args!("the ledger of this run is full: {bounds}")).with_code("LEDGER_FULL"))
+            }
+            false => Ok(()),
+        }
+    }
+
     /// Waits until new work may begin. `asks` names the waiting visit in the report if that never happens.
     pub(crate) async fn live(&self, asks: Option<&Visit>) {
         let _waits = self.watch.as_ref().zip(asks).map(|(watch, asks)| watch.waits(asks));
@@ -233,6 +244,7 @@ impl Cell {
         self.check_cancelled(shielded)?;
         let add = |state: &mut CellState| {
             state.check_cancelled(shielded)?;
+            self.check_size(state, shielded)?;
             Ok(state.add(make()?))
         };
         self.live_then(at, add).await
@@ -309,6 +321,9 @@ impl Cell {
             ready!(state.poll_live(cx, Some(asks), &mut parked));
             if !sabotage::commits(Bug::EffectBeforeDurable) {
                 ready!(state.poll_durable(cx, &mut barrier));
+            }
+            if let Err(full) = self.check_size(&state, how.shielded) {
+                return Poll::Ready(Err(full));
             }
             if let Some((attempt, class)) = how.intent {
                 state.record(Entry::StepStarted { step: asks.clone(), attempt, class });

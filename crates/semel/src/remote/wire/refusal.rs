@@ -12,6 +12,12 @@ use crate::rules::ledger::RefusedEntry;
 use crate::rules::path::Name;
 use crate::rules::status::Status;
 
+/// A server's limit that a call has reached; the caller may try again later. It is the source of
+/// [`Error::Unavailable`].
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct LimitReached(pub String);
+
 /// An [`Error`] as it travels. What is the server's own affair (its disk, its database) goes to its log, not here.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -35,6 +41,7 @@ pub enum ErrorView {
     RunFinished { run: RunId, status: Status },
     Ended { run: RunId, outcome: Outcome },
     Unavailable,
+    RateLimit(String),
     Unknown,
 }
 
@@ -64,6 +71,7 @@ impl ErrorView {
             Error::RunFinished { run, status } => Self::RunFinished { run: *run, status: *status },
             Error::Ended { run, outcome } => Self::Ended { run: *run, outcome: (**outcome).clone() },
             Error::Unknown(_) => Self::Unknown,
+            Error::Unavailable(source) if source.is::<LimitReached>() => Self::RateLimit(source.to_string()),
             Error::Unavailable(_)
             | Error::Corrupt { .. }
             | Error::NewerSchema { .. }
@@ -94,6 +102,7 @@ impl From<ErrorView> for Error {
             ErrorView::RunFinished { run, status } => Self::RunFinished { run, status },
             ErrorView::Ended { run, outcome } => Self::Ended { run, outcome: outcome.into() },
             ErrorView::Unavailable => Self::Unavailable("the server's store does not answer".into()),
+            ErrorView::RateLimit(text) => Self::Unavailable(Box::new(LimitReached(text))),
             ErrorView::Unknown => Self::Unknown("the server cannot tell".into()),
         }
     }

@@ -27,9 +27,19 @@ impl InboxRows for MemoryTx<'_> {
         Ok(Some(arrival))
     }
 
-    async fn inboxes(&mut self, nums: &[i64], from: u64) -> Result<Vec<InboxRow>> {
+    async fn inboxes(&mut self, nums: &[i64], from: u64, bytes: usize) -> Result<Vec<InboxRow>> {
         let boxes = nums.iter().filter_map(|num| self.tables.inbox.get(num));
-        Ok(boxes.flat_map(|inbox| inbox.range(from..).map(|(_, row)| row)).cloned().collect())
+        let mut read = 0;
+        let fits = |row: &&InboxRow| {
+            let before = read;
+            read += row.text.len();
+            before < bytes.max(1)
+        };
+        Ok(boxes
+            .flat_map(|inbox| inbox.range(from..).map(|(_, row)| row))
+            .take_while(fits)
+            .cloned()
+            .collect())
     }
 
     async fn unconsumed(&mut self, num: i64) -> Result<Unconsumed> {

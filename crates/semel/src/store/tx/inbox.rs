@@ -26,8 +26,14 @@ pub(crate) trait InboxRows: Send {
     /// Puts a message into the inbox of a run that has not ended, and makes it due if it waits. Gives the message's
     /// number; none if the run has ended.
     fn arrive(&mut self, num: i64, message: &Message) -> impl Future<Output = Result<Option<u64>>> + Send;
-    /// Messages in the inboxes of some runs from number `from` on, in order of arrival.
-    fn inboxes(&mut self, nums: &[i64], from: u64) -> impl Future<Output = Result<Vec<InboxRow>>> + Send;
+    /// What is in some runs' inboxes from a number on, in order of arrival: nothing after the message that exceeds
+    /// `bytes`.
+    fn inboxes(
+        &mut self,
+        nums: &[i64],
+        from: u64,
+        bytes: usize,
+    ) -> impl Future<Output = Result<Vec<InboxRow>>> + Send;
     /// How much is in a run's inbox. Its values are not read.
     fn unconsumed(&mut self, num: i64) -> impl Future<Output = Result<Unconsumed>> + Send;
     /// Which of these messages are in a run's inbox.

@@ -22,6 +22,12 @@ pub(crate) trait LedgerRows: Send {
     fn append(&mut self, num: i64, seq: u64, text: &str) -> impl Future<Output = Result<()>> + Send;
     /// All of some runs' ledgers, in order, from the commit that contains entry number `from`.
     fn ledgers(&mut self, nums: &[i64], from: u64) -> impl Future<Output = Result<Vec<LedgerRow>>> + Send;
+    /// The whole ledgers of some runs, in order: none after the one that exceeds `bytes`.
+    fn whole_ledgers(
+        &mut self,
+        nums: &[i64],
+        bytes: usize,
+    ) -> impl Future<Output = Result<Vec<LedgerRow>>> + Send;
     /// The commits of a run from the one that contains entry number `from`: at most `limit`, and none after the one that
     /// exceeds `bytes`. None if there is still some way to go to that entry: then the verb is asked again, and others are
     /// served in between.

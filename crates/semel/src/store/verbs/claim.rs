@@ -44,56 +44,98 @@ impl Verb for Claim {
             true => self.choose(tx, due).await?,
             false => due,
         };
-        let (mut taken, mut claimed) = (Vec::with_capacity(due.len()), HashMap::new());
-        let (mut order, mut unread, mut parked) = (Vec::new(), Vec::new(), Vec::new());
-        for mut run in due {
-            if let Some(due) = run.state.due {
-                lateness.record(Duration::from_millis(tx.now().0.saturating_sub(due.0).max(0) as u64));
-            }
-            let (entry, state) = claim::decide(&run, self.node);
-            let (num, expected) = (run.num, run.state.version);
-            taken.push(ClaimedRow {
-                num,
-                expected,
-                state: state.clone(),
-                text: encode(std::slice::from_ref(&entry)),
-            });
-            if matches!(entry, Entry::Paused { .. }) {
-                parked.push(Run { state: state.clone(), ..run.clone() });
-            }
-            if matches!(entry, Entry::Claimed { .. }) {
-                let held = self.held.as_ref().is_some_and(|held| held.holds(num, expected));
-                run.state = state;
-                order.push(num);
-                if !held {
-                    unread.push(num);
-                }
-                let ledger = (!held).then(Vec::new);
-                claimed.insert(num, ClaimedRows { run, ledger, inbox: Vec::new() });
-            }
+        let mut candidates: Vec<_> = due.into_iter().map(|run| Candidate::of(run, self)).collect();
+        let read = self.read(tx, &mut candidates).await?;
+        for due in candidates.iter().filter_map(|candidate| candidate.due) {
+            lateness.record(Duration::from_millis(tx.now().0.saturating_sub(due.0).max(0) as u64));
         }
-        tx.take(&taken).await?;
+        tx.take(&candidates.iter().map(Candidate::row).collect::<Vec<_>>()).await?;
         let mut freed = false;
-        for run in &parked {
-            freed |= super::finish::leave_onces(tx, run).await?;
+        for parked in candidates.iter().filter(|candidate| !candidate.is_claimed()) {
+            freed |= super::finish::leave_onces(tx, &parked.run).await?;
         }
-        for row in tx.ledgers(&unread, 0).await? {
-            let run: &mut ClaimedRows = claimed.get_mut(&row.num).expect("asked for claimed runs only");
-            if row.seq == 0
-                && let Some(end) = super::deadline::try_ends(&run.run, &row, tx.now())?
-            {
-                let state = &mut run.run.state;
-                state.deadline = Some(state.deadline.map_or(end, |deadline| deadline.min(end)));
-                tx.save(row.num, state.version, state).await?;
-            }
-            run.ledger.get_or_insert_default().push(row);
-        }
-        for row in tx.inboxes(&order, 1).await? {
-            claimed.get_mut(&row.num).expect("asked for claimed runs only").inbox.push(row);
-        }
-        let runs = order.iter().filter_map(|num| claimed.remove(num)).collect();
-        let next_due = self.next_due(tx).await?;
+        let is_cut = read.is_cut;
+        let runs = read.claimed(tx, candidates).await?;
+        let next_due = match is_cut {
+            // What was left is due.
+            true => Some(tx.now()),
+            false => self.next_due(tx).await?,
+        };
         Ok(ClaimRows { runs, next_due, now: tx.now(), freed })
+    }
+}
+
+/// A due run, and what the claim makes of it.
+#[derive(Debug)]
+struct Candidate {
+    /// The run in its new state.
+    run: Run,
+    /// Version before the claim.
+    expected: u64,
+    /// When it was due.
+    due: Option<Time>,
+    entry: Entry,
+    /// Whether the node has its ledger in memory.
+    held: bool,
+}
+
+impl Candidate {
+    fn of(run: Run, claim: &Claim) -> Self {
+        let (entry, state) = claim::decide(&run, claim.node);
+        let (due, expected) = (run.state.due, run.state.version);
+        let held = claim.held.as_ref().is_some_and(|held| held.holds(run.num, expected));
+        Self { run: Run { state, ..run }, expected, due, entry, held }
+    }
+
+    /// Whether the node drives it from here on. Otherwise the claim parks it.
+    fn is_claimed(&self) -> bool {
+        matches!(self.entry, Entry::Claimed { .. })
+    }
+
+    fn text(&self) -> String {
+        encode(std::slice::from_ref(&self.entry))
+    }
+
+    fn row(&self) -> ClaimedRow {
+        let (num, expected, state) = (self.run.num, self.expected, self.run.state.clone());
+        ClaimedRow { num, expected, state, text: self.text() }
+    }
+}
+
+/// What drivers need of the runs that a claim takes, read before it takes them.
+#[derive(Debug, Default)]
+struct ReadRuns {
+    ledgers: HashMap<i64, Vec<LedgerRow>>,
+    inboxes: HashMap<i64, Vec<InboxRow>>,
+    /// Whether runs were left because they are too large to be claimed with the others.
+    is_cut: bool,
+}
+
+impl ReadRuns {
+    /// The claimed runs, each with its ledger, claim included.
+    async fn claimed<T: StoreTx>(
+        mut self,
+        tx: &mut T,
+        candidates: Vec<Candidate>,
+    ) -> Result<Vec<ClaimedRows>> {
+        let mut runs = Vec::with_capacity(candidates.len());
+        for claimed in candidates.into_iter().filter(Candidate::is_claimed) {
+            let (num, seq, text) = (claimed.run.num, claimed.expected, claimed.text());
+            let mut run = claimed.run;
+            let mut ledger = self.ledgers.remove(&num);
+            if let Some(first) = ledger.as_ref().and_then(|rows| rows.first())
+                && let Some(end) = super::deadline::try_ends(&run, first, tx.now())?
+            {
+                let state = &mut run.state;
+                state.deadline = Some(state.deadline.map_or(end, |deadline| deadline.min(end)));
+                tx.save(num, state.version, state).await?;
+            }
+            if let Some(rows) = &mut ledger {
+                rows.push(LedgerRow { num, seq, at: tx.now(), text });
+            }
+            runs.push(ClaimedRows { run, ledger, inbox: self.inboxes.remove(&num).unwrap_or_default() });
+        }
+        Ok(runs)
     }
 }
 
@@ -116,6 +158,45 @@ impl Claim {
         Ok(due)
     }
 
+    /// Reads what drivers need of the runs, within the bytes of the claim, and leaves those that do not fit. The first run
+    /// is always read, whole.
+    async fn read<T: StoreTx>(&self, tx: &mut T, candidates: &mut Vec<Candidate>) -> Result<ReadRuns> {
+        let mut read = ReadRuns::default();
+        let unread = |candidate: &&Candidate| candidate.is_claimed() && !candidate.held;
+        let nums: Vec<_> = candidates.iter().filter(unread).map(|candidate| candidate.run.num).collect();
+        let (mut bytes, most) = (0, self.bytes.max(1));
+        for row in tx.whole_ledgers(&nums, most).await? {
+            bytes += row.text.len();
+            read.ledgers.entry(row.num).or_default().push(row);
+        }
+        if bytes >= most {
+            let left =
+                |candidate: &Candidate| unread(&candidate) && !read.ledgers.contains_key(&candidate.run.num);
+            read.is_cut |= cut(candidates, left);
+        }
+        let nums: Vec<_> = candidates
+            .iter()
+            .filter(|candidate| candidate.is_claimed())
+            .map(|candidate| candidate.run.num)
+            .collect();
+        let mut rows = tx.inboxes(&nums, 1, most).await?;
+        if rows.iter().map(|row| row.text.len()).sum::<usize>() >= most {
+            // What was read last may not be complete, and of the runs behind it nothing was read.
+            let last =
+                rows.last().and_then(|row| nums.iter().position(|num| *num == row.num)).unwrap_or_default();
+            let whole = last.max(1).min(nums.len());
+            match last {
+                0 => rows = tx.inboxes(&nums[..whole], 1, usize::MAX).await?,
+                _ => rows.retain(|row| nums[..whole].contains(&row.num)),
+            }
+            read.is_cut |= cut(candidates, |candidate| nums[whole..].contains(&candidate.run.num));
+        }
+        for row in rows {
+            read.inboxes.entry(row.num).or_default().push(row);
+        }
+        Ok(read)
+    }
+
     async fn next_due<T: StoreTx>(&self, tx: &mut T) -> Result<Option<Time>> {
         let now = tx.now();
         let by_version = tx.dues(&self.workflows, now).await?.into_iter().flatten().min();
@@ -136,4 +217,11 @@ impl Claim {
         tx.set_free(&set_back.iter().map(later).collect::<Vec<_>>()).await?;
         Ok(taken)
     }
+}
+
+/// Takes out the candidates that are left to other claims; whether there are any.
+fn cut(candidates: &mut Vec<Candidate>, is_left: impl Fn(&Candidate) -> bool) -> bool {
+    let before = candidates.len();
+    candidates.retain(|candidate| !is_left(candidate));
+    candidates.len() < before
 }

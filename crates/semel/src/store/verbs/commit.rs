@@ -237,7 +237,7 @@ async fn forget_earlier_life<T: StoreTx>(tx: &mut T, run: &Run, child: &Run, vis
             tx.insert_watcher(child.num, &watcher).await?;
         }
     }
-    for row in tx.inboxes(&[run.num], 1).await? {
+    for row in tx.inboxes(&[run.num], 1, usize::MAX).await? {
         if matches!(message_of(&row)?, Message::ChildEnded { child, .. } if child == *visit) {
             tx.consume(run.num, row.arrival).await?;
         }

@@ -73,7 +73,7 @@ async fn end_task<T: StoreTx>(tx: &mut T, mut run: Run) -> Result<bool> {
         }
         Some(Overdue::Try) if run.state.node.is_some() => {
             let mut inbox: Vec<(u64, Message)> = Vec::new();
-            for row in tx.inboxes(&[run.num], 1).await? {
+            for row in tx.inboxes(&[run.num], 1, usize::MAX).await? {
                 inbox.push((row.arrival, message_of(&row)?));
             }
             let report = queue::took_too_long(&ledger);

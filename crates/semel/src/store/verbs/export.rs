@@ -127,7 +127,7 @@ pub(super) async fn line_of<T: StoreTx>(tx: &mut T, run: &Run) -> Result<RunLine
         let commits = tx.ledgers(&[run.num], 0).await?.into_iter();
         line.commits =
             commits.map(|row| CommitLine { seq: row.seq, at: row.at, entries: row.text }).collect();
-        let inbox = tx.inboxes(&[run.num], 1).await?.into_iter();
+        let inbox = tx.inboxes(&[run.num], 1, usize::MAX).await?.into_iter();
         line.inbox =
             inbox.map(|row| MessageLine { arrival: row.arrival, at: row.at, message: row.text }).collect();
         line.calls = tx.calls_of(run.num).await?;

@@ -146,12 +146,8 @@ impl Verb for Part {
     }
 }
 
-/// The unconsumed messages of a run, from a number on.
-pub(crate) struct ReadInbox {
-    pub(crate) workspace: WorkspaceId,
-    pub(crate) run: RunId,
-    pub(crate) from: u64,
-}
+/// A part of the unconsumed messages of a run.
+pub(crate) struct ReadInbox(pub(crate) Part);
 
 impl Verb for ReadInbox {
     type Answer = Vec<InboxRow>;
@@ -159,8 +155,14 @@ impl Verb for ReadInbox {
     const SCANS: bool = true;
 
     async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Vec<InboxRow>> {
-        let run = known(tx, self.workspace, self.run).await?;
-        if run.purged { Ok(Vec::new()) } else { tx.inboxes(&[run.num], self.from).await }
+        let Part { workspace, run, from, limit, bytes } = self.0;
+        let run = known(tx, workspace, run).await?;
+        if run.purged {
+            return Ok(Vec::new());
+        }
+        let mut rows = tx.inboxes(&[run.num], from, bytes).await?;
+        rows.truncate(limit);
+        Ok(rows)
     }
 }
 

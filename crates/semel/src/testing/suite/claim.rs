@@ -36,6 +36,8 @@ promises![
     suspects_that_are_left_hide_nothing,
     a_node_without_a_lease_claims_nothing,
     a_ledger_that_the_node_holds_is_not_read_again,
+    a_claim_takes_what_fits_into_its_bytes,
+    a_claim_leaves_runs_whose_messages_do_not_fit,
     a_claim_tells_when_the_next_run_is_due,
     a_family_is_claimed_in_all_workspaces_whatever_the_workflow,
     a_claim_by_version_and_by_family_takes_the_longest_due_first,
@@ -95,6 +97,52 @@ async fn a_claim_takes_no_more_than_its_limit(world: World) {
         sizes.push(world.try_claim(node, limit).await.expect("alive").len());
     }
     assert_eq!(sizes, [0, 2, 2, 1, 0]);
+}
+
+async fn a_claim_takes_what_fits_into_its_bytes(world: World) {
+    let input = payload(&format!("\"{}\"", "x".repeat(2_000)));
+    let mut runs = Vec::new();
+    for n in 0..6 {
+        let start = Start { input: input.clone(), ..world.request(&n.to_string()) };
+        runs.push(world.begin(start).await.run.id());
+        world.pass(1);
+    }
+    let node = world.node().await;
+    let claim = Claim { bytes: 3_000, ..Claim::new(node, vec![orders()], 10) };
+    for expected in runs.chunks(2) {
+        let claims = world.store().claim(claim.clone()).await.expect("alive");
+        assert_eq!(ids(&claims), expected, "the second one exceeds the bytes, and is the last");
+        for claimed in &claims.runs {
+            assert_eq!(claimed.entries.as_ref(), Some(&world.entries(claimed.run.id()).await));
+        }
+        let left = expected != &runs[4..];
+        assert_eq!(claims.next_due == Some(claims.now), left, "what is left is due");
+    }
+    // However small the bytes are, the first run is taken.
+    let large = world.begin(Start { input, ..world.request("large") }).await.run.id();
+    let claim = Claim { bytes: 0, ..claim };
+    assert_eq!(ids(&world.store().claim(claim).await.expect("alive")), [large]);
+}
+
+async fn a_claim_leaves_runs_whose_messages_do_not_fit(world: World) {
+    let message = format!("\"{}\"", "x".repeat(4_000));
+    for token in ["a", "b", "c"] {
+        world.driven(token).await.open(token).await;
+        for _ in 0..3 {
+            world.deliver(token, &message).await;
+        }
+    }
+    world.crash().await;
+    let node = world.node().await;
+    let claim = |bytes| Claim { bytes, ..Claim::new(node, vec![orders()], 10) };
+    // The messages of one run exceed 6,000 bytes, those of two exceed 15,000.
+    for (bytes, left) in [(6_000, true), (15_000, true), (15_000, false)] {
+        let claims = world.store().claim(claim(bytes)).await.expect("alive");
+        assert_eq!(claims.runs.len(), 1, "{bytes}");
+        assert_eq!(claims.runs[0].inbox, world.inbox(claims.runs[0].run.id()).await);
+        assert_eq!(claims.runs[0].inbox.len(), 3, "a run has all of its messages");
+        assert_eq!(claims.next_due == Some(claims.now), left);
+    }
 }
 
 fn hosted() -> Family {

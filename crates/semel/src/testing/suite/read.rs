@@ -14,6 +14,7 @@ promises![
     a_ledger_is_read_from_any_entry,
     a_ledger_is_read_in_parts,
     a_part_of_a_ledger_is_bounded_in_bytes,
+    an_inbox_is_read_in_parts,
     messages_are_counted_until_they_are_consumed,
     entries_say_when_they_were_committed,
     receipts_count_all_and_keep_the_latest,
@@ -107,6 +108,31 @@ async fn a_part_of_a_ledger_is_bounded_in_bytes(world: World) {
         assert_eq!(entries, whole);
         assert!(bytes > 1 || parts >= 7, "{parts} parts of {bytes} bytes");
     }
+}
+
+async fn an_inbox_is_read_in_parts(world: World) {
+    let mut driver = world.driven("k").await;
+    driver.open("t").await;
+    for n in 0..5 {
+        world.deliver("t", &format!("\"{n}{}\"", "x".repeat(1_000))).await;
+    }
+    let (run, whole) = (driver.id(), world.inbox(driver.id()).await);
+    let part = async |from, limit, bytes| {
+        let part = Part { workspace: WORKSPACE, run, from, limit, bytes };
+        world.store().inbox_part(part).await.expect("known")
+    };
+    for (from, limit, bytes, expected) in [
+        (1, 10, usize::MAX, 0..5),
+        (1, 2, usize::MAX, 0..2),
+        (3, 10, usize::MAX, 2..5),
+        (1, 10, 1_500, 0..2),
+        (4, 10, 0, 3..4),
+        (6, 10, 1_500, 5..5),
+    ] {
+        assert_eq!(part(from, limit, bytes).await, whole[expected], "{limit} from {from}, {bytes} bytes");
+    }
+    let strange = Part { workspace: STRANGER, run, from: 1, limit: 1, bytes: 1 };
+    assert_eq!(code(world.store().inbox_part(strange).await), "NOT_FOUND");
 }
 
 async fn messages_are_counted_until_they_are_consumed(world: World) {

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
 use semel::rules::entry::{FailureKind, Outcome, PauseReason};
+use semel::rules::ledger::LedgerBounds;
 use semel::rules::status::Status;
 use semel::testing::{Crasher, Effects, Moment, Point, Scene, history};
-use semel::{Ctx, FailExt, Result, Retry, fatal};
+use semel::{Ctx, FailExt, Limits, Result, Retry, fatal};
 
 use super::basics::Count;
-use super::{Lab, trial};
+use super::{Lab, limits, trial};
 
 pub(crate) fn trials() -> Vec<Trial> {
     let sync = |name: &str, test: fn()| {
@@ -27,6 +28,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("giving_up_a_doubt_fails_the_step", give_up),
         trial("a_step_that_was_given_up_is_asked_about_before_it_is_tried_again", give_up_and_retry),
         trial("an_input_of_another_type_fails_the_run", wrong_input),
+        trial("a_run_whose_ledger_is_full_begins_nothing_new_and_cleans_up", full_ledger),
         sync("a_step_that_takes_too_long_is_tried_again", timeout),
         sync("a_run_that_kills_its_engines_is_parked", poisoned),
     ]
@@ -42,6 +44,40 @@ async fn jumpy(ctx: Ctx, (): ()) -> Result<u32> {
             Ok(attempt.number())
         })
         .await
+}
+
+async fn endless(ctx: Ctx, children: bool) -> Result<u32> {
+    let count = ctx.state::<Count>();
+    let work = async {
+        for n in 0.. {
+            match children {
+                true => drop(ctx.child(jumpy, ()).key(n).await?),
+                false => ctx.step("more").key(n).run(async |_| Ok(count.up())).await.map(drop)?,
+            }
+        }
+        Ok(())
+    };
+    let full: semel::Fail = work.await.expect_err("there is a limit");
+    ctx.cleanup().step("undo").run(async |_| Ok(count.up())).await?;
+    Err(full)
+}
+
+async fn full_ledger() -> Result<(), Failed> {
+    for children in [false, true] {
+        let (lab, count) = (Lab::new(), Count::default());
+        let ledger = LedgerBounds { entries: 20, ..LedgerBounds::default() };
+        let engine = lab.engine().limits(Limits { ledger, ..limits() }).state(count.clone());
+        let engine = engine.workflow("endless", endless).workflow("jumpy", jumpy).open().await?;
+        let run = engine.start(endless, children).await?;
+        let Outcome::Failed(failure) = run.outcome().await? else { panic!("it has failed") };
+        assert_eq!(failure.code.as_deref(), Some("LEDGER_FULL"), "{failure:?}");
+        assert!(failure.message.contains("at most 20 entries"), "{failure:?}");
+        let entries = run.ledger().await?;
+        assert!((20..30).contains(&entries.len()), "{}", entries.len());
+        assert!(history(&run).await?.to_string().contains("undo"), "clean-up takes place");
+        assert!(engine.replay(run.id()).await?.is_identical());
+    }
+    Ok(())
 }
 
 async fn panic_in_step() -> Result<(), Failed> {

@@ -1,5 +1,9 @@
 //! `run_once`: when it fails, when it is inside of a step, and when several ask at once.
 
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
@@ -19,12 +23,54 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("once::a_failure_is_forgotten_by_a_retry_of_the_run", fails_and_is_retried),
         trial("once::a_panic_of_the_closure_itself_is_a_failure", panics),
         trial("once::two_callers_of_one_run_share_one_execution", shared),
+        trial("once::a_branch_that_waits_is_woken_once_however_often_it_is_polled", waits_and_is_polled),
         trial("once::inside_of_a_step_is_made_once_and_replays_identically", inside),
         Trial::test("engine::once::survives_a_crash_at_every_boundary", || {
             crashes();
             Ok(())
         }),
     ]
+}
+
+/// Counts how often it is woken.
+#[derive(Default)]
+struct CountedWakes(AtomicUsize);
+
+impl Wake for CountedWakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Two branches want the result of one label. The second is polled very often while the first makes it.
+async fn crowded(ctx: Ctx, (): ()) -> Result<(u32, u32, usize)> {
+    let (gate, begun, wakes) = (Semaphore::new(0), AtomicUsize::new(0), Arc::<CountedWakes>::default());
+    let make = async || {
+        begun.fetch_add(1, Ordering::SeqCst);
+        gate.acquire().await?.forget();
+        Ok(7)
+    };
+    let mut first = ctx.run_once("rate", make).into_future();
+    poll_fn(|cx| match first.as_mut().poll(cx) {
+        Poll::Pending if begun.load(Ordering::SeqCst) == 0 => Poll::Pending,
+        _ => Poll::Ready(()),
+    })
+    .await;
+    let mut second = ctx.run_once("rate", async || Ok(8)).into_future();
+    let waker = Waker::from(wakes.clone());
+    for _ in 0..1_000 {
+        assert!(second.as_mut().poll(&mut Context::from_waker(&waker)).is_pending(), "the first is at it");
+    }
+    gate.add_permits(1);
+    let made = first.await?;
+    let woken = wakes.0.load(Ordering::SeqCst);
+    Ok((made, second.await?, woken))
+}
+
+async fn waits_and_is_polled() -> Result<(), Failed> {
+    let engine = Lab::new().engine().workflow("crowded", crowded).open().await?;
+    assert_eq!(engine.start(crowded, ()).await?.result().await?, (7, 7, 1));
+    Ok(())
 }
 
 /// Tries something that may fail, twice under one label, and does something else each time it has.

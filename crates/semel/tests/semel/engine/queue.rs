@@ -382,14 +382,20 @@ async fn large() -> Result<(), Failed> {
     for _ in 0..10 {
         runs.push(engine.start(letters, SIZE).await?.typed::<String>());
     }
+    let mut tasks = Vec::new();
     for run in &runs {
-        child_of(run).await?;
+        tasks.push(child_of(run).await?);
     }
     let worker = Worker::at(&lab).await?;
     let first = worker.take().await?;
     assert_eq!(first.len(), 8, "16 MiB");
+    let mut pending = 0;
+    for task in tasks {
+        pending += usize::from(status(&lab, task).await == Status::Pending);
+    }
+    assert_eq!(pending, 2, "the others were not claimed");
     let second = worker.take().await?;
-    assert_eq!(second.len(), 2, "the others were given back");
+    assert_eq!(second.len(), 2);
     for task in first.iter().chain(&second) {
         worker.queues.complete(of(task), Payload::null()).await?;
     }

@@ -2,12 +2,12 @@
 
 use tokio_postgres::Row;
 
-use super::PgStoreTx;
+use super::{Params, PgStoreTx};
 use crate::clock::Time;
 use crate::error::Result;
 use crate::rules::deliver::Unconsumed;
 use crate::rules::entry::Message;
-use crate::store::postgres::rows::column;
+use crate::store::postgres::rows::{bigint, column};
 use crate::store::tx::{InboxRow, InboxRows, TxTime, message_text};
 
 impl InboxRows for PgStoreTx<'_> {
@@ -22,17 +22,15 @@ impl InboxRows for PgStoreTx<'_> {
         row.map(|row| Ok(column::<i64>(&row, 0)? as u64)).transpose()
     }
 
-    async fn inboxes(&mut self, nums: &[i64], from: u64) -> Result<Vec<InboxRow>> {
+    async fn inboxes(&mut self, nums: &[i64], from: u64, bytes: usize) -> Result<Vec<InboxRow>> {
         // Nothing has a number that PostgreSQL does not have.
         let Ok(from) = i64::try_from(from) else { return Ok(Vec::new()) };
-        let all = "SELECT i.run, i.arrival, i.at, i.message FROM unnest($1::bigint[]) WITH ORDINALITY AS n (num, place) \
-             JOIN runs r ON r.num = n.num AND NOT r.purged JOIN inbox i ON i.run = n.num AND i.arrival >= $2 \
-             ORDER BY n.place, i.arrival";
         let read = |row: &Row| {
             let arrival = column::<i64>(row, 1)? as u64;
             Ok(InboxRow { num: column(row, 0)?, arrival, at: Time(column(row, 2)?), text: column(row, 3)? })
         };
-        self.rows(all, &[&nums, &from]).await?.iter().map(read).collect()
+        let params: Params<'_> = &[&nums, &from, &bigint(bytes.max(1))];
+        self.rows(include_str!("../sql/inboxes.sql"), params).await?.iter().map(read).collect()
     }
 
     async fn unconsumed(&mut self, num: i64) -> Result<Unconsumed> {

@@ -20,6 +20,15 @@ impl LedgerRows for PgStoreTx<'_> {
         rows.iter().map(ledger_row).collect()
     }
 
+    async fn whole_ledgers(&mut self, nums: &[i64], bytes: usize) -> Result<Vec<LedgerRow>> {
+        if nums.is_empty() {
+            return Ok(Vec::new());
+        }
+        let params: Params<'_> = &[&nums, &bigint(bytes.max(1))];
+        let rows = self.rows(include_str!("../sql/whole_ledgers.sql"), params).await?;
+        rows.iter().map(ledger_row).collect()
+    }
+
     async fn ledger_part(
         &mut self,
         num: i64,

@@ -2,7 +2,7 @@
 
 use rusqlite::{Row, params};
 
-use super::SqliteStoreTx;
+use super::{SqliteStoreTx, failed};
 use crate::clock::Time;
 use crate::error::Result;
 use crate::rules::deliver::Unconsumed;
@@ -21,22 +21,22 @@ impl InboxRows for SqliteStoreTx {
         Ok(arrival)
     }
 
-    async fn inboxes(&mut self, nums: &[i64], from: u64) -> Result<Vec<InboxRow>> {
+    async fn inboxes(&mut self, nums: &[i64], from: u64, bytes: usize) -> Result<Vec<InboxRow>> {
         let sql =
             "SELECT run, arrival, at, message FROM inbox WHERE run = ? AND arrival >= ? ORDER BY arrival";
         // Nothing has a number that SQLite does not have.
         let Ok(from) = i64::try_from(from) else { return Ok(Vec::new()) };
-        let mut rows = Vec::new();
+        let (mut rows, mut read) = (Vec::new(), 0);
+        let mut statement = self.statement(sql)?;
         for num in nums {
-            let read = |row: &Row<'_>| {
-                Ok(InboxRow {
-                    num: row.get(0)?,
-                    arrival: row.get(1)?,
-                    at: Time(row.get(2)?),
-                    text: row.get(3)?,
-                })
-            };
-            rows.extend(self.all(sql, [*num, from], read)?);
+            let mut found = statement.query([*num, from]).map_err(failed)?;
+            while read < bytes.max(1)
+                && let Some(row) = found.next().map_err(failed)?
+            {
+                let row = read_inbox(row).map_err(failed)?;
+                read += row.text.len();
+                rows.push(row);
+            }
         }
         Ok(rows)
     }
@@ -58,4 +58,8 @@ impl InboxRows for SqliteStoreTx {
     async fn consume(&mut self, num: i64, arrival: u64) -> Result<bool> {
         Ok(self.write("DELETE FROM inbox WHERE run = ? AND arrival = ?", params![num, arrival])? == 1)
     }
+}
+
+fn read_inbox(row: &Row<'_>) -> rusqlite::Result<InboxRow> {
+    Ok(InboxRow { num: row.get(0)?, arrival: row.get(1)?, at: Time(row.get(2)?), text: row.get(3)? })
 }
