@@ -14,7 +14,7 @@ use super::Bounds;
 /// Maximum depth of children. It stops a run that starts itself as its child.
 const MOST_GENERATIONS: usize = 64;
 
-/// The bounds on children, for all who start some.
+/// The bounds on children, shared by the routes of workers and the engine of the server.
 pub struct ChildBounds {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
@@ -32,7 +32,7 @@ impl fmt::Debug for ChildBounds {
 pub struct StartsChildren {
     /// Workspace of the run.
     pub workspace: WorkspaceId,
-    /// The run.
+    /// The run that starts them.
     pub run: RunId,
     /// The run that has started it as its child; none if it is no child.
     pub parent: Option<RunId>,

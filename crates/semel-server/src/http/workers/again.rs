@@ -58,7 +58,7 @@ impl LastClaims {
 
 /// What a claim gives its worker.
 #[derive(Debug, Default)]
-pub(super) struct Held {
+pub(super) struct HeldClaims {
     /// The runs with their ledgers and inboxes.
     pub(super) claims: Claims,
     /// Runs whose ledgers and inboxes were not read, because those of the others are large enough for one answer.
@@ -72,8 +72,8 @@ pub(super) async fn held(
     (workspace, node): (WorkspaceId, NodeId),
     runs: &[RunId],
     most: usize,
-) -> Result<Held> {
-    let (mut held, mut bytes) = (Held::default(), 0);
+) -> Result<HeldClaims> {
+    let (mut held, mut bytes) = (HeldClaims::default(), 0);
     held.claims.now = app.clock.now();
     for run in runs {
         let found = app.store.find(Find { workspace, by: FindBy::Id(*run) }).await?;

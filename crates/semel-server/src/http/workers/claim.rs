@@ -18,7 +18,7 @@ use utoipa::openapi::schema::{AnyOfBuilder, Schema};
 use utoipa::openapi::{Ref, RefOr};
 use utoipa::{PartialSchema, ToSchema};
 
-use super::again::{ClaimUnderId, Held};
+use super::again::{ClaimUnderId, HeldClaims};
 use super::answer::{CallBody, Refusal, Told};
 use super::folds::RestingWith;
 use super::request::{ClaimRequest, ClaimWish};
@@ -107,7 +107,7 @@ async fn take_once(
     caller: Caller,
     call: ClaimCall,
     id: CallId,
-) -> Result<Held, Refusal> {
+) -> Result<HeldClaims, Refusal> {
     let place = (caller.workspace, node::of(caller.workspace, call.node));
     let last = workers.last_claims.of(place.0, place.1);
     let claimed_by = workers.clone();
@@ -132,7 +132,7 @@ async fn take(
     workers: Arc<Workers>,
     caller: Caller,
     call: ClaimCall,
-) -> Result<Held, Refusal> {
+) -> Result<HeldClaims, Refusal> {
     let drives = drives(caller.workspace, &call);
     let wanted = ClaimWish {
         node: call.node,
@@ -160,7 +160,7 @@ async fn take(
     let claims = request.claim(&app, &workers, take).await?;
     match call.run.filter(|_| claims.runs.is_empty()) {
         Some(run) => Ok(again::held(&app, (caller.workspace, node), &[run], MOST_BYTES).await?),
-        None => Ok(Held { claims, left_out: Vec::new() }),
+        None => Ok(HeldClaims { claims, left_out: Vec::new() }),
     }
 }
 
@@ -175,7 +175,7 @@ fn drives(workspace: WorkspaceId, call: &ClaimCall) -> Vec<Drives> {
 }
 
 /// Keeps the folds of the claimed runs, and gives them whole. A run that does not fit is claimed by its id next.
-fn fold(workers: &Workers, Held { claims, left_out }: Held) -> FoldedClaims {
+fn fold(workers: &Workers, HeldClaims { claims, left_out }: HeldClaims) -> FoldedClaims {
     let mut answer = FoldedClaims { next_due: claims.next_due, now: claims.now, ..FoldedClaims::default() };
     let mut bytes = 0;
     for Claimed { run, entries, inbox } in claims.runs {
@@ -212,7 +212,7 @@ fn fitting(mut inbox: Vec<Arrival>, bytes: &mut usize) -> (Vec<Arrival>, Option<
 }
 
 /// Keeps the folds of the claimed runs, and leaves out what is too large for one answer.
-fn keep(workers: &Workers, Held { claims, left_out }: Held) -> ClaimsView {
+fn keep(workers: &Workers, HeldClaims { claims, left_out }: HeldClaims) -> ClaimsView {
     let (mut ledgers, mut inboxes) = (0, 0);
     let mut view = |Claimed { run, mut entries, inbox }: Claimed| {
         workers.known.learn(run.id(), run.new.workspace);

@@ -11,6 +11,7 @@ use crate::world::{World, cases};
 cases![
     deliveries_that_came_while_the_worker_was_away_are_all_consumed,
     steps_that_end_together_are_committed_in_pieces,
+    a_page_of_an_inbox_has_a_bound,
     children_with_large_inputs_are_started_in_pieces,
 ];
 
@@ -72,6 +73,22 @@ async fn result(world: &World, run: &str) -> Value {
             return detail["result"].clone();
         }
         version = detail["version"].as_u64().expect("every run has a version");
+    }
+}
+
+async fn a_page_of_an_inbox_has_a_bound(world: World) {
+    let first = worker(&world).await;
+    let run = world.client.start("gather", "k", "null").await;
+    world.client.reached(&run, "WAITING").await;
+    first.shutdown(Duration::from_secs(10)).await.expect("it goes");
+    for n in 0..MANY {
+        let body = json!("x".repeat(LARGE));
+        world.client.post_as(&format!("d{n}"), "/hooks/more", body.to_string()).await.ok();
+    }
+    for max_bytes in [None, Some(1_000_000_000)] {
+        let call = json!({"run": run, "maxBytes": max_bytes});
+        let page = world.client.post("/workers/inbox", call.to_string()).await.ok();
+        assert_eq!(page.as_array().map(Vec::len), Some(8), "16 MiB");
     }
 }
 

@@ -31,7 +31,13 @@ async fn elsewhere() -> Result<(), Failed> {
     let here = Lab::new();
     let engine = was(&here).open().await?;
     let run = ordered(&engine).await?;
-    let text = engine.export(run.id()).await?.to_json();
+    let whole = engine.export(run.id()).await?;
+    let of_at_most =
+        async |bytes| History::of_at_most(&**engine.store(), engine.workspace(), run.id(), bytes).await;
+    assert_eq!(of_at_most(1_000_000).await?, whole);
+    let refused = of_at_most(100).await.expect_err("it is longer").to_string();
+    assert!(refused.contains("more than 100 bytes"), "{refused}");
+    let text = whole.to_json();
     let history = History::from_json(&text)?;
     assert_eq!((history.run, history.entries.len()), (run.id(), run.ledger().await?.len()));
     assert_eq!(history.to_json(), text);
