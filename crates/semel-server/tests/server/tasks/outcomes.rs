@@ -199,10 +199,7 @@ fn bounded(source: &str, act: impl AsyncFn(&Scene<Stage>) -> Result<(), Error> +
         let steps = format!(
             "semel: 1\nname: tested\nsteps:\n  - {{name: large, {source}{keep}, {undo}}}\n  - {{name: done, set: {{n: '{{{{ steps.large.n }}}}'}}}}"
         );
-        let leaf = format!(
-            "semel: 1\nname: leaf\nsteps: [{{name: a, set: {{b: 1}}}}]\nreturn: '{{{{ {} }}}}'",
-            "input"
-        );
+        let leaf = "semel: 1\nname: leaf\nsteps: [{name: a, set: {b: 1}}]\nreturn: '{{ input }}'".to_owned();
         let documents = [steps, leaf];
         let act = act.clone();
         let crasher = Crasher::new(
