@@ -182,6 +182,10 @@ async fn no_address_that_is_not_public_is_reached() {
                 url if url.contains(UNUSED) => {
                     matches!(code, Some("CONNECTION" | "TIMEOUT")) && !why.contains(NOT_PUBLIC)
                 }
+                // Not every resolver knows the name with a dot at its end.
+                url if url.contains("localhost.") => {
+                    why.contains(NOT_PUBLIC) || why.contains("failed to lookup")
+                }
                 _ => why.contains(NOT_PUBLIC),
             };
             assert!(refused, "{member}: {url}: {result}");

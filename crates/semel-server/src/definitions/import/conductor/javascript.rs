@@ -21,17 +21,17 @@ const LEVELS: [&[(&str, &str)]; 4] = [
 /// The value of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Js {
-    /// A number, in digits.
+    /// A number in decimal digits, as it was written.
     Number(String),
-    /// A quoted text.
+    /// A text, without its quotes.
     Text(String),
-    /// `true` or `false`.
+    /// A truth value: `true` or `false`.
     Flag(bool),
     /// `$.a['b'][0]`: the names behind `$`.
     Path(Vec<String>),
     /// `.length` of a path.
     Length(Vec<String>),
-    /// `!x`.
+    /// The negation of a value: `!x`.
     Not(Box<Js>),
     /// Two sides, with the operator of our language between them.
     Both(&'static str, Box<Js>, Box<Js>),
@@ -50,14 +50,14 @@ pub(super) fn read(script: &str) -> Option<Js> {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Token {
+enum ScriptToken {
     Word(String),
     Number(String),
     Text(String),
     Sign(&'static str),
 }
 
-fn tokens(script: &str) -> Option<Vec<Token>> {
+fn tokens(script: &str) -> Option<Vec<ScriptToken>> {
     let (mut tokens, mut rest) = (Vec::new(), script.trim_start());
     while let Some(first) = rest.chars().next() {
         let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '$';
@@ -68,22 +68,22 @@ fn tokens(script: &str) -> Option<Vec<Token>> {
                 if text.contains(['\\', '{', '}', '\n']) {
                     return None;
                 }
-                tokens.push(Token::Text(text.to_owned()));
+                tokens.push(ScriptToken::Text(text.to_owned()));
                 text.len() + 2
             }
             '0'..='9' => {
                 let end = rest.find(|c: char| !is_word(c) && c != '.').unwrap_or(rest.len());
-                tokens.push(Token::Number(plain_number(&rest[..end])?));
+                tokens.push(ScriptToken::Number(plain_number(&rest[..end])?));
                 end
             }
             _ if is_word(first) => {
                 let end = rest.find(|c| !is_word(c)).unwrap_or(rest.len());
-                tokens.push(Token::Word(rest[..end].to_owned()));
+                tokens.push(ScriptToken::Word(rest[..end].to_owned()));
                 end
             }
             _ => {
                 let sign = SIGNS.into_iter().find(|sign| rest.starts_with(sign))?;
-                tokens.push(Token::Sign(sign));
+                tokens.push(ScriptToken::Sign(sign));
                 sign.len()
             }
         };
@@ -100,7 +100,7 @@ fn plain_number(text: &str) -> Option<String> {
 }
 
 struct Parser {
-    tokens: Vec<Token>,
+    tokens: Vec<ScriptToken>,
     at: usize,
     /// Values of `const`, `let` and `var`.
     names: HashMap<String, Js>,
@@ -109,7 +109,7 @@ struct Parser {
 
 impl Parser {
     fn take(&mut self, sign: &str) -> bool {
-        let found = matches!(self.tokens.get(self.at), Some(Token::Sign(found)) if *found == sign);
+        let found = matches!(self.tokens.get(self.at), Some(ScriptToken::Sign(found)) if *found == sign);
         self.at += usize::from(found);
         found
     }
@@ -123,13 +123,13 @@ impl Parser {
     }
 
     fn take_word(&mut self, word: &str) -> bool {
-        let found = matches!(self.tokens.get(self.at), Some(Token::Word(found)) if found == word);
+        let found = matches!(self.tokens.get(self.at), Some(ScriptToken::Word(found)) if found == word);
         self.at += usize::from(found);
         found
     }
 
     fn word(&mut self) -> Option<String> {
-        let Some(Token::Word(word)) = self.tokens.get(self.at) else { return None };
+        let Some(ScriptToken::Word(word)) = self.tokens.get(self.at) else { return None };
         self.at += 1;
         Some(word.clone())
     }
@@ -260,15 +260,15 @@ impl Parser {
         let token = self.tokens.get(self.at)?.clone();
         self.at += 1;
         match token {
-            Token::Number(number) => Some(Js::Number(number)),
-            Token::Text(text) => Some(Js::Text(text)),
-            Token::Word(word) if word == "$" => self.path(Vec::new()),
-            Token::Word(word) if word == "true" || word == "false" => Some(Js::Flag(word == "true")),
-            Token::Word(word) => match self.names.get(&word)?.clone() {
+            ScriptToken::Number(number) => Some(Js::Number(number)),
+            ScriptToken::Text(text) => Some(Js::Text(text)),
+            ScriptToken::Word(word) if word == "$" => self.path(Vec::new()),
+            ScriptToken::Word(word) if word == "true" || word == "false" => Some(Js::Flag(word == "true")),
+            ScriptToken::Word(word) => match self.names.get(&word)?.clone() {
                 Js::Path(parts) => self.path(parts),
                 value => Some(value),
             },
-            Token::Sign(_) => None,
+            ScriptToken::Sign(_) => None,
         }
     }
 
@@ -281,7 +281,8 @@ impl Parser {
                 }
                 parts.push(part);
             } else if self.take("[") {
-                let (Token::Text(part) | Token::Number(part)) = self.tokens.get(self.at)?.clone() else {
+                let (ScriptToken::Text(part) | ScriptToken::Number(part)) = self.tokens.get(self.at)?.clone()
+                else {
                     return None;
                 };
                 self.at += 1;
@@ -296,7 +297,8 @@ impl Parser {
     fn object(&mut self) -> Option<Js> {
         let mut members = Vec::new();
         while !self.take("}") {
-            let (Token::Text(name) | Token::Word(name)) = self.tokens.get(self.at)?.clone() else {
+            let (ScriptToken::Text(name) | ScriptToken::Word(name)) = self.tokens.get(self.at)?.clone()
+            else {
                 return None;
             };
             self.at += 1;
