@@ -73,7 +73,7 @@ impl Scale {
 
 /// The form of `make check`.
 pub(crate) const SHORT: Scale =
-    Scale { runs: 50, kills: 5, component_kills: 1, gap: Duration::from_secs(5), callers: 16 };
+    Scale { runs: 50, kills: 5, component_kills: 1, gap: Duration::from_secs(8), callers: 16 };
 /// The form of `make proof`.
 pub(crate) const LONG: Scale =
     Scale { runs: 500, kills: 100, component_kills: 10, gap: Duration::from_secs(15), callers: 32 };
