@@ -60,7 +60,7 @@ conformance: ## play PROGRAMS=0..2000 drawn programs on a worker of each SDK, wi
 	cargo build --release -p semel-server $(LOCKED)
 	scripts/with-postgres scripts/check-clients --programs target/programs.jsonl target/release/semel
 
-proof: ## try for 15 minutes to lose or double an effect, with real processes that are killed; the figures are in target/proof.json
+proof: ## try for 20 minutes to lose or double an effect, with real processes that are killed; the figures are in target/proof.json
 	scripts/check-clients --build
 	cargo test --release -p semel-server $(LOCKED) --test proof -- --ignored
 
