@@ -130,10 +130,10 @@ fn restarted() -> Result<(), Failed> {
 const LANGUAGE: &[Least] = &[
     ("server kills", 5),
     ("worker kills", 100),
-    ("zombies", 5),
+    ("zombies", 3),
     ("graceful cancels", 10),
     ("runs", 1_000),
-    ("effects", 4_000),
+    ("effects", 3_500),
 ];
 
 /// A phase of the long form.
@@ -191,8 +191,8 @@ const PARTS: [Part; 7] = [
         seconds: 25,
         least: &[("server kills", 3), ("disk full", 1), ("runs", 200), ("effects", 800)],
     },
-    Part { name: "typescript", seconds: 150, least: LANGUAGE },
-    Part { name: "python", seconds: 150, least: LANGUAGE },
+    Part { name: "typescript", seconds: 180, least: LANGUAGE },
+    Part { name: "python", seconds: 180, least: LANGUAGE },
     // It ends when it has shown this.
     Part { name: "definitions", seconds: 400, least: &definitions::LEAST },
 ];
@@ -278,7 +278,6 @@ async fn phase(name: &'static str, load: Duration, folder: &Path, seed: u64) -> 
             zombies: Duration::from_secs(3),
             freezes: Duration::from_secs(20),
         };
-        phase.callers = 32;
         kept = Some((new, line));
     }
     match name {

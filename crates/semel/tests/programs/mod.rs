@@ -1,5 +1,6 @@
 //! Random workflow programs: what they are made of, and the one workflow that executes them all. Two test programs
-//! play them: `semel` kills an engine at every write of one, `sim` lets several engines fight over many.
+//! play them: `semel` kills an engine at every write of one, `sim` lets several engines fight over many. The tests of the SDKs
+//! in `clients/` play those that `semel` has written for them, and kill a worker at every boundary.
 
 mod bulk;
 mod draw;

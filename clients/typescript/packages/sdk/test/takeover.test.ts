@@ -33,7 +33,7 @@ for (const atMostOnce of [false, true]) {
     await server.advance('9s');
     assert.deepEqual([(await run.get()).status, calls], ['RUNNING', []]);
     await early.stop();
-    await server.advance('2s');
+    await server.advance('1m');
     await using worker = semel.worker({ workflows: [same], lease: '1h', log: () => undefined });
     await worker.start();
     if (atMostOnce) {
