@@ -104,7 +104,7 @@ async fn forgotten(server: &mut Process, name: &str, rows: &Rows, figures: &mut 
             return Err(format!("{status}: {answer}").into());
         }
         longest = longest.max(asked.elapsed());
-        if n % LOOK_EVERY == 0 && !rows.are_left().await? {
+        if n.is_multiple_of(LOOK_EVERY) && !rows.are_left().await? {
             break;
         }
         if begun.elapsed() > PATIENCE {

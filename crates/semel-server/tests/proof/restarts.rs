@@ -266,8 +266,10 @@ impl Trial<'_> {
         for entry in entries.iter().map(|line| &line["entry"]) {
             if let Some(node) = entry["claimed"]["node"].as_str() {
                 before = driver.replace(node).filter(|before| *before != node);
-                if before.is_some_and(|before| kept.contains(before)) {
-                    self.wrong(run, "", format!("it was taken from {before:?}, whose worker lives"));
+                if let Some(before) = before
+                    && kept.contains(before)
+                {
+                    self.wrong(run, "", format!("it was taken from {before}, whose worker lives"));
                 }
             }
             if entry["stepInDoubt"].is_object() && before.is_none_or(|before| kept.contains(before)) {

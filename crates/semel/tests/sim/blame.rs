@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use semel::id::RunId;
-use semel::rules::entry::Entry;
+use semel::rules::entry::{Entry, PauseReason};
 
+use crate::clients::CLIENT;
 use crate::oracle::Seen;
 use crate::stage::Scene;
 
@@ -24,11 +25,31 @@ impl Blame {
         Self { poison, ..Self::default() }
     }
 
+    /// A run is paused; gives what is wrong about it.
+    pub(crate) fn saw_pause(
+        &self,
+        run: RunId,
+        seen: &Seen,
+        reason: &PauseReason,
+    ) -> Option<(&'static str, String)> {
+        match reason {
+            // An engine pauses what it cannot go on with, and that is never so.
+            PauseReason::Operator { by } if by != CLIENT => {
+                Some(("paused", format!("{run} was paused by {by}")))
+            }
+            PauseReason::Diverged(why) => Some(("diverged", format!("{run}: {why}"))),
+            PauseReason::Poisoned if !self.is_deserved(run, seen) => {
+                Some(("blame", format!("{run} is parked as poisoned, and no node has died of it")))
+            }
+            _ => None,
+        }
+    }
+
     /// Whether a node has died of a run since the run last made progress.
-    pub(crate) fn is_deserved(&self, run: RunId, seen: &Seen) -> bool {
+    fn is_deserved(&self, run: RunId, seen: &Seen) -> bool {
         let is_driven = |entry: &Entry| matches!(entry, Entry::Claimed { .. } | Entry::KeyReleased { .. });
-        let claims = seen.entries.iter().rev().take_while(|numbered| is_driven(&numbered.entry));
-        claims.into_iter().any(|claim| self.culprits.contains(&(run, claim.number)))
+        let mut claims = seen.entries.iter().rev().take_while(|numbered| is_driven(&numbered.entry));
+        claims.any(|claim| self.culprits.contains(&(run, claim.number)))
     }
 }
 

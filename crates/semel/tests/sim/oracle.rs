@@ -9,13 +9,12 @@ use semel::clock::Time;
 use semel::error::Result;
 use semel::id::{NodeId, RunId, WorkspaceId};
 use semel::rules::deliver::{Deliver, Delivered};
-use semel::rules::entry::{Class, Entry, Outcome, PauseReason, Resolution, RestartFrom};
+use semel::rules::entry::{Class, Entry, Outcome, Resolution, RestartFrom};
 use semel::rules::json::Payload;
 use semel::rules::run::Run;
 use semel::store::{Lease, LeaseAct, Numbered, Query, Store};
 
 use crate::blame::Blame;
-use crate::clients::CLIENT;
 use crate::outside::{Begun, Provider};
 use crate::programs::Nap;
 use crate::stage::{Scene, Stage};
@@ -335,16 +334,7 @@ impl Scene {
                     wrong = Some(("once", format!("{id} has {} for {label}, others {kept}", value.text())));
                 }
             }
-            Entry::Paused { reason: PauseReason::Operator { by } } if by != CLIENT => {
-                // An engine pauses what it cannot go on with, and that is never so.
-                wrong = Some(("paused", format!("{id} was paused by {by}")));
-            }
-            Entry::Paused { reason: PauseReason::Poisoned } if !oracle.blame.is_deserved(id, seen) => {
-                wrong = Some(("blame", format!("{id} is parked as poisoned, and no node has died of it")));
-            }
-            Entry::Paused { reason: PauseReason::Diverged(why) } => {
-                wrong = Some(("diverged", format!("{id}: {why}")));
-            }
+            Entry::Paused { reason } => wrong = wrong.or(oracle.blame.saw_pause(id, seen, reason)),
             Entry::Restarted { from, .. } => {
                 if !matches!(seen.outcomes.last(), Some(Outcome::Failed(_) | Outcome::TimedOut)) {
                     wrong = Some(("restart", format!("{id} was restarted after {:?}", seen.outcomes.last())));
