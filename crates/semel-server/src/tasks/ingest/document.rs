@@ -137,8 +137,7 @@ mod tests {
         );
         assert_eq!(
             sized(50),
-            ["The first sentence is here.", "The second one follows it.\n\nA paragraph of its own."]
-                .map(str::to_owned)
+            ["The first sentence is here.", "The second one follows it.", "A paragraph of its own."]
         );
         let markdown =
             "# Ink\n\nInk is blue, and it dries slowly.\n\n# Paper\n\nPaper is white, and it burns.\n";
