@@ -45,7 +45,8 @@ class Town:
         #: Name, key and life of every call.
         self.calls: list[tuple[str, str, int]] = []
         self.wrong: list[str] = []
-        self.outside: list[asyncio.Task[None]] = []
+        #: Deliveries by token.
+        self.brought: dict[str, asyncio.Task[None]] = {}
         self._asked: dict[str, float] = {}
         #: The loop of the process: the code of a workflow has one of its own.
         self._loop = asyncio.get_running_loop()
@@ -202,8 +203,8 @@ class Town:
 
     async def hook(self, ctx: Ctx, token: str, of: dict[str, Any]) -> list[str]:
         hook, payloads = ctx.hook(token, int), of["recv"] + of["recv_for"]
-        if payloads and not ctx.is_replaying:
-            self.outside.append(self._loop.create_task(self.bring(token, payloads)))
+        if token not in self.brought:
+            self.brought[token] = self._loop.create_task(self.bring(token, payloads))
         got = [str(await hook.recv()) for _ in range(of["recv"])]
         times = ["1h"] * of["recv_for"] + ([] if of["in_vain"] is None else [f"{of['in_vain']}ms"])
         late = [await hook.recv_for(time) for time in times]
@@ -277,7 +278,7 @@ async def play_program(semel: AsyncSemel, pool: Pool, program: Program, patience
 
     async def check(run: dict[str, Any], boundary: str) -> None:
         played = towns.pop(run["key"])
-        await asyncio.gather(*played.outside)
+        await asyncio.gather(*played.brought.values())
         wrong = await played.judge(program, run, boundary != "nowhere")
         assert not wrong, f"program {program['seed']}, a crash {boundary} ({played.name}, {run['id']}): {'; '.join(wrong)}"
 

@@ -45,7 +45,8 @@ class Town {
   over = false;
   readonly calls: { name: string; key: string; life: number }[] = [];
   readonly wrong: string[] = [];
-  readonly outside: Promise<void>[] = [];
+  /** Deliveries by token. */
+  readonly brought = new Map<string, Promise<void>>();
   private readonly asked = new Map<string, number>();
   readonly execute: Workflow<Input, string[]>;
 
@@ -165,7 +166,7 @@ class Town {
     },
     Hook: async (ctx, place, { n, recv, recv_for, in_vain }) => {
       const token = `${place}:h${n}`, hook = ctx.hook<number>(token), values: unknown[] = [];
-      if (!ctx.isReplaying && recv + recv_for > 0) this.outside.push(this.bring(token, recv + recv_for));
+      if (!this.brought.has(token)) this.brought.set(token, this.bring(token, recv + recv_for));
       for (let i = 0; i < recv; i++) values.push(await hook.recv());
       for (let i = 0; i < recv_for; i++) values.push(await hook.recvFor('1h'));
       if (in_vain != null) values.push(await hook.recvFor(in_vain));
@@ -263,7 +264,7 @@ async function playProgram(semel: Semel, pool: pgDriver.Pool, program: Program, 
     during: (play, run) => town(play).operate(run, canBeInDoubt ? 30 : 300, patience),
     check: async (run, boundary) => {
       const play = run.key;
-      await Promise.all(town(play).outside);
+      await Promise.all(town(play).brought.values());
       const wrong = await town(play).judge(program, run, boundary !== 'nowhere');
       towns.delete(play);
       if (wrong.length > 0) throw new Error(`program ${program.seed}, a crash ${boundary} (${play}, ${run.id}): ${wrong.join('; ')}`);
