@@ -156,6 +156,8 @@ class Run:
         self._cancels: list[tuple[int, str, str]] = []
         self._releases: list[tuple[int, str]] = []
         self._unread: int | None = claim.get("inboxFrom")
+        #: Number of the latest message that the server has told of.
+        self._told = int(claim.get("arrivals", 0))
         self.replaying = bool(self._missing)
         self.outer = asyncio.get_running_loop()
         self.take_in(claim["inbox"])
@@ -528,6 +530,12 @@ class Run:
         waiting = self._settled_onces.get(place)
         return waiting.pop(0) if waiting else None
 
+    def heard(self, arrivals: int) -> None:
+        """So many messages have arrived: what is not read yet is read with the next turn."""
+        if arrivals > max(self.seen, self._told):
+            self._told = arrivals
+            self.look()
+
     def look(self, start: int | None = None) -> None:
         """There are messages from this number on that are not read yet."""
         start = self.seen + 1 if start is None else start
@@ -774,6 +782,7 @@ class Run:
             self._settle(settled)
         if self._leaving and self._durable >= self._version:
             return self.drop()
+        self.heard(ok.get("arrivals", 0))
         barriers, self._barriers = self._barriers, []
         for one in barriers:
             if one[0] > self._durable:

@@ -136,9 +136,7 @@ pub trait Store: Send + Sync + 'static {
 }
 
 /// What a start came to.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Started {
     /// The run: the new one, or the one that owns the key.
     pub run: Run,
@@ -168,8 +166,7 @@ impl Started {
 }
 
 /// What a claim found.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Claims {
     /// The runs that the node may drive now.
     pub runs: Vec<Claimed>,
@@ -180,8 +177,7 @@ pub struct Claims {
 }
 
 /// A claimed run: all that its driver needs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claimed {
     /// Header of the run.
     pub run: Run,
@@ -192,9 +188,7 @@ pub struct Claimed {
 }
 
 /// An entry with its number.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Numbered {
     /// Its place in the ledger, from 1: the version it made.
     pub number: u64,
@@ -205,9 +199,7 @@ pub struct Numbered {
 }
 
 /// A message with its number.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrival {
     /// Its number in the run's inbox, from 1.
     pub number: u64,

@@ -67,7 +67,7 @@ pub(super) async fn claim(
     }
     let numbers = workers.numbers.of(&app, workspace).await?;
     let mut view = keep(&workers, claims);
-    view.runs.iter_mut().for_each(|claimed| numbers.in_run(&mut claimed.run));
+    view.runs.iter_mut().for_each(|claimed| claimed.run.num = numbers.hide(claimed.run.num));
     Ok(Told(ClaimAnswer::Ledgers(view)))
 }
 
@@ -190,6 +190,7 @@ fn fold(workers: &Workers, claims: Claims) -> FoldedClaims {
             answer.left_out.push(id);
         } else {
             let (inbox, inbox_from) = fitting(inbox, &mut 0);
+            let inbox = inbox.into_iter().map(Into::into).collect();
             answer.runs.push(FoldedRun { inbox, inbox_from, ..FoldedRun::of(&ledger) });
         }
         workers.folds.claimed(ledger);
@@ -224,6 +225,7 @@ fn keep(workers: &Workers, claims: Claims) -> ClaimsView {
             }
         }
         let (inbox, inbox_from) = fitting(inbox, &mut inboxes);
+        let (run, inbox) = (run.into(), inbox.into_iter().map(Into::into).collect());
         ClaimedView { run, entries, inbox, inbox_from }
     };
     let runs = claims.runs.into_iter().map(&mut view).collect();

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use axum::Extension;
 use axum::extract::State;
-use semel::remote::wire::{FoundRun, RunCall};
+use semel::remote::wire::{ArrivedMessage, FoundRun, NumberedEntry, RunCall, RunPage};
 use semel::rules::key::Scope;
 use semel::rules::receipt::{ReceiptKind, Receipts};
-use semel::store::{Arrival, Find, FindBy, Numbered, Page, Part, Query};
+use semel::store::{Find, FindBy, Part, Query};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use utoipa::openapi::schema::{AnyOfBuilder, ArrayBuilder, Schema};
@@ -62,7 +62,7 @@ pub(super) async fn find(
         // The caller may wait for the run.
         workers.known.learn(run.id(), caller.workspace);
         numbers.in_run(&mut run);
-        FoundRun { run, outcome }
+        FoundRun { run: run.into(), outcome }
     })))
 }
 
@@ -72,21 +72,21 @@ pub(super) async fn find(
     operation_id = "workerList", tag = "workers",
     request_body(content = Query, content_type = "application/json", example = json!({"status": null, "workflow": "order", "since": null, "before": null, "limit": 100})),
     params(SpokenProtocol),
-    responses((status = 200, body = Page, description = "A page: headers of runs, the run after which the next page begins, and whether this one is partial"), WorkerProblems),
+    responses((status = 200, body = RunPage, description = "A page: headers of runs, the run after which the next page begins, and whether this one is partial"), WorkerProblems),
 )]
 pub(super) async fn list(
     State(app): State<Arc<App>>,
     Extension(workers): Shared,
     caller: Caller,
     CallBody(query): CallBody<Query>,
-) -> Result<Told<Page>, Refusal> {
+) -> Result<Told<RunPage>, Refusal> {
     caller.may_read_or_work()?;
     let numbers = workers.numbers.of(&app, caller.workspace).await?;
     let (limit, look_at) = (query.limit.min(MOST), query.look_at.min(Query::LOOK_AT));
     let query = Query { workspace: caller.workspace, limit, look_at, ..query };
     let mut page = app.store.list(query).await?;
     page.runs.iter_mut().for_each(|run| numbers.in_run(run));
-    Ok(Told(page))
+    Ok(Told(page.into()))
 }
 
 /// Read the entries of a run.
@@ -95,7 +95,7 @@ pub(super) async fn list(
     operation_id = "workerLedger", tag = "workers",
     request_body(content = RunCall, content_type = "application/json", example = json!({"run": "run_01j0000000e00800000000007z", "from": 1, "maxBytes": 8_388_608})),
     params(SpokenProtocol),
-    responses((status = 200, body = Vec<Numbered>, description = "Entries, numbered"), WorkerProblems),
+    responses((status = 200, body = Vec<NumberedEntry>, description = "Entries, numbered"), WorkerProblems),
 )]
 pub(super) async fn ledger(
     State(app): State<Arc<App>>,
@@ -110,7 +110,7 @@ pub(super) async fn ledger(
         }
         None => app.store.ledger(workspace, run, from).await?,
     };
-    Ok(Told(page(lines, max_bytes)))
+    Ok(Told(page(lines.into_iter().map(NumberedEntry::from), max_bytes)))
 }
 
 /// Read the unconsumed messages of a run.
@@ -119,7 +119,7 @@ pub(super) async fn ledger(
     operation_id = "workerInbox", tag = "workers",
     request_body(content = RunCall, content_type = "application/json", example = json!({"run": "run_01j0000000e00800000000007z", "from": 1, "maxBytes": 8_388_608})),
     params(SpokenProtocol),
-    responses((status = 200, body = Vec<Arrival>, description = "Messages, numbered"), WorkerProblems),
+    responses((status = 200, body = Vec<ArrivedMessage>, description = "Messages, numbered"), WorkerProblems),
 )]
 pub(super) async fn inbox(
     State(app): State<Arc<App>>,
@@ -127,12 +127,16 @@ pub(super) async fn inbox(
     CallBody(RunCall { run, from, max_bytes }): CallBody<RunCall>,
 ) -> Result<Told<Vec<Box<RawValue>>>, Refusal> {
     caller.may_read_or_work()?;
-    Ok(Told(page(app.store.inbox(caller.workspace, run, from).await?, max_bytes)))
+    let messages = app.store.inbox(caller.workspace, run, from).await?;
+    Ok(Told(page(messages.into_iter().map(ArrivedMessage::from), max_bytes)))
 }
 
 /// As many items as fit into `max_bytes` of the answer; at least one, so that the reader makes progress.
-fn page<T: Serialize>(all: Vec<T>, max_bytes: Option<usize>) -> Vec<Box<RawValue>> {
-    let most = max_bytes.unwrap_or(usize::MAX);
+fn page(
+    all: impl IntoIterator<Item: Serialize, IntoIter: ExactSizeIterator>,
+    max_bytes: Option<usize>,
+) -> Vec<Box<RawValue>> {
+    let (all, most) = (all.into_iter(), max_bytes.unwrap_or(usize::MAX));
     // Two bytes for the brackets, and one for each comma.
     let (mut page, mut bytes) = (Vec::with_capacity(all.len().min(PAGE)), 2);
     for item in all {
