@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import re
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
@@ -404,6 +404,26 @@ class Run:
             body.task = task
         task.add_done_callback(ended)
         return await future
+
+    async def inward(self, work: Coroutine[Any, Any, T]) -> T:
+        """Does something on the loop of the run, and waits for it in a body, on the loop of the process."""
+        future: asyncio.Future[T] = self.outer.create_future()
+
+        def ended(task: asyncio.Task[T]) -> None:
+            if future.done() or task.cancelled():
+                future.cancel()
+            elif (raised := task.exception()) is not None:
+                future.set_exception(raised)
+            else:
+                future.set_result(task.result())
+
+        task = self.loop.create_task(work)
+        task.add_done_callback(ended)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
 
     async def call(self, body: Body, limit: int | None, work: Callable[[], Any], threaded: bool) -> Any:
         """Calls a body where ``ctx`` refuses: a plain function in a thread, unless it is to run inline."""
