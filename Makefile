@@ -8,10 +8,10 @@ CASES ?= 100000
 SEEDS ?= 0..10000
 
 .DEFAULT_GOAL := help
-.PHONY: help check fix bench models bench-reads kill hostile sim proof fuzz fuzz-http deny dist hello
+.PHONY: help check fix bench models bench-reads bench-workers kill hostile sim proof fuzz fuzz-http deny dist hello
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 check: ## all that CI checks; writes nothing in the tree
 	@echo "== format"
@@ -42,6 +42,9 @@ bench: ## measure stores, engine and server; the results are in target/bench
 
 bench-reads: ## measure every list and /readyz of a server with a million ended runs, on SQLite and PostgreSQL; the results are in target/bench
 	SEMEL_BENCH_PHASES=reads scripts/with-postgres cargo bench -p semel-server --bench http
+
+bench-workers: ## measure workers in TypeScript and Python against one in Rust; the results are in target/bench
+	scripts/bench-workers
 
 kill: ## kill servers and engines 100 times on SQLite, and 100 times two of them on one PostgreSQL; prints its figures
 	SEMEL_KILLS=100 $(SERVICES) cargo test -p semel-server $(LOCKED) --test server -- kill:: --test-threads 1

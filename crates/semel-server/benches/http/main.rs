@@ -1,7 +1,8 @@
 //! The benchmark of the server over loopback: `make bench`. Server and client are two processes on the same processors.
 //! Writes `target/bench/http.json`; a phase that is not measured keeps the figures that are there.
 //!
-//! `SEMEL_BENCH_PHASES` names the phases (`starts,open,worker,definitions`; `make bench-reads` measures `reads`), `SEMEL_BENCH_SECONDS` the time for each figure (6),
+//! `SEMEL_BENCH_PHASES` names the phases (`starts,open,worker,definitions`; `make bench-reads` measures `reads`, `make
+//! bench-workers` `sdks`), `SEMEL_BENCH_SECONDS` the time for each figure (6),
 //! `SEMEL_BENCH_CALLERS` those who start runs at the same time (1024), `SEMEL_BENCH_ENDED` the ended runs of `reads` (1,000,000).
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 #![allow(missing_docs, reason = "a program, not a library")]
@@ -12,6 +13,7 @@ mod figures;
 mod fill;
 mod open;
 mod reads;
+mod sdks;
 mod server;
 mod starts;
 mod wire;
@@ -53,6 +55,10 @@ async fn bench() -> Anything<()> {
     for phase in phases.split(',') {
         if phase == "reads" {
             reads::measure(&mut figures).await?;
+            continue;
+        }
+        if phase == "sdks" {
+            sdks::measure(&extent, &mut figures).await?;
             continue;
         }
         let mut server = server::Process::spawn()?;
