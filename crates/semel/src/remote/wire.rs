@@ -28,11 +28,11 @@ macro_rules! same_members {
 mod commit;
 mod control;
 mod folded;
-#[cfg(test)]
-mod golden;
 mod refusal;
 mod run;
 mod start;
+#[cfg(test)]
+mod tests;
 
 use serde::{Deserialize, Serialize};
 

@@ -118,20 +118,19 @@ struct FailedAttempt {
 }
 
 #[derive(Deserialize, PartialEq, Debug)]
-#[serde(rename_all = "camelCase", untagged)]
+#[serde(untagged)]
 enum NextAttempt {
     #[serde(rename_all = "camelCase")]
     After {
-        pause_ms: u128,
+        pause_ms: u64,
     },
     No(String),
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "the others fail on what they cannot parse")]
 fn retry(given: &FailedAttempt) -> Result<NextAttempt, Failed> {
     let failure = Failure::new(given.kind, "no");
     Ok(match given.policy.next(given.attempt, &failure, given.random) {
-        RetryDecision::After(pause) => NextAttempt::After { pause_ms: pause.as_millis() },
+        RetryDecision::After(pause) => NextAttempt::After { pause_ms: u64::try_from(pause.as_millis())? },
         RetryDecision::Fail => NextAttempt::No("fail".to_owned()),
         RetryDecision::Doubt => NextAttempt::No("doubt".to_owned()),
     })
