@@ -11,10 +11,10 @@ SEEDS ?= 0..10000
 PROGRAMS ?= 0..2000
 
 .DEFAULT_GOAL := help
-.PHONY: help check conformance fix bench models bench-reads kill hostile sim proof fuzz attack fuzz-http deny dist hello
+.PHONY: help check conformance fix bench models bench-reads bench-workers kill hostile sim proof fuzz attack fuzz-http deny dist hello
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 check: ## all that CI checks; writes nothing in the tree
 	@echo "== format"
@@ -45,6 +45,9 @@ bench: ## measure stores, engine and server; the results are in target/bench
 
 bench-reads: ## measure every list and /readyz of a server with a million ended runs, the sweep of 400,000, and idle workers, on SQLite and PostgreSQL; the results are in target/bench
 	SEMEL_BENCH_PHASES=reads,forget,idle scripts/with-postgres cargo bench -p semel-server --bench http
+
+bench-workers: ## measure workers in TypeScript and Python against one in Rust; the results are in target/bench
+	scripts/bench-workers
 
 kill: ## kill servers and engines 100 times on SQLite, and 100 times two of them on one PostgreSQL; prints its figures
 	SEMEL_KILLS=100 $(SERVICES) cargo test -p semel-server $(LOCKED) --test server -- kill:: --test-threads 1

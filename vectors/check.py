@@ -11,6 +11,7 @@ import pathlib
 import struct
 import sys
 import uuid
+from fractions import Fraction
 
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 HERE = pathlib.Path(__file__).parent
@@ -137,11 +138,82 @@ def definition_id(vector):
     return {"canonical": text, "id": "def1_" + base32(data)[:26]}
 
 
+COLUMNS = "effect_key, run_id, step, fence, attempt, outcome"
+KINDS = {
+    "postgres": ("text", "bigint", "timestamptz", ")"),
+    "sqlite": ("TEXT", "INTEGER", "TEXT", ") WITHOUT ROWID"),
+    "mysql": ("longtext", "bigint", "timestamp(6)", ") ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"),
+}
+#: An outcome is never changed, and no earlier try of a run writes over a later one.
+UPSERT = (
+    "ON CONFLICT (effect_key) DO UPDATE SET run_id = excluded.run_id, step = excluded.step, fence = excluded.fence, attempt = excluded.attempt, "
+    "outcome = excluded.outcome, settled = excluded.settled WHERE held.outcome IS NULL AND (held.run_id <> excluded.run_id "
+    "OR held.fence < excluded.fence OR (held.fence = excluded.fence AND held.attempt <= excluded.attempt))"
+)
+ALONE = "CASE WHEN current_setting({0}) = '0' AND set_config({0}, '10s', true) IS NULL THEN '' ELSE $3 END".format(
+    "'idle_in_transaction_session_timeout'"
+)
+
+
+def fence(vector):
+    table, dialect = vector["table"], vector["dialect"]
+    text, number, time, end = KINDS[dialect]
+    find = f"SELECT run_id, fence, attempt, outcome FROM {table} WHERE effect_key = "
+    create = (
+        f"CREATE TABLE IF NOT EXISTS {table} (effect_key {text} PRIMARY KEY, run_id {text} NOT NULL, step {text} NOT NULL, fence {number} NOT NULL, "
+        f"attempt {number} NOT NULL, outcome {text}, created {time} NOT NULL DEFAULT CURRENT_TIMESTAMP, settled {time}{end}"
+    )
+    if dialect == "mysql":
+        insert = f"INSERT INTO {table} (effect_key, run_id, step, fence, attempt) VALUES "
+        same = "ON DUPLICATE KEY UPDATE effect_key = effect_key"
+        rule = "WHERE effect_key = ? AND outcome IS NULL AND (run_id <> ? OR (fence, attempt) <= "
+        key = "varchar(64) CHARACTER SET ascii COLLATE ascii_bin"
+        create = create.replace("effect_key longtext", f"effect_key {key}").replace("run_id longtext", f"run_id {key}")
+        create = create.replace("step longtext", "step text").replace("CURRENT_TIMESTAMP", "CURRENT_TIMESTAMP(6)")
+        return {
+            "create": create.replace("settled timestamp(6))", "settled timestamp(6) NULL)"),
+            "find": find + "?",
+            "put": f"{insert}(?, ?, ?, ?, ?) {same}; UPDATE {table} SET run_id = ?, step = ?, fence = ?, attempt = ?, outcome = ?, "
+            f"settled = IF(? IS NULL, NULL, CURRENT_TIMESTAMP(6)) {rule}(?, ?))",
+            "fence": f"{insert}(?, ?, '', ?, 0) {same}; UPDATE {table} SET run_id = ?, fence = ?, attempt = 0 {rule}(?, 0))",
+        }
+    place = "$" if dialect == "postgres" else "?"
+    step = ALONE if dialect == "postgres" else "?3"
+    outcome = f"CAST({place}6 AS text)"
+    insert = f"INSERT INTO {table} AS held ({COLUMNS}, settled) VALUES "
+    settled = f"CASE WHEN {outcome} IS NULL THEN NULL ELSE CURRENT_TIMESTAMP END"
+    return {
+        "create": create,
+        "find": f"{find}{place}1",
+        "put": f"{insert}({place}1, {place}2, {step}, {place}4, {place}5, {outcome}, {settled}) {UPSERT}",
+        "fence": f"{insert}({place}1, {place}2, '', {place}3, 0, NULL, NULL) {UPSERT}",
+    }
+
+
+def retry(vector):
+    policy, kind = vector["policy"], vector["kind"]
+    if kind in ("fatal", "cancelled"):
+        return "fail"
+    if kind == "uncertain":
+        return "doubt"
+    if vector["attempt"] >= policy["maxAttempts"]:
+        return "fail"
+    most, initial = policy["maxDelayMs"], policy["initialMs"]
+    exact = lambda number: Fraction(str(number))
+    full = most
+    # Powers of a thousand steps are not computed exactly: they are far beyond the longest pause, or the factor is 1.
+    if policy["factor"] == 1 or vector["attempt"] < 100:
+        full = min(initial * exact(policy["factor"]) ** (vector["attempt"] - 1), most)
+    return {"pauseMs": int(full * (1 - exact(policy["jitter"]) * exact(vector["random"])))}
+
+
 FILES = [
     ("effect_keys.json", effect_key),
     ("fingerprints.json", fingerprint),
     ("control_fingerprints.json", control_fingerprint),
     ("definition_ids.json", definition_id),
+    ("fence.json", fence),
+    ("retry.json", retry),
 ]
 
 

@@ -47,7 +47,7 @@ def test_a_worker_written_with_the_generated_client(semel_server: TestServer, tm
         {"completed": {"value": "charged"}},
     ]
     item = api.CommitItemVec.model_validate({"run": claimed["run"], "node": NODE, "expected": claimed["version"], "entries": entries})
-    saved = call("/workers/commit", api.CommitCallVecEntry(commits=[item]), api.AnswersSaved).model_dump(mode="json")
+    saved = call("/workers/commit", api.CommitCallVecEntry(commits=[item]), api.CommitAnswers).model_dump(mode="json")
     assert saved["answers"][0]["ok"]["version"] == claimed["version"] + len(entries)
     call("/workers/release", api.ReleaseCall(node=NODE), api.Leased)
 

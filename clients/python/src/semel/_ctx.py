@@ -302,7 +302,9 @@ class Ctx:
         inline: bool = False,
     ) -> Any:
         """One value for all calls with this label: of the run (``run``), of all runs that had its key (``key``), or of the ``workspace``."""
-        return await _run_once(self._run, self._stand, label, body, scope, ttl, timeout, inline)
+        once = _run_once(self._run, self._stand, label, body, scope, ttl, timeout, inline)
+        # A body is on the loop of the process, and what the run waits for on its own.
+        return await (self._run.inward(once) if self._run.is_inside else once)
 
     async def race(self, name: str, **branches: Callable[[Ctx], Awaitable[Any]]) -> tuple[str, Any]:
         """The first of several branches, as its name and value. The others go on with nothing new.

@@ -36,7 +36,8 @@ class Retry:
             full = min(millis(self.initial) * self.factor ** (attempt - 1), millis(self.max_delay))
         except OverflowError:
             full = millis(self.max_delay)
-        return math.floor(full * (1 - self.jitter * random))
+        # To the nearest nanosecond first: 933.9999999 is 934.
+        return math.floor(round(full * (1 - self.jitter * random), 6))
 
     def wire(self) -> dict[str, Any]:
         """The policy as it travels."""

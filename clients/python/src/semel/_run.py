@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import re
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
@@ -156,6 +156,8 @@ class Run:
         self._cancels: list[tuple[int, str, str]] = []
         self._releases: list[tuple[int, str]] = []
         self._unread: int | None = claim.get("inboxFrom")
+        #: Number of the latest message that the server has told of.
+        self._told = int(claim.get("arrivals", 0))
         self.replaying = bool(self._missing)
         self.outer = asyncio.get_running_loop()
         self.take_in(claim["inbox"])
@@ -403,6 +405,26 @@ class Run:
         task.add_done_callback(ended)
         return await future
 
+    async def inward(self, work: Coroutine[Any, Any, T]) -> T:
+        """Does something on the loop of the run, and waits for it in a body, on the loop of the process."""
+        future: asyncio.Future[T] = self.outer.create_future()
+
+        def ended(task: asyncio.Task[T]) -> None:
+            if future.done() or task.cancelled():
+                future.cancel()
+            elif (raised := task.exception()) is not None:
+                future.set_exception(raised)
+            else:
+                future.set_result(task.result())
+
+        task = self.loop.create_task(work)
+        task.add_done_callback(ended)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+
     async def call(self, body: Body, limit: int | None, work: Callable[[], Any], threaded: bool) -> Any:
         """Calls a body where ``ctx`` refuses: a plain function in a thread, unless it is to run inline."""
 
@@ -527,6 +549,12 @@ class Run:
     def take_settled_once(self, place: tuple[str, str]) -> int | None:
         waiting = self._settled_onces.get(place)
         return waiting.pop(0) if waiting else None
+
+    def heard(self, arrivals: int) -> None:
+        """So many messages have arrived: what is not read yet is read with the next turn."""
+        if arrivals > max(self.seen, self._told):
+            self._told = arrivals
+            self.look()
 
     def look(self, start: int | None = None) -> None:
         """There are messages from this number on that are not read yet."""
@@ -774,6 +802,7 @@ class Run:
             self._settle(settled)
         if self._leaving and self._durable >= self._version:
             return self.drop()
+        self.heard(ok.get("arrivals", 0))
         barriers, self._barriers = self._barriers, []
         for one in barriers:
             if one[0] > self._durable:

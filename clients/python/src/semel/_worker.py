@@ -160,7 +160,7 @@ class Worker:
                     if run is not None and news.get("taken"):
                         run.drop()
                     elif run is not None:
-                        run.look()
+                        run.heard(news.get("arrived", 0))
                 for stop in leased.get("stop", []):
                     if stop["run"] in self._tasks:
                         self._tasks[stop["run"]][1].cancelled.set()
@@ -323,8 +323,12 @@ class Worker:
 
     async def _send(self, batch: list[tuple[str, asyncio.Future[dict[str, Any]]]]) -> None:
         try:
+            sent = time.monotonic()
             answer = await self._http.patiently("POST", "/workers/commit", f'{{"commits":[{",".join(text for text, _ in batch)}]}}')
-            answers = decode(answer.body)["answers"]
+            told = decode(answer.body)
+            answers = told["answers"]
+            if (now := told.get("now")) is not None:
+                self._learn(now, sent)
         except Exception as error:
             # The server refuses the call as a whole: only the run that is at fault cannot go on here.
             if len(batch) > 1:
@@ -409,3 +413,9 @@ class Worker:
         told = decode(answer.body)
         self._clock = (told["now"], sent, time.monotonic())
         return told
+
+    def _learn(self, now: int, sent: float) -> None:
+        """The store's time of a commit, if it says more than what is known: the answer came sooner, or the clock was set forward."""
+        received, (_, sent_before, received_before) = time.monotonic(), self._clock
+        if received - sent < received_before - sent_before or now > self.latest():
+            self._clock = (now, sent, received)

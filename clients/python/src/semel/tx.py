@@ -193,7 +193,7 @@ def statements(table: str, place: Callable[[int], str], postgres: bool) -> tuple
     outcome = f"CAST({value} AS text)"
     if postgres:
         # A transaction that its client has left alone is ended by the server, so that its locks do not outlive a dead worker.
-        step = f"CASE WHEN current_setting({_SETTING}) = '0' AND set_config({_SETTING}, '10s', true) IS NULL THEN '' ELSE CAST({step} AS text) END"
+        step = f"CASE WHEN current_setting({_SETTING}) = '0' AND set_config({_SETTING}, '10s', true) IS NULL THEN '' ELSE {step} END"
     return (
         f"SELECT run_id, fence, attempt, outcome FROM {table} WHERE effect_key = {key}",
         (f"INSERT INTO {table} AS held (effect_key, run_id, step, fence, attempt, outcome, settled) VALUES ({key}, {run}, {step}, {fence}, "

@@ -1,7 +1,7 @@
 //! The benchmark of the server over loopback: `make bench`. Server and client are two processes on the same processors.
 //! Writes `target/bench/http.json`; a phase that is not measured keeps the figures that are there.
 //!
-//! `SEMEL_BENCH_PHASES` names the phases (`starts,open,worker,definitions`; `make bench-reads` measures `reads,forget,idle`), `SEMEL_BENCH_SECONDS` the time for each figure (6),
+//! `SEMEL_BENCH_PHASES` names the phases (`starts,open,worker,definitions`; `make bench-reads` measures `reads,forget,idle`, `make bench-workers` `sdks`), `SEMEL_BENCH_SECONDS` the time for each figure (6),
 //! `SEMEL_BENCH_CALLERS` those who start runs at the same time (1024), `SEMEL_BENCH_ENDED` the ended runs of `reads` (1,000,000), `SEMEL_BENCH_FORGOTTEN` the runs past
 //! their retention of `forget` (400,000) and `SEMEL_BENCH_LEDGER` the entries of one of them (100,000), `SEMEL_BENCH_IDLE` the workers of `idle` (1,000).
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
@@ -15,6 +15,7 @@ mod forget;
 mod idle;
 mod open;
 mod reads;
+mod sdks;
 mod server;
 mod starts;
 mod wire;
@@ -68,6 +69,10 @@ async fn bench() -> Anything<()> {
                 continue;
             }
             _ => {}
+        }
+        if phase == "sdks" {
+            sdks::measure(&extent, &mut figures).await?;
+            continue;
         }
         let mut server = server::Process::spawn()?;
         match phase {

@@ -15,7 +15,7 @@ const STEPS_OF_TEN: u64 = 10;
 const GOAL: f64 = 20_000.0;
 
 /// Ten steps, each with a small result.
-async fn ten(ctx: Ctx, mut sum: u64) -> Result<u64> {
+pub(crate) async fn ten(ctx: Ctx, mut sum: u64) -> Result<u64> {
     for n in 1..=STEPS_OF_TEN {
         let step = async |_| {
             STEPS.fetch_add(1, Ordering::Relaxed);
@@ -26,11 +26,16 @@ async fn ten(ctx: Ctx, mut sum: u64) -> Result<u64> {
     Ok(sum)
 }
 
+/// Steps that this process has executed.
+pub(crate) fn executed() -> u64 {
+    STEPS.load(Ordering::Relaxed)
+}
+
 /// Runs workflows of ten steps with the callers, and for the time, of `extent`. Gives steps per second.
 pub(crate) async fn measure(url: &str, extent: &Extent, figures: &mut Figures) -> Anything<()> {
     println!("A remote worker on a server on SQLite, {} callers", extent.callers);
     let engine = Engine::builder().store(url).workflow("ten", ten).open().await?;
-    let (begun, before) = (Instant::now(), STEPS.load(Ordering::Relaxed));
+    let (begun, before) = (Instant::now(), executed());
     let mut callers = tokio::task::JoinSet::new();
     for caller in 0..extent.callers as u64 {
         let (engine, end) = (engine.clone(), begun + extent.time);
@@ -50,7 +55,7 @@ pub(crate) async fn measure(url: &str, extent: &Extent, figures: &mut Figures) -
         runs += ended??;
     }
     let seconds = begun.elapsed().as_secs_f64();
-    let steps = (STEPS.load(Ordering::Relaxed) - before) as f64 / seconds;
+    let steps = (executed() - before) as f64 / seconds;
     figures.goal("worker.stepsPerSecond", steps, GOAL);
     figures.number("worker.runsPerSecond", runs as f64 / seconds);
     engine.shutdown(std::time::Duration::from_secs(2)).await?;

@@ -38,9 +38,9 @@ use self::batch::Batches;
 use self::client::HttpClient;
 use self::nodes::Nodes;
 use self::wakes::WakeListener;
+use self::wire::{SavedCommit, StartedRun};
 use crate::error::Result;
-use crate::rules::commit::Saved;
-use crate::store::{Started, Wake};
+use crate::store::Wake;
 
 /// The environment variable with the path of a file of certificates, for servers of a private authority.
 pub const CA_FILE: &str = "SEMEL_CA_FILE";
@@ -94,8 +94,8 @@ pub struct RemoteStore {
     client: Arc<HttpClient>,
     name: String,
     nodes: Nodes,
-    commits: Batches<Saved>,
-    starts: Batches<Started>,
+    commits: Batches<SavedCommit>,
+    starts: Batches<StartedRun>,
     wakes: broadcast::Sender<Wake>,
     listener: WakeListener,
 }

@@ -8,8 +8,9 @@ use tokio::sync::broadcast;
 use super::RemoteStore;
 use super::client::Does;
 use super::wire::{
-    self, ClaimCall, ClaimedView, ClaimsView, CommitItem, ControlCall, CountCall, FoundRun, Heartbeat, Join,
-    Joined, Leased, Release, RunCall, Served,
+    self, ArrivedMessage, ClaimCall, ClaimedView, ClaimsView, CommitItem, ControlCall, ControlledRun,
+    CountCall, DeliverCall, DeliveredPayload, FoundRun, Heartbeat, Join, Joined, Leased, NumberedEntry,
+    Release, RunCall, RunPage, Served, StartItem,
 };
 use crate::clock::Time;
 use crate::error::{Error, Result};
@@ -78,23 +79,25 @@ impl RemoteStore {
     /// A claimed run with what did not travel along: a large ledger, or one that the server took for one that is still in
     /// memory here, and the rest of a large inbox. None if the claim is over: others have written since.
     async fn complete(&self, claimed: ClaimedView, held: Option<&dyn HeldRuns>) -> Result<Option<Claimed>> {
-        let ClaimedView { mut run, mut entries, mut inbox, inbox_from } = claimed;
+        let ClaimedView { run, mut entries, mut inbox, inbox_from } = claimed;
+        let mut run = Run::from(run);
         let (id, before) = (run.id(), run.state.version - 1);
         let held = held.is_some_and(|held| held.holds(run.num, before));
         if entries.is_none() && !held {
-            let lines = self.pages(wire::LEDGER, id, 1, |line: &Numbered| line.number).await?;
+            let lines = self.pages(wire::LEDGER, id, 1, |line: &NumberedEntry| line.number).await?;
             if lines.len() as u64 != run.state.version {
                 return Ok(None);
             }
             entries = Some(lines.into_iter().map(|line| line.entry).collect());
         }
         if let Some(from) = inbox_from {
-            inbox.extend(self.pages(wire::INBOX, id, from, |arrival: &Arrival| arrival.number).await?);
+            inbox.extend(self.pages(wire::INBOX, id, from, |arrival: &ArrivedMessage| arrival.number).await?);
         }
         self.nodes.in_run(&mut run);
         if let Some(entries) = &mut entries {
             self.nodes.in_entries(entries);
         }
+        let inbox = inbox.into_iter().map(Into::into).collect();
         Ok(Some(Claimed { run, entries, inbox }))
     }
 
@@ -121,7 +124,7 @@ impl RemoteStore {
     }
 
     async fn start_run(&self, start: Start) -> Result<Started> {
-        let mut started = self.starts.ask(&start).await?;
+        let mut started = Started::from(self.starts.ask(&StartItem::from(start)).await?);
         self.nodes.in_run(&mut started.run);
         self.nodes.in_entries(&mut started.entries);
         if let Some(node) = started.delivered.as_mut().and_then(|delivered| delivered.node.as_mut()) {
@@ -156,9 +159,10 @@ impl RemoteStore {
 
     async fn find_run(&self, find: Find) -> Result<Option<(Run, Option<Outcome>)>> {
         let found: Option<FoundRun> = self.client.call(wire::FIND, &find, Does::Reads).await?;
-        Ok(found.map(|mut found| {
-            self.nodes.in_run(&mut found.run);
-            (found.run, found.outcome)
+        Ok(found.map(|FoundRun { run, outcome }| {
+            let mut run = Run::from(run);
+            self.nodes.in_run(&mut run);
+            (run, outcome)
         }))
     }
 }
@@ -180,14 +184,22 @@ impl Store for RemoteStore {
     fn commit(&self, commit: Commit) -> Answer<'_, Saved> {
         // A driver's ledger cuts what would be too large for one request into several commits.
         match CommitItem::of(&commit) {
-            Ok(item) => Box::pin(self.commits.ask(&item)),
+            Ok(item) => {
+                let (saving, asks_news) = (self.commits.ask(&item), commit.asks_news);
+                Box::pin(async move {
+                    let saved = Saved::from(saving.await?);
+                    Ok(Saved { arrivals: saved.arrivals.filter(|_| asks_news), ..saved })
+                })
+            }
             Err(error) => Box::pin(async { Err(error) }),
         }
     }
 
     fn deliver(&self, deliver: Deliver) -> Answer<'_, Delivered> {
         Box::pin(async move {
-            let mut delivered: Delivered = self.client.call(wire::DELIVER, &deliver, Does::Writes).await?;
+            let call = DeliverCall::from(deliver);
+            let delivered: DeliveredPayload = self.client.call(wire::DELIVER, &call, Does::Writes).await?;
+            let mut delivered = Delivered::from(delivered);
             if let Some(node) = &mut delivered.node {
                 self.nodes.own(node);
             }
@@ -198,7 +210,8 @@ impl Store for RemoteStore {
     fn control(&self, control: Control) -> Answer<'_, Controlled> {
         Box::pin(async move {
             let call = ControlCall::of(control, self.nodes.all());
-            let mut controlled: Controlled = self.client.call(wire::CONTROL, &call, Does::Writes).await?;
+            let controlled: ControlledRun = self.client.call(wire::CONTROL, &call, Does::Writes).await?;
+            let mut controlled = Controlled::from(controlled);
             self.nodes.in_run(&mut controlled.run);
             Ok(controlled)
         })
@@ -228,7 +241,8 @@ impl Store for RemoteStore {
 
     fn list(&self, query: Query) -> Answer<'_, Page> {
         Box::pin(async move {
-            let mut page: Page = self.client.call(wire::LIST, &query, Does::Reads).await?;
+            let page: RunPage = self.client.call(wire::LIST, &query, Does::Reads).await?;
+            let mut page = Page::from(page);
             for run in &mut page.runs {
                 self.nodes.in_run(run);
             }
@@ -238,14 +252,19 @@ impl Store for RemoteStore {
 
     fn ledger(&self, _: WorkspaceId, run: RunId, from: u64) -> Answer<'_, Vec<Numbered>> {
         Box::pin(async move {
-            let mut lines = self.pages(wire::LEDGER, run, from, |line: &Numbered| line.number).await?;
+            let lines = self.pages(wire::LEDGER, run, from, |line: &NumberedEntry| line.number).await?;
+            let mut lines: Vec<Numbered> = lines.into_iter().map(Into::into).collect();
             self.nodes.in_ledger(&mut lines);
             Ok(lines)
         })
     }
 
     fn inbox(&self, _: WorkspaceId, run: RunId, from: u64) -> Answer<'_, Vec<Arrival>> {
-        Box::pin(self.pages(wire::INBOX, run, from, |arrival: &Arrival| arrival.number))
+        Box::pin(async move {
+            let messages =
+                self.pages(wire::INBOX, run, from, |arrival: &ArrivedMessage| arrival.number).await?;
+            Ok(messages.into_iter().map(Into::into).collect())
+        })
     }
 
     fn receipts(&self, _: WorkspaceId, run: RunId) -> Answer<'_, Vec<(ReceiptKind, Receipts)>> {

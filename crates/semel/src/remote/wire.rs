@@ -1,31 +1,55 @@
 //! What travels between a worker and its server, as JSON. Used by both sides.
 //!
-//! The words are those of the [store](crate::store): a start is a [`Start`], a run its whole header. Only the tenant is
-//! never said; the server knows it by the credential. A commit travels as the entries that it appends: the server has them
-//! checked by a ledger of its own before they get anywhere.
+//! The words are those of the [store](crate::store), but the types are of their own: what travels is a contract with workers
+//! that are already installed, and the types of the rules and of the store may change. Only entries, messages, outcomes and
+//! failures travel as they are, because they are stored in the same form and so are a contract already. The texts in
+//! `wire/golden.json` pin all of it. The tenant is never said; the server knows it by the credential. A commit travels as
+//! the entries that it appends: the server has them checked by a ledger of its own before they get anywhere.
 
+/// Conversions both ways between a type of the rules or of the store and the one that travels, which has the same members.
+macro_rules! same_members {
+    ($($inner:ident = $wire:ident { $($member:ident),+ $(,)? })+) => {$(
+        impl From<$inner> for $wire {
+            fn from(inner: $inner) -> Self {
+                let $inner { $($member),+ } = inner;
+                Self { $($member: $member.into()),+ }
+            }
+        }
+
+        impl From<$wire> for $inner {
+            fn from(wire: $wire) -> Self {
+                let $wire { $($member),+ } = wire;
+                Self { $($member: $member.into()),+ }
+            }
+        }
+    )+};
+}
+
+mod commit;
 mod control;
 mod folded;
 mod refusal;
+mod run;
+mod start;
+#[cfg(test)]
+mod tests;
 
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 
+pub use self::commit::{CommitAnswers, CommitCall, CommitItem, DraftView, PlacedDraft, SavedCommit, entries};
 pub use self::control::ControlCall;
 pub use self::folded::{CancellingView, FoldedRun, HookStateView, OnceRecordView, RecordView};
 pub use self::refusal::{ErrorView, LimitReached};
+pub use self::run::{
+    ArrivedMessage, ControlledRun, FoundRun, NewRunHeader, NumberedEntry, RunHeader, RunPage, RunStateHeader,
+};
+pub use self::start::{DeliverCall, DeliveredPayload, HandoverItem, StartCall, StartItem, StartedRun};
 use crate::clock::Time;
 use crate::error::Error;
 use crate::id::{NodeId, RunId, WorkspaceId};
-use crate::rules::commit::{ChildStart, Commit, Content, Draft, Write};
-use crate::rules::entry::{Entry, Lines, Outcome};
-use crate::rules::json::{InvalidJson, Payload};
-use crate::rules::key::Token;
-use crate::rules::ledger::{Ledger, RefusedEntry};
-use crate::rules::path::{Name, Visit};
-use crate::rules::run::Run;
-use crate::rules::start::{Start, default_version};
-use crate::store::Arrival;
+use crate::rules::entry::Entry;
+use crate::rules::path::Name;
+use crate::rules::start::default_version;
 
 /// Header of requests and answers: the version of the protocol that the caller, or the server, speaks.
 pub const PROTOCOL_HEADER: &str = "semel-protocol";
@@ -259,131 +283,6 @@ pub struct Served {
     pub workflow_version: Name,
 }
 
-/// Entries of many runs. `E` is the text of entries: borrowed where it is read, owned where it is written.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct CommitCall<E> {
-    /// The commits, one for each run.
-    pub commits: Vec<CommitItem<E>>,
-}
-
-/// One commit: the entries to append to one run.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct CommitItem<E> {
-    /// The run whose ledger grows.
-    pub run: RunId,
-    /// Id that the worker has registered under, as in its claim: this node must hold the run. If absent, the run must be
-    /// held by a node that was registered with the same API key.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub node: Option<NodeId>,
-    /// Length of the ledger that the driver has seen. The commit is refused if the ledger is longer.
-    pub expected: u64,
-    /// How many messages of its inbox the driver has seen.
-    #[serde(default)]
-    pub seen: u64,
-    /// The entries to append, as a JSON list.
-    #[cfg_attr(feature = "openapi", schema(value_type = Vec<Entry>))]
-    pub entries: E,
-    /// Entries that the store completes, and their positions.
-    #[serde(default = "Vec::new", skip_serializing_if = "Vec::is_empty")]
-    pub drafts: Vec<PlacedDraft>,
-}
-
-/// A draft and its position among the entries.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct PlacedDraft {
-    /// How many of the entries precede it.
-    pub after: u64,
-    /// The draft that the store completes.
-    pub draft: DraftView,
-}
-
-/// An entry whose final form the store decides.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
-#[expect(missing_docs, reason = "the fields say what they are; each variant has its line")]
-pub enum DraftView {
-    /// Opens a hook under a token, unless another run owns the token.
-    OpenHook { hook: Visit, token: Token },
-    /// Starts a child run, or attaches the one that exists.
-    StartChild {
-        child: Visit,
-        run: RunId,
-        workflow: Name,
-        #[serde(rename = "workflowVersion")]
-        workflow_version: Name,
-        input: Payload,
-    },
-}
-
-impl CommitItem<Box<RawValue>> {
-    /// A commit as it travels.
-    pub fn of(commit: &Commit) -> Result<Self, Error> {
-        let (mut lines, mut drafts) = (Lines::default(), Vec::new());
-        let text = match &commit.content {
-            Content::Ready(text) => text.clone(),
-            Content::Drafts(all) => {
-                for draft in all {
-                    let draft = match draft {
-                        Draft::Entries(before) => {
-                            lines.extend(before);
-                            continue;
-                        }
-                        Draft::OpenHook { hook, token } => {
-                            DraftView::OpenHook { hook: hook.clone(), token: token.clone() }
-                        }
-                        Draft::StartChild(start) => {
-                            let ChildStart { child, run, workflow, workflow_version, input, .. } =
-                                (**start).clone();
-                            DraftView::StartChild { child, run, workflow, workflow_version, input }
-                        }
-                    };
-                    drafts.push(PlacedDraft { after: lines.count(), draft });
-                }
-                lines.finish()
-            }
-        };
-        let entries = RawValue::from_string(text).map_err(|wrong| InvalidJson::Refused(wrong.to_string()))?;
-        let Write { run, node, expected, seen, .. } = **commit;
-        Ok(Self { run, node, expected, seen, entries, drafts })
-    }
-}
-
-impl DraftView {
-    /// Puts it into the next commit of a ledger, or refuses it.
-    pub fn record(self, ledger: &mut Ledger) -> Result<(), RefusedEntry> {
-        match self {
-            Self::OpenHook { hook, token } => ledger.open_hook(hook, token),
-            Self::StartChild { child, run, workflow, workflow_version, input } => {
-                ledger.start_child(child, run, workflow, workflow_version, input)
-            }
-        }
-    }
-
-    /// Refuses a value that could not be kept exactly.
-    pub fn check(&self) -> Result<(), InvalidJson> {
-        match self {
-            Self::OpenHook { .. } => Ok(()),
-            Self::StartChild { input, .. } => input.check(),
-        }
-    }
-}
-
-/// A call that starts many runs.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct StartCall {
-    /// The starts; each has its own answer.
-    pub starts: Vec<Start>,
-}
-
 /// One answer for each item of a call.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -420,17 +319,6 @@ impl<T> From<ItemAnswer<T>> for Result<T, Error> {
             ItemAnswer::Error(view) => Err(view.into()),
         }
     }
-}
-
-/// A run and how it ended.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "camelCase")]
-pub struct FoundRun {
-    /// Header of the run.
-    pub run: Run,
-    /// How it ended, if it has.
-    pub outcome: Option<Outcome>,
 }
 
 /// A call that reads entries or messages of a run.
@@ -501,11 +389,11 @@ pub struct FoldedClaims {
 #[serde(rename_all = "camelCase")]
 pub struct ClaimedView {
     /// Header of the run.
-    pub run: Run,
+    pub run: RunHeader,
     /// Its ledger. Absent if the worker keeps it in memory, or if it is too large for this answer: then the worker reads it.
     pub entries: Option<Vec<Entry>>,
     /// Its inbox, or as many messages as fit into the answer.
-    pub inbox: Vec<Arrival>,
+    pub inbox: Vec<ArrivedMessage>,
     /// Number of the first message that did not fit: the worker reads the inbox from there on. Absent if all of them are
     /// in the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -514,32 +402,4 @@ pub struct ClaimedView {
 
 fn first() -> u64 {
     1
-}
-
-/// The entries of a commit that came over the wire.
-pub fn entries(text: &RawValue) -> Result<Vec<Entry>, InvalidJson> {
-    let entries = crate::rules::entry::decode(text.get())
-        .map_err(|wrong| InvalidJson::Refused(format!("no entries: {wrong}")))?;
-    entries.iter().try_for_each(Entry::check)?;
-    Ok(entries)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn values_of_entries_are_checked_like_payloads() {
-        let read = |value: &str| {
-            let text = format!(r#"[{{"completed":{{"value":{value}}}}}]"#);
-            let raw = RawValue::from_string(text).unwrap();
-            entries(&raw)
-        };
-        assert!(read(r#"{"a":[1,2.5,"\u00e9"]}"#).is_ok());
-        for bad in
-            [r#"{"a":1,"a":2}"#, r#""\u0000""#, "1e400", r#""\ud800""#, &("[".repeat(65) + &"]".repeat(65))]
-        {
-            assert!(read(bad).is_err(), "{bad}");
-        }
-    }
 }

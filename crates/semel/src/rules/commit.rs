@@ -11,8 +11,6 @@ mod fate;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
 pub(crate) use self::child::EarlierChild;
 pub use self::decide::decide;
 pub use self::fate::CommitFate;
@@ -81,6 +79,14 @@ impl Commit {
     pub(crate) fn new(write: Write) -> Self {
         Self(Arc::new(write))
     }
+
+    /// The same commit, whose answer has [`arrivals`](Saved::arrivals) and [`written`](Saved::written). Engines learn of
+    /// messages and of the time in other ways, so theirs do not ask.
+    #[must_use]
+    pub fn ask_news(mut self) -> Self {
+        Arc::make_mut(&mut self.0).asks_news = true;
+        self
+    }
 }
 
 impl Deref for Commit {
@@ -105,6 +111,8 @@ pub struct Write {
     pub(crate) status: Status,
     /// With `Waiting`: the number of arrivals that the driver has seen. Any later arrival makes the run due at once.
     pub(crate) seen: u64,
+    /// Whether the answer has [`arrivals`](Saved::arrivals) and [`written`](Saved::written).
+    pub(crate) asks_news: bool,
     pub(crate) tally: Tally,
     /// Boxed, because thousands of commits are in flight at a time and those of steps need none of it.
     pub(crate) beyond: Option<Box<Beyond>>,
@@ -232,17 +240,19 @@ impl Write {
 }
 
 /// The store's answer to a commit that took place.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Saved {
     /// Version of the run after the commit.
     pub version: u64,
     /// The settled drafts, in order; empty if there were none.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub settled: Vec<Entry>,
     /// Whether the run has ended or gone to rest while it had the grant of a `run_once` value: another run may
     /// make it now.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub freed: bool,
+    /// Number of the latest message in the run's inbox when the commit was written, 0 if none has ever arrived. None
+    /// unless the commit has [asked](Commit::ask_news).
+    pub arrivals: Option<u64>,
+    /// Time of the store when the commit was written. None unless the commit has asked, if its answer was lost and it was
+    /// found again, and if the store is that of a server elsewhere.
+    pub written: Option<Time>,
 }

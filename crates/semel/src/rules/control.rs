@@ -198,9 +198,7 @@ impl Control {
 }
 
 /// Result of an operator action.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Controlled {
     /// The run after the action; for a fork, the new run.
     pub run: Run,

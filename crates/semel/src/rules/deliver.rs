@@ -1,7 +1,5 @@
 //! Deliveries: a payload for a token, accepted once per delivery id.
 
-use serde::{Deserialize, Serialize};
-
 use super::json::{MAX_BYTES, Payload};
 use super::key::{CallId, Fingerprint, Token};
 use super::start::{Handover, Start, StartAction};
@@ -43,12 +41,9 @@ impl Unconsumed {
 }
 
 /// A payload for the run that owns a token.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug)]
 pub struct Deliver {
     /// Workspace in which the token is looked up.
-    #[serde(skip, default = "WorkspaceId::unsaid")]
     pub workspace: WorkspaceId,
     /// Token of the hook that receives the payload.
     pub token: Token,
@@ -120,9 +115,7 @@ impl Start {
 }
 
 /// Result of a delivery: the run that got the payload.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivered {
     /// The run that owns the token.
     pub run: RunId,

@@ -418,7 +418,19 @@ impl Ledger {
         // A part is committed before the entry that releases the run, which may be recorded by now.
         let driver = |beyond: &Option<Box<Beyond>>| beyond.as_ref().and_then(|beyond| beyond.driver);
         let node = self.run.state.node.or_else(|| driver(&beyond)).or_else(|| driver(&self.pending.beyond));
-        Commit::new(Write { num, run, node, expected, count, content, status, seen, tally, beyond })
+        Commit::new(Write {
+            num,
+            run,
+            node,
+            expected,
+            count,
+            content,
+            status,
+            seen,
+            asks_news: false,
+            tally,
+            beyond,
+        })
     }
 
     /// Takes in what the store made of the drafts of a saved commit.

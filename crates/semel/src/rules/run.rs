@@ -52,9 +52,7 @@ pub struct Parent {
 }
 
 /// The part of a run's header that never changes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewRun {
     /// Id of the run, unique in the store.
     pub id: RunId,
@@ -81,9 +79,7 @@ pub struct NewRun {
 }
 
 /// The part of a run's header that changes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunState {
     /// Status of the run now.
     pub status: Status,
@@ -102,7 +98,6 @@ pub struct RunState {
     pub purge: Option<Time>,
     /// Time at which the store checks whether its time is up, while it is open and not paused: its time limit, or
     /// that of an attempt at a remote step. None if there is no limit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Time>,
     /// Whether its key still points to it.
     pub holds_key: bool,
@@ -111,14 +106,11 @@ pub struct RunState {
 }
 
 /// A run's header, without its ledger.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
     /// Number of the run in its store, used as a short address.
     pub num: i64,
     /// The part that never changes; copies share it.
-    #[cfg_attr(feature = "openapi", schema(value_type = NewRun))]
     pub new: Arc<NewRun>,
     /// The part that changes with commits.
     pub state: RunState,

@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 use super::entry::{Created, Entry};
 use super::json::{self, Payload};
 use super::key::{CallId, Fingerprint, Key, KeyScope, Scope, Token};
-use super::millis;
 use super::path::Name;
 use super::run::{NewRun, Parent, Retention, Run, RunState};
 use super::status::Status;
@@ -16,43 +15,31 @@ use crate::sabotage::{self, Bug};
 use std::time::Duration;
 
 /// A request to start a run. [`Start::new`] fills in the defaults; set the public fields to change them.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug)]
 pub struct Start {
     /// Workspace in which the run is created.
-    #[serde(skip, default = "WorkspaceId::unsaid")]
     pub workspace: WorkspaceId,
     /// Id of the run if it is created. A repeated request with the same id finds the run it created.
     pub run: RunId,
     /// Name of the workflow to execute.
     pub workflow: Name,
     /// Version of the workflow; `1` if absent.
-    #[serde(default = "default_version")]
     pub workflow_version: Name,
     /// JSON input of the workflow.
     pub input: Payload,
     /// Idempotency key of the run.
     pub key: Key,
     /// Scope in which the key is unique; the workspace by default.
-    #[serde(default)]
     pub scope: KeyScope,
     /// What to do if the key is in use: the name of a preset, or a matrix. `attach` by default.
-    #[serde(default)]
     pub policy: Policy,
     /// How long the run is remembered after its end; 90 days by default.
-    #[serde(default)]
     pub retention: Retention,
     /// JSON pointers into the input that are ignored when two inputs are compared. None by default.
-    #[serde(default)]
     pub excluded: Vec<String>,
     /// Delay before the run may begin; none by default.
-    #[serde(rename = "delayMs", alias = "delay", with = "millis", default)]
-    #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub delay: Duration,
     /// Time limit of the run, counted from its creation; none: no limit.
-    #[serde(rename = "timeoutMs", alias = "timeout", with = "millis::option", default)]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub timeout: Option<Duration>,
     /// A payload for the owner of a token, or for the started run if no run owns it.
     pub deliver: Option<Handover>,
@@ -61,9 +48,7 @@ pub struct Start {
 }
 
 /// The delivery that comes with a start.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug)]
 pub struct Handover {
     /// Token of the hook that receives the payload.
     pub token: Token,

@@ -74,9 +74,7 @@ impl Query {
 }
 
 /// A page of runs, the newest first.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = RunPage))]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
     /// The runs of this page.
     pub runs: Vec<Run>,

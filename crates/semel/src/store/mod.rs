@@ -149,9 +149,7 @@ pub trait Store: Send + Sync + 'static {
 }
 
 /// Answer to a start: the run, and how it was found or made.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Started {
     /// The run: the new one, or the one that owns the key.
     pub run: Run,
@@ -181,8 +179,7 @@ impl Started {
 }
 
 /// Answer to a claim: the claimed runs.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Claims {
     /// The runs that the node may drive now.
     pub runs: Vec<Claimed>,
@@ -193,8 +190,7 @@ pub struct Claims {
 }
 
 /// A claimed run: all that its driver needs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claimed {
     /// Header of the claimed run, after the claim.
     pub run: Run,
@@ -205,9 +201,7 @@ pub struct Claimed {
 }
 
 /// An entry with its number.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Numbered {
     /// Its place in the ledger, from 1: the version it made.
     pub number: u64,
@@ -218,9 +212,7 @@ pub struct Numbered {
 }
 
 /// A message with its number.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrival {
     /// Its number in the run's inbox, from 1.
     pub number: u64,

@@ -89,7 +89,7 @@ fn name_all(acts: &[Act], found: &mut BTreeSet<String>) {
                 name_all(right, found);
             }
             Act::Loop { acts, .. } | Act::Race { acts, .. } | Act::Child { acts, .. } => {
-                name_all(acts, found)
+                name_all(acts, found);
             }
             _ => {}
         }

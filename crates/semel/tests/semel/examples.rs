@@ -78,6 +78,15 @@ const EXAMPLES: &[Example] = &[
         &["charge try 1 with a key of 34", "charge try 2 with a key of 34", "paid: 1999 cents by card"],
     ),
     (
+        "order",
+        "is_the_same_as_in_other_languages",
+        &[
+            r#"{"charge":"1999 cents","balance":3001,"letter":"letter for 7","rate":0.94,"by":"Ada","#,
+            r#""left":"ink shipped","right":"pens shipped","total":300}"#,
+            "Some(Replayed)",
+        ],
+    ),
+    (
         "saga",
         "cleans_up_after_failure_and_cancel",
         &[

@@ -6,6 +6,7 @@
 
 mod docs;
 mod names;
+mod quotes;
 mod words;
 
 use std::fs;
@@ -171,6 +172,13 @@ fn checks_of_words() -> Vec<Check> {
             at_least: 4,
             finds: broken_links,
             refuses: ("docs/start.md", "See [nowhere](no/such/file.md#part).".into()),
+        },
+        Check {
+            name: "what_is_quoted_from_a_file_stands_in_it",
+            reads: |path| path == "docs/languages.md",
+            at_least: 1,
+            finds: quotes::invented,
+            refuses: ("docs/languages.md", quotes::sample()),
         },
         Check {
             name: "every_vector_file_is_json",

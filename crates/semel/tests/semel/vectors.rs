@@ -4,9 +4,11 @@ use std::path::Path as File;
 
 use libtest_mimic::{Failed, Trial};
 use semel::rules::control::Control;
+use semel::rules::entry::{Failure, FailureKind};
 use semel::rules::json::{Json, Payload};
 use semel::rules::key::{EffectKey, Fingerprint};
 use semel::rules::path::{Name, Path, Visit};
+use semel::rules::retry::{Retry, RetryDecision};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -15,6 +17,9 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test("vectors::effect_keys_are_as_written_down", || check("effect_keys.json", 10, effect_key)),
         Trial::test("vectors::fingerprints_are_as_written_down", || {
             check("fingerprints.json", 50, fingerprint)
+        }),
+        Trial::test("vectors::pauses_between_attempts_are_as_written_down", || {
+            check("retry.json", 20, retry)
         }),
         Trial::test("vectors::fingerprints_of_controls_are_as_written_down", || {
             check("control_fingerprints.json", 12, control_fingerprint)
@@ -102,4 +107,31 @@ fn fingerprint(given: &Asked) -> Result<Printed, Failed> {
     let canonical = format!("{{\"input\":{},\"workflow\":{workflow_text}}}", value.canonical());
     let fingerprint = Fingerprint::of_start(&workflow, &input, &given.excluded)?.to_string();
     Ok(Printed { canonical, fingerprint })
+}
+
+#[derive(Deserialize)]
+struct FailedAttempt {
+    policy: Retry,
+    attempt: u32,
+    kind: FailureKind,
+    random: f64,
+}
+
+#[derive(Deserialize, PartialEq, Debug)]
+#[serde(untagged)]
+enum NextAttempt {
+    #[serde(rename_all = "camelCase")]
+    After {
+        pause_ms: u64,
+    },
+    No(String),
+}
+
+fn retry(given: &FailedAttempt) -> Result<NextAttempt, Failed> {
+    let failure = Failure::new(given.kind, "no");
+    Ok(match given.policy.next(given.attempt, &failure, given.random) {
+        RetryDecision::After(pause) => NextAttempt::After { pause_ms: u64::try_from(pause.as_millis())? },
+        RetryDecision::Fail => NextAttempt::No("fail".to_owned()),
+        RetryDecision::Doubt => NextAttempt::No("doubt".to_owned()),
+    })
 }

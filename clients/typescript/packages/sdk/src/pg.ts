@@ -19,7 +19,8 @@ const heard = () => undefined;
 /** A transaction that its client has left alone is ended by the server, so that its locks do not outlive a dead worker. */
 const LEFT_ALONE = '10s';
 
-function guarded(step: string): string {
+/** A value, and on the way the limit of how long the transaction may be left alone, unless the session has one of its own. */
+export function guarded(step: string): string {
   const setting = "'idle_in_transaction_session_timeout'";
   return `CASE WHEN current_setting(${setting}) = '0' AND set_config(${setting}, '${LEFT_ALONE}', true) IS NULL THEN '' ELSE ${step} END`;
 }

@@ -22,7 +22,9 @@ export function next(retry: Retry, attempt: number, kind: Fail['kind'], random: 
   if (attempt >= (retry.maxAttempts ?? 3)) return 'fail';
   const most = millis(retry.maxDelay ?? '1m');
   const full = Math.min(millis(retry.initial ?? '1s') * (retry.factor ?? 2) ** (attempt - 1), most);
-  return Math.floor(full * (1 - (retry.jitter ?? 0.5) * random));
+  const pause = full * (1 - (retry.jitter ?? 0.5) * random);
+  // To the nearest nanosecond first: 933.9999999 is 934.
+  return Math.floor(Math.round(pause * 1e6) / 1e6);
 }
 
 /** A retry policy as it travels. */

@@ -3,7 +3,7 @@ import { Cancelled, Fail, failOf, fatal, viewOf } from './errors.js';
 import { decode, encode, encodeGiven } from './json.js';
 import { pathKey } from './keys.js';
 import type {
-  Arrival, Class, Commit, CommitAnswer, FailureView, FoldedRun, HookRecord, Outcome, PlacedDraft, Record_, Settled,
+  Arrival, Class, Commit, CommitAnswer, FailureView, FoldedRun, HookRecord, Outcome, PlacedDraft, Record_, Saved, Settled,
 } from './wire.js';
 
 /** What a run asks of the worker that drives it. */
@@ -109,6 +109,8 @@ export class Run {
   private releases: { arrival: number; by: string }[] = [];
   private reading = false;
   private unread: number | undefined;
+  /** Number of the latest message that the server has told of. */
+  private told = 0;
 
   constructor(readonly host: Host, readonly claim: FoldedRun) {
     this.version = this.durable = claim.version;
@@ -123,6 +125,7 @@ export class Run {
     this.replaying = this.missing.size > 0;
     this.takeIn(claim.inbox);
     if (claim.inboxFrom !== undefined) this.unread = claim.inboxFrom;
+    this.told = claim.arrivals ?? 0;
   }
 
   get id(): string {
@@ -457,6 +460,13 @@ export class Run {
     return this.settledOnces.get(placeOf(scope, label))?.shift();
   }
 
+  /** So many messages have arrived: what is not read yet is read with the next turn. */
+  heard(arrivals: number): void {
+    if (arrivals <= Math.max(this.seen, this.told)) return;
+    this.told = arrivals;
+    this.look();
+  }
+
   /** There are messages from this number on that are not read yet. */
   look(from = this.seen + 1): void {
     this.unread = Math.min(this.unread ?? from, from);
@@ -696,10 +706,11 @@ export class Run {
     return answer;
   }
 
-  private saved(ok: { version: number; settled?: Settled[] }): void {
+  private saved(ok: Saved): void {
     this.durable = ok.version;
     for (const settled of ok.settled ?? []) this.settle(settled);
     if (this.leaving && this.durable >= this.version) return this.drop();
+    this.heard(ok.arrivals ?? 0);
     this.barriers = this.barriers.filter(barrier => {
       if (barrier.version > this.durable) return true;
       if (!barrier.stand.branch.isLost) barrier.resolve();

@@ -74,6 +74,8 @@ export interface FoldedRun {
   records: { [visit: string]: Record_ };
   once?: { label: string; scope?: string; value: unknown }[];
   carried?: string[];
+  /** Number of the latest message in the inbox, consumed or not. */
+  arrivals?: number;
   inbox: Arrival[];
   inboxFrom?: number;
 }
@@ -105,8 +107,15 @@ export type Settled =
   | { hookConflicted: { hook: string; token: string; owner: string } }
   | { childStarted: { child: string; run: string; attached: boolean } };
 
+export interface Saved {
+  version: number;
+  /** Number of the latest message in the run's inbox. */
+  arrivals?: number;
+  settled?: Settled[];
+}
+
 export type CommitAnswer =
-  | { ok: { version: number; settled?: Settled[] } }
+  | { ok: Saved }
   | { error: 'unavailable' | 'unknown' | { [kind: string]: unknown } };
 
 export interface RunNews {

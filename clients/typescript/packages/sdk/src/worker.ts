@@ -165,7 +165,7 @@ export class Worker implements Host, AsyncDisposable {
         for (const news of leased.news ?? []) {
           const run = this.runs.get(news.run);
           if (news.taken === true) run?.drop();
-          else run?.look();
+          else run?.heard(news.arrived ?? 0);
         }
         for (const { run } of leased.stop ?? []) this.tasks.get(run)?.abort.abort();
       } catch (error) {
@@ -332,8 +332,11 @@ export class Worker implements Host, AsyncDisposable {
     const body = `{"commits":[${batch.map(({ text }) => text).join(',')}]}`;
     let answers: CommitAnswer[];
     try {
+      const sent = performance.now();
       const answer = await this.transport.patiently('/workers/commit', { body, signal: this.stopped.signal });
-      answers = decode<{ answers: CommitAnswer[] }>(answer.text).answers;
+      const told = decode<{ answers: CommitAnswer[]; now?: number }>(answer.text);
+      answers = told.answers;
+      if (told.now !== undefined) this.learn(told.now, sent);
     } catch (error) {
       // The server refuses the call as a whole: only the run that is at fault cannot go on here.
       if (batch.length > 1 && !this.stopped.signal.aborted) {
@@ -422,6 +425,12 @@ export class Worker implements Host, AsyncDisposable {
     const told = decode<T & { now: number }>(answer.text);
     this.clock = { now: told.now, sent, received: performance.now() };
     return told;
+  }
+
+  /** The store's time of a commit, if it says more than what is known: the answer came sooner, or the clock was set forward. */
+  private learn(now: number, sent: number): void {
+    const received = performance.now();
+    if (received - sent < this.clock.received - this.clock.sent || now > this.latest()) this.clock = { now, sent, received };
   }
 
   /** Waits; false if the worker has stopped. */

@@ -2,22 +2,43 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { effectKey, effectUuid, type Effect } from '../src/keys.js';
+import { guarded, pgTable } from '../src/pg.js';
 import { next } from '../src/retry.js';
+import { sqliteTable } from '../src/sqlite.js';
+import { statements } from '../src/tx.js';
 
-interface Vector { why: string; given: Effect; expected: { key: string; uuid: string } }
+interface Vector<G, E> { why: string; given: G; expected: E }
+
+function vectors<G, E>(name: string, atLeast: number): Vector<G, E>[] {
+  const all = JSON.parse(readFileSync(new URL(`../../../../../../vectors/${name}.json`, import.meta.url), 'utf8')) as Vector<G, E>[];
+  assert.ok(all.length >= atLeast, name);
+  return all;
+}
 
 test('effect keys are those of the golden vectors', () => {
-  const vectors = JSON.parse(readFileSync(new URL('../../../../../../vectors/effect_keys.json', import.meta.url), 'utf8')) as Vector[];
-  assert.ok(vectors.length > 5);
-  for (const { why, given, expected } of vectors) {
+  for (const { why, given, expected } of vectors<Effect, { key: string; uuid: string }>('effect_keys', 10)) {
     assert.deepEqual({ key: effectKey(given), uuid: effectUuid(given) }, expected, why);
   }
 });
 
-test('pauses grow up to a limit, and are shortened by jitter', () => {
-  const pauses = [1, 2, 3, 7].map(attempt => next({ maxAttempts: 99 }, attempt, 'retryable', 0));
-  assert.deepEqual(pauses, [1000, 2000, 4000, 60_000]);
-  assert.equal(next({ maxAttempts: 99 }, 1, 'retryable', 1), 500);
-  assert.deepEqual(['fatal', 'cancelled', 'uncertain'].map(kind => next({}, 1, kind as 'fatal', 0)), ['fail', 'fail', 'doubt']);
-  assert.equal(next({}, 3, 'retryable', 0), 'fail');
+test('statements of the fence table are those of the golden vectors', () => {
+  interface Statements { create: string; find: string; put: string }
+  for (const { why, given: { dialect, table }, expected } of vectors<{ dialect: string; table: string }, Statements>('fence', 6)) {
+    // There is no source for MySQL.
+    if (dialect === 'mysql') continue;
+    const ofPg = dialect === 'postgres';
+    const texts = ofPg ? statements(table, n => `$${n}`, guarded) : statements(table, n => `?${n}`);
+    const { create, find, put } = expected;
+    assert.deepEqual({ create: (ofPg ? pgTable : sqliteTable)(table), ...texts }, { create, find, put }, why);
+  }
+});
+
+test('pauses between attempts are those of the golden vectors', () => {
+  interface Policy { maxAttempts: number; initialMs: number; factor: number; maxDelayMs: number; jitter: number }
+  interface Given { policy: Policy; attempt: number; kind: 'retryable'; random: number }
+  for (const { why, given, expected } of vectors<Given, { pauseMs: number } | string>('retry', 20)) {
+    const { policy: { initialMs: initial, maxDelayMs: maxDelay, ...rest }, attempt, kind, random } = given;
+    const found = next({ initial, maxDelay, ...rest }, attempt, kind, random);
+    assert.deepEqual(typeof found === 'number' ? { pauseMs: found } : found, expected, why);
+  }
 });

@@ -68,7 +68,7 @@ pub(super) async fn claim(
     }
     let numbers = workers.numbers.of(&app, workspace).await?;
     let mut view = keep(&workers, held);
-    view.runs.iter_mut().for_each(|claimed| numbers.in_run(&mut claimed.run));
+    view.runs.iter_mut().for_each(|claimed| claimed.run.num = numbers.hide(claimed.run.num));
     Ok(Told(ClaimAnswer::Ledgers(view)))
 }
 
@@ -193,6 +193,7 @@ fn fold(workers: &Workers, HeldClaims { claims, left_out }: HeldClaims) -> Folde
             answer.left_out.push(id);
         } else {
             let (inbox, inbox_from) = fitting(inbox, &mut 0);
+            let inbox = inbox.into_iter().map(Into::into).collect();
             answer.runs.push(FoldedRun { inbox, inbox_from, ..FoldedRun::of(&ledger) });
         }
         workers.folds.claimed(ledger);
@@ -228,11 +229,13 @@ fn keep(workers: &Workers, HeldClaims { claims, left_out }: HeldClaims) -> Claim
             }
         }
         let (inbox, inbox_from) = fitting(inbox, &mut inboxes);
+        let (run, inbox) = (run.into(), inbox.into_iter().map(Into::into).collect());
         ClaimedView { run, entries, inbox, inbox_from }
     };
     let mut runs: Vec<_> = claims.runs.into_iter().map(&mut view).collect();
     // The worker reads all of these itself.
-    let unread = |run| ClaimedView { run, entries: None, inbox: Vec::new(), inbox_from: Some(1) };
+    let unread =
+        |run: Run| ClaimedView { run: run.into(), entries: None, inbox: Vec::new(), inbox_from: Some(1) };
     runs.extend(left_out.into_iter().map(unread));
     ClaimsView { runs, next_due: claims.next_due, now: claims.now }
 }

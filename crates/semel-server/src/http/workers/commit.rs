@@ -7,7 +7,7 @@ use axum::extract::State;
 use futures_util::future::join_all;
 use semel::error::{Error, Result};
 use semel::id::{NodeId, RunId, WorkspaceId};
-use semel::remote::wire::{self, Answers, CommitCall, CommitItem, PlacedDraft};
+use semel::remote::wire::{self, CommitAnswers, CommitCall, CommitItem, PlacedDraft};
 use semel::rules::commit::{Commit, CommitFate, Saved};
 use semel::rules::entry::Entry;
 use semel::rules::ledger::Ledger;
@@ -17,6 +17,7 @@ use semel::store::{Find, FindBy, Numbered};
 use serde_json::value::RawValue;
 
 use super::answer::{Refusal, Text, Told};
+use super::extent::ParentLook;
 use super::node::WriteBy;
 use super::{Shared, Workers, extent};
 use crate::access::Caller;
@@ -31,14 +32,14 @@ use crate::http::describe::{SpokenProtocol, WorkerProblems};
     operation_id = "workerCommit", tag = "workers",
     request_body(content = CommitCall<Vec<Entry>>, content_type = "application/json", example = json!({"commits": [{"run": "run_01j0000000e00800000000007z", "node": "node_01j0000000e00800000000007z", "expected": 2, "entries": [{"stepStarted": {"step": "pay", "attempt": 1}}, {"stepCompleted": {"step": "pay", "value": 7}}]}]})),
     params(SpokenProtocol),
-    responses((status = 200, body = Answers<Saved>, description = "One result per commit"), WorkerProblems),
+    responses((status = 200, body = CommitAnswers, description = "One result per commit"), WorkerProblems),
 )]
 pub(super) async fn commit(
     State(app): State<Arc<App>>,
     Extension(workers): Shared,
     caller: Caller,
     text: Text,
-) -> Result<Told<Answers<Saved>>, Refusal> {
+) -> Result<Told<CommitAnswers>, Refusal> {
     caller.may(Permission::Worker)?;
     let call: CommitCall<&RawValue> = text.parse()?;
     if call.commits.len() > wire::MOST {
@@ -52,7 +53,7 @@ pub(super) async fn commit(
         join_all(asked.into_iter().map(|asked| asked.save(app, workers, caller.workspace))).await
     });
     let answers = done.await.map_err(|_| Problem::unavailable("the server is stopping; try again"))?;
-    Ok(Told(Answers { answers: answers.into_iter().map(Into::into).collect() }))
+    Ok(Told(CommitAnswers::of(answers)))
 }
 
 /// One commit of a worker.
@@ -91,7 +92,7 @@ impl CommitRequest {
             return Err(Error::Concurrency { run, expected });
         }
         // Before the fold is taken out: the worker tries again until it is admitted.
-        let parent = present.map(|run| run.new.parent);
+        let parent = present.map_or(ParentLook::Unread, |run| ParentLook::Known(run.new.parent));
         extent::admit_children(app, (workspace, run), parent, &self.drafts).await?;
         // Taken out while it may be ahead of the store: an early return leaves no fold behind.
         let saved = match fold.take_if(|ledger| ledger.run().state.version == expected) {
@@ -118,7 +119,12 @@ impl CommitRequest {
         if fold.is_none() {
             workers.folds.drop_run(run);
         }
-        let saved = saved?;
+        let mut saved = saved?;
+        if saved.arrivals.is_none() {
+            // Rare: the commit is a repetition, and the store was not asked to write.
+            let found = app.store.find(Find { workspace, by: FindBy::Id(run) }).await?;
+            saved.arrivals = found.map(|(run, _)| run.arrivals);
+        }
         workers.known.learn_children(&saved.settled, workspace);
         Ok(saved)
     }
@@ -184,7 +190,10 @@ impl CommitRequest {
             ledger.record(entry).map_err(refused)?;
         }
         ledger.saw_arrivals(self.seen);
-        ledger.commit().ok_or_else(|| Error::Validation("a commit appends at least one entry".to_owned()))
+        let commit = ledger
+            .commit()
+            .ok_or_else(|| Error::Validation("a commit appends at least one entry".to_owned()))?;
+        Ok(commit.ask_news())
     }
 }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use axum::Extension;
 use axum::extract::State;
-use semel::remote::wire::ControlCall;
-use semel::rules::control::{Control, ControlAction, Controlled};
+use semel::remote::wire::{ControlCall, ControlledRun};
+use semel::rules::control::{Control, ControlAction};
 use semel::rules::entry::Resolution;
 use semel::rules::once::{Ask, OnceAnswer, OnceCall, OnceScope};
 
@@ -33,14 +33,14 @@ const LONGEST_BY: usize = 2_000;
     operation_id = "workerControl", tag = "workers",
     request_body(content = ControlCall, content_type = "application/json", example = json!({"run": "run_01j0000000e00800000000007z", "action": "pause", "by": "ann", "id": null, "expected": null})),
     params(SpokenProtocol),
-    responses((status = 200, body = Controlled, description = "The run after the call"), WorkerProblems),
+    responses((status = 200, body = ControlledRun, description = "The run after the call"), WorkerProblems),
 )]
 pub(super) async fn control(
     State(app): State<Arc<App>>,
     Extension(workers): Shared,
     caller: Caller,
     CallBody(call): CallBody<ControlCall>,
-) -> Result<Told<Controlled>, Refusal> {
+) -> Result<Told<ControlledRun>, Refusal> {
     let control = match (&call.action, call.nodes.as_slice()) {
         // A driver can also pause its run by a commit. An engine uses this call if its commit is refused.
         (ControlAction::Pause, [_, ..]) if caller.may(Permission::Admin).is_err() => {
@@ -57,7 +57,7 @@ pub(super) async fn control(
     let numbers = workers.numbers.of(&app, caller.workspace).await?;
     let mut controlled = app.store.control(control).await?;
     numbers.in_run(&mut controlled.run);
-    Ok(Told(controlled))
+    Ok(Told(controlled.into()))
 }
 
 /// The pause of a run by the worker that holds it, bound to the version at which the worker holds the run.

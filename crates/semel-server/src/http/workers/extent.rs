@@ -21,12 +21,19 @@ pub(super) fn check_size(ledger: &Ledger) -> Result<()> {
     }
 }
 
-/// Lets a commit start children, or refuses it. Steps of queues are no children in this sense: they start none. `parent`
-/// is absent if it is not known whether the run is itself a child.
+/// What is known of the run that has started a run.
+pub(super) enum ParentLook {
+    /// Its id; none if the run is no child.
+    Known(Option<RunId>),
+    /// The run's header was not read.
+    Unread,
+}
+
+/// Lets a commit start children, or refuses it. Steps of queues are no children in this sense: they start none.
 pub(super) async fn admit_children(
     app: &App,
     (workspace, run): (WorkspaceId, RunId),
-    parent: Option<Option<RunId>>,
+    parent: ParentLook,
     drafts: &[PlacedDraft],
 ) -> Result<()> {
     let is_child = |placed: &&PlacedDraft| match &placed.draft {
@@ -38,8 +45,8 @@ pub(super) async fn admit_children(
         return Ok(());
     }
     let parent = match parent {
-        Some(parent) => parent,
-        None => {
+        ParentLook::Known(parent) => parent,
+        ParentLook::Unread => {
             let found = app.store.find(Find { workspace, by: FindBy::Id(run) }).await?;
             found.and_then(|(run, _)| run.new.parent)
         }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use axum::Extension;
 use axum::extract::State;
 use semel::id::RunId;
-use semel::remote::wire::{self, CountCall, FoundRun, RunCall};
+use semel::remote::wire::{self, ArrivedMessage, CountCall, FoundRun, NumberedEntry, RunCall, RunPage};
 use semel::rules::key::Scope;
 use semel::rules::receipt::{ReceiptKind, Receipts};
-use semel::store::{Arrival, Find, FindBy, Numbered, Page, Part, Query, RunCounts};
+use semel::store::{Find, FindBy, Part, Query, RunCounts};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use utoipa::openapi::schema::{AnyOfBuilder, ArrayBuilder, Schema};
@@ -65,7 +65,7 @@ pub(super) async fn find(
         // The caller may wait for the run.
         workers.known.learn(run.id(), caller.workspace);
         numbers.in_run(&mut run);
-        FoundRun { run, outcome }
+        FoundRun { run: run.into(), outcome }
     })))
 }
 
@@ -75,21 +75,21 @@ pub(super) async fn find(
     operation_id = "workerList", tag = "workers",
     request_body(content = Query, content_type = "application/json", example = json!({"status": null, "workflow": "order", "since": null, "before": null, "limit": 100})),
     params(SpokenProtocol),
-    responses((status = 200, body = Page, description = "A page: headers of runs, the run after which the next page begins, and whether this one is partial"), WorkerProblems),
+    responses((status = 200, body = RunPage, description = "A page: headers of runs, the run after which the next page begins, and whether this one is partial"), WorkerProblems),
 )]
 pub(super) async fn list(
     State(app): State<Arc<App>>,
     Extension(workers): Shared,
     caller: Caller,
     CallBody(query): CallBody<Query>,
-) -> Result<Told<Page>, Refusal> {
+) -> Result<Told<RunPage>, Refusal> {
     caller.may_read_or_work()?;
     let numbers = workers.numbers.of(&app, caller.workspace).await?;
     let (limit, look_at) = (query.limit.min(MOST), query.look_at.min(Query::LOOK_AT));
     let query = Query { workspace: caller.workspace, limit, look_at, ..query };
     let mut page = app.store.list(query).await?;
     page.runs.iter_mut().for_each(|run| numbers.in_run(run));
-    Ok(Told(page))
+    Ok(Told(page.into()))
 }
 
 /// Count the open runs of the workspace, by workflow.
@@ -115,7 +115,7 @@ pub(super) async fn counts(
     operation_id = "workerLedger", tag = "workers",
     request_body(content = RunCall, content_type = "application/json", example = json!({"run": "run_01j0000000e00800000000007z", "from": 1, "maxBytes": 8_388_608})),
     params(SpokenProtocol),
-    responses((status = 200, body = Vec<Numbered>, description = "Entries, numbered"), WorkerProblems),
+    responses((status = 200, body = Vec<NumberedEntry>, description = "Entries, numbered"), WorkerProblems),
 )]
 pub(super) async fn ledger(
     State(app): State<Arc<App>>,
@@ -124,7 +124,8 @@ pub(super) async fn ledger(
 ) -> Result<Told<Vec<Box<RawValue>>>, Refusal> {
     caller.may_read_or_work()?;
     let part = part(&caller, run, from, max_bytes);
-    Ok(Told(page(app.store.ledger_part(part).await?.entries, part.bytes)))
+    let entries = app.store.ledger_part(part).await?.entries;
+    Ok(Told(page(entries.into_iter().map(NumberedEntry::from), part.bytes)))
 }
 
 /// Read the unconsumed messages of a run, page by page: the next page begins after the last number of this one.
@@ -133,7 +134,7 @@ pub(super) async fn ledger(
     operation_id = "workerInbox", tag = "workers",
     request_body(content = RunCall, content_type = "application/json", example = json!({"run": "run_01j0000000e00800000000007z", "from": 1, "maxBytes": 8_388_608})),
     params(SpokenProtocol),
-    responses((status = 200, body = Vec<Arrival>, description = "Messages, numbered"), WorkerProblems),
+    responses((status = 200, body = Vec<ArrivedMessage>, description = "Messages, numbered"), WorkerProblems),
 )]
 pub(super) async fn inbox(
     State(app): State<Arc<App>>,
@@ -142,7 +143,8 @@ pub(super) async fn inbox(
 ) -> Result<Told<Vec<Box<RawValue>>>, Refusal> {
     caller.may_read_or_work()?;
     let part = part(&caller, run, from, max_bytes);
-    Ok(Told(page(app.store.inbox_part(part).await?, part.bytes)))
+    let messages = app.store.inbox_part(part).await?;
+    Ok(Told(page(messages.into_iter().map(ArrivedMessage::from), part.bytes)))
 }
 
 /// The part of a ledger or an inbox that a caller asks for.
@@ -152,7 +154,11 @@ fn part(caller: &Caller, run: RunId, from: u64, max_bytes: Option<usize>) -> Par
 }
 
 /// As many items as fit into `most` bytes of the answer; at least one, so that the reader makes progress.
-fn page<T: Serialize>(all: Vec<T>, most: usize) -> Vec<Box<RawValue>> {
+fn page(
+    all: impl IntoIterator<Item: Serialize, IntoIter: ExactSizeIterator>,
+    most: usize,
+) -> Vec<Box<RawValue>> {
+    let all = all.into_iter();
     // Two bytes for the brackets, and one for each comma.
     let (mut page, mut bytes) = (Vec::with_capacity(all.len().min(PAGE)), 2);
     for item in all {

@@ -7,8 +7,9 @@ use axum::extract::State;
 use futures_util::future::join_all;
 use semel::error::{Error, Result};
 use semel::id::WorkspaceId;
-use semel::remote::wire::{self, Answers, LimitReached, StartCall};
-use semel::rules::deliver::{Deliver, Delivered};
+use semel::remote::wire::{
+    self, Answers, DeliverCall, DeliveredPayload, LimitReached, StartCall, StartItem, StartedRun,
+};
 use semel::rules::ledger::Ledger;
 use semel::rules::start::Start;
 use semel::store::Started;
@@ -31,14 +32,14 @@ const TOO_MANY: &str = "this workspace starts too many runs per second; start th
     operation_id = "workerStart", tag = "workers",
     request_body(content = StartCall, content_type = "application/json", example = json!({"starts": []})),
     params(SpokenProtocol),
-    responses((status = 200, body = Answers<Started>, description = "One result per start"), WorkerProblems),
+    responses((status = 200, body = Answers<StartedRun>, description = "One result per start"), WorkerProblems),
 )]
 pub(super) async fn start(
     State(app): State<Arc<App>>,
     Extension(workers): Shared,
     caller: Caller,
     CallBody(StartCall { starts }): CallBody<StartCall>,
-) -> Result<Told<Answers<Started>>, Refusal> {
+) -> Result<Told<Answers<StartedRun>>, Refusal> {
     caller.may(Permission::Start)?;
     if starts.iter().any(|start| start.claim.is_some()) {
         caller.may(Permission::Worker)?;
@@ -52,7 +53,7 @@ pub(super) async fn start(
     // In a task of its own: the call completes even if the client disconnects.
     let done = tokio::spawn(async move {
         let (app, workers) = (&*app, &*workers);
-        let each = |(place, start)| async move {
+        let each = |(place, start): (usize, StartItem)| async move {
             match place < admitted {
                 true => begin(app, workers, caller.workspace, start).await,
                 false => Err(Error::Unavailable(Box::new(LimitReached(TOO_MANY.to_owned())))),
@@ -62,10 +63,12 @@ pub(super) async fn start(
     });
     let mut answers = done.await.map_err(|_| Problem::unavailable("the server is stopping; try again"))?;
     answers.iter_mut().flatten().for_each(|started| numbers.in_run(&mut started.run));
-    Ok(Told(Answers { answers: answers.into_iter().map(Into::into).collect() }))
+    let answers = answers.into_iter().map(|answer| answer.map(StartedRun::from).into()).collect();
+    Ok(Told(Answers { answers }))
 }
 
-async fn begin(app: &App, workers: &Workers, workspace: WorkspaceId, start: Start) -> Result<Started> {
+async fn begin(app: &App, workers: &Workers, workspace: WorkspaceId, item: StartItem) -> Result<Started> {
+    let start = item.start(workspace);
     if start.workflow_version.as_str().starts_with(FAMILY) {
         return Err(Error::Validation(format!(
             "versions that begin with `{FAMILY}` are definitions; start one with POST /workflow-runs and `definitionId`"
@@ -81,7 +84,7 @@ async fn begin(app: &App, workers: &Workers, workspace: WorkspaceId, start: Star
         handover.payload.check()?;
     }
     let claim = start.claim.map(|drawn| node::of(workspace, drawn));
-    let start = Start { workspace, claim, ..start };
+    let start = Start { claim, ..start };
     app.bounds.open_runs.admit(&*app.store, app.clock.now(), &start).await?;
     let started = app.store.start(start).await?;
     workers.known.learn(started.run.id(), workspace);
@@ -96,17 +99,17 @@ async fn begin(app: &App, workers: &Workers, workspace: WorkspaceId, start: Star
 #[utoipa::path(
     post, path = "/workers/deliver",
     operation_id = "workerDeliver", tag = "workers",
-    request_body(content = Deliver, content_type = "application/json", example = json!({"token": "order:7", "payload": {"approved": true}, "id": null})),
+    request_body(content = DeliverCall, content_type = "application/json", example = json!({"token": "order:7", "payload": {"approved": true}, "id": null})),
     params(SpokenProtocol),
-    responses((status = 200, body = Delivered, description = "The run that received the payload"), WorkerProblems),
+    responses((status = 200, body = DeliveredPayload, description = "The run that received the payload"), WorkerProblems),
 )]
 pub(super) async fn deliver(
     State(app): State<Arc<App>>,
     caller: Caller,
-    CallBody(deliver): CallBody<Deliver>,
-) -> Result<Told<Delivered>, Refusal> {
+    CallBody(deliver): CallBody<DeliverCall>,
+) -> Result<Told<DeliveredPayload>, Refusal> {
     caller.may(Permission::Start)?;
     crate::http::hooks::check_deliverable(deliver.token.as_str())?;
     deliver.payload.check().map_err(semel::Error::from)?;
-    Ok(Told(app.store.deliver(Deliver { workspace: caller.workspace, ..deliver }).await?))
+    Ok(Told(app.store.deliver(deliver.deliver(caller.workspace)).await?.into()))
 }

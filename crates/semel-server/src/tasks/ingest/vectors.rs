@@ -42,7 +42,8 @@ pub(super) struct Vectors {
     /// Length of the vectors.
     length: usize,
     /// The vectors: numbers of four bytes, the lowest byte first, in base64. Empty if their length is not that of the table.
-    vectors: Vec<String>,
+    #[serde(rename = "vectors")]
+    encoded: Vec<String>,
 }
 
 impl Vectors {
@@ -61,7 +62,7 @@ impl Vectors {
             usage,
             cost: usage.and_then(|usage| Some(target.price(&look.model)?.of(usage))),
             length,
-            vectors: if fits { vectors.iter().map(encoded).collect() } else { Vec::new() },
+            encoded: if fits { vectors.iter().map(encoded).collect() } else { Vec::new() },
         }
     }
 
@@ -86,7 +87,7 @@ impl Vectors {
             );
             return Err(fatal(why).with_code("MODEL"));
         }
-        self.vectors.iter().map(|vector| literal(vector)).collect()
+        self.encoded.iter().map(|vector| literal(vector)).collect()
     }
 }
 
@@ -148,7 +149,7 @@ mod tests {
             usage: Some(Usage { input: 7, output: 0 }),
             cost: Cost::read(0.5),
             length: vectors[0].len(),
-            vectors: vectors.iter().map(encoded).collect(),
+            encoded: vectors.iter().map(encoded).collect(),
         }
     }
 

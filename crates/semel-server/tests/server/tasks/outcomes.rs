@@ -210,7 +210,7 @@ fn bounded(source: &str, act: impl AsyncFn(&Scene<Stage>) -> Result<(), Error> +
                 scene
                     .until(async || {
                         act(&scene).await.is_ok()
-                            && scene.status(run.id()).await.is_ok_and(|status| status.is_terminal())
+                            && scene.status(run.id()).await.is_ok_and(semel::rules::status::Status::is_terminal)
                     })
                     .await;
                 Ok(told(run.outcome().await?))
@@ -244,7 +244,7 @@ fn what_a_worker_reports_is_bounded_after_keep() {
 fn what_a_child_and_a_delivery_bring_is_bounded_after_keep() {
     bounded("child: {run: leaf, input: '{{ input }}', later: true}", async |_: &Scene<Stage>| Ok(()));
     bounded("event: {token: parcel}", async |scene: &Scene<Stage>| {
-        match scene.engine().deliver("parcel", &large()).id("d").await {
+        match scene.engine().deliver("parcel", large()).id("d").await {
             Ok(_) | Err(Error::HookNotFound(_)) => Ok(()),
             Err(error) => Err(error),
         }

@@ -35,6 +35,7 @@ pub(super) fn trials() -> Vec<Trial> {
         test("an_invalid_entry_is_refused_for_its_run_only", an_invalid_entry_is_refused_for_its_run_only),
         test("values_in_entries_are_checked_like_payloads", values_in_entries_are_checked_like_payloads),
         test("a_commit_that_is_repeated_answers_as_saved", a_commit_that_is_repeated_answers_as_saved),
+        test("a_commit_tells_of_messages_and_of_the_time", a_commit_tells_of_messages_and_of_the_time),
         test("a_ledger_in_memory_is_not_sent_again", a_ledger_in_memory_is_not_sent_again),
         test("a_run_that_is_cancelled_before_its_ledger_is_read_is_not_claimed", cancelled_before_it_is_read),
         test("a_run_id_with_another_input_is_refused", a_run_id_with_another_input_is_refused),
@@ -139,9 +140,13 @@ async fn an_invalid_entry_is_refused_for_its_run_only() -> Done {
     assert_eq!(status, 200);
     let answers = answer["answers"].as_array().ok_or("a list")?;
     assert!(answers[0]["error"]["refused"].is_object(), "{answer}");
-    assert_eq!(answers[1], json!({ "ok": { "version": 4 } }));
+    assert_eq!(answers[1], json!({ "ok": { "version": 4, "arrivals": 0 } }));
     assert!(answers[2]["error"]["refused"]["source"]["stores"].is_string(), "{answer}");
-    assert_eq!(answers[3], json!({ "ok": { "version": 4 } }), "what was refused has left nothing behind");
+    assert_eq!(
+        answers[3],
+        json!({ "ok": { "version": 4, "arrivals": 0 } }),
+        "what was refused has left nothing behind"
+    );
     Ok(())
 }
 
@@ -184,7 +189,7 @@ async fn a_commit_that_is_repeated_answers_as_saved() -> Done {
     let (one, two) = (step(run, 2, "a", "1"), step(run, 4, "b", "2"));
     for _ in 0..2 {
         let (_, answer) = here.call("/commit", commits(std::slice::from_ref(&one))).await;
-        assert_eq!(answer, json!({ "answers": [{ "ok": { "version": 4 } }] }));
+        assert_eq!(answer["answers"], json!([{ "ok": { "version": 4, "arrivals": 0 } }]));
     }
     let (_, answer) = here.call("/commit", commits(&[two.clone(), two, one])).await;
     let version = |n: usize| answer["answers"][n]["ok"]["version"].clone();
@@ -194,6 +199,32 @@ async fn a_commit_that_is_repeated_answers_as_saved() -> Done {
     let (_, ahead) = here.call("/commit", commits(&[step(run, 60, "z", "7")])).await;
     assert_eq!(ahead["answers"][0]["error"]["concurrency"], json!({ "run": run, "expected": 60 }));
     assert_eq!(remote.ledger(OURS, run, 1).await?.len(), 6);
+    Ok(())
+}
+
+/// A worker that commits learns of a delivery at once, and not from its next heartbeat.
+async fn a_commit_tells_of_messages_and_of_the_time() -> Done {
+    let here = Here::new().await;
+    let remote = here.site.remote(OURS).await?;
+    let run = here.driven(&remote, "k").await;
+    let open = format!(
+        r#"{{"run":"{run}","expected":2,"entries":[],"drafts":[{{"after":0,"draft":{{"openHook":{{"hook":"@hook[t]","token":"t"}}}}}}]}}"#
+    );
+    let before = here.clock.now().0;
+    let (_, answer) = here.call("/commit", commits(&[open])).await;
+    assert_eq!(answer["answers"][0]["ok"]["arrivals"], 0, "{answer}");
+    for n in 1..=2 {
+        here.call("/deliver", format!(r#"{{"token":"t","payload":{n}}}"#)).await;
+    }
+    let one = step(run, 3, "a", "1");
+    let (_, answer) = here.call("/commit", commits(std::slice::from_ref(&one))).await;
+    assert_eq!(answer["answers"][0]["ok"], json!({ "version": 5, "arrivals": 2 }), "{answer}");
+    let now = answer["now"].as_i64().ok_or("a time")?;
+    assert!((before..=here.clock.now().0).contains(&now), "{answer}");
+    here.call("/deliver", r#"{"token":"t","payload":3}"#).await;
+    let (_, answer) = here.call("/commit", commits(&[one, step(run, 1, "b", "2")])).await;
+    assert_eq!(answer["answers"][0]["ok"], json!({ "version": 5, "arrivals": 3 }), "a repetition: {answer}");
+    assert_eq!(answer["now"], Value::Null, "nothing was written: {answer}");
     Ok(())
 }
 

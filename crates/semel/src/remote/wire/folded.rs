@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::ArrivedMessage;
 use crate::clock::Time;
 use crate::id::{RunId, WorkspaceId};
 use crate::rules::entry::{Class, Failure, Outcome};
@@ -14,7 +15,6 @@ use crate::rules::key::{Key, Label, Scope, Token};
 use crate::rules::ledger::{HookState, Ledger, VisitRecord};
 use crate::rules::path::{Name, Visit};
 use crate::rules::step::StepState;
-use crate::store::Arrival;
 
 /// A claimed run: what it was started with, and what stands at each visit of its code.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -59,8 +59,11 @@ pub struct FoldedRun {
     /// Visits from before a restart or a fork: the code that goes on need not reach them again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub carried: Vec<String>,
+    /// Number of the latest message in its inbox, consumed or not; 0 if none has ever arrived.
+    #[serde(default)]
+    pub arrivals: u64,
     /// Messages that the run has not consumed, or as many as fit into the answer.
-    pub inbox: Vec<Arrival>,
+    pub inbox: Vec<ArrivedMessage>,
     /// Number of the first message that did not fit: read the inbox from there on. Absent if all of them are in the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inbox_from: Option<u64>,
@@ -183,6 +186,7 @@ impl FoldedRun {
             carried: carried.map(Visit::to_string).collect(),
             once: once.collect(),
             records,
+            arrivals: run.arrivals,
             inbox: Vec::new(),
             inbox_from: None,
         }

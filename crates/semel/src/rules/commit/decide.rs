@@ -74,6 +74,7 @@ mod tests {
             content: Content::Ready("[]".to_owned()),
             status,
             seen: 0,
+            asks_news: false,
             tally: Tally::default(),
             beyond: Some(Box::new(beyond)),
         })

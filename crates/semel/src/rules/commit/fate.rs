@@ -24,7 +24,7 @@ impl Write {
         match self.matches(&written) {
             Some(settled) => {
                 let version = self.expected + self.count;
-                CommitFate::Saved(Saved { version, settled, freed: false })
+                CommitFate::Saved(Saved { version, settled, ..Saved::default() })
             }
             None if written.is_empty() => CommitFate::Open,
             None => CommitFate::Lost,
@@ -96,13 +96,14 @@ mod tests {
             content,
             status: Status::Running,
             seen: 0,
+            asks_news: false,
             tally: Tally::default(),
             beyond: None,
         })
     }
 
     fn saved(settled: Vec<Entry>, count: u64) -> CommitFate {
-        CommitFate::Saved(Saved { version: 5 + count, settled, freed: false })
+        CommitFate::Saved(Saved { version: 5 + count, settled, ..Saved::default() })
     }
 
     #[test]

@@ -191,4 +191,54 @@ mod tests {
         }
         assert!(Dialect::Sqlite.create("mine").unwrap().starts_with("CREATE TABLE IF NOT EXISTS mine ("));
     }
+
+    #[derive(serde::Deserialize)]
+    struct Vector {
+        why: String,
+        given: Given,
+        expected: Statements,
+    }
+
+    #[derive(serde::Deserialize)]
+    struct Given {
+        dialect: String,
+        table: String,
+    }
+
+    #[derive(serde::Deserialize, Debug, PartialEq)]
+    struct Statements {
+        create: String,
+        find: String,
+        put: String,
+        fence: String,
+    }
+
+    /// A script on one line, without comments.
+    fn on_one_line(script: &str) -> String {
+        let lines = script.lines().map(|line| line.split("--").next().unwrap_or_default());
+        let words = lines.flat_map(str::split_whitespace).collect::<Vec<_>>().join(" ");
+        words.replace("( ", "(").replace(" )", ")").trim_end_matches(';').to_owned()
+    }
+
+    /// The SDKs write the same table, perhaps for the same run: they read the same file.
+    #[test]
+    fn the_statements_are_those_of_the_golden_vectors() {
+        let vectors: Vec<Vector> =
+            serde_json::from_str(include_str!("../../../../../vectors/fence.json")).unwrap();
+        for Vector { why, given: Given { dialect, table }, expected } in vectors {
+            let dialect = match dialect.as_str() {
+                "postgres" => Dialect::Postgres,
+                "sqlite" => Dialect::Sqlite,
+                "mysql" => Dialect::Mysql,
+                other => panic!("{other} is no dialect"),
+            };
+            let found = Statements {
+                create: on_one_line(&dialect.create(&table).unwrap()),
+                find: dialect.find(&table).unwrap(),
+                put: dialect.put(&table).unwrap(),
+                fence: dialect.fence(&table).unwrap(),
+            };
+            assert_eq!(found, expected, "{why}");
+        }
+    }
 }

@@ -10,12 +10,14 @@ use super::batch::{BatchWriter, CallKind, Done, Rows, Stamp, StatementBatch, WRI
 use super::ends::{ENDERS, Ends};
 use super::queue::BatchQueue;
 use super::server::Server;
+use crate::clock::Time;
 use crate::error::{Error, Result};
 use crate::rules::commit::{Beyond, Commit, Saved};
 
 /// Finds the commits of a batch that are in the ledger, after its answer was lost.
-const FOUND: &str = "SELECT array_agg(c.num) FROM unnest($1::bigint[], $2::bigint[], $3::text[]) \
-     AS c (num, expected, entries) JOIN ledger l ON l.run = c.num AND l.seq = c.expected AND l.entries = c.entries";
+const FOUND: &str = "SELECT array_agg(c.num), array_agg(r.arrivals) \
+     FROM unnest($1::bigint[], $2::bigint[], $3::text[]) AS c (num, expected, entries) \
+     JOIN ledger l ON l.run = c.num AND l.seq = c.expected AND l.entries = c.entries JOIN runs r ON r.num = c.num";
 
 /// The places of the statements.
 const ONE_STEP: usize = 0;
@@ -33,7 +35,7 @@ pub(super) struct Commits;
 impl CallKind for Commits {
     type Call = Commit;
     type Batch<'a> = CommitBatch<'a>;
-    type Told = ();
+    type Told = CommitNews;
     const MOST: usize = 4096;
     const SETTINGS: &'static str = "";
 
@@ -48,21 +50,28 @@ impl CallKind for Commits {
         let stepped = |rows: Rows| include_str!("sql/stepped.sql").replace("{steps}", &rows.of(2, STEP));
         let moved =
             |rows: Rows, first| include_str!("sql/moved.sql").replace("{moves}", &rows.of(first, MOVE));
-        let appended = |saved| include_str!("sql/appended.sql").replace("{saved}", saved);
-        let all = |saved| format!("appended AS ({})\nSELECT array_agg(run) FROM appended", appended(saved));
         let (one, many) = (Rows::One, Rows::Many);
         vec![
-            format!("{clock}, {} {}", stepped(one), appended("stepped")),
-            format!("{clock}, {} {}", moved(one, 2), appended("moved")),
-            format!("{clock}, {}, {}", stepped(many), all("stepped")),
+            format!("{clock}, {}, {}", stepped(one), appended(one, "stepped")),
+            format!("{clock}, {}, {}", moved(one, 2), appended(one, "moved")),
+            format!("{clock}, {}, {}", stepped(many), appended(many, "stepped")),
             format!(
                 "{clock}, {}, {}, {}",
                 stepped(many),
                 moved(many, 2 + STEP.len()),
-                all("(SELECT * FROM stepped UNION ALL SELECT * FROM moved)")
+                appended(many, "(SELECT * FROM stepped UNION ALL SELECT * FROM moved)")
             ),
         ]
     }
+}
+
+/// The end of a statement, which appends the entries of what stands in `saved` and answers with it.
+pub(super) fn appended(rows: Rows, saved: &str) -> String {
+    let answer = match rows {
+        Rows::One => "s.num, s.arrivals",
+        Rows::Many => "array_agg(s.num), array_agg(s.arrivals)",
+    };
+    include_str!("sql/appended.sql").replace("{saved}", saved).replace("{answer}", answer)
 }
 
 /// The ways into the batches.
@@ -83,8 +92,12 @@ impl CommitQueue {
             false => self.commits.ask(commit).await?,
         };
         match done {
-            Done::Saved(commit, ()) => {
-                Ok(Saved { version: commit.expected + commit.count(), ..Saved::default() })
+            Done::Saved(commit, CommitNews { arrivals, written }) => {
+                let saved = Saved { version: commit.expected + commit.count(), ..Saved::default() };
+                Ok(match commit.asks_news {
+                    true => Saved { arrivals: Some(arrivals), written, ..saved },
+                    false => saved,
+                })
             }
             Done::Left(commit) => server.execute(&commit).await,
             // It may still arrive. A caller that asks again finds it in the ledger, or another commit in its place.
@@ -152,7 +165,7 @@ pub(super) struct CommitBatch<'a> {
 
 impl<'a> StatementBatch<'a> for CommitBatch<'a> {
     type Call = Commit;
-    type Told = ();
+    type Told = CommitNews;
 
     fn of(commits: &[&'a Commit]) -> Self {
         let order = order_of(commits);
@@ -193,19 +206,17 @@ impl<'a> StatementBatch<'a> for CommitBatch<'a> {
         params
     }
 
-    fn done(&self, answer: &[Row]) -> Result<Vec<Option<()>>, PgError> {
-        let nums = match (self.statement(), answer) {
-            (ONE_STEP | ONE_MOVE, saved) => {
-                saved.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?
-            }
-            (_, all) => all_nums(all)?,
+    fn done(&self, answer: &[Row]) -> Result<Vec<Option<CommitNews>>, PgError> {
+        let saved = match (self.statement(), answer) {
+            (ONE_STEP | ONE_MOVE, saved) => saved.iter().map(SavedRun::of).collect::<Result<_, _>>()?,
+            (_, all) => all_saved(all)?,
         };
-        Ok(self.saved(nums))
+        Ok(self.saved(saved))
     }
 
     /// Commits whose entries are in the ledger. If another driver has written the same entries at the same place, the result
     /// is the same.
-    async fn found(&self, client: &Client) -> Result<Vec<Option<()>>, PgError> {
+    async fn found(&self, client: &Client) -> Result<Vec<Option<CommitNews>>, PgError> {
         let (steps, others) = tokio::try_join!(find(client, &self.steps), find(client, &self.others))?;
         Ok(self.saved([steps, others].concat()))
     }
@@ -224,9 +235,36 @@ impl<'a> CommitBatch<'a> {
         }
     }
 
-    /// Which of the calls are saved, by the numbers of the runs that are.
-    fn saved(&self, nums: Vec<i64>) -> Vec<Option<()>> {
-        saved_of(&self.order, self.calls, nums)
+    /// What each of the calls is told, by the runs that are saved.
+    fn saved(&self, saved: Vec<SavedRun>) -> Vec<Option<CommitNews>> {
+        saved_of(&self.order, self.calls, saved)
+    }
+}
+
+/// What is told of a commit that is saved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct CommitNews {
+    /// Number of the latest message in the run's inbox.
+    arrivals: u64,
+    /// Time of the database when it was written; none if its answer was lost.
+    written: Option<Time>,
+}
+
+/// A run whose commit is saved.
+#[derive(Clone, Copy)]
+pub(super) struct SavedRun {
+    num: i64,
+    news: CommitNews,
+}
+
+impl SavedRun {
+    fn new(num: i64, arrivals: i64, written: Option<Time>) -> Self {
+        Self { num, news: CommitNews { arrivals: arrivals as u64, written } }
+    }
+
+    /// From the answer of a statement for one.
+    fn of(row: &Row) -> Result<Self, PgError> {
+        Ok(Self::new(row.try_get(0)?, row.try_get(1)?, Some(Time(row.try_get(2)?))))
     }
 }
 
@@ -240,33 +278,44 @@ pub(super) fn order_of(commits: &[&Commit]) -> Vec<(i64, usize)> {
     order
 }
 
-/// Which of the calls are saved, by the numbers of the runs that are. `order` has the runs that were sent, by their numbers,
-/// and where among the calls they stand.
-pub(super) fn saved_of(order: &[(i64, usize)], calls: usize, mut nums: Vec<i64>) -> Vec<Option<()>> {
-    let mut saved = vec![None; calls];
-    nums.sort_unstable();
-    for (num, call) in order {
-        let there = nums.len() == order.len() || nums.binary_search(num).is_ok();
-        saved[*call] = there.then_some(());
+/// What is told of each of the calls, by the runs that are saved. `order` has the runs that were sent, by their numbers, and where
+/// among the calls they stand.
+pub(super) fn saved_of(
+    order: &[(i64, usize)],
+    calls: usize,
+    mut saved: Vec<SavedRun>,
+) -> Vec<Option<CommitNews>> {
+    let mut told = vec![None; calls];
+    saved.sort_unstable_by_key(|run| run.num);
+    let all = saved.len() == order.len();
+    for (n, (num, call)) in order.iter().enumerate() {
+        let at = if all { Ok(n) } else { saved.binary_search_by_key(num, |run| run.num) };
+        told[*call] = at.ok().map(|at| saved[at].news);
     }
-    saved
+    told
 }
 
-/// The numbers of the runs that are saved, from the answer of a statement for many.
-pub(super) fn all_nums(answer: &[Row]) -> Result<Vec<i64>, PgError> {
+/// The runs that are saved, from the answer of a statement for many.
+pub(super) fn all_saved(answer: &[Row]) -> Result<Vec<SavedRun>, PgError> {
     let [all] = answer else { return Ok(Vec::new()) };
-    all.try_get::<_, Option<_>>(0).map(Option::unwrap_or_default)
+    runs_of(all, Some(Time(all.try_get(2)?)))
 }
 
-pub(super) async fn find(client: &Client, commits: &Columns<'_>) -> Result<Vec<i64>, PgError> {
+/// The runs of an answer with their numbers and those of their latest messages.
+fn runs_of(all: &Row, written: Option<Time>) -> Result<Vec<SavedRun>, PgError> {
+    let column = |n: usize| all.try_get::<_, Option<Vec<i64>>>(n).map(Option::unwrap_or_default);
+    let each = column(0)?.into_iter().zip(column(1)?);
+    Ok(each.map(|(num, arrivals)| SavedRun::new(num, arrivals, written)).collect())
+}
+
+pub(super) async fn find(client: &Client, commits: &Columns<'_>) -> Result<Vec<SavedRun>, PgError> {
     let row = client.query_one(FOUND, &[&commits.nums, &commits.expected, &commits.entries]).await?;
-    row.try_get::<_, Option<_>>(0).map(Option::unwrap_or_default)
+    runs_of(&row, None)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::Time;
     use crate::id::RunId;
     use crate::rules::commit::{Content, Tally, Write};
     use crate::rules::status::Status;
@@ -281,6 +330,7 @@ mod tests {
             content: Content::Ready(format!("[{num}]")),
             status,
             seen: 3,
+            asks_news: false,
             tally: Tally::default(),
             beyond: Some(Box::new(Beyond { due: Some(Time(7)), ..Beyond::default() })),
         })
@@ -322,8 +372,10 @@ mod tests {
         let running = |num, expected| commit(num, expected, Status::Running);
         let commits = [running(9, 4), running(2, 1), running(9, 6)];
         let batch = CommitBatch::of(&commits.each_ref());
-        assert_eq!(batch.saved(vec![9, 2]), [Some(()), Some(()), None], "the second of 9 was not sent");
-        assert_eq!(batch.saved(vec![9]), [Some(()), None, None]);
+        let [two, nine] = [(2, 7), (9, 8)].map(|(num, arrivals)| SavedRun::new(num, arrivals, None));
+        let told = |arrivals| Some(CommitNews { arrivals, written: None });
+        assert_eq!(batch.saved(vec![nine, two]), [told(8), told(7), None], "the second of 9 was not sent");
+        assert_eq!(batch.saved(vec![nine]), [told(8), None, None]);
         assert_eq!(batch.saved(Vec::new()), [None, None, None]);
     }
 }

@@ -6,7 +6,7 @@ use tokio_postgres::{Client, Error as PgError, Row};
 use uuid::Uuid;
 
 use super::batch::{CallKind, Rows, Stamp, StatementBatch};
-use super::commits::{Columns, STEP, all_nums, find, order_of, saved_of};
+use super::commits::{Columns, CommitNews, STEP, all_saved, appended, find, order_of, saved_of};
 use crate::rules::commit::{Commit, Ending};
 use crate::rules::entry::Message;
 use crate::rules::run::Parent;
@@ -42,7 +42,7 @@ impl Ends {
 impl CallKind for Ends {
     type Call = Commit;
     type Batch<'a> = EndBatch<'a>;
-    type Told = ();
+    type Told = CommitNews;
     /// The parents' rows are locked for as long as a batch takes.
     const MOST: usize = 512;
     const SETTINGS: &'static str = "";
@@ -53,14 +53,11 @@ impl CallKind for Ends {
     }
 
     fn sql() -> Vec<String> {
-        let (clock, appended) = (include_str!("sql/clock.sql"), include_str!("sql/appended.sql"));
+        let clock = include_str!("sql/clock.sql");
         let columns = [STEP, MORE].concat();
         let ends = include_str!("sql/ends.sql").replace("{ends}", &Rows::Many.of(2, &columns));
-        let appended = appended.replace("{saved}", "ended");
-        vec![
-            include_str!("sql/lock.sql").to_owned(),
-            format!("{clock}, {ends}appended AS ({appended})\nSELECT array_agg(run) FROM appended"),
-        ]
+        let appended = appended(Rows::Many, "ended");
+        vec![include_str!("sql/lock.sql").to_owned(), format!("{clock}, {ends}{appended}")]
     }
 }
 
@@ -92,7 +89,7 @@ impl<'a> EndBatch<'a> {
 
 impl<'a> StatementBatch<'a> for EndBatch<'a> {
     type Call = Commit;
-    type Told = ();
+    type Told = CommitNews;
 
     fn of(commits: &[&'a Commit]) -> Self {
         let order = order_of(commits);
@@ -124,11 +121,11 @@ impl<'a> StatementBatch<'a> for EndBatch<'a> {
         params
     }
 
-    fn done(&self, answer: &[Row]) -> Result<Vec<Option<()>>, PgError> {
-        Ok(saved_of(&self.order, self.calls, all_nums(answer)?))
+    fn done(&self, answer: &[Row]) -> Result<Vec<Option<CommitNews>>, PgError> {
+        Ok(saved_of(&self.order, self.calls, all_saved(answer)?))
     }
 
-    async fn found(&self, client: &Client) -> Result<Vec<Option<()>>, PgError> {
+    async fn found(&self, client: &Client) -> Result<Vec<Option<CommitNews>>, PgError> {
         Ok(saved_of(&self.order, self.calls, find(client, &self.columns).await?))
     }
 }

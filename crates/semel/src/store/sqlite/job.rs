@@ -42,7 +42,8 @@ pub(super) trait Job: Send {
 pub(super) enum Work {
     /// The commit of a step.
     Step(StepCommit),
-    /// Any other commit: if it ends a run without ties, it is as short as a step's.
+    /// Any other commit. If it ends a run without ties, or is a step's that asks for news, it is as
+    /// short as a step's.
     Commit(Box<VerbJob<Commit>>),
     /// A start without a key: they are all alike.
     Start(Box<StartJob>),

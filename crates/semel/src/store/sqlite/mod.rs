@@ -131,7 +131,7 @@ impl Backend for SqliteStore {
     fn commit_run(&self, commit: Commit) -> impl Future<Output = Result<Saved>> + Send {
         let writes = &self.0.writes;
         // Told apart here and not inside, as starts are.
-        let asked = match commit.is_progress() {
+        let asked = match commit.is_progress() && !commit.asks_news {
             true => Ok(commit),
             false => Err(Box::pin(writes.commit(commit))),
         };

@@ -12,10 +12,10 @@ use super::open::File;
 use super::starts::{self, Inserted};
 use super::steps::{Entries, Steps};
 use super::tx::{SqliteStoreTx, failed};
-use crate::clock::Clock;
+use crate::clock::{Clock, Time};
 use crate::error::{Error, Result};
 use crate::metrics::BATCH_CALLS;
-use crate::rules::commit::Saved;
+use crate::rules::commit::{Commit, Saved};
 use crate::sabotage::{self, Bug};
 
 /// How often a batch whose COMMIT certainly did not take place is tried before its callers are told.
@@ -301,8 +301,10 @@ fn run_alike(tx: &mut SqliteStoreTx, batch: &mut [Work]) -> Result<()> {
             Work::Step(StepCommit { commit, saved, .. }) => *saved = advance(Entries::of(commit, tx.now))?,
             Work::Commit(job) => {
                 let VerbJob { verb, answer, .. } = &mut **job;
-                let saved = Saved { version: verb.expected + verb.count, ..Saved::default() };
-                *answer = advance(Entries::of(verb, tx.now))?.then_some(Ok(saved));
+                *answer = match advance(Entries::of(verb, tx.now))? {
+                    true => Some(Ok(saved(&tx.conn, verb, tx.now)?)),
+                    false => None,
+                };
             }
             // Its number in a transaction that did not take place.
             Work::Start(start) => start.num = None,
@@ -310,6 +312,18 @@ fn run_alike(tx: &mut SqliteStoreTx, batch: &mut [Work]) -> Result<()> {
         }
     }
     steps.finish()
+}
+
+/// The answer to a commit that was written.
+fn saved(conn: &Connection, commit: &Commit, now: Time) -> Result<Saved> {
+    let arrivals = || {
+        let mut arrivals = conn.prepare_cached("SELECT arrivals FROM runs WHERE num = ?")?;
+        arrivals.query_row([commit.num], |row| row.get(0))
+    };
+    let asks = commit.asks_news;
+    let arrivals = asks.then(arrivals).transpose().map_err(failed)?;
+    let (version, written) = (commit.expected + commit.count, asks.then_some(now));
+    Ok(Saved { version, arrivals, written, ..Saved::default() })
 }
 
 /// Whether a write found the disk full. A sync that does is another error: then the pages are there.
@@ -337,7 +351,6 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::clock::Time;
     use crate::id::NodeId;
     use crate::rules::start::Start;
     use crate::store::sqlite::starts::tests::start;

@@ -29,7 +29,14 @@ impl Verb for Commit {
         {
             // The hot path: one guarded update, one insert.
             return match tx.advance(self.num, self.expected, self.count, text).await? {
-                true => Ok(Saved { version: self.expected + self.count(), ..Saved::default() }),
+                true => {
+                    let saved = Saved { version: self.expected + self.count(), ..Saved::default() };
+                    if !self.asks_news {
+                        return Ok(saved);
+                    }
+                    let arrivals = tx.run_at(self.num).await?.map(|run| run.arrivals);
+                    Ok(Saved { arrivals, written: Some(tx.now()), ..saved })
+                }
                 false => Err(self.lost()),
             };
         }
@@ -55,7 +62,9 @@ impl Verb for Commit {
             None => super::finish::leave_onces(tx, &run).await?,
             Some(_) => false,
         };
-        Ok(Saved { version: run.state.version, settled, freed })
+        let arrivals = self.asks_news.then_some(run.arrivals);
+        let written = self.asks_news.then_some(tx.now());
+        Ok(Saved { version: run.state.version, settled, freed, arrivals, written })
     }
 }
 

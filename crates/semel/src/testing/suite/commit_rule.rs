@@ -105,6 +105,11 @@ fn entry_to(status: Status) -> Entry {
     }
 }
 
+/// Half of the commits ask, so that each row of the table is played both ways.
+fn asks_news(run: &Run) -> bool {
+    run.new.retention.history == HISTORIES[0]
+}
+
 fn commit_of(run: &Run, asked: Asked, parent: Option<Parent>, now: Time) -> Commit {
     let entries =
         [Entry::Recorded { at: visit("first"), value: payload("1"), failed: None }, entry_to(asked.to)];
@@ -126,6 +131,7 @@ fn commit_of(run: &Run, asked: Asked, parent: Option<Parent>, now: Time) -> Comm
         content: Content::Ready(encode(&entries)),
         status: asked.to,
         seen: asked.seen,
+        asks_news: asks_news(run),
         tally: Tally::default(),
         beyond: Some(Box::new(beyond)),
     })
@@ -205,7 +211,12 @@ impl World {
         match after {
             Ok(after) => {
                 let saved = saved.unwrap_or_else(|error| panic!("{row}: refused: {error}"));
-                assert_eq!(saved, Saved { version: after.state.version, ..Saved::default() }, "{row}");
+                let arrivals = asks_news(before).then_some(before.arrivals);
+                let version = after.state.version;
+                let written = saved.written;
+                assert_eq!(saved, Saved { version, arrivals, written, ..Saved::default() }, "{row}");
+                // A server elsewhere says it once for many commits.
+                assert!(written.is_none_or(|at| at == self.now() && asks_news(before)), "{row}: {written:?}");
                 assert_eq!(run, *after, "{row}");
                 assert_eq!(self.entries(run.id()).await.len() as u64, run.state.version, "{row}");
             }

@@ -63,7 +63,7 @@ fn tokens(script: &str) -> Option<Vec<ScriptToken>> {
         let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '$';
         let length = match first {
             '\'' | '"' => {
-                let text = &rest[1..1 + rest[1..].find(first)?];
+                let text = &rest[1..=rest[1..].find(first)?];
                 // Escapes are not understood; braces could end an expression of ours.
                 if text.contains(['\\', '{', '}', '\n']) {
                     return None;

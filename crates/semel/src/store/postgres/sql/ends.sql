@@ -34,7 +34,7 @@ ended AS (
         AND r.version = c.expected
         AND r.status = 1
         AND c.num NOT IN (SELECT watcher FROM asked)
-    RETURNING r.num, c.expected, c.entries, c.watcher, c.message, c.place
+    RETURNING r.num, c.expected, c.entries, r.arrivals, c.watcher, c.message, c.place
 ),
 untied AS (
     DELETE FROM watchers w USING ended e WHERE w.run = e.num

@@ -31,5 +31,5 @@ moved AS (
         -- lock reads the new row of the run, but everything else as it was when the statement began: it would not see a
         -- once that was granted meanwhile.
         AND (NOT r.ties OR c.status = 1)
-    RETURNING r.num, c.expected, c.entries
+    RETURNING r.num, c.expected, c.entries, r.arrivals
 )

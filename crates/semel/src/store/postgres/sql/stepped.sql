@@ -7,5 +7,5 @@ stepped AS (
     SET version = c.version, stalls = 0
     FROM {steps} AS c (num, expected, version, entries)
     WHERE r.num = c.num AND r.version = c.expected AND r.status = 1
-    RETURNING r.num, c.expected, c.entries
+    RETURNING r.num, c.expected, c.entries, r.arrivals
 )
