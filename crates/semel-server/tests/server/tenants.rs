@@ -234,7 +234,7 @@ async fn children_wait_when_there_are_twice_as_many_open_runs() {
     let served = Served::open(&Config { limits, ..keyed() }).await;
     let (_, key) = served.caller(ROOT).key(None, &["admin"]).await;
     // The second child would be the third open run: it waits until there is room, and is given up in the end.
-    let document = "semel: 1\nname: two\nsteps:\n  - {name: a, child: {run: w, wait: false}}\n  - {name: b, child: {run: w, wait: false}}\n";
+    let document = "semel: 1\nname: two\nsteps:\n  - {name: a, child: {run: w, wait: false, later: true}}\n  - {name: b, child: {run: w, wait: false, later: true}}\n";
     let pushed =
         key.request(Method::POST, "/workflow-definitions").header("content-type", "application/yaml");
     Reply::of(pushed.body(document)).await.ok();

@@ -75,7 +75,6 @@ async fn full_ledger() -> Result<(), Failed> {
         let entries = run.ledger().await?;
         assert!((20..30).contains(&entries.len()), "{}", entries.len());
         assert!(history(&run).await?.to_string().contains("undo"), "clean-up takes place");
-        assert!(engine.replay(run.id()).await?.is_identical());
     }
     Ok(())
 }
