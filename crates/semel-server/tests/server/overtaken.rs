@@ -113,7 +113,7 @@ impl HeldLine {
         self.address.to_string()
     }
 
-    /// Lets what is held come through, and waits for what becomes of it.
+    /// Lets what is held come through, and waits until it was answered.
     async fn let_go(&self) {
         self.shared.let_go.send_replace(true);
         if self.shared.hold.part == HeldPart::Request {

@@ -119,7 +119,7 @@ fn optional(task: &Task<'_>, step: Ordered) -> Ordered {
     named(task, members.map(|(name, value)| (name.to_owned(), value)).into())
 }
 
-/// Stands for the task when the result of the workflow is converted.
+/// The task that is named while the result of the workflow is converted.
 static RESULT: LazyLock<Json> = LazyLock::new(|| json!({"type": "TERMINATE"}));
 
 /// One import.

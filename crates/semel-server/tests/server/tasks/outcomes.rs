@@ -210,7 +210,10 @@ fn bounded(source: &str, act: impl AsyncFn(&Scene<Stage>) -> Result<(), Error> +
                 scene
                     .until(async || {
                         act(&scene).await.is_ok()
-                            && scene.status(run.id()).await.is_ok_and(semel::rules::status::Status::is_terminal)
+                            && scene
+                                .status(run.id())
+                                .await
+                                .is_ok_and(semel::rules::status::Status::is_terminal)
                     })
                     .await;
                 Ok(told(run.outcome().await?))
