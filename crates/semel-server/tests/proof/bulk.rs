@@ -1,6 +1,6 @@
 //! Large values at the same moment: results of steps, payloads of hooks, inputs and results of children, of one run.
 
-use futures_util::future::join_all;
+use futures_util::future::{join_all, join3};
 use semel::testing::Dice;
 use semel::{Attempt, Ctx, Result, fatal};
 use serde::{Deserialize, Serialize};
@@ -66,7 +66,7 @@ impl Bulk {
         let steps = join_all((0..self.parts).map(|part| self.step(ctx, place, part)));
         let hooks = join_all(self.tokens(place).map(|token| self.hook(ctx, token)));
         let children = join_all(self.places(place).map(|place| self.child(ctx, place)));
-        let (steps, hooks, children) = tokio::join!(steps, hooks, children);
+        let (steps, hooks, children) = join3(steps, hooks, children).await;
         children.into_iter().collect::<Result<Vec<()>>>()?;
         steps.into_iter().chain(hooks).collect()
     }

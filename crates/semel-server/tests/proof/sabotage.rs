@@ -70,8 +70,8 @@ const DEFINED: [Bug; 3] = [Bug::WindowIgnored, Bug::IgnoreFenceTable, Bug::KeyPe
 pub(crate) fn find_all() -> Result<(), Failed> {
     let (mut rows, mut missed) = (Vec::new(), Vec::new());
     println!("\n{:<24}  {:<12}  {:>12}  how", "bug", "played with", "caught after");
-    let hunts = cases().map(Hunt::OfPrograms).into_iter().chain(DEFINED.map(Hunt::OfDefinitions));
-    let hunts = hunts.chain([Hunt::OfRestarts(Bug::LeasesClearedOnOpen)]);
+    let hunts = cases().map(Hunt::Programs).into_iter().chain(DEFINED.map(Hunt::Definitions));
+    let hunts = hunts.chain([Hunt::Restarts(Bug::LeasesClearedOnOpen)]);
     for hunt in hunts {
         let (bug, tool) = (hunt.bug(), hunt.tool());
         let (clock, mut found) = (SystemClock::new(), None);
@@ -104,35 +104,35 @@ pub(crate) fn find_all() -> Result<(), Failed> {
 
 /// What brings a bug out.
 enum Hunt {
-    OfPrograms(Case),
+    Programs(Case),
     /// Runs of definitions.
-    OfDefinitions(Bug),
+    Definitions(Bug),
     /// Restarts of a server whose workers are left alone.
-    OfRestarts(Bug),
+    Restarts(Bug),
 }
 
 impl Hunt {
     fn bug(&self) -> Bug {
         match self {
-            Self::OfPrograms(case) => case.bug,
-            Self::OfDefinitions(bug) | Self::OfRestarts(bug) => *bug,
+            Self::Programs(case) => case.bug,
+            Self::Definitions(bug) | Self::Restarts(bug) => *bug,
         }
     }
 
     /// What is played.
     fn tool(&self) -> &'static str {
         match self {
-            Self::OfPrograms(_) => "programs",
-            Self::OfDefinitions(_) => "definitions",
-            Self::OfRestarts(_) => "restarts",
+            Self::Programs(_) => "programs",
+            Self::Definitions(_) => "definitions",
+            Self::Restarts(_) => "restarts",
         }
     }
 
     fn look(&self, seed: u64) -> Result<Option<Finding>, Failed> {
         match self {
-            Self::OfPrograms(case) => look(*case, seed),
-            Self::OfDefinitions(bug) => look_at_definitions(*bug, seed),
-            Self::OfRestarts(bug) => look_at_restarts(*bug, seed),
+            Self::Programs(case) => look(*case, seed),
+            Self::Definitions(bug) => look_at_definitions(*bug, seed),
+            Self::Restarts(bug) => look_at_restarts(*bug, seed),
         }
     }
 }
