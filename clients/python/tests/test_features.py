@@ -293,7 +293,7 @@ def test_a_blocking_sqlalchemy_session_is_one_commit_with_the_outcome(semel_serv
                 assert (run["status"], run["result"]) == ("COMPLETED", 99), f"{boundary}: {run}"
                 assert ask("SELECT cents FROM py_blocking_account WHERE owner = :owner", owner=run["key"])[0] == 99, boundary
 
-            case = CrashCase(semel, worker=lambda: semel.worker([pay], lease=5), start=start, check=check)
+            case = CrashCase(semel, worker=lambda _: semel.worker([pay], lease=5), start=start, check=check)
             assert await crash_everywhere(case) >= 3
             ask("INSERT INTO py_blocking_account VALUES (:owner, 0)", owner=f"poor-{database}")
             async with semel.worker([pay]):
