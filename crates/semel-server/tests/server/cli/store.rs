@@ -52,7 +52,7 @@ fn postgres() -> String {
         store.close().await.unwrap();
     });
     let mark = if url.contains('?') { '&' } else { '?' };
-    format!("{url}{mark}options=-csearch_path%3D{schema}")
+    format!("{url}{mark}schema={schema}")
 }
 
 fn a_store_is_made_and_migrated() {
