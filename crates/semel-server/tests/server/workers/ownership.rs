@@ -96,7 +96,7 @@ async fn a_run_is_written_to_by_the_worker_that_claimed_it(world: World) {
     assert_eq!(shop.complete(&bob.key, None, &run, version).await, lost, "the key of another worker");
     assert_eq!(shop.complete(&bob.key, Some(bob.node), &run, version).await, lost);
     assert_eq!(shop.complete(&ann.key, Some(bob.node), &run, version).await, lost, "another of its nodes");
-    let done = json!({"ok": {"version": version + 1}});
+    let done = json!({"ok": {"version": version + 1, "arrivals": 0}});
     assert_eq!(shop.complete(&ann.key, Some(ann.node), &run, version).await, done);
 }
 
@@ -107,7 +107,7 @@ async fn a_run_that_nothing_has_claimed_is_written_to_by_no_worker(world: World)
     let lost = json!({"error": {"concurrency": {"run": run, "expected": 1}}});
     assert_eq!(shop.complete(&ann.key, Some(ann.node), &run, 1).await, lost);
     let (run, version) = shop.claim(&ann).await;
-    let done = json!({"ok": {"version": version + 1}});
+    let done = json!({"ok": {"version": version + 1, "arrivals": 0}});
     assert_eq!(shop.complete(&ann.key, None, &run, version).await, done, "its key says which worker it is");
 }
 
@@ -116,7 +116,7 @@ async fn a_commit_that_another_worker_repeats_is_answered(world: World) {
     let (ann, bob) = (shop.worker("ann").await, shop.worker("bob").await);
     shop.start("order").await;
     let (run, version) = shop.claim(&ann).await;
-    let done = json!({"ok": {"version": version + 1}});
+    let done = json!({"ok": {"version": version + 1, "arrivals": 0}});
     for worker in [&ann, &ann, &bob] {
         assert_eq!(shop.complete(&worker.key, Some(worker.node), &run, version).await, done);
     }

@@ -173,8 +173,8 @@ async fn idle_claims_of_many_workflows_share_one_look(world: World) {
         assert_eq!(answer.expect("it ends")["runs"], json!([]));
     }
     let claims = claims.load(Ordering::Relaxed);
-    // One each when it comes. With a look of its own every second there would be four times as many.
-    assert!(claims < 2 * IDLE, "{claims}");
+    // Two each: when it comes, and when its time is over. With a look of its own every second there would be five.
+    assert!(claims <= 2 * IDLE, "{claims}");
 }
 
 async fn claims_that_wait_for_one_workflow_are_all_answered(world: World) {
@@ -278,5 +278,5 @@ async fn a_claim_of_large_runs_is_full_before_its_limit(world: World) {
             None => break,
         }
     }
-    assert_eq!(claimed, [17, 3], "32 MiB, and what is left");
+    assert_eq!(claimed, [18, 2], "the run that exceeds 32 MiB is the last");
 }
