@@ -18,7 +18,7 @@ pub struct Graph {
 }
 
 /// A step as a node of the graph.
-#[derive(Debug, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct GraphNode {
     /// Path in a run, with `*` for the key of a pass.
     pub path: String,

@@ -33,6 +33,7 @@ use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{get, post};
 
 use self::parts::icon;
+use self::query::encoded;
 use crate::access;
 use crate::app::App;
 use crate::http;
