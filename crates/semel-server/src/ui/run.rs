@@ -145,7 +145,11 @@ pub(super) async fn page(
         };
         drawing.draw()
     });
-    let stream = format!("{api}/events?after={}", run.version);
+    // The stream of a run ends with it. A later restart is told by that of the workspace.
+    let stream = match run.ended_at {
+        None => format!("{api}/events?after={}", run.version),
+        Some(_) => format!("/events?runs={}", run.id),
+    };
     let page = RunPage {
         frame: Frame::of(&ui, &visitor, Section::Runs, &run.key).follows(&stream),
         pill: pill(&run),
