@@ -89,11 +89,6 @@ fn marked(State(class, name, word): &State, more: &str) -> Markup {
     Markup(format!(r#"<span class="st {class}{more}">{}{word}</span>"#, icon(name)))
 }
 
-/// A state of something else than a run.
-pub(super) fn mark_of(class: &str, name: &str, word: &str) -> Markup {
-    Markup(format!(r#"<span class="st {class}">{}{}</span>"#, icon(name), escaped(word)))
-}
-
 /// A JSON value as its text, for the viewer; a long one is only referred to.
 pub(super) struct Shown {
     /// The text, or its beginning.

@@ -55,7 +55,7 @@ struct Tab {
     count: Option<u64>,
 }
 
-/// A step that somebody has to decide.
+/// A step that waits for the decision of a person.
 struct Doubt {
     path: String,
     tick: u32,
