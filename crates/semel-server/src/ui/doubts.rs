@@ -7,8 +7,8 @@ use axum::extract::State;
 use axum::response::Response;
 
 use super::Ui;
-use super::desk::Refused;
-use super::frame::{self, Frame, Section};
+use super::desk::PageRefusal;
+use super::frame::{self, PageFrame, Section};
 use super::gate::Visitor;
 use super::parts::{Markup, age, in_doubt, mark};
 use super::query::{Fields, encoded, query};
@@ -48,7 +48,7 @@ pub(super) fn row(visitor: &Visitor, run: &RunView, now: i64) -> PausedRow {
 #[derive(Template)]
 #[template(path = "doubts.html")]
 struct DoubtsPage {
-    frame: Frame,
+    frame: PageFrame,
     paused: Vec<PausedRow>,
     older: Option<String>,
 }
@@ -58,7 +58,7 @@ pub(super) async fn page(
     State(ui): State<Arc<Ui>>,
     visitor: Visitor,
     asked: Fields,
-) -> Result<Response, Refused> {
+) -> Result<Response, PageRefusal> {
     let cursor = asked.get("cursor").map(|cursor| ("cursor", cursor));
     let path = query([("status", "PAUSED"), ("limit", PAGE)].into_iter().chain(cursor));
     let list: RunList = ui.get(&visitor, &format!("/workflow-runs{path}")).await?;
@@ -67,7 +67,7 @@ pub(super) async fn page(
     // Effects in doubt come before runs that only stand still.
     paused.sort_by_key(|run| !in_doubt(run));
     let page = DoubtsPage {
-        frame: Frame::of(&ui, &visitor, Section::Doubts, "In doubt"),
+        frame: PageFrame::of(&ui, &visitor, Section::Doubts, "In doubt"),
         paused: paused.into_iter().map(|run| row(&visitor, run, now)).collect(),
         older: list.next.map(|next| visitor.to(&format!("/doubts{}", query([("cursor", next.as_str())])))),
     };

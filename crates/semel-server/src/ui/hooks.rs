@@ -8,11 +8,11 @@ use axum::response::Response;
 
 use super::Ui;
 use super::approvals::{self, ApprovalRow};
-use super::desk::{Answered, Call, Refused};
-use super::frame::{self, Frame, Section};
+use super::desk::{Call, CallAnswer, PageRefusal};
+use super::frame::{self, PageFrame, Section};
 use super::gate::Visitor;
 use super::parts::{Markup, mark};
-use super::query::{Fields, Sent, encoded, query};
+use super::query::{Fields, SentForm, encoded, query};
 use super::run;
 use crate::api::{ApprovalList, DeliverAnswer, HookView, Permission};
 
@@ -27,7 +27,7 @@ struct Owner {
 #[derive(Template)]
 #[template(path = "hooks.html")]
 struct HooksPage {
-    frame: Frame,
+    frame: PageFrame,
     token: String,
     owner: Option<Owner>,
     approvals: Vec<ApprovalRow>,
@@ -40,7 +40,7 @@ pub(super) async fn page(
     State(ui): State<Arc<Ui>>,
     visitor: Visitor,
     asked: Fields,
-) -> Result<Response, Refused> {
+) -> Result<Response, PageRefusal> {
     let token = asked.get("token").unwrap_or_default().to_owned();
     let cursor = asked.get("cursor").map(|cursor| ("cursor", cursor));
     let open: ApprovalList = ui.get(&visitor, &format!("/approvals{}", query(cursor))).await?;
@@ -56,7 +56,7 @@ pub(super) async fn page(
     };
     let now = ui.app.clock.now().0;
     let page = HooksPage {
-        frame: Frame::of(&ui, &visitor, Section::Hooks, "Hooks"),
+        frame: PageFrame::of(&ui, &visitor, Section::Hooks, "Hooks"),
         owner: found.map(owner),
         token,
         older: open
@@ -73,12 +73,12 @@ pub(super) async fn page(
 pub(super) async fn deliver(
     State(ui): State<Arc<Ui>>,
     visitor: Visitor,
-    Sent(form): Sent,
-) -> Result<Response, Refused> {
+    SentForm(form): SentForm,
+) -> Result<Response, PageRefusal> {
     let token = form.get("token").unwrap_or_default();
     let payload = run::json(form.get("payload").unwrap_or("null"))?;
     let call = Call::post(format!("/hooks/{}", encoded(token)), form.call(), &payload);
-    let answered: Answered<DeliverAnswer> = ui.send(&visitor, call).await?;
+    let answered: CallAnswer<DeliverAnswer> = ui.send(&visitor, call).await?;
     let to = visitor.to(&format!("/runs/{}", encoded(&answered.value.run)));
     Ok(frame::back(&to, if answered.value.absorbed { "absorbed" } else { "delivered" }))
 }

@@ -7,17 +7,17 @@ use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Redirect, Response};
 
 use super::Ui;
-use super::desk::{Answered, Call, Refused};
-use super::frame::{self, Frame, Section};
+use super::desk::{Call, CallAnswer, PageRefusal};
+use super::frame::{self, PageFrame, Section};
 use super::gate::Visitor;
 use super::parts::{Markup, mark, when};
-use super::query::{Fields, Sent, encoded};
+use super::query::{Fields, SentForm, encoded};
 use crate::api::{ControlAnswer, ControlRun, KeyView, Permission, RunView};
 
 #[derive(Template)]
 #[template(path = "keys.html")]
 struct SearchPage {
-    frame: Frame,
+    frame: PageFrame,
     key: String,
     scope: String,
 }
@@ -29,7 +29,7 @@ pub(super) async fn search(State(ui): State<Arc<Ui>>, visitor: Visitor, asked: F
         let to = format!("/keys/{}?scope={}", encoded(key), encoded(scope));
         return Redirect::to(&visitor.to(&to)).into_response();
     }
-    let frame = Frame::of(&ui, &visitor, Section::Keys, "Keys");
+    let frame = PageFrame::of(&ui, &visitor, Section::Keys, "Keys");
     frame::page(&SearchPage { frame, key: String::new(), scope: scope.to_owned() })
 }
 
@@ -45,7 +45,7 @@ struct Absorbed {
 #[derive(Template)]
 #[template(path = "key.html")]
 struct KeyPage {
-    frame: Frame,
+    frame: PageFrame,
     here: String,
     key: String,
     scope: String,
@@ -61,12 +61,12 @@ pub(super) async fn page(
     visitor: Visitor,
     Path((_, key)): Path<(String, String)>,
     asked: Fields,
-) -> Result<Response, Refused> {
+) -> Result<Response, PageRefusal> {
     let scope = asked.get("scope").unwrap_or("*").to_owned();
     let path = format!("/keys/{}?scope={}", encoded(&key), encoded(&scope));
     let found: Option<KeyView> = match ui.get(&visitor, &path).await {
         Ok(found) => Some(found),
-        Err(Refused(problem)) if problem.status == 404 => None,
+        Err(PageRefusal(problem)) if problem.status == 404 => None,
         Err(refused) => return Err(refused),
     };
     let kinds = found.as_ref().map(|found| found.duplicates.as_slice()).unwrap_or_default();
@@ -78,7 +78,7 @@ pub(super) async fn page(
         recent: kind.recent.iter().rev().map(|one| (when(&one.at), one.detail.clone())).collect(),
     };
     let page = KeyPage {
-        frame: Frame::of(&ui, &visitor, Section::Keys, &format!("Key {key}")),
+        frame: PageFrame::of(&ui, &visitor, Section::Keys, &format!("Key {key}")),
         here: visitor.to(&format!("/keys/{}", encoded(&key))),
         absorbed: kinds.iter().map(absorbed).collect(),
         mark: found.as_ref().map(|found| mark(&found.run)).unwrap_or_default(),
@@ -95,13 +95,13 @@ pub(super) async fn release(
     State(ui): State<Arc<Ui>>,
     visitor: Visitor,
     Path((_, key)): Path<(String, String)>,
-    Sent(form): Sent,
-) -> Result<Response, Refused> {
+    SentForm(form): SentForm,
+) -> Result<Response, PageRefusal> {
     let scope = form.get("scope").unwrap_or("*");
     let path = format!("/keys/{}/release?scope={}", encoded(&key), encoded(scope));
     // The key is released whatever its run does meanwhile, so no version is expected.
     let call = Call::post(path, form.call(), &ControlRun { expected_version: None });
-    let answered: Answered<ControlAnswer> = ui.send(&visitor, call).await?;
+    let answered: CallAnswer<ControlAnswer> = ui.send(&visitor, call).await?;
     let to = visitor.to(&format!("/runs/{}", encoded(&answered.value.run.id)));
     Ok(frame::back(&to, if answered.replayed { "again" } else { "yes" }))
 }

@@ -9,9 +9,9 @@ use axum::response::Response;
 
 use super::Ui;
 use super::approvals::ApprovalRow;
-use super::desk::Refused;
+use super::desk::PageRefusal;
 use super::doubts::{self, PausedRow};
-use super::frame::{self, Frame, Section};
+use super::frame::{self, PageFrame, Section};
 use super::gate::Visitor;
 use super::parts::Markup;
 use super::runs::RunRow;
@@ -25,7 +25,7 @@ const SHOWN: usize = 8;
 #[derive(Template)]
 #[template(path = "overview.html")]
 struct OverviewPage {
-    frame: Frame,
+    frame: PageFrame,
     paused: Vec<PausedRow>,
     approvals: Vec<ApprovalRow>,
     failed: Vec<RunRow>,
@@ -42,9 +42,9 @@ pub(super) async fn page(
     visitor: Visitor,
     uri: axum::http::Uri,
     headers: HeaderMap,
-) -> Result<Response, Refused> {
+) -> Result<Response, PageRefusal> {
     let now = ui.app.clock.now().0;
-    let list = async |query: &str| -> Result<RunList, Refused> {
+    let list = async |query: &str| -> Result<RunList, PageRefusal> {
         ui.get(&visitor, &format!("/workflow-runs?limit={SHOWN}{query}")).await
     };
     let latest = list("").await?;
@@ -55,7 +55,7 @@ pub(super) async fn page(
     let few = latest.runs.len() <= 1;
     let host = host_of(&uri, &headers).map_or_else(|| "127.0.0.1:7700".to_owned(), |host| host.to_string());
     let page = OverviewPage {
-        frame: Frame::of(&ui, &visitor, Section::Overview, "Overview"),
+        frame: PageFrame::of(&ui, &visitor, Section::Overview, "Overview"),
         paused: paused.runs.iter().map(|run| doubts::row(&visitor, run, now)).collect(),
         approvals: super::approvals::rows(&visitor, open.map(|list| list.approvals).unwrap_or_default(), now),
         failed: failed.runs.iter().map(row).collect(),
@@ -68,7 +68,7 @@ pub(super) async fn page(
 }
 
 /// What the only run has absorbed: the second press of a newcomer.
-async fn first_duplicate(ui: &Ui, visitor: &Visitor, latest: &RunList) -> Result<Markup, Refused> {
+async fn first_duplicate(ui: &Ui, visitor: &Visitor, latest: &RunList) -> Result<Markup, PageRefusal> {
     let [only] = latest.runs.as_slice() else { return Ok(Markup::default()) };
     let path =
         format!("/keys/{}?scope={}", super::query::encoded(&only.key), super::query::encoded(&only.scope));

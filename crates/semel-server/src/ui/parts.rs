@@ -54,19 +54,19 @@ pub(super) fn age(at: &str, now: i64) -> Markup {
 }
 
 /// Class, icon and word of a state.
-struct State(&'static str, &'static str, &'static str);
+struct StateMark(&'static str, &'static str, &'static str);
 
-fn state(run: &RunView) -> State {
+fn state(run: &RunView) -> StateMark {
     match run.status {
-        Status::Pending => State("pending", "pending", "Pending"),
-        Status::Running => State("running", "running", "Running"),
-        Status::Waiting => State("waiting", "waiting", "Waiting"),
-        Status::Paused if in_doubt(run) => State("doubt", "doubt", "In doubt"),
-        Status::Paused => State("paused", "paused", "Paused"),
-        Status::Completed => State("completed", "completed", "Completed"),
-        Status::Failed => State("failed", "failed", "Failed"),
-        Status::Cancelled => State("cancelled", "cancelled", "Cancelled"),
-        Status::TimedOut => State("timedout", "timedout", "Timed out"),
+        Status::Pending => StateMark("pending", "pending", "Pending"),
+        Status::Running => StateMark("running", "running", "Running"),
+        Status::Waiting => StateMark("waiting", "waiting", "Waiting"),
+        Status::Paused if in_doubt(run) => StateMark("doubt", "doubt", "In doubt"),
+        Status::Paused => StateMark("paused", "paused", "Paused"),
+        Status::Completed => StateMark("completed", "completed", "Completed"),
+        Status::Failed => StateMark("failed", "failed", "Failed"),
+        Status::Cancelled => StateMark("cancelled", "cancelled", "Cancelled"),
+        Status::TimedOut => StateMark("timedout", "timedout", "Timed out"),
     }
 }
 
@@ -85,7 +85,7 @@ pub(super) fn pill(run: &RunView) -> Markup {
     marked(&state(run), " pill")
 }
 
-fn marked(State(class, name, word): &State, more: &str) -> Markup {
+fn marked(StateMark(class, name, word): &StateMark, more: &str) -> Markup {
     Markup(format!(r#"<span class="st {class}{more}">{}{word}</span>"#, icon(name)))
 }
 

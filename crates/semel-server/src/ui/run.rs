@@ -16,13 +16,13 @@ use serde::Deserialize;
 pub(super) use self::deeds::{act, fork, json, resolve};
 use self::tabs::{DuplicateRow, EntryRow, Lineage, StepPane};
 use super::Ui;
-use super::desk::{Refused, read};
-use super::frame::{self, Frame, Section};
+use super::desk::{PageRefusal, read};
+use super::frame::{self, PageFrame, Section};
 use super::gate::Visitor;
 use super::parts::{Markup, Shown, age, pill, shown, when};
 use super::query::{Fields, encoded};
 use super::runs::doing;
-use super::timeline::{Drawing, Timeline, icon_of};
+use super::timeline::{RunDrawing, Timeline, icon_of};
 use super::words::millis;
 use crate::api::{ChildView, DuplicatesView, Permission, RunView, SpanList, SpanView, TimerView, Value};
 
@@ -33,7 +33,7 @@ const ROWS: usize = 50;
 /// that are flattened.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Rest {
+struct RunRest {
     #[serde(default)]
     input: Option<Value>,
     #[serde(default)]
@@ -48,7 +48,7 @@ struct Rest {
 }
 
 /// A tab of the page.
-struct Tab {
+struct RunTab {
     title: &'static str,
     to: String,
     here: bool,
@@ -70,7 +70,7 @@ struct Doubt {
 #[derive(Template)]
 #[template(path = "run.html")]
 struct RunPage {
-    frame: Frame,
+    frame: PageFrame,
     here: String,
     run: RunView,
     pill: Markup,
@@ -83,7 +83,7 @@ struct RunPage {
     doubts: Vec<Doubt>,
     may_operate: bool,
     tab: &'static str,
-    tabs: Vec<Tab>,
+    tabs: Vec<RunTab>,
     timeline: Option<Timeline>,
     exact: bool,
     step: Option<StepPane>,
@@ -120,7 +120,7 @@ pub(super) async fn page(
     visitor: Visitor,
     Path((_, id)): Path<(String, String)>,
     asked: Fields,
-) -> Result<Response, Refused> {
+) -> Result<Response, PageRefusal> {
     let (run, rest) = found(&ui, &visitor, &id).await?;
     let tab = tabs::named(asked.get("tab"));
     let api = format!("/workflow-runs/{}", encoded(&run.id));
@@ -134,7 +134,7 @@ pub(super) async fn page(
         if tab == "lineage" { Some(tabs::lineage(&ui, &visitor, &run, &rest).await?) } else { None };
     let exact = asked.get("scale").is_some();
     let timeline = (tab == "timeline").then(|| {
-        let drawing = Drawing {
+        let drawing = RunDrawing {
             list: &spans,
             duplicates: &rest.duplicates,
             from: millis(&run.created_at).unwrap_or(now),
@@ -152,7 +152,7 @@ pub(super) async fn page(
         Some(_) => format!("/events?runs={}", run.id),
     };
     let page = RunPage {
-        frame: Frame::of(&ui, &visitor, Section::Runs, &run.key).follows(&stream),
+        frame: PageFrame::of(&ui, &visitor, Section::Runs, &run.key).follows(&stream),
         pill: pill(&run),
         doing: doing(&run),
         started: when(&run.created_at),
@@ -185,7 +185,7 @@ pub(super) async fn page(
 }
 
 /// A run without its steps.
-async fn found(ui: &Ui, visitor: &Visitor, id: &str) -> Result<(RunView, Rest), Refused> {
+async fn found(ui: &Ui, visitor: &Visitor, id: &str) -> Result<(RunView, RunRest), PageRefusal> {
     let text = ui.text(visitor, &format!("/workflow-runs/{}?steps=none", encoded(id))).await?;
     Ok((read(&text)?, read(&text)?))
 }
@@ -197,7 +197,7 @@ async fn doubts(
     api: &str,
     here: &str,
     spans: &SpanList,
-) -> Result<Vec<Doubt>, Refused> {
+) -> Result<Vec<Doubt>, PageRefusal> {
     if spans.totals.in_doubt == 0 {
         return Ok(Vec::new());
     }
@@ -244,7 +244,7 @@ pub(super) async fn value(
     visitor: Visitor,
     Path((_, id)): Path<(String, String)>,
     asked: Fields,
-) -> Result<Response, Refused> {
+) -> Result<Response, PageRefusal> {
     let (run, rest) = found(&ui, &visitor, &id).await?;
     let of = asked.get("of").unwrap_or("input");
     let value = match of {

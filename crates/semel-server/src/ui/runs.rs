@@ -8,8 +8,8 @@ use axum::response::{IntoResponse, Redirect, Response};
 use semel::rules::status::Status;
 
 use super::Ui;
-use super::desk::Refused;
-use super::frame::{self, Frame, Section};
+use super::desk::PageRefusal;
+use super::frame::{self, PageFrame, Section};
 use super::gate::Visitor;
 use super::parts::{Markup, mark, when};
 use super::query::{Fields, encoded, query};
@@ -82,7 +82,7 @@ pub(super) fn doing(run: &RunView) -> String {
 }
 
 /// A tab of the list.
-struct Tab {
+struct StatusTab {
     title: &'static str,
     to: String,
     here: bool,
@@ -98,8 +98,8 @@ struct Chip {
 #[derive(Template)]
 #[template(path = "runs.html")]
 struct RunsPage {
-    frame: Frame,
-    tabs: Vec<Tab>,
+    frame: PageFrame,
+    tabs: Vec<StatusTab>,
     status: String,
     chips: Vec<Chip>,
     rows: Vec<RunRow>,
@@ -114,7 +114,7 @@ pub(super) async fn page(
     State(ui): State<Arc<Ui>>,
     visitor: Visitor,
     asked: Fields,
-) -> Result<Response, Refused> {
+) -> Result<Response, PageRefusal> {
     let here = visitor.to("/runs");
     if let Some(text) = asked.get("add") {
         return Ok(Redirect::to(&added(&here, &asked, text)).into_response());
@@ -129,7 +129,7 @@ pub(super) async fn page(
     let now = ui.app.clock.now().0;
     let tab = |(title, of): (&'static str, &str)| {
         let of_tab = set.iter().copied().chain(Some(("status", of)).filter(|(_, of)| !of.is_empty()));
-        Tab { title, to: format!("{here}{}", query(of_tab)), here: of == status }
+        StatusTab { title, to: format!("{here}{}", query(of_tab)), here: of == status }
     };
     let chip = |(name, value): &(&'static str, &str)| Chip {
         name,
@@ -137,7 +137,7 @@ pub(super) async fn page(
         without: format!("{here}{}", query(pairs.iter().copied().filter(|(other, _)| other != name))),
     };
     let page = RunsPage {
-        frame: Frame::of(&ui, &visitor, Section::Runs, "Runs"),
+        frame: PageFrame::of(&ui, &visitor, Section::Runs, "Runs"),
         tabs: TABS.into_iter().map(tab).collect(),
         status: status.to_owned(),
         chips: set.iter().map(chip).collect(),

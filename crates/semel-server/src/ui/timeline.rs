@@ -87,7 +87,7 @@ fn put(out: &mut String, part: std::fmt::Arguments<'_>) {
 }
 
 /// A row of the timeline.
-pub(super) struct Row {
+pub(super) struct SpanRow {
     pub(super) place: usize,
     pub(super) name: String,
     pub(super) icon: Markup,
@@ -109,14 +109,14 @@ pub(super) struct Timeline {
     pub(super) claims: String,
     pub(super) duplicates: Markup,
     pub(super) calls: String,
-    pub(super) rows: Vec<Row>,
+    pub(super) rows: Vec<SpanRow>,
     pub(super) total: usize,
     /// Whether there are more spans than rows.
     pub(super) more: bool,
 }
 
 /// What a timeline is drawn of.
-pub(super) struct Drawing<'a> {
+pub(super) struct RunDrawing<'a> {
     pub(super) list: &'a SpanList,
     pub(super) duplicates: &'a [DuplicatesView],
     /// Creation of the run.
@@ -131,7 +131,7 @@ pub(super) struct Drawing<'a> {
     pub(super) selected: Option<(&'a str, u32)>,
 }
 
-impl Drawing<'_> {
+impl RunDrawing<'_> {
     /// The timeline.
     pub(super) fn draw(&self) -> Timeline {
         let scale = self.scale();
@@ -226,7 +226,7 @@ impl Drawing<'_> {
         Markup::made(out)
     }
 
-    fn row(&self, span: &SpanView, scale: &Scale, back: &str) -> Row {
+    fn row(&self, span: &SpanView, scale: &Scale, back: &str) -> SpanRow {
         let place = |at: &str| scale.x(millis(at).unwrap_or(self.from));
         let end = span.ended_at.as_deref().map_or(100.0, place);
         let mut bar = format!(r#"<svg class="row" aria-hidden="true">{back}"#);
@@ -258,7 +258,7 @@ impl Drawing<'_> {
         bar.push_str("</svg>");
         let mark = if self.page.contains('?') { '&' } else { '?' };
         let to = format!("{}{mark}step={}&tick={}", self.page, super::query::encoded(&span.path), span.tick);
-        Row {
+        SpanRow {
             place: span.place,
             name: name_of(span),
             icon: super::icon(icon_of(span)),

@@ -7,8 +7,8 @@ use axum::extract::State;
 use axum::response::Response;
 
 use super::Ui;
-use super::desk::Refused;
-use super::frame::{self, Frame, Section};
+use super::desk::PageRefusal;
+use super::frame::{self, PageFrame, Section};
 use super::gate::Visitor;
 use super::parts::{Markup, age, when};
 use super::query::{Fields, query};
@@ -45,7 +45,7 @@ pub(super) fn rows(list: &WorkerList, now: i64) -> Vec<WorkerRow> {
 #[derive(Template)]
 #[template(path = "workers.html")]
 struct WorkersPage {
-    frame: Frame,
+    frame: PageFrame,
     rows: Vec<WorkerRow>,
     more: Option<String>,
 }
@@ -55,11 +55,11 @@ pub(super) async fn page(
     State(ui): State<Arc<Ui>>,
     visitor: Visitor,
     asked: Fields,
-) -> Result<Response, Refused> {
+) -> Result<Response, PageRefusal> {
     let cursor = asked.get("cursor").map(|cursor| ("cursor", cursor));
     let list: WorkerList = ui.get(&visitor, &format!("/workers{}", query(cursor))).await?;
     let page = WorkersPage {
-        frame: Frame::of(&ui, &visitor, Section::Workers, "Workers"),
+        frame: PageFrame::of(&ui, &visitor, Section::Workers, "Workers"),
         rows: rows(&list, ui.app.clock.now().0),
         more: list.next.map(|next| visitor.to(&format!("/workers{}", query([("cursor", next.as_str())])))),
     };

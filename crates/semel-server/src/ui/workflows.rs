@@ -7,10 +7,10 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 
 use super::Ui;
-use super::desk::Refused;
-use super::frame::{self, Frame, Section};
+use super::desk::PageRefusal;
+use super::frame::{self, PageFrame, Section};
 use super::gate::Visitor;
-use super::graph::{Drawn, draw};
+use super::graph::{GraphDrawing, draw};
 use super::parts::{Markup, when};
 use super::query::{Fields, encoded, query};
 use crate::api::{DefinitionDetail, DefinitionList, DefinitionVersion};
@@ -30,7 +30,7 @@ struct WorkflowRow {
 #[derive(Template)]
 #[template(path = "workflows.html")]
 struct WorkflowsPage {
-    frame: Frame,
+    frame: PageFrame,
     rows: Vec<WorkflowRow>,
     more: Option<String>,
 }
@@ -40,7 +40,7 @@ pub(super) async fn page(
     State(ui): State<Arc<Ui>>,
     visitor: Visitor,
     asked: Fields,
-) -> Result<Response, Refused> {
+) -> Result<Response, PageRefusal> {
     let cursor = asked.get("cursor").map(|cursor| ("cursor", cursor));
     let list: DefinitionList = ui.get(&visitor, &format!("/workflow-definitions{}", query(cursor))).await?;
     let row = |one: &crate::api::DefinitionSummary| WorkflowRow {
@@ -53,7 +53,7 @@ pub(super) async fn page(
         versions: one.versions,
     };
     let page = WorkflowsPage {
-        frame: Frame::of(&ui, &visitor, Section::Workflows, "Workflows"),
+        frame: PageFrame::of(&ui, &visitor, Section::Workflows, "Workflows"),
         rows: list.definitions.iter().map(row).collect(),
         more: list.next.map(|next| visitor.to(&format!("/workflows{}", query([("cursor", next.as_str())])))),
     };
@@ -76,13 +76,13 @@ impl From<&DefinitionVersion> for VersionRow {
 #[derive(Template)]
 #[template(path = "workflow.html")]
 struct WorkflowPage {
-    frame: Frame,
+    frame: PageFrame,
     name: String,
     label: String,
     id: String,
     current: bool,
     archived: bool,
-    drawn: Drawn,
+    drawn: GraphDrawing,
     text: String,
     versions: Vec<VersionRow>,
 }
@@ -92,12 +92,12 @@ pub(super) async fn definition(
     State(ui): State<Arc<Ui>>,
     visitor: Visitor,
     Path((_, name)): Path<(String, String)>,
-) -> Result<Response, Refused> {
+) -> Result<Response, PageRefusal> {
     let path = format!("/workflow-definitions/{}", encoded(&name));
     let found: DefinitionDetail = ui.get(&visitor, &path).await?;
     let graph: Graph = ui.get(&visitor, &format!("{path}/graph")).await?;
     let page = WorkflowPage {
-        frame: Frame::of(&ui, &visitor, Section::Workflows, &found.named.name),
+        frame: PageFrame::of(&ui, &visitor, Section::Workflows, &found.named.name),
         name: found.named.name,
         label: found.named.version.version,
         id: found.named.version.id,
