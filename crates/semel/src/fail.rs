@@ -50,7 +50,7 @@ pub struct Fail {
     message: String,
     detail: Option<Box<Detail>>,
     source: Option<Source>,
-    /// Where in the run it is recorded. As long as this is held, the failure is on its way to the one who handles it: so a race
+    /// Where in the run it is recorded. While this is held, the failure has not reached the code that handles it: so a race
     /// knows whether its winner has failed, or has only seen a failure.
     #[expect(dead_code, reason = "it is held, and the race looks whether it is")]
     recorded: Option<Arc<Visit>>,

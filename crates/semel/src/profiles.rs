@@ -210,7 +210,7 @@ impl Profile {
         }
         match status {
             400..=499 => Err(fatal(said("it was refused")).with_code("HTTP")),
-            _ => Err(Fail::retryable(said("what became of it is not known")).with_code("HTTP")),
+            _ => Err(Fail::retryable(said("its outcome is not known")).with_code("HTTP")),
         }
     }
 }

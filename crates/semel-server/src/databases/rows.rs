@@ -159,7 +159,7 @@ impl RowsWriter {
     }
 }
 
-/// What a statement has come to.
+/// The result of a statement.
 #[derive(Clone, Debug)]
 pub(crate) struct SqlResult {
     /// `{affected, rows}`, or `{rows}` of a query.

@@ -16,11 +16,11 @@ use crate::turns::under_load;
 use crate::workflows::{self, STEPS_OF_TEN, one, ten};
 use crate::{Anything, Extent, baseline, disk};
 
-/// What is compared is measured so many times, each time one right after the other, and the ratio in the middle counts: on a
+/// Rounds in which compared figures are measured, one right after the other; the median of the ratios counts. On a
 /// machine that is not alone on its host, two measurements are only comparable if they are neighbours.
 const ROUNDS: usize = 5;
 
-/// So many measurements take the time that is given for a figure.
+/// Number of measurements that share the time given for a figure.
 const SHARES: u32 = 3;
 
 /// The one in the middle.

@@ -113,7 +113,7 @@ impl Attempt {
         })
     }
 
-    /// The effect key for those who want a UUID.
+    /// The effect key for a system that wants a UUID.
     pub fn key_uuid(&self) -> Uuid {
         self.effect_key("").uuid()
     }

@@ -117,7 +117,7 @@ where
 
 /// A label has one outcome in a run, as a step has: a failure is recorded too, as that of a step at a place which all calls
 /// share, so that a replay gets the same. A retry of the run forgets it. Inside of a step nothing of that
-/// is recorded: a replay is given what became of the step, and its next try may ask again.
+/// is recorded: a replay is given the outcome of the step, and its next try may ask again.
 async fn run<T: Serialize + DeserializeOwned + Send>(mut once: RunOnce<'_, T>) -> Result<T> {
     let label = Label::new(once.label.clone()).map_err(fatal)?;
     let scope = once.store_scope();

@@ -69,7 +69,7 @@ where
     output.map(|output| (won, output)).ok_or_else(|| fatal("the recorded winner of a race has no result"))
 }
 
-/// One round of polling those who race. Once the winner is known, the others do nothing new: they are polled only so that
+/// One round of polling the branches of a race. Once the winner is known, the others do nothing new: they are polled only so that
 /// a replay visits all that they have recorded. The recorded winner itself goes on as ever: a restart may have forgotten
 /// what had failed in it.
 struct Round<'a> {

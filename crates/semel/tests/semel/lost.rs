@@ -226,7 +226,7 @@ async fn everything(fate: Fate) -> Test {
 /// What a run does that ends instead of a step.
 const END: &str = "the-end";
 
-/// So many runs commit at once, each a step of this name; one of them is what the lost message is known by. The first is
+/// One run for each of `steps` commits a step of that name, all at once; the lost message contains `known_by`. The first run is
 /// alone, the others are written together.
 async fn commits(place: &Place, fate: Fate, known_by: &'static str, steps: &[&str]) -> Test {
     let mut ledgers = Vec::new();

@@ -81,7 +81,7 @@ fn server_url() -> Result<String, Failed> {
     Ok(std::env::var("SEMEL_TEST_POSTGRES")?)
 }
 
-/// Waits until so many statements wait for a lock on the store's tables: as long as it takes, by asking.
+/// Asks until this number of statements wait for a lock on the store's tables.
 async fn blocked(place: &Place, statements: i64) -> Test {
     let client = place.client().await?;
     let waiting = "SELECT count(DISTINCT w.pid) FROM pg_locks w WHERE NOT w.granted AND w.pid IN \

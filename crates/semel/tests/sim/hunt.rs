@@ -15,7 +15,7 @@ pub(crate) fn threads() -> usize {
     available_parallelism().map_or(1, usize::from)
 }
 
-/// What a hunt has come to.
+/// The result of a hunt.
 #[derive(Default)]
 pub(crate) struct Hunted {
     /// How many were played.
@@ -25,7 +25,7 @@ pub(crate) struct Hunted {
     pub(crate) caught: Option<(u64, Violation)>,
 }
 
-/// Plays these seeds on so many threads, until one breaks a promise.
+/// Plays these seeds on `threads` threads, until one breaks a promise.
 pub(crate) fn hunt(seeds: Range<u64>, threads: usize) -> Hunted {
     let (next, stop, hunted) =
         (AtomicU64::new(seeds.start), AtomicBool::new(false), Mutex::new(Hunted::default()));

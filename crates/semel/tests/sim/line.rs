@@ -167,7 +167,7 @@ fn unknown(said: &str) -> Error {
     Error::Unknown(format!("the answer to {said} is lost, on purpose").into())
 }
 
-/// Calls that take longer than so many milliseconds are waited for at the end.
+/// Calls that take longer than this, in milliseconds, are waited for at the end.
 const SLOW: u64 = 100;
 
 /// The way of a call to the store, and of its answer back.

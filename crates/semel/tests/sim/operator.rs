@@ -1,4 +1,4 @@
-//! The operator: says what became of steps in doubt, resumes what is paused, lets go on what failed, and knows when all
+//! The operator: resolves steps in doubt, resumes paused runs, retries failed ones, and knows when all
 //! is done. He tells the truth: he says that something did not happen only when it cannot happen any more.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,13 +19,13 @@ use crate::oracle::Seen;
 use crate::programs::FAILS;
 use crate::stage::Scene;
 
-/// So many milliseconds pass between two rounds.
+/// Milliseconds between two rounds.
 const ROUND: u64 = 150;
 /// A run that fails more often than this never ends.
 const FAILS_FOR_EVER: usize = 60;
 /// Why a step fails that the operator gives up.
 const GIVEN_UP: &str = "given up, as planned";
-/// A run that was paused and not resumed is resumed after so many milliseconds.
+/// Milliseconds after which a paused run is resumed.
 const PAUSED_LONG: i64 = 6_000;
 
 /// What is to be done about a run.
@@ -119,7 +119,7 @@ fn unpause(scene: &Scene, seen: &Seen) -> Option<Task> {
     }
 }
 
-/// What became of the first step in doubt; nothing as long as it may still take place.
+/// The resolution of the first step in doubt; none while its effect may still take place.
 fn resolve(scene: &Scene, seen: &Seen) -> Option<Task> {
     let run = &seen.run;
     let step = in_doubt(seen).into_iter().next()?;

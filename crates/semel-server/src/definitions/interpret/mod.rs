@@ -87,7 +87,7 @@ pub fn code_of(definition: Arc<Definition>) -> Code {
     code_within(definition, limits::RUN_STEPS)
 }
 
-/// The code of a definition whose runs have at most so many steps.
+/// The code of a definition, with a limit on the steps of a run.
 fn code_within(definition: Arc<Definition>, most_steps: u32) -> Code {
     Code::of(move |ctx, input| interpret(definition.clone(), most_steps, ctx, input))
 }

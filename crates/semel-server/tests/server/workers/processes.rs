@@ -122,7 +122,7 @@ fn stopped() -> Result<(), Failed> {
     second.until(all_sent)?;
     assert_each_once(&outbox)?;
     zombie.signal("CONT")?;
-    // It hears that others have finished its runs, and comes to the same end.
+    // It hears that others have finished its runs, and ends in the same way.
     zombie.until(all_sent)?;
     assert!(zombie.child.wait()?.success());
     assert_each_once(&outbox)

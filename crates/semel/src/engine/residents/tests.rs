@@ -166,7 +166,7 @@ async fn a_run_is_set_aside_only_under_its_claim() {
     let (core, version) = (engine.core(), claimed.run.state.version);
     let in_time = async |version: u64| {
         let set_aside = core.set_aside(WorkspaceId::DEFAULT, run.id(), version, "engine: a test".to_owned());
-        tokio::time::timeout(Duration::from_secs(30), set_aside).await.expect("it comes to an end");
+        tokio::time::timeout(Duration::from_secs(30), set_aside).await.expect("it ends");
     };
     in_time(version - 1).await;
     assert_eq!(run.status().await.expect("it works"), Status::Running, "under another claim");

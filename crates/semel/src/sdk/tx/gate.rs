@@ -1,4 +1,4 @@
-//! What one try's transaction has come to, shared by the body, which may commit, and the step, which has to know.
+//! The state of one try's transaction, shared by the body, which may commit, and the step, which has to know.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -66,7 +66,7 @@ impl Gate {
         self.lost.notified().await;
     }
 
-    /// The try is over: gives what it came to.
+    /// Ends the try, and gives its outcome.
     pub(super) fn close(&self) -> Stage {
         std::mem::replace(&mut self.lock(), Stage::Closed)
     }

@@ -239,7 +239,7 @@ impl<'a, S: TxSource> TxStep<'a, S> {
         self.with(|step| step.retry(retry))
     }
 
-    /// How long one try may take. If it is about to commit then, the table is asked what became of it.
+    /// How long one try may take. If it is about to commit then, the fence table says whether it did.
     pub fn timeout(self, timeout: Duration) -> Self {
         self.with(|step| step.timeout(timeout))
     }

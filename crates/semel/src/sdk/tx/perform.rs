@@ -100,7 +100,7 @@ where
 }
 
 impl<S: TxSource> Way<'_, S> {
-    /// Makes one try, and finds out what it came to.
+    /// Makes one try, and finds out its outcome.
     async fn run<T, B, Fut>(&self, number: u32, body: &mut B) -> Result<Payload>
     where
         B: FnMut(Tx<S>) -> Fut + Send,
@@ -208,7 +208,7 @@ impl<S: TxSource> Way<'_, S> {
         S::commit(open).await
     }
 
-    /// Asks what became of a try, until there is an answer: `why` is how it failed if it did not take place.
+    /// Asks whether a try was committed, until there is an answer: `why` is how it failed if it did not take place.
     async fn ask(&self, mark: FenceMark, why: Fail) -> Result<Payload> {
         let clock = self.clock();
         // Between this try and the next: shuts out the former, and not the latter.

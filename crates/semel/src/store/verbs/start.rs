@@ -261,7 +261,7 @@ impl StartRun {
         self.create(tx, verdict, open.then_some(holder), handing).await?.ok_or_else(race)
     }
 
-    /// Looks for the delivery of an equal request that came to the same run. Also gives the id under which such a
+    /// Looks for the delivery of an equal request that found the same run. Also gives the id under which such a
     /// delivery is remembered.
     async fn handed_over<T: StoreTx>(
         &self,

@@ -79,7 +79,7 @@ impl Fate {
         }
     }
 
-    /// Delays a call: other tasks have so many turns meanwhile.
+    /// Delays a call by this number of turns of the other tasks.
     pub(super) async fn take_time(&self) {
         self.calls.fetch_add(1, Ordering::SeqCst);
         for _ in 0..self.turns {

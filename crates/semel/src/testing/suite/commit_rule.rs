@@ -54,7 +54,7 @@ struct Asked {
     due: Option<u64>,
 }
 
-/// A commit, and what it must come to.
+/// A commit, and its expected outcome.
 struct Expected {
     commit: Commit,
     before: Run,

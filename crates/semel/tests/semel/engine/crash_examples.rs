@@ -136,7 +136,7 @@ fn forwards() {
     crasher.every_boundary(|ended| assert_eq!(ended.value, (0, 0, 10), "each is handed over once"));
 }
 
-/// Two wait for what the owner comes to, where only one run can be driven at a time: they must leave the place to it.
+/// Two runs wait for the owner's result on an engine with one slot: they must leave the slot to the owner.
 fn adopts() {
     let crasher = Crasher::new(
         || (),

@@ -107,7 +107,7 @@ impl Block<'_> {
         Recovery { ctx: &self.step.ctx, clock: self.step.ctx.cell.clock(), all: &self.all }
     }
 
-    /// Makes one attempt, and records what it came to.
+    /// Makes one attempt, and records its outcome.
     async fn run<'a>(&self, number: u32, mends: bool, parts: &mut [Box<dyn Member<'a> + 'a>]) {
         let attempt = Attempt::new(&self.step.ctx, self.visit.clone(), number);
         let mark = mark_of(&attempt);

@@ -312,7 +312,7 @@ async fn disturbed<A: Bank + TwoPhase, B: Bank + TwoPhase>(number: u32, stop: St
     is_settled(&accounts, &run, &format!("{stop:?} at call {number}: {:?}", line.log())).await
 }
 
-/// The first engine dies when both branches are prepared; the second dies at each of its own calls; the third comes to the end.
+/// The first engine dies when both branches are prepared; the second dies at each of its own calls; the third finishes.
 async fn recovering<A: Bank + TwoPhase, B: Bank + TwoPhase>() -> Result<(), Failed> {
     for number in 1.. {
         let stop = Stop::After;
