@@ -45,7 +45,7 @@ pub(super) struct ServerArgs {
     url: String,
     #[command(flatten)]
     trust: TrustArgs,
-    /// Format of results.
+    /// Format of the results.
     #[arg(short, long, global = true, value_enum, default_value_t, value_name = "FORMAT")]
     pub(super) output: Format,
 }

@@ -79,7 +79,7 @@ struct OutputGroup<C: Subcommand> {
 /// Option of commands that have results but do not talk to a server.
 #[derive(Debug, Args)]
 struct OutputArgs {
-    /// Format of results.
+    /// Format of the results.
     #[arg(short, long, global = true, value_enum, default_value_t, value_name = "FORMAT")]
     output: Format,
 }

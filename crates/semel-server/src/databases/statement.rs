@@ -152,7 +152,7 @@ fn is_word(c: char) -> bool {
 struct Scanner<'t> {
     spelling: Spelling,
     text: &'t str,
-    /// Position in bytes.
+    /// Position in the text, in bytes.
     at: usize,
     parts: Vec<StatementPart>,
     /// The part of the text since the last placeholder.

@@ -83,7 +83,7 @@ pub fn read_json(text: &str) -> Result<Node, Problem> {
 /// What a reader accepts.
 #[derive(Clone, Copy)]
 struct Reading {
-    /// Maximum nesting.
+    /// Maximum depth of nesting.
     deepest: usize,
     /// Whether numbers may have more digits than a double holds.
     inexact: bool,

@@ -73,7 +73,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         .into_iter()
         .chain(checks_of_words())
         .map(trial)
-        .chain([names::trial(), words::trial()])
+        .chain([docs::trial(), names::trial(), words::trial()])
         .collect()
 }
 

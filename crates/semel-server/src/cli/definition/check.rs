@@ -1,4 +1,4 @@
-//! `semel definition check`.
+//! `semel definition check`: checks files without storing them, here or with a server.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! `semel run replay`.
+//! `semel run replay`: compares a recorded run with code.
 
 use crate::api::{ReplayDiff, ReplayRowView};
 use crate::cli::client::{ApiCall, Client, ServerArgs};

@@ -1,4 +1,4 @@
-//! `semel run show`.
+//! `semel run show`: everything about one run.
 
 use serde::Deserialize;
 

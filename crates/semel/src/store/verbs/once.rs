@@ -1,4 +1,4 @@
-//! Once across runs.
+//! Claims, results and releases of `run_once` values.
 
 use crate::error::Error;
 use crate::error::Result;

@@ -48,9 +48,9 @@ struct Asked {
     version: i64,
     /// Messages that the driver has seen.
     seen: u64,
-    /// Milliseconds from now.
+    /// Earliest time of the entry, in milliseconds from now.
     not_before: Option<u64>,
-    /// Milliseconds from now.
+    /// Due time of the run, in milliseconds from now.
     due: Option<u64>,
 }
 
