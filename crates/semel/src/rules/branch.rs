@@ -214,9 +214,8 @@ pub fn refused_by(mark: &FenceMark, row: Option<&FenceRow>) -> Option<i64> {
 /// Whether a branch of database `index` belongs to an attempt that has committed in another database of the block, so that it
 /// is to be committed as well.
 pub fn finishes(branch: &BranchName, key: &str, index: usize, committed: &[FenceRow]) -> bool {
-    let of = |row: &FenceRow| {
-        (branch.fence, branch.attempt) == (row.fence, row.attempt) && branch.run == row.run
-    };
+    let of =
+        |row: &FenceRow| (branch.fence, branch.attempt) == (row.fence, row.attempt) && branch.run == row.run;
     branch.key == key && branch.index as usize == index && committed.iter().any(of)
 }
 
@@ -234,7 +233,11 @@ mod tests {
         let block = Visit::parse("book").unwrap();
         let at = decision_visits(&block, 1).next().unwrap();
         let decision = |name: &BranchName, at: &Visit| {
-            let decision = CommitDecision::new("e1", 1, vec![(None, Payload::null()), (Some(name.clone()), Payload::null())]);
+            let decision = CommitDecision::new(
+                "e1",
+                1,
+                vec![(None, Payload::null()), (Some(name.clone()), Payload::null())],
+            );
             Entry::Recorded { at: at.clone(), value: Payload::of(&decision).unwrap(), failed: None }
         };
         let decided = [decision(&ours, &at)];

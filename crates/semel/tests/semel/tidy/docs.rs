@@ -62,9 +62,12 @@ pub(super) fn trial() -> Trial {
             "    /// Not there.\n    #[error(\"no\")]\n    Missing { path: PathBuf },\n",
             "//! The blocks.\n\nuse std::fmt;\n",
         ];
-        let accepted = ["path: PathBuf,\n", "/// The path of the file.\npath: PathBuf,\n", "/// Short.\nuse a::b;\n"];
-        let finds = |text: &str| !too_short(&Source { path: String::new(), text: text.to_owned() }).is_empty();
-        let wrong = refused.iter().filter(|text| !finds(text)).chain(accepted.iter().filter(|text| finds(text)));
+        let accepted =
+            ["path: PathBuf,\n", "/// The path of the file.\npath: PathBuf,\n", "/// Short.\nuse a::b;\n"];
+        let finds =
+            |text: &str| !too_short(&Source { path: String::new(), text: text.to_owned() }).is_empty();
+        let wrong =
+            refused.iter().filter(|text| !finds(text)).chain(accepted.iter().filter(|text| finds(text)));
         let wrong: Vec<_> = wrong.collect();
         if wrong.is_empty() { Ok(()) } else { Err(Failed::from(format!("judged wrongly: {wrong:?}"))) }
     })

@@ -119,7 +119,8 @@ impl Block<'_> {
         probed(&self.step.ctx, self.visit, crate::testing::Moment::Returned).await;
         let started = Entry::StepStarted { step: self.visit.clone(), attempt: number, class: Class::Tx };
         match tried {
-            Ok(Attempted::Ready(branches)) => match self.record_decision(&attempt, branches, started.clone()) {
+            Ok(Attempted::Ready(branches)) => match self.record_decision(&attempt, branches, started.clone())
+            {
                 Ok(Some(decision)) => {
                     if !sabotage::commits(Bug::DecisionIsNotAwaited) {
                         self.step.ctx.cell.written().await;
@@ -139,7 +140,7 @@ impl Block<'_> {
                 doubt(self.step, self.visit, &why);
             }
             Ok(Attempted::Superseded(fence)) => {
-                let fail = superseded(self.step, self.visit, fence).await;
+                let fail = superseded(self.step, fence).await;
                 finish(self.step, self.visit, number, Some(started), Err(fail));
             }
             Err(fail) => {
@@ -250,7 +251,7 @@ impl Block<'_> {
                 match self.recovery().clear(i, &next).await {
                     Ok(Cleared::Done) => break,
                     Ok(Cleared::Superseded(fence)) => {
-                        return Some(superseded(self.step, self.visit, fence).await);
+                        return Some(superseded(self.step, fence).await);
                     }
                     Err(fail) => {
                         tracing::warn!(step = %self.visit, %branch, %fail, "a branch is not rolled back yet; trying again");

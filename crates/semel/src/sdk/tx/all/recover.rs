@@ -15,7 +15,6 @@ use crate::rules::json::Payload;
 use crate::sabotage::{self, Bug};
 use crate::sdk::ctx::Ctx;
 use crate::sdk::tx::perform::adopted;
-use crate::store::{Find, FindBy};
 
 /// How often a fence is tried before the attempt has failed. Each one waits a second for the branch in its way, which is then
 /// listed.
@@ -179,16 +178,10 @@ impl Recovery<'_> {
 
 /// Reads the run of a branch, and its ledger if it has ended; the rules decide.
 pub(super) async fn fate(ctx: &Ctx, branch: &BranchName) -> Result<BranchFate> {
-    let (store, workspace) = (ctx.cell.store(), ctx.cell.workspace);
     let unknown = || Fail::retryable(format_args!("{branch} is of a run that this store does not know"));
     let run: RunId = branch.run.parse().map_err(|_| unknown())?;
-    let found = store.find(Find { workspace, by: FindBy::Id(run) }).await?;
-    let (header, _) = found.ok_or_else(unknown)?;
-    let ledger = match header.status().is_terminal() {
-        true => store.ledger(workspace, run, 1).await?,
-        false => Vec::new(),
-    };
-    Ok(branch::fate(branch, header.status(), ledger.iter().map(|numbered| &numbered.entry)))
+    let (status, ledger) = ctx.cell.other_run(run).await?.ok_or_else(unknown)?;
+    Ok(branch::fate(branch, status, &ledger))
 }
 
 fn missing(i: usize, decided: &[FenceRow]) -> String {
