@@ -37,8 +37,7 @@ pub type Result<T, E = Fail> = std::result::Result<T, E>;
 ///
 /// ```
 /// # use semel::{Ctx, Fail, Result};
-/// # type AnyError = Box<dyn std::error::Error + Send + Sync>;
-/// # async fn send(_letter: &str) -> Result<u32, AnyError> { Ok(7) }
+/// # async fn send(_letter: &str) -> anyhow::Result<u32> { Ok(7) }
 /// # async fn workflow(ctx: Ctx, letter: String) -> Result<u32> {
 /// ctx.step("send").run(async |_| send(&letter).await.map_err(Fail::retryable)).await?;
 /// ctx.step("send again").run(async |_| send(&letter).await.map_err(|e| Fail::retryable(format!("{e:#}")))).await

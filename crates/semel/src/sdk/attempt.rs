@@ -35,7 +35,7 @@ pub struct Attempt {
     number: u32,
     /// Whether it cleans up, although its run was asked to end.
     shielded: bool,
-    /// Whether it follows an operator's word that the try before did not take place.
+    /// Whether it follows an operator's decision that the try before had no effect.
     cleared: bool,
     fence: u64,
     key: OnceLock<String>,

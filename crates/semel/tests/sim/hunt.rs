@@ -10,7 +10,7 @@ use crate::figures::Figures;
 use crate::play::play;
 use crate::stage::Violation;
 
-/// One for each processor.
+/// Number of threads: one for each processor.
 pub(crate) fn threads() -> usize {
     available_parallelism().map_or(1, usize::from)
 }
@@ -18,10 +18,10 @@ pub(crate) fn threads() -> usize {
 /// The result of a hunt.
 #[derive(Default)]
 pub(crate) struct Hunted {
-    /// How many were played.
+    /// Number of seeds that were played.
     pub(crate) seeds: u64,
     pub(crate) figures: Figures,
-    /// The first that broke a promise.
+    /// The first play that broke a promise.
     pub(crate) caught: Option<(u64, Violation)>,
 }
 

@@ -1,5 +1,5 @@
 //! The operator: resolves steps in doubt, resumes paused runs, retries failed ones, and knows when all
-//! is done. He tells the truth: he says that something did not happen only when it cannot happen any more.
+//! is done. It tells the truth: it says that an effect did not take place only when it cannot take place any more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -35,7 +35,7 @@ enum Task {
     Restart(usize),
 }
 
-/// Goes round until everything is done.
+/// Repeats rounds until everything is done.
 pub(crate) async fn go_round(client: Client, case: Arc<Case>) {
     let busy = Arc::new(Mutex::new(BTreeSet::new()));
     loop {

@@ -21,7 +21,7 @@ use semel::store::{Lease, LeaseAct, Store, Wake};
 use serde_json::{Value, json};
 use tokio::sync::broadcast::Receiver;
 
-use super::site::{Site, token};
+use super::site::{ServedSite, token};
 use super::test;
 
 type Done = Result<(), Failed>;
@@ -56,7 +56,7 @@ pub(super) fn trials() -> Vec<Trial> {
 
 /// A server and plain calls to it.
 struct Here {
-    site: Site,
+    site: ServedSite,
     http: reqwest::Client,
     clock: Arc<SystemClock>,
     token: String,
@@ -69,7 +69,7 @@ impl Here {
     }
 
     async fn on(store: Arc<dyn Store>, clock: Arc<SystemClock>) -> Self {
-        let site = Site::open(store, clock.clone()).await;
+        let site = ServedSite::open(store, clock.clone()).await;
         // Any TLS will do: none is spoken here.
         let _ = rustls_provider();
         let http = reqwest::Client::builder().build().expect("a client can be built");

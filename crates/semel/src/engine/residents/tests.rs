@@ -1,5 +1,5 @@
-//! A run that leaves memory in the very moment in which it is claimed again. One thread, and nothing is awaited in between:
-//! the scheduler has no turn.
+//! A run that leaves memory at the moment at which it is claimed again. These tests have one thread and await nothing in
+//! between, so no other task has a turn.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -110,7 +110,7 @@ async fn a_claim_that_meets_a_leaving_driver_is_not_lost() {
 async fn a_claim_is_not_lost_with_the_one_before_it() {
     let (engine, run, cell, claimed) = claimed(&Arc::default()).await;
     let core = engine.core();
-    // It is heard late that the claim before is over: the run rests here, and its driver has had no turn since.
+    // The end of the earlier claim is learnt late: the run rests here, and its driver has had no turn since.
     cell.lose(cell.claim());
     core.take(claimed);
     ends(&run).await;

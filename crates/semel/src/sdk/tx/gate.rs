@@ -45,7 +45,7 @@ impl Gate {
         open
     }
 
-    /// It has not committed, for certain.
+    /// The transaction has certainly not committed.
     pub(super) fn reopen(&self) {
         *self.lock() = Stage::Open;
     }
@@ -54,14 +54,14 @@ impl Gate {
         *self.lock() = Stage::Committed(outcome);
     }
 
-    /// The body does not go on from here. The task that waits for it is told.
+    /// Ends the body here, and wakes the task that waits for it.
     pub(super) async fn lose<T>(&self, why: Fail) -> T {
         *self.lock() = Stage::Lost(why);
         self.lost.notify_one();
         std::future::pending().await
     }
 
-    /// Is over when the table has to be asked.
+    /// Completes when the table has to be asked.
     pub(super) async fn lost(&self) {
         self.lost.notified().await;
     }

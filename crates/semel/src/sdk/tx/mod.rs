@@ -171,7 +171,7 @@ use crate::sabotage::{self, Bug};
 /// use semel::tx::{self, SqliteDb};
 ///
 /// # #[tokio::main(flavor = "current_thread")] pub
-/// async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// async fn main() -> anyhow::Result<()> {
 ///     let db = SqliteDb::open(":memory:").await?;
 ///     tx::install(&db).await?;
 ///     Ok(())

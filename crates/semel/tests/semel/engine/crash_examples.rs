@@ -243,9 +243,9 @@ fn orders() {
 
 /// A bank in a folder that is deleted with the last reference to the bank.
 #[derive(Clone, Debug)]
-struct Bank(SqliteDb, #[expect(dead_code, reason = "kept for its drop")] Arc<TempDir>);
+struct SharedBank(SqliteDb, #[expect(dead_code, reason = "kept for its drop")] Arc<TempDir>);
 
-impl Bank {
+impl SharedBank {
     fn fresh() -> Self {
         let folder = TempDir::new().expect("a folder for the file");
         let bank = now(transactional::account(folder.path()));
@@ -261,12 +261,12 @@ pub(super) fn now<T>(future: impl Future<Output = semel::Result<T>>) -> T {
 
 fn pays() {
     let crasher = Crasher::new(
-        Bank::fresh,
+        SharedBank::fresh,
         |bank, engine| {
             let engine = engine.state(bank.0.clone()).state(transactional::Dies(false));
             engine.workflow("pay", transactional::pay)
         },
-        async |scene: Scene<Bank>| {
+        async |scene: Scene<SharedBank>| {
             scene.engine().start(transactional::pay, 30).key("order-7").await?.result().await
         },
     );
