@@ -64,7 +64,7 @@ pub struct RunView {
     /// gone. Absent if false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub purged: bool,
-    /// True if the run is `PENDING` and nothing is known to serve its workflow version: no worker, no queue worker, no
+    /// True if the run is `PENDING`, or is `WAITING` and due, and nothing is known to serve its workflow version: no worker, no queue worker, no
     /// engine of a server, and, on PostgreSQL, no engine that another program on the same database has opened. The run
     /// waits until something does. Absent if false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -157,7 +157,7 @@ pub struct Started {
     pub verdict: StartVerdict,
     /// How that run ended, if it has.
     pub outcome: Option<Outcome>,
-    /// What became of the payload that came with the start. None if there was none, or if the run had already ended.
+    /// Where the payload that came with the start was delivered. None if there was none, or if the run had already ended.
     pub delivered: Option<Delivered>,
     /// The run that was cancelled for this one.
     pub superseded: Option<RunId>,

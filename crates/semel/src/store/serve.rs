@@ -78,7 +78,7 @@ pub(crate) trait Backend: Clone + Send + Sync + 'static {
     /// Stops.
     fn stop(&self) -> impl Future<Output = Result<()>> + Send;
 
-    /// Those who wait for something to happen.
+    /// Listeners that wait for something to happen.
     fn wakes(&self) -> &Wakes;
 
     /// Receipts that are not written yet.

@@ -1,4 +1,4 @@
-//! Listing runs.
+//! Pages of runs that fit a query.
 
 use super::read::known;
 use crate::error::Result;

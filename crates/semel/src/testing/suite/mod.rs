@@ -32,6 +32,7 @@ mod fork;
 mod handover;
 mod lease;
 mod list;
+mod mirrored;
 mod once;
 mod policy;
 mod read;
@@ -98,6 +99,7 @@ pub fn cases() -> Vec<Case> {
         claim::cases(),
         commit::cases(),
         commit_rule::cases(),
+        mirrored::cases(),
         deliver::cases(),
         control::cases(),
         counts::cases(),
