@@ -26,7 +26,7 @@ use crate::rules::record::{Keep, Look, Record};
 use crate::rules::run::Run;
 use crate::rules::start::Start;
 use crate::store::{
-    Answer, Arrival, Claimed, Claims, Counts, Find, Lease, LeaseAct, Numbered, Page, Query, RunCounts,
+    Answer, Arrival, Claimed, Claims, Counts, Find, KeyPage, KeyQuery, Lease, LeaseAct, Numbered, Page, Query, RunCounts,
     Started, Store, Sweep, Swept, Wake,
 };
 
@@ -248,6 +248,11 @@ impl Store for RemoteStore {
             }
             Ok(page)
         })
+    }
+
+    /// Refused: keys are listed by the server's own interface.
+    fn keys(&self, _: KeyQuery) -> Answer<'_, KeyPage> {
+        Box::pin(async { Err(not_here()) })
     }
 
     fn ledger(&self, _: WorkspaceId, run: RunId, from: u64) -> Answer<'_, Vec<Numbered>> {

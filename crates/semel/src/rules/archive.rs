@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 pub use check::{Checker, Finding};
 
+use super::attention::Attention;
 use super::deliver::PastCall;
 use super::json::{InvalidJson, Payload};
 use super::key::{CallId, Fingerprint, Key, Label, RecordId, Scope, Token};
@@ -65,6 +66,8 @@ pub struct RunLine {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Time>,
     pub ties: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attention: Option<Attention>,
     pub arrivals: u64,
     pub purged: bool,
     /// The ledger, one element per commit.
@@ -214,6 +217,7 @@ impl RunLine {
             purge: state.purge,
             deadline: state.deadline,
             ties: state.ties,
+            attention: state.attention,
             arrivals,
             purged,
             commits: Vec::new(),
@@ -257,6 +261,7 @@ impl RunLine {
                 deadline: self.deadline,
                 holds_key: self.holds_key,
                 ties: self.ties,
+                attention: self.attention,
             },
             arrivals: self.arrivals,
             purged: self.purged,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tokio::sync::broadcast;
 
 use super::{
-    Answer, Archive, Arrival, Claims, Counts, Find, Lease, LedgerPart, Numbered, Page, Part, Query,
+    Answer, Archive, Arrival, Claims, Counts, Find, KeyPage, KeyQuery, Lease, LedgerPart, Numbered, Page, Part, Query,
     RunCounts, Started, Store, Sweep, Swept, Wake, Watch,
 };
 use crate::clock::Time;
@@ -129,6 +129,7 @@ calls! {
     write sweep(sweep: Sweep) -> Swept;
     read find(find: Find) -> Option<(Run, Option<Outcome>)>;
     read list(query: Query) -> Page;
+    read keys(query: KeyQuery) -> KeyPage;
     read ledger(workspace: WorkspaceId, run: RunId, from: u64) -> Vec<Numbered>;
     read ledger_part(part: Part) -> LedgerPart;
     read inbox(workspace: WorkspaceId, run: RunId, from: u64) -> Vec<Arrival>;

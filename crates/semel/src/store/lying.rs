@@ -29,7 +29,7 @@ use crate::store::archive::{ArchiveRows, OnceAt, RecordAt};
 use crate::store::list::{Scan, Scanned};
 use crate::store::tx::{
     CallAt, CallRows, ClaimedRow, CountRows, DeadNode, Driven, DueRows, HeldOnce, HookRows, InboxRow,
-    InboxRows, InsertedRun, LedgerRow, LedgerRows, NodeRows, OnceRows, OpenRuns, RecordRows, RunRows,
+    InboxRows, InsertedRun, KeyScan, LedgerRow, LedgerRows, NodeRows, OnceRows, OpenRuns, RecordRows, RunRows,
     SetFree, StoreTx, SweepRows, TxTime, Verb, Watcher, WatcherRows,
 };
 use crate::store::verbs::{ClaimRows, ClaimedRows, StartRun};
@@ -150,6 +150,7 @@ impl<T: StoreTx> RunRows for LyingTx<'_, T> {
         status(id: RunId) -> Option<Status>;
         save(num: i64, expected: u64, state: &RunState) -> bool;
         list(scan: &Scan<'_>) -> Scanned;
+        keys(scan: &KeyScan<'_>) -> Vec<Run>;
     }
 
     async fn insert_run(&mut self, new: &NewRun, state: &RunState, text: &str) -> Result<Option<i64>> {

@@ -38,7 +38,7 @@ use tokio::sync::broadcast;
 pub use self::archive::Archive;
 pub(crate) use self::counts::CAP as COUNTS_CAP;
 pub use self::counts::{Counts, RunCounts, WorkflowCounts};
-pub use self::list::{Page, Query};
+pub use self::list::{KeyPage, KeyPrefix, KeyQuery, Order, Page, Query};
 pub use self::part::{LedgerPart, Part};
 pub use self::wakes::Wake;
 pub use self::watch::Watch;
@@ -88,8 +88,10 @@ pub trait Store: Send + Sync + 'static {
 
     /// A run by its id, key or token, and how it ended.
     fn find(&self, find: Find) -> Answer<'_, Option<(Run, Option<Outcome>)>>;
-    /// A page of runs, the newest first.
+    /// A page of runs, the newest first unless the query says otherwise.
     fn list(&self, query: Query) -> Answer<'_, Page>;
+    /// A page of keys, with the runs that hold them or have lost them. The store of a remote worker refuses.
+    fn keys(&self, query: KeyQuery) -> Answer<'_, KeyPage>;
     /// The entries of a run from number `from` (the first is 1).
     fn ledger(&self, workspace: WorkspaceId, run: RunId, from: u64) -> Answer<'_, Vec<Numbered>>;
     /// A part of a run's ledger, bounded in entries and bytes. A store that has no way to read less reads all of it.

@@ -15,7 +15,7 @@ use super::verbs::{
 use super::wakes::{Wake, Wakes};
 use super::watch::Watch;
 use super::{
-    Answer, Arrival, Claimed, Claims, Counts, Find, Lease, LedgerPart, Numbered, Page, Part, Query,
+    Answer, Arrival, Claimed, Claims, Counts, Find, KeyPage, KeyQuery, Lease, LedgerPart, Numbered, Page, Part, Query,
     RunCounts, Started, Store, Sweep, Swept,
 };
 use crate::clock::{Clock, Time};
@@ -409,6 +409,10 @@ impl<B: Backend> Store for B {
     }
 
     fn list(&self, query: Query) -> Answer<'_, Page> {
+        Box::pin(counted(self, self.execute(query)))
+    }
+
+    fn keys(&self, query: KeyQuery) -> Answer<'_, KeyPage> {
         Box::pin(counted(self, self.execute(query)))
     }
 

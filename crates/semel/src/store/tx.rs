@@ -32,7 +32,7 @@ pub(crate) use self::ledger::{LedgerRow, LedgerRows};
 pub(crate) use self::nodes::{DeadNode, Driven, NodeRows, SetFree};
 pub(crate) use self::once::{HeldOnce, OnceRows};
 pub(crate) use self::records::RecordRows;
-pub(crate) use self::runs::{InsertedRun, RunRows};
+pub(crate) use self::runs::{InsertedRun, KeyScan, RunRows};
 pub(crate) use self::sweep::SweepRows;
 pub(crate) use self::watchers::{Watcher, WatcherRows};
 

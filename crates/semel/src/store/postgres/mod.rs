@@ -7,6 +7,7 @@
 mod address;
 mod archive;
 mod batch;
+mod binds;
 mod binding;
 mod commits;
 mod counts;
@@ -54,7 +55,7 @@ use crate::id::WorkspaceId;
 use crate::rules::commit::{Commit, Saved};
 
 #[cfg(all(feature = "testing", feature = "sqlite"))]
-pub(crate) use list::statement as list_statement;
+pub(crate) use {binds::Bound, list::KEYS, list::statement as list_statement};
 #[cfg(all(feature = "testing", feature = "sqlite"))]
 pub(crate) use tx::family_statements;
 

@@ -379,8 +379,8 @@ impl Player {
                 let before = before.and_then(|n| listed.get(usize::from(n))).map(Run::id);
                 let status = status.map(|n| Status::ALL[usize::from(n) % Status::ALL.len()]);
                 let query = Query {
-                    status,
-                    workflow: workflow.map(self::workflow),
+                    status: status.into_iter().collect(),
+                    workflow: workflow.map(self::workflow).into_iter().collect(),
                     before,
                     limit: usize::from(*limit),
                     look_at: LOOK_AT,

@@ -42,18 +42,18 @@ async fn lists_are_filtered(world: World) {
         by_status.push((status, world.run_that_is(status, &status.to_string()).await));
     }
     for (status, run) in by_status {
-        let query = Query { status: Some(status), ..all(WORKSPACE) };
+        let query = Query { status: vec![status], ..all(WORKSPACE) };
         assert_eq!(ids(&world, query).await, [run], "{status}");
     }
     world.pass(10);
     let since = world.now();
     let refund = world.begin(Start { workflow: name("refund"), ..world.request("r") }).await.run.id();
-    let query = Query { workflow: Some(name("refund")), ..all(WORKSPACE) };
+    let query = Query { workflow: vec![name("refund")], ..all(WORKSPACE) };
     assert_eq!(ids(&world, query).await, [refund]);
     assert_eq!(ids(&world, Query { since: Some(since), ..all(WORKSPACE) }).await, [refund]);
-    let both = Query { since: Some(since), status: Some(Status::Completed), ..all(WORKSPACE) };
+    let both = Query { since: Some(since), status: vec![Status::Completed], ..all(WORKSPACE) };
     assert!(ids(&world, both).await.is_empty());
-    let pending = Query { status: Some(Status::Pending), workflow: Some(name(ORDER)), ..all(WORKSPACE) };
+    let pending = Query { status: vec![Status::Pending], workflow: vec![name(ORDER)], ..all(WORKSPACE) };
     assert_eq!(ids(&world, pending).await.len(), 1);
 }
 
@@ -67,7 +67,7 @@ async fn running_runs_are_listed_whether_their_nodes_live_or_not(world: World) {
     world.lease(dies, LeaseAct::Leave).await.expect("a node may go");
     assert_eq!(world.sweep(2).await.orphaned, 2, "a part of them at a time");
     assert_eq!(world.sweep(10).await.orphaned, 1);
-    let running = Query { status: Some(Status::Running), ..all(WORKSPACE) };
+    let running = Query { status: vec![Status::Running], ..all(WORKSPACE) };
     assert_eq!(ids(&world, running.clone()).await, runs);
     let page = Query { limit: 2, before: Some(runs[1]), ..running };
     assert_eq!(ids(&world, page).await, runs[2..4]);
@@ -130,18 +130,18 @@ async fn a_rare_workflow_or_state_is_found_without_reading_the_others(world: Wor
     }
     let few = Query { look_at: 3, ..all(WORKSPACE) };
     let rare = [
-        (Query { workflow: Some(name("refund")), ..few.clone() }, vec![refund]),
+        (Query { workflow: vec![name("refund")], ..few.clone() }, vec![refund]),
         (
-            Query { workflow: Some(name("refund")), status: Some(Status::Pending), ..few.clone() },
+            Query { workflow: vec![name("refund")], status: vec![Status::Pending], ..few.clone() },
             vec![refund],
         ),
-        (Query { workflow: Some(name("refund")), status: Some(Status::Paused), ..few.clone() }, vec![]),
-        (Query { workflow: Some(name("refund")), status: Some(Status::Completed), ..few.clone() }, vec![]),
-        (Query { workflow: Some(name("absent")), ..few.clone() }, vec![]),
-        (Query { workflow: Some(name("absent")), status: Some(Status::Pending), ..few.clone() }, vec![]),
-        (Query { status: Some(Status::Paused), ..few.clone() }, vec![paused]),
-        (Query { status: Some(Status::Paused), workflow: Some(name(ORDER)), ..few.clone() }, vec![paused]),
-        (Query { status: Some(Status::Failed), workflow: Some(name(ORDER)), ..few }, vec![]),
+        (Query { workflow: vec![name("refund")], status: vec![Status::Paused], ..few.clone() }, vec![]),
+        (Query { workflow: vec![name("refund")], status: vec![Status::Completed], ..few.clone() }, vec![]),
+        (Query { workflow: vec![name("absent")], ..few.clone() }, vec![]),
+        (Query { workflow: vec![name("absent")], status: vec![Status::Pending], ..few.clone() }, vec![]),
+        (Query { status: vec![Status::Paused], ..few.clone() }, vec![paused]),
+        (Query { status: vec![Status::Paused], workflow: vec![name(ORDER)], ..few.clone() }, vec![paused]),
+        (Query { status: vec![Status::Failed], workflow: vec![name(ORDER)], ..few }, vec![]),
     ];
     for (query, expected) in rare {
         let page = page(&world, query.clone()).await;
@@ -157,8 +157,9 @@ async fn a_time_in_the_future_reads_nothing(world: World) {
     let since = Some(world.after(1));
     for status in [None].into_iter().chain(Status::ALL.map(Some)) {
         for workflow in [None, Some(name(ORDER))] {
+            let (status, workflow) = (status.into_iter().collect(), workflow.into_iter().collect());
             let query = Query { status, workflow, since, look_at: 1, ..all(WORKSPACE) };
-            assert_eq!(page(&world, query).await, Page::default(), "{status:?}");
+            assert_eq!(page(&world, query).await, Page::default(), "{since:?}");
         }
     }
 }
@@ -169,7 +170,7 @@ async fn a_page_is_partial_when_too_many_runs_would_be_read(world: World) {
     for n in 0..7 {
         pending.insert(0, world.start(&n.to_string()).await.run.id());
     }
-    let few = Query { status: Some(Status::Completed), look_at: 3, ..all(WORKSPACE) };
+    let few = Query { status: vec![Status::Completed], look_at: 3, ..all(WORKSPACE) };
     let first = page(&world, few.clone()).await;
     assert_eq!(first, Page { runs: vec![], next: Some(pending[2]), partial: true });
     let second = page(&world, Query { before: first.next, ..few.clone() }).await;
@@ -187,7 +188,8 @@ async fn every_combination_of_filters_is_listed_page_by_page(world: World) {
     for status in [None].into_iter().chain(Status::ALL.map(Some)) {
         for workflow in [None, Some(name(ORDER)), Some(name("refund")), Some(name("absent"))] {
             for since in [None, Some(since), Some(world.after(1))] {
-                let query = Query { status, workflow: workflow.clone(), since, ..all(WORKSPACE) };
+                let (status, workflow) = (status.into_iter().collect(), workflow.clone().into_iter().collect());
+                let query = Query { status, workflow, since, ..all(WORKSPACE) };
                 let wanted: Vec<_> = runs.iter().filter(|run| query.wants(run)).map(Run::id).collect();
                 assert_eq!(ids(&world, query.clone()).await, wanted, "{query:?}");
                 let mut paged = Query { limit: 2, look_at: 4, ..query };
