@@ -14,6 +14,7 @@ pub use check::{Checker, Finding};
 
 use super::attention::Attention;
 use super::deliver::PastCall;
+use super::entry::{Entry, decode};
 use super::json::{InvalidJson, Payload};
 use super::key::{CallId, Fingerprint, Key, Label, RecordId, Scope, Token};
 use super::path::{Name, Visit};
@@ -66,8 +67,6 @@ pub struct RunLine {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Time>,
     pub ties: bool,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub attention: Option<Attention>,
     pub arrivals: u64,
     pub purged: bool,
     /// The ledger, one element per commit.
@@ -217,7 +216,6 @@ impl RunLine {
             purge: state.purge,
             deadline: state.deadline,
             ties: state.ties,
-            attention: state.attention,
             arrivals,
             purged,
             commits: Vec::new(),
@@ -231,6 +229,36 @@ impl RunLine {
     /// Removes the driver of a run: the run becomes due since its last commit.
     pub fn leave_driver(&mut self) {
         self.due = self.commits.last().map(|commit| commit.at).or(Some(self.created));
+    }
+
+    /// Why the run is paused: its latest pause.
+    fn attention(&self) -> Option<Attention> {
+        if self.status != Status::Paused {
+            return None;
+        }
+        let paused = |entry: &Entry| match entry {
+            Entry::Paused { reason } => Some(Attention::of(reason)),
+            _ => None,
+        };
+        self.entries_from_the_last().find_map(|(_, entry)| paused(&entry))
+    }
+
+    /// Where and when the run has opened this token last.
+    pub(crate) fn opened(&self, token: &Token) -> Option<(Visit, Time)> {
+        let opened = |(at, entry): (Time, Entry)| match entry {
+            Entry::HookOpened { hook, token: opened } if opened == *token => Some((hook, at)),
+            _ => None,
+        };
+        self.entries_from_the_last().find_map(opened)
+    }
+
+    /// The entries of the ledger, the last one first, with the times of their commits. What cannot be read is left out: the
+    /// [`Checker`] reports it.
+    pub(crate) fn entries_from_the_last(&self) -> impl Iterator<Item = (Time, Entry)> + '_ {
+        self.commits.iter().rev().flat_map(|commit| {
+            let entries = decode(&commit.entries).unwrap_or_default();
+            entries.into_iter().rev().map(|entry| (commit.at, entry))
+        })
     }
 
     /// The run's header, under a number of the store that imports it.
@@ -261,7 +289,7 @@ impl RunLine {
                 deadline: self.deadline,
                 holds_key: self.holds_key,
                 ties: self.ties,
-                attention: self.attention,
+                attention: self.attention(),
             },
             arrivals: self.arrivals,
             purged: self.purged,
@@ -322,6 +350,26 @@ mod tests {
             ArchiveLine::Run(Box::new(line.clone()))
         );
         assert_eq!((line.due, line.run(7).num), (Some(Time(5)), 7));
+    }
+
+    #[test]
+    fn a_paused_run_is_imported_with_the_kind_of_its_latest_pause() {
+        let mut line = RunLine::bare(&run(Status::Paused));
+        assert_eq!(line.run(7).state.attention, None);
+        for (n, (reason, kind)) in [
+            (r#"{"operator":{"by":"ann"}}"#, Attention::Operator),
+            (r#""inDoubt""#, Attention::InDoubt),
+            (r#"{"diverged":"here"}"#, Attention::Diverged),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let entries = format!(r#"[{{"paused":{{"reason":{reason}}}}}]"#);
+            line.commits.push(CommitLine { seq: n as u64, at: Time(5), entries });
+            assert_eq!(line.run(7).state.attention, Some(kind));
+        }
+        line.status = Status::Pending;
+        assert_eq!(line.run(7).state.attention, None);
     }
 
     #[test]

@@ -236,7 +236,10 @@ mod one_or_more {
         More(Vec<T>),
     }
 
-    pub(super) fn serialize<T: Serialize, S: Serializer>(all: &[T], serializer: S) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<T: Serialize, S: Serializer>(
+        all: &[T],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
         match all {
             [] => serializer.serialize_none(),
             [one] => one.serialize(serializer),

@@ -102,7 +102,8 @@ impl Range {
     /// What is asked for behind a place in the order of the list.
     pub(crate) fn of(query: &Query, behind: Option<ListCursor>) -> Self {
         let from = (query.since.unwrap_or(Time(i64::MIN)), i64::MIN);
-        let to = (query.until.unwrap_or(Time(i64::MAX)), if query.until.is_some() { i64::MIN } else { i64::MAX });
+        let to =
+            (query.until.unwrap_or(Time(i64::MAX)), if query.until.is_some() { i64::MIN } else { i64::MAX });
         let mut range = Self { from, to };
         match (behind, query.order) {
             (Some(place), Order::Newest) => range.to = range.to.min(place),
@@ -152,7 +153,9 @@ impl Scan<'_> {
         match self.index {
             // Only paused runs have a reason of a pause.
             Index::Attention(_) if self.query.status.contains(&Status::Paused) => &[],
-            Index::Status(status) if self.query.status.is_empty() || self.query.status.contains(&status) => &[],
+            Index::Status(status) if self.query.status.is_empty() || self.query.status.contains(&status) => {
+                &[]
+            }
             _ => &self.query.status,
         }
     }
@@ -244,7 +247,8 @@ impl Merged {
         self.scanned.runs.extend(found.runs);
         // What has not been read begins at the first of the places at which a pass has stopped.
         let stops = self.scanned.stopped_at.into_iter().chain(found.stopped_at);
-        self.scanned.stopped_at = stops.reduce(|one, other| if self.order.puts(one.0, other.0) { one } else { other });
+        self.scanned.stopped_at =
+            stops.reduce(|one, other| if self.order.puts(one.0, other.0) { one } else { other });
     }
 
     /// The runs of all passes in the order of the list, as far as none is missing between them.

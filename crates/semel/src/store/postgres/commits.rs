@@ -28,7 +28,8 @@ const ALL: usize = 3;
 
 /// The columns of a commit; and what else there is to say of one with which the run does not just go on.
 pub(super) const STEP: &[&str] = &["bigint", "bigint", "bigint", "text"];
-const MOVE: &[&str] = &["bigint", "bigint", "bigint", "text", "smallint", "bigint", "bigint", "bigint", "smallint"];
+const MOVE: &[&str] =
+    &["bigint", "bigint", "bigint", "text", "smallint", "bigint", "bigint", "bigint", "smallint"];
 
 /// Plain commits.
 pub(super) struct Commits;

@@ -17,6 +17,7 @@ pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("migrations/008_families.sql"),
     include_str!("migrations/009_room.sql"),
     include_str!("migrations/012_questions.sql"),
+    include_str!("migrations/013_hooks.sql"),
 ];
 
 /// A number of our own among the database's advisory locks ("semel").

@@ -27,6 +27,7 @@ pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("migrations/008_deadlines.sql"),
     include_str!("migrations/009_families.sql"),
     include_str!("migrations/012_questions.sql"),
+    include_str!("migrations/013_hooks.sql"),
 ];
 
 /// Marks the file as ours (`Sml1`), so that a foreign database is not taken for one of an earlier version.

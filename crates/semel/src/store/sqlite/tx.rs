@@ -2,6 +2,7 @@
 
 mod calls;
 mod due;
+mod glances;
 mod hooks;
 mod inbox;
 mod ledger;
@@ -10,6 +11,7 @@ mod once;
 mod records;
 mod runs;
 mod sweep;
+mod tallies;
 mod watchers;
 
 use std::cell::Cell;
@@ -190,7 +192,22 @@ impl SqliteStoreTx {
     fn save_header(&self, num: i64, state: &RunState) -> Result<()> {
         let RunState { status, due, node, ended, purge, deadline, holds_key, ties, attention, .. } = state;
         let sql = include_str!("sql/save_header.sql");
-        self.write(sql, params![num, status, due, node, ended, purge, holds_key, ties, deadline, attention.map(Attention::code)]).map(drop)
+        self.write(
+            sql,
+            params![
+                num,
+                status,
+                due,
+                node,
+                ended,
+                purge,
+                holds_key,
+                ties,
+                deadline,
+                attention.map(Attention::code)
+            ],
+        )
+        .map(drop)
     }
 
     fn run_where(&self, condition: &'static str, params: impl Params) -> Result<Option<Run>> {

@@ -10,6 +10,7 @@ use super::call::{Act, Call};
 use crate::clock::Clock;
 use crate::error::Result;
 use crate::id::{NodeId, RunId, WorkspaceId};
+use crate::rules::attention::Attention;
 use crate::rules::claim::{Claim, Drives};
 use crate::rules::commit::Commit;
 use crate::rules::control::{Control, ControlAction, Fork};
@@ -24,7 +25,9 @@ use crate::rules::record::{Keep, Look, LookBy};
 use crate::rules::run::{Retention, Run};
 use crate::rules::start::{Handover, Policy, Start};
 use crate::rules::status::Status;
-use crate::store::{Arrival, Claimed, Find, FindBy, Lease, LeaseAct, Part, Query, Started, Store, Sweep};
+use crate::store::{
+    Arrival, Claimed, Find, FindBy, KeyPrefix, Lease, LeaseAct, Order, Part, Query, Started, Store, Sweep,
+};
 use crate::testing::ManualClock;
 use crate::testing::suite::World;
 
@@ -363,6 +366,24 @@ impl Player {
         found
     }
 
+    /// A query with one of the rarer filters, or none.
+    fn filtered(&self, n: u8, all: Query) -> Query {
+        let run = self.run(n / 8);
+        match n % 8 {
+            1 => Query { parent: Some(run), ..all },
+            2 => Query { lineage: Some(run), ..all },
+            3 => Query { node: Some(node_id(n)), ..all },
+            4 => Query { attention: Some(Attention::ALL[usize::from(n / 8) % 4]), ..all },
+            5 => Query { ended_since: Some(self.clock.now()), ..all },
+            6 => Query { until: Some(self.clock.now()), ..all },
+            7 => {
+                let prefix = key(n / 8).to_string();
+                Query { key_prefix: Some(KeyPrefix { scope: scope(), prefix }), ..all }
+            }
+            _ => all,
+        }
+    }
+
     async fn read(&mut self, call: &Call) -> String {
         match call {
             Call::Find { by, what } => {
@@ -373,7 +394,7 @@ impl Player {
                 };
                 told(&self.find(by).await)
             }
-            Call::List { status, workflow, before, limit } => {
+            Call::List { status, workflow, before, limit, filter, oldest } => {
                 let all = Query::all(WORKSPACE, 1000);
                 let listed = self.store.list(all.clone()).await.unwrap_or_default().runs;
                 let before = before.and_then(|n| listed.get(usize::from(n))).map(Run::id);
@@ -384,7 +405,8 @@ impl Player {
                     before,
                     limit: usize::from(*limit),
                     look_at: LOOK_AT,
-                    ..all
+                    order: if *oldest { Order::Oldest } else { Order::Newest },
+                    ..self.filtered(*filter, all)
                 };
                 let mut page = self.store.list(query).await;
                 page.iter_mut().flat_map(|page| &mut page.runs).for_each(plain);
