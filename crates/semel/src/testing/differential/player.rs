@@ -26,7 +26,8 @@ use crate::rules::run::{Retention, Run};
 use crate::rules::start::{Handover, Policy, Start};
 use crate::rules::status::Status;
 use crate::store::{
-    Arrival, Claimed, Find, FindBy, KeyPrefix, Lease, LeaseAct, Order, Part, Query, Started, Store, Sweep,
+    Arrival, Claimed, Find, FindBy, HookOrder, HookQuery, KeyPrefix, KeyQuery, Lease, LeaseAct, Order, Part,
+    Query, Started, Store, Sweep, TallyQuery,
 };
 use crate::testing::ManualClock;
 use crate::testing::suite::World;
@@ -429,6 +430,29 @@ impl Player {
         }
     }
 
+    /// The answers to what operators ask: keys, hooks, numbers, versions, nodes.
+    async fn questions(&self) -> Vec<String> {
+        let keys = KeyPrefix { scope: scope(), prefix: String::new() };
+        let mut keys =
+            self.store.keys(KeyQuery { workspace: WORKSPACE, keys, after: None, limit: 1_000 }).await;
+        keys.iter_mut().flat_map(|page| &mut page.runs).for_each(plain);
+        let mut lines = vec![told(&keys)];
+        for order in [HookOrder::Token, HookOrder::Age] {
+            let query =
+                HookQuery { workspace: WORKSPACE, prefix: String::new(), order, after: None, limit: 1_000 };
+            let mut hooks = self.store.hooks(query).await;
+            hooks.iter_mut().flat_map(|page| &mut page.hooks).for_each(|hook| plain(&mut hook.run));
+            lines.push(told(&hooks));
+        }
+        for workflow in [None, Some(workflow(0))] {
+            let query = TallyQuery { workspace: WORKSPACE, workflow, since: None, cap: 1_000 };
+            lines.push(told(&self.store.tally(query).await));
+        }
+        lines.push(told(&self.store.versions(WORKSPACE, 1_000).await));
+        lines.push(told(&self.store.nodes(WORKSPACE, 1_000).await));
+        lines
+    }
+
     /// Everything that can be read, line by line.
     pub(super) async fn look_at_everything(&mut self) -> Vec<String> {
         let mut lines = Vec::new();
@@ -443,9 +467,10 @@ impl Player {
             lines.push(told(&self.find(FindBy::Token(token(n))).await));
             lines.push(told(&self.find(FindBy::Key(scope(), key(n))).await));
         }
-        lines.push(
-            self.play(&Call::List { status: None, workflow: None, before: None, limit: u8::MAX }).await,
-        );
+        let listed = self.store.list(Query::all(WORKSPACE, 1_000)).await.unwrap_or_default().runs;
+        lines.push(told(&self.store.glances(listed.clone()).await));
+        lines.push(told(&Ok(listed.into_iter().map(|run| Run { num: 0, ..run }).collect::<Vec<_>>())));
+        lines.extend(self.questions().await);
         lines.push(
             self.play(&Call::Records { by: None, after: None, limit: u8::MAX, newest_first: false }).await,
         );
