@@ -9,14 +9,16 @@ use super::meters::{CommitFigures, StoreMeters};
 use super::receipts::{COLLECT, ReceiptBuffer};
 use super::tx::{LedgerRow, Verb};
 use super::verbs::{
-    ClaimRows, CountInbox, CountOpen, EndedRun, FlushReceipts, PeekStart, ReadCounts, ReadDues, ReadInbox,
-    ReadLedger, ReadReceipts, ReadRunCounts, StartRun, entries_of, message_of,
+    ClaimRows, CountInbox, CountOpen, EndedRun, FlushReceipts, LookAt, PeekStart, ReadCounts, ReadDues,
+    ReadInbox, ReadLedger, ReadNodes, ReadReceipts, ReadRunCounts, ReadVersions, StartRun, entries_of,
+    message_of,
 };
 use super::wakes::{Wake, Wakes};
 use super::watch::Watch;
 use super::{
-    Answer, Arrival, Claimed, Claims, Counts, Find, Lease, LedgerPart, Numbered, Page, Part, Query,
-    RunCounts, Started, Store, Sweep, Swept,
+    Answer, Arrival, Claimed, Claims, Counts, Find, Glance, HookPage, HookQuery, KeyPage, KeyQuery, Lease,
+    LedgerPart, NodeFacts, Numbered, OpenVersions, Page, Part, Query, RunCounts, RunTally, Started, Store,
+    Sweep, Swept, TallyQuery,
 };
 use crate::clock::{Clock, Time};
 use crate::error::{Error, Result};
@@ -172,6 +174,7 @@ fn commit<B: Backend>(store: &B, commit: Commit) -> impl Future<Output = Result<
         commit.beyond().ending.as_ref().map(|ending| ending.parent.as_ref().map(|parent| parent.run));
     let workspace = commit.beyond().workspace;
     let figures = CommitFigures::of(&commit);
+    let node = commit.node;
     let saving = store.commit_run(commit);
     async move {
         let saved = saving.await;
@@ -198,6 +201,7 @@ fn commit<B: Backend>(store: &B, commit: Commit) -> impl Future<Output = Result<
                 }
             }
             Err(Error::Concurrency { .. }) => {
+                store.meters().was_stale(node);
                 absorb(store, num, ReceiptKind::Result, format!("commit at version {expected}"));
             }
             // It may have taken place, with all that others wait for.
@@ -410,6 +414,36 @@ impl<B: Backend> Store for B {
 
     fn list(&self, query: Query) -> Answer<'_, Page> {
         Box::pin(counted(self, self.execute(query)))
+    }
+
+    fn keys(&self, query: KeyQuery) -> Answer<'_, KeyPage> {
+        Box::pin(counted(self, self.execute(query)))
+    }
+
+    fn glances(&self, runs: Vec<Run>) -> Answer<'_, Vec<Glance>> {
+        Box::pin(counted(self, self.execute(LookAt(runs))))
+    }
+
+    fn hooks(&self, query: HookQuery) -> Answer<'_, HookPage> {
+        Box::pin(counted(self, self.execute(query)))
+    }
+
+    fn tally(&self, query: TallyQuery) -> Answer<'_, RunTally> {
+        Box::pin(counted(self, self.execute(query)))
+    }
+
+    fn versions(&self, workspace: WorkspaceId, cap: usize) -> Answer<'_, OpenVersions> {
+        Box::pin(counted(self, self.execute(ReadVersions { workspace, cap })))
+    }
+
+    fn nodes(&self, workspace: WorkspaceId, cap: usize) -> Answer<'_, Vec<NodeFacts>> {
+        Box::pin(counted(self, async move {
+            let mut nodes = self.execute(ReadNodes { workspace, cap }).await?;
+            for facts in &mut nodes {
+                facts.stale = self.meters().stale_of(facts.node);
+            }
+            Ok(nodes)
+        }))
     }
 
     fn ledger(&self, workspace: WorkspaceId, run: RunId, from: u64) -> Answer<'_, Vec<Numbered>> {

@@ -8,6 +8,8 @@ mod deadline;
 mod deliver;
 mod export;
 mod finish;
+mod glance;
+mod hook;
 mod import;
 mod lease;
 mod list;
@@ -16,6 +18,7 @@ mod read;
 mod record;
 mod start;
 mod sweep;
+mod tally;
 
 pub(crate) use claim::ClaimRows;
 #[cfg(feature = "sabotage")]
@@ -23,6 +26,7 @@ pub(crate) use claim::ClaimedRows;
 pub(crate) use counts::{CountOpen, ReadCounts, ReadRunCounts, paused_in_doubt};
 pub(crate) use deadline::EndedRun;
 pub(crate) use export::{ExportPage, IntegrityCheck};
+pub(crate) use glance::LookAt;
 pub(crate) use import::Import;
 #[cfg(feature = "sqlite")]
 pub(crate) use lease::is_alive;
@@ -32,3 +36,4 @@ pub(crate) use read::{
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub(crate) use start::NewStart;
 pub(crate) use start::{PeekStart, StartRun};
+pub(crate) use tally::{ReadNodes, ReadVersions};

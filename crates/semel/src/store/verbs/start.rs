@@ -15,7 +15,7 @@ use crate::rules::run::{NewRun, Run, RunState};
 use crate::rules::start::{self, Decision, Handover, Start, StartVerdict};
 use crate::rules::status::Status;
 use crate::store::Started;
-use crate::store::tx::{StoreTx, Verb, race};
+use crate::store::tx::{NewHook, StoreTx, Verb, race};
 
 use super::deadline::SeenRun;
 use super::deliver::{self, Remembered};
@@ -416,7 +416,9 @@ async fn hand_over<T: StoreTx>(
 
 /// Gives a token to a run that has not opened it yet.
 async fn reserve<T: StoreTx>(tx: &mut T, run: &mut Run, token: &Token) -> Result<()> {
-    if !tx.insert_hook(run.new.workspace, token, run.num).await? {
+    let (workspace, opened) = (run.new.workspace, tx.now());
+    let hook = NewHook { workspace, token, num: run.num, visit: None, opened };
+    if !tx.insert_hook(hook).await? {
         return Err(race());
     }
     run.state.ties = true;
