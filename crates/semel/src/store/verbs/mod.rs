@@ -14,6 +14,7 @@ mod list;
 mod once;
 mod read;
 mod record;
+mod refused;
 mod start;
 mod sweep;
 
@@ -29,6 +30,7 @@ pub(crate) use lease::is_alive;
 pub(crate) use read::{
     CountInbox, FlushReceipts, ReadDues, ReadInbox, ReadLedger, ReadReceipts, entries_of, message_of,
 };
+pub(crate) use refused::{AskedStart, ReadRefused};
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub(crate) use start::NewStart;
 pub(crate) use start::{PeekStart, StartRun};
