@@ -67,6 +67,8 @@ mod tests {
         Commit::new(Write {
             num: 1,
             run: RunId(uuid::Uuid::nil()),
+            new: run(Status::Running).new,
+            fence: 1,
             node: None,
             expected,
             count: 2,

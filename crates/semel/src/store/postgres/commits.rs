@@ -326,12 +326,15 @@ mod tests {
     use super::*;
     use crate::id::RunId;
     use crate::rules::commit::{Content, Tally, Write};
+    use crate::rules::run::tests::run;
     use crate::rules::status::Status;
 
     fn commit(num: i64, expected: u64, status: Status) -> Commit {
         Commit::new(Write {
             num,
             run: RunId(uuid::Uuid::from_u128(num as u128)),
+            new: run(Status::Running).new,
+            fence: 1,
             node: None,
             expected,
             count: 2,

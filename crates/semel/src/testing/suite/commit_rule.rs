@@ -127,6 +127,8 @@ fn commit_of(run: &Run, asked: Asked, parent: Option<Parent>, now: Time) -> Comm
     Commit::new(Write {
         num: run.num,
         run: run.id(),
+        new: run.new.clone(),
+        fence: run.state.version,
         node: run.state.node,
         expected: run.state.version.saturating_add_signed(asked.version),
         count: COUNT,
