@@ -5,7 +5,7 @@
 //!   [`metrics`]: what is counted.
 //! - [`definitions`]: workflows as documents. [`tasks`]: what their steps do. [`connections`]: what they call.
 //!   `databases`: statements in the users' databases.
-//!   [`approvals`]: questions to people. [`senders`]: addresses of hooks for those who have no API key.
+//!   [`approvals`]: questions to people. [`senders`]: addresses of hooks for senders without an API key.
 //! - [`ui`]: the web console.
 //! - [`cli`]: the command line. [`demo`]: the order workflow that newcomers meet first.
 

@@ -34,6 +34,7 @@ pub use gate::gate;
 pub(crate) use gate::{ActsOn, Concerns};
 pub use keys::Keys;
 pub(crate) use lives::Life;
+pub(crate) use open_runs::NotAdmitted;
 pub(crate) use share::Part;
 pub(crate) use token::{fill, has_token, hex, unhex};
 

@@ -44,7 +44,8 @@ impl OperatorCall {
     ) -> Result<(Answer<ControlAnswer>, Controlled), Problem> {
         let workspace = self.caller.workspace;
         let control = Control { workspace, run, action, by: self.caller.name, id: self.key.0, expected };
-        let controlled = self.app.store.control(control).await?;
+        let app = &self.app;
+        let controlled = app.bounds.open_runs.control(&*app.store, app.clock.now(), control).await?;
         // The header does not say how a run ended. The control has taken place even if this read fails; its error is
         // in the log.
         let ended = match controlled.run.status().is_terminal() {

@@ -1,4 +1,6 @@
-//! `POST /hooks/{token}` and `GET /hooks/{token}`.
+//! `POST /hooks/{token}`, `GET /hooks/{token}` and `GET /hooks`.
+
+pub(crate) mod list;
 
 use std::sync::Arc;
 
@@ -22,7 +24,7 @@ use crate::api::{DeliverAnswer, HookView, Permission};
 use crate::app::App;
 
 pub(super) fn router() -> OpenApiRouter<Arc<App>> {
-    OpenApiRouter::new().routes(routes!(deliver, owner))
+    OpenApiRouter::new().routes(routes!(deliver, owner)).routes(routes!(list::list))
 }
 
 /// Query of a delivery.

@@ -1,5 +1,7 @@
 //! `GET /keys/{key}` and `POST /keys/{key}/release`.
 
+pub(crate) mod list;
+
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -20,11 +22,11 @@ use super::describe::{Always, Changes, IdempotencyKey, OfRun};
 use super::view::{duplicates_view, run_view};
 use super::{Body, Problem};
 use crate::access::Caller;
-use crate::api::{ControlAnswer, ControlRun, KeyView, Permission};
+use crate::api::{ControlAnswer, ControlRun, KeyView, Permission, time};
 use crate::app::App;
 
 pub(super) fn router() -> OpenApiRouter<Arc<App>> {
-    OpenApiRouter::new().routes(routes!(get)).routes(routes!(release))
+    OpenApiRouter::new().routes(routes!(get)).routes(routes!(list::list)).routes(routes!(release))
 }
 
 /// Query with the scope of a key.
@@ -71,6 +73,9 @@ async fn get(
     Ok(Answer::ok(KeyView {
         key: key.to_string(),
         scope: scope.as_str().to_owned(),
+        fingerprint: format!("{:?}", run.new.fingerprint),
+        remembered_until: run.state.ended.map(|ended| time(ended.after(run.new.retention.key))),
+        earlier: list::earlier(&app, &caller, &scope, &key).await?,
         run: run_view(&run, outcome.as_ref()),
         duplicates: duplicates_view(receipts),
     }))

@@ -14,15 +14,20 @@ mod changes;
 mod connections;
 mod control;
 mod cost;
+mod counts;
 mod definitions;
 mod describe;
+mod doubts;
 mod errors;
 mod events;
 mod form;
 mod hooks;
+mod inbox;
 mod inlet;
 mod keys;
 mod ledger;
+mod nodes;
+mod offers;
 mod problem;
 mod replay;
 mod resolve;
@@ -87,6 +92,11 @@ fn routes(clock: ClockMode) -> OpenApiRouter<Arc<App>> {
         .merge(resolve::router())
         .merge(resume::router())
         .merge(hooks::router())
+        .merge(inbox::router())
+        .merge(doubts::router())
+        .merge(counts::router())
+        .merge(nodes::router())
+        .merge(offers::router())
         .merge(definitions::router())
         .merge(addresses::router())
         .merge(approvals::router())

@@ -47,8 +47,8 @@ pub(super) fn router() -> OpenApiRouter<Arc<App>> {
 )]
 async fn resume(call: OperatorCall, Body(asked): Body<ResumeRuns>) -> Result<Answer<ResumedRuns>, Problem> {
     let query = Query {
-        status: Some(Status::Paused),
-        workflow: asked.workflow.as_deref().map(name).transpose()?,
+        status: vec![Status::Paused],
+        workflow: asked.workflow.as_deref().map(name).transpose()?.into_iter().collect(),
         before: asked.cursor.as_deref().map(run_id).transpose()?,
         ..Query::all(call.caller.workspace, limit_of(asked.limit, LOOKED_AT, MOST)?)
     };

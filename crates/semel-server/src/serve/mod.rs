@@ -19,6 +19,7 @@ use std::time::Duration;
 use axum::Router;
 use semel::Engine;
 use semel::clock::{Clock, ForwardClock, SystemClock, Time};
+use semel::rules::ledger::LedgerBounds;
 use semel::store::Store;
 
 pub use error::Error;
@@ -93,6 +94,7 @@ impl Server {
             access,
             stop,
             bounds,
+            ledgers: LedgerBounds::default(),
             children,
             engine: Some(engine.clone()),
             services: Services::default(),

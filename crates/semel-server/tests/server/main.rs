@@ -42,6 +42,7 @@ mod starts;
 mod strict;
 mod tasks;
 mod tenants;
+mod unread;
 mod workers;
 mod world;
 
@@ -69,6 +70,7 @@ fn main() -> ExitCode {
     trials.extend(canaries::trials());
     trials.extend(outbound::trials());
     trials.extend(tenants::trials());
+    trials.extend(unread::trials());
     trials.extend(databases::trials());
     #[cfg(feature = "ingest")]
     trials.extend(ingest::trials());

@@ -55,7 +55,8 @@ pub(super) async fn control(
         value.check().map_err(semel::Error::from)?;
     }
     let numbers = workers.numbers.of(&app, caller.workspace).await?;
-    let mut controlled = app.store.control(control).await?;
+    let open_runs = &app.bounds.open_runs;
+    let mut controlled = open_runs.control(&*app.store, app.clock.now(), control).await?;
     numbers.in_run(&mut controlled.run);
     Ok(Told(controlled.into()))
 }

@@ -38,7 +38,7 @@ use self::folds::Folds;
 pub(super) use self::known::KnownRuns;
 use self::numbers::Numbers;
 use self::roster::Roster;
-pub(super) use self::roster::{kind, served};
+pub(super) use self::roster::{described, kind, served};
 use self::turns::Turns;
 use self::waiting::Waiting;
 use crate::app::App;
