@@ -3,6 +3,7 @@
 use std::fmt;
 
 use askama::filters::HtmlSafe;
+use semel::rules::attention::Attention;
 use semel::rules::status::Status;
 
 use super::assets;
@@ -72,7 +73,7 @@ fn state(run: &RunView) -> StateMark {
 
 /// Whether a run is paused because of a step in doubt.
 pub(super) fn in_doubt(run: &RunView) -> bool {
-    run.pause_reason.as_deref() == Some(crate::http::IN_DOUBT)
+    run.paused_for == Some(Attention::InDoubt)
 }
 
 /// The state of a run: shape, word and colour.

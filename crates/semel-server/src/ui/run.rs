@@ -24,7 +24,9 @@ use super::query::{Fields, encoded};
 use super::runs::doing;
 use super::timeline::{RunDrawing, Timeline, icon_of};
 use super::words::millis;
-use crate::api::{ChildView, DuplicatesView, Permission, RunView, SpanList, SpanView, TimerView, Value};
+use crate::api::{
+    ChildView, DuplicatesView, Permission, RunView, SpanList, SpanView, StepDetail, TimerView, Value,
+};
 
 /// Rows of the timeline that a page has; the script asks for more while it is scrolled.
 const ROWS: usize = 50;
@@ -56,12 +58,14 @@ struct RunTab {
 }
 
 /// A step that waits for the decision of a person.
-struct Doubt {
+struct PendingDoubt {
     path: String,
     tick: u32,
     effect_key: String,
     known: Markup,
     reason: String,
+    /// What the step was for, as the workflow has noted it.
+    note: Option<String>,
     rule: &'static str,
     /// Whether "it did not" has to be confirmed by the path.
     confirms: bool,
@@ -80,7 +84,7 @@ struct RunPage {
     ended: Option<Markup>,
     deadline: Option<Markup>,
     absorbed: u64,
-    doubts: Vec<Doubt>,
+    doubts: Vec<PendingDoubt>,
     may_operate: bool,
     tab: &'static str,
     tabs: Vec<RunTab>,
@@ -197,15 +201,22 @@ async fn doubts(
     api: &str,
     here: &str,
     spans: &SpanList,
-) -> Result<Vec<Doubt>, PageRefusal> {
+) -> Result<Vec<PendingDoubt>, PageRefusal> {
     if spans.totals.in_doubt == 0 {
         return Ok(Vec::new());
     }
     let list: SpanList = ui.get(visitor, &format!("{api}/spans?status=in-doubt&limit=20")).await?;
-    Ok(list.spans.iter().map(|span| doubt(span, here)).collect())
+    let mut doubts = Vec::new();
+    for span in &list.spans {
+        let path = format!("{api}/steps/{}?tick={}", encoded(&span.path), span.tick);
+        let step: Option<StepDetail> = ui.look(visitor, &path).await?;
+        let note = step.and_then(|step| step.note).map(|note| note.get().to_owned());
+        doubts.push(PendingDoubt { note, ..doubt(span, here) });
+    }
+    Ok(doubts)
 }
 
-fn doubt(span: &SpanView, here: &str) -> Doubt {
+fn doubt(span: &SpanView, here: &str) -> PendingDoubt {
     let known = match span.attempts.last() {
         None => String::from("The step is in doubt; no attempt is recorded."),
         Some(attempt) => {
@@ -222,12 +233,13 @@ fn doubt(span: &SpanView, here: &str) -> Doubt {
         }
     };
     let class = span.class.unwrap_or_default();
-    Doubt {
+    PendingDoubt {
         path: span.path.clone(),
         tick: span.tick,
         effect_key: span.effect_key.clone().unwrap_or_default(),
         known: Markup::made(known),
         reason: span.reason.clone().unwrap_or_default(),
+        note: None,
         rule: match class {
             Class::AtMostOnce => "At most once: Semel never runs it again by itself",
             Class::Reconcile => "Reconciled: the provider was asked, and has not said it",

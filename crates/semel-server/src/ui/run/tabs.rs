@@ -151,6 +151,7 @@ pub(super) struct StepPane {
     pub(super) reason: Option<String>,
     pub(super) attempts: Vec<AttemptRow>,
     pub(super) value: Option<Shown>,
+    pub(super) note: Option<Shown>,
     pub(super) entries: Vec<u64>,
 }
 
@@ -179,9 +180,9 @@ pub(super) async fn step(
     Ok(found.map(|step: StepDetail| pane(step, now)))
 }
 
-fn pane(StepDetail { span, value, entries }: StepDetail, now: i64) -> StepPane {
+fn pane(StepDetail { span, value, note, entries }: StepDetail, now: i64) -> StepPane {
     use semel::rules::entry::Class;
-    let attempt = |one: &crate::api::AttemptView| AttemptRow {
+    let attempt = |one: &crate::api::SpanAttempt| AttemptRow {
         number: one.number,
         began: when(&one.started_at),
         took: if one.lost {
@@ -215,6 +216,7 @@ fn pane(StepDetail { span, value, entries }: StepDetail, now: i64) -> StepPane {
         until: span.until.as_deref().map(when),
         attempts: span.attempts.iter().map(attempt).collect(),
         value: value.as_ref().map(|value| shown(value.get())),
+        note: note.as_ref().map(|note| shown(note.get())),
         path: span.path,
         tick: span.tick,
         effect_key: span.effect_key,
