@@ -120,7 +120,7 @@ fn navigation(visitor: &Visitor, section: Section) -> Vec<NavLink> {
         (Section::Hooks, "Hooks", "hook", "/hooks", false),
         (Section::Doubts, "In doubt", "doubt", "/doubts", false),
         (Section::Workflows, "Workflows", "workflows", "/workflows", true),
-        (Section::Workers, "Workers", "workers", "/workers", false),
+        (Section::Workers, "Workers & queues", "workers", "/workers", false),
         (Section::Settings, "Settings", "settings", "/settings", true),
     ];
     let link = |(of, title, icon_name, path, apart)| NavLink {

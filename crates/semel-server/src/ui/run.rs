@@ -14,7 +14,7 @@ use semel::rules::status::Status;
 use serde::Deserialize;
 
 pub(super) use self::deeds::{act, fork, json, resolve};
-use self::tabs::{DuplicateRow, EntryRow, Lineage, StepPane};
+use self::tabs::{DuplicateRow, EntryRow, Lineage, MessageRow, StepPane};
 use super::Ui;
 use super::desk::{PageRefusal, read};
 use super::frame::{self, PageFrame, Section};
@@ -96,6 +96,7 @@ struct RunPage {
     newer: Option<String>,
     duplicates: Vec<DuplicateRow>,
     unconsumed: u64,
+    messages: Vec<MessageRow>,
     hooks: Vec<String>,
     timers: Vec<TimerView>,
     input: Option<Shown>,
@@ -136,6 +137,7 @@ pub(super) async fn page(
     let (entries, older, newer) = tabs::ledger(&ui, &visitor, &run, &asked, tab).await?;
     let lineage =
         if tab == "lineage" { Some(tabs::lineage(&ui, &visitor, &run, &rest).await?) } else { None };
+    let messages = if tab == "inbox" { tabs::messages(&ui, &visitor, &api).await? } else { Vec::new() };
     let exact = asked.get("scale").is_some();
     let timeline = (tab == "timeline").then(|| {
         let drawing = RunDrawing {
@@ -176,6 +178,7 @@ pub(super) async fn page(
         newer,
         duplicates: tabs::duplicates(&rest.duplicates),
         unconsumed: rest.unconsumed,
+        messages,
         hooks: rest.hooks,
         timers: rest.timers,
         input: rest.input.as_ref().map(|input| shown(input.get())),

@@ -3,6 +3,8 @@
 
 use std::fmt::Write as _;
 
+use semel::rules::entry::Class;
+
 use super::assets;
 use super::parts::Markup;
 use super::words::{millis, took};
@@ -304,15 +306,21 @@ fn class_of(span: &SpanView) -> &'static str {
 
 /// The icon of a span: how its effect is protected, or what it waits for.
 pub(super) fn icon_of(span: &SpanView) -> &'static str {
-    use semel::rules::entry::Class;
-    match (span.kind, span.class) {
-        (SpanKind::Timer, _) => "clock",
-        (SpanKind::Hook, _) => "hook",
-        (SpanKind::Child, _) => "child",
-        (SpanKind::Step, Some(Class::AtMostOnce)) => "amo",
-        (SpanKind::Step, Some(Class::Reconcile)) => "reconcile",
-        (SpanKind::Step, Some(Class::Tx)) => "tx",
-        (SpanKind::Step, _) => "key",
+    match span.kind {
+        SpanKind::Timer => "clock",
+        SpanKind::Hook => "hook",
+        SpanKind::Child => "child",
+        SpanKind::Step => step_icon(span.class),
+    }
+}
+
+/// The icon of a step by the class of its effect.
+pub(super) fn step_icon(class: Option<Class>) -> &'static str {
+    match class {
+        Some(Class::AtMostOnce) => "amo",
+        Some(Class::Reconcile) => "reconcile",
+        Some(Class::Tx) => "tx",
+        Some(Class::Keyed) | None => "key",
     }
 }
 

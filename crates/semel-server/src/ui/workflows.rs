@@ -13,7 +13,8 @@ use super::gate::Visitor;
 use super::graph::{GraphDrawing, draw};
 use super::parts::{Markup, when};
 use super::query::{Fields, encoded, query};
-use crate::api::{DefinitionDetail, DefinitionList, DefinitionVersion};
+use super::words::capped;
+use crate::api::{DefinitionDetail, DefinitionList, DefinitionVersion, WorkflowList, WorkflowView};
 use crate::definitions::graph::Graph;
 
 /// A definition.
@@ -27,10 +28,33 @@ struct WorkflowRow {
     versions: usize,
 }
 
+/// A workflow version that is served, or has open runs.
+struct ServedRow {
+    name: String,
+    version: String,
+    served_by: String,
+    open: String,
+    due: String,
+    runs: String,
+}
+
+fn served(visitor: &Visitor, one: &WorkflowView) -> ServedRow {
+    let filter = [("workflow", one.name.as_str()), ("workflowVersion", one.version.as_str())];
+    ServedRow {
+        runs: visitor.to(&format!("/runs{}", query(filter))),
+        name: one.name.clone(),
+        version: one.version.clone(),
+        served_by: one.served_by.join(", "),
+        open: capped(one.open),
+        due: capped(one.due),
+    }
+}
+
 #[derive(Template)]
 #[template(path = "workflows.html")]
 struct WorkflowsPage {
     frame: PageFrame,
+    served: Vec<ServedRow>,
     rows: Vec<WorkflowRow>,
     more: Option<String>,
 }
@@ -52,7 +76,9 @@ pub(super) async fn page(
         at: when(&one.current.pushed_at),
         versions: one.versions,
     };
+    let workflows: WorkflowList = ui.get(&visitor, "/workflows").await?;
     let page = WorkflowsPage {
+        served: workflows.workflows.iter().map(|one| served(&visitor, one)).collect(),
         frame: PageFrame::of(&ui, &visitor, Section::Workflows, "Workflows"),
         rows: list.definitions.iter().map(row).collect(),
         more: list.next.map(|next| visitor.to(&format!("/workflows{}", query([("cursor", next.as_str())])))),

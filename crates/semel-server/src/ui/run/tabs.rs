@@ -4,7 +4,7 @@ use semel::rules::receipt::ReceiptKind;
 use semel::rules::status::Status;
 
 use super::{RunRest, RunTab, icon_of};
-use crate::api::{DuplicatesView, LedgerView, RunView, StepDetail};
+use crate::api::{DuplicatesView, InboxView, LedgerView, RunView, StepDetail};
 use crate::ui::Ui;
 use crate::ui::desk::PageRefusal;
 use crate::ui::gate::Visitor;
@@ -135,6 +135,24 @@ fn words_of(kind: ReceiptKind) -> (&'static str, &'static str) {
         ReceiptKind::Result => ("Result", "refused: its owner had lost the run"),
         ReceiptKind::Control => ("Operator call", "done before"),
     }
+}
+
+/// A message that the run has not consumed.
+pub(super) struct MessageRow {
+    pub(super) number: u64,
+    pub(super) at: Markup,
+    pub(super) text: Shown,
+}
+
+/// The first messages that wait in the inbox.
+pub(super) async fn messages(ui: &Ui, visitor: &Visitor, api: &str) -> Result<Vec<MessageRow>, PageRefusal> {
+    let inbox: InboxView = ui.get(visitor, &format!("{api}/inbox")).await?;
+    let row = |message: &crate::api::MessageView| MessageRow {
+        number: message.number,
+        at: when(&message.at),
+        text: shown(message.message.get()),
+    };
+    Ok(inbox.messages.iter().map(row).collect())
 }
 
 /// The step beside the timeline.
