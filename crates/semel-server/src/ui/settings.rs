@@ -8,11 +8,11 @@ use axum::http::Method;
 use axum::response::Response;
 
 use super::Ui;
-use super::desk::{Answered, Call, Refused};
-use super::frame::{self, Frame, Section};
+use super::desk::{Call, CallAnswer, PageRefusal};
+use super::frame::{self, PageFrame, Section};
 use super::gate::Visitor;
 use super::parts::{Markup, when};
-use super::query::{Fields, Sent, encoded, query};
+use super::query::{Fields, SentForm, encoded, query};
 use crate::api::{ApiKeyCreated, ApiKeyList, ApiKeyView, AuditList, CreateApiKey, Permission};
 use crate::http::Problem;
 
@@ -65,7 +65,7 @@ struct ActRow {
 #[derive(Template)]
 #[template(path = "settings.html")]
 struct SettingsPage {
-    frame: Frame,
+    frame: PageFrame,
     /// None if the person may not see them.
     keys: Option<Vec<ApiKeyRow>>,
     /// The token of a key that was created just now: it is shown once.
@@ -76,11 +76,20 @@ struct SettingsPage {
 }
 
 /// `GET /w/{workspace}/settings`.
-pub(super) async fn page(State(ui): State<Arc<Ui>>, visitor: Visitor, asked: Fields) -> Result<Response, Refused> {
+pub(super) async fn page(
+    State(ui): State<Arc<Ui>>,
+    visitor: Visitor,
+    asked: Fields,
+) -> Result<Response, PageRefusal> {
     show(&ui, &visitor, &asked, None).await
 }
 
-async fn show(ui: &Ui, visitor: &Visitor, asked: &Fields, token: Option<String>) -> Result<Response, Refused> {
+async fn show(
+    ui: &Ui,
+    visitor: &Visitor,
+    asked: &Fields,
+    token: Option<String>,
+) -> Result<Response, PageRefusal> {
     let keys: Option<ApiKeyList> = ui.look(visitor, "/api-keys").await?;
     let cursor = asked.get("cursor").map(|cursor| ("cursor", cursor));
     let audit: Option<AuditList> = ui.look(visitor, &format!("/audit{}", query(cursor))).await?;
@@ -93,11 +102,14 @@ async fn show(ui: &Ui, visitor: &Visitor, asked: &Fields, token: Option<String>)
         status: act.status,
     };
     let page = SettingsPage {
-        frame: Frame::of(ui, visitor, Section::Settings, "Settings"),
+        frame: PageFrame::of(ui, visitor, Section::Settings, "Settings"),
         keys: keys.map(|list| list.keys.iter().map(Into::into).collect()),
         token,
         permissions: &PERMISSIONS,
-        older: audit.next.as_ref().map(|next| visitor.to(&format!("/settings{}", query([("cursor", next.as_str())])))),
+        older: audit
+            .next
+            .as_ref()
+            .map(|next| visitor.to(&format!("/settings{}", query([("cursor", next.as_str())])))),
         acts: audit.calls.into_iter().map(act).collect(),
     };
     Ok(frame::page(&page))
@@ -107,21 +119,27 @@ async fn show(ui: &Ui, visitor: &Visitor, asked: &Fields, token: Option<String>)
 pub(super) async fn create(
     State(ui): State<Arc<Ui>>,
     visitor: Visitor,
-    Sent(form): Sent,
-) -> Result<Response, Refused> {
+    SentForm(form): SentForm,
+) -> Result<Response, PageRefusal> {
     let chosen: Vec<_> = form.all("permission").collect();
     let wanted = PERMISSIONS.iter().filter(|(_, word, _)| chosen.contains(word));
     let body = CreateApiKey {
         name: form.get("name").unwrap_or_default().to_owned(),
         permissions: wanted.map(|(permission, ..)| *permission).collect(),
-        roles: form.get("roles").map(|roles| roles.split_whitespace().map(str::to_owned).collect()).unwrap_or_default(),
+        roles: form
+            .get("roles")
+            .map(|roles| roles.split_whitespace().map(str::to_owned).collect())
+            .unwrap_or_default(),
         workspace: None,
         expires_at: None,
     };
-    let created: Answered<ApiKeyCreated> =
+    let created: CallAnswer<ApiKeyCreated> =
         ui.send(&visitor, Call::post("/api-keys".to_owned(), form.call(), &body)).await?;
     let Some(token) = created.value.token else {
-        return Err(Problem::conflict("this key was created before, and its token was shown then; revoke it and make another one").into());
+        return Err(Problem::conflict(
+            "this key was created before, and its token was shown then; revoke it and make another one",
+        )
+        .into());
     };
     show(&ui, &visitor, &Fields::default(), Some(token)).await
 }
@@ -131,9 +149,9 @@ pub(super) async fn revoke(
     State(ui): State<Arc<Ui>>,
     visitor: Visitor,
     Path((_, id)): Path<(String, String)>,
-) -> Result<Response, Refused> {
+) -> Result<Response, PageRefusal> {
     let path = format!("/api-keys/{}", encoded(&id));
     let call = Call { method: Method::DELETE, path, key: None, body: String::new() };
-    let _: Answered<ApiKeyView> = ui.send(&visitor, call).await?;
+    let _: CallAnswer<ApiKeyView> = ui.send(&visitor, call).await?;
     Ok(frame::back(&visitor.to("/settings"), "revoked"))
 }

@@ -3,6 +3,8 @@
 
 use std::fmt::Write as _;
 
+use semel::rules::entry::Class;
+
 use super::assets;
 use super::parts::Markup;
 use super::words::{millis, took};
@@ -67,10 +69,14 @@ impl Scale {
 
     /// Marks and words of the axis.
     fn axis(&self, ends: &str) -> Markup {
-        let mut out = String::from(r#"<svg class="row ax" aria-hidden="true"><text x="0.6%" y="17">0 s</text>"#);
+        let mut out =
+            String::from(r#"<svg class="row ax" aria-hidden="true"><text x="0.6%" y="17">0 s</text>"#);
         for (begin, end) in &self.rests {
             let (x, words) = (f64::midpoint(self.x(*begin), self.x(*end)), took(end - begin));
-            put(&mut out, format_args!(r#"<text x="{x:.2}%" y="17" text-anchor="middle">{words} idle</text>"#));
+            put(
+                &mut out,
+                format_args!(r#"<text x="{x:.2}%" y="17" text-anchor="middle">{words} idle</text>"#),
+            );
         }
         put(&mut out, format_args!(r#"<text x="99.4%" y="17" text-anchor="end">{ends}</text></svg>"#));
         Markup::made(out)
@@ -83,7 +89,7 @@ fn put(out: &mut String, part: std::fmt::Arguments<'_>) {
 }
 
 /// A row of the timeline.
-pub(super) struct Row {
+pub(super) struct SpanRow {
     pub(super) place: usize,
     pub(super) name: String,
     pub(super) icon: Markup,
@@ -105,14 +111,14 @@ pub(super) struct Timeline {
     pub(super) claims: String,
     pub(super) duplicates: Markup,
     pub(super) calls: String,
-    pub(super) rows: Vec<Row>,
+    pub(super) rows: Vec<SpanRow>,
     pub(super) total: usize,
     /// Whether there are more spans than rows.
     pub(super) more: bool,
 }
 
 /// What a timeline is drawn of.
-pub(super) struct Drawing<'a> {
+pub(super) struct RunDrawing<'a> {
     pub(super) list: &'a SpanList,
     pub(super) duplicates: &'a [DuplicatesView],
     /// Creation of the run.
@@ -127,7 +133,7 @@ pub(super) struct Drawing<'a> {
     pub(super) selected: Option<(&'a str, u32)>,
 }
 
-impl Drawing<'_> {
+impl RunDrawing<'_> {
     /// The timeline.
     pub(super) fn draw(&self) -> Timeline {
         let scale = self.scale();
@@ -162,7 +168,13 @@ impl Drawing<'_> {
         let mut out = String::new();
         for (begin, end) in &scale.rests {
             let (x, to) = (scale.x(*begin), scale.x(*end));
-            put(&mut out, format_args!(r#"<rect x="{x:.2}%" y="0" width="{:.2}%" height="30" class="hatch-gap"/>"#, to - x));
+            put(
+                &mut out,
+                format_args!(
+                    r#"<rect x="{x:.2}%" y="0" width="{:.2}%" height="30" class="hatch-gap"/>"#,
+                    to - x
+                ),
+            );
         }
         for (_, claim) in self.takeovers() {
             let x = scale.x(millis(&claim.started_at).unwrap_or(self.from));
@@ -216,7 +228,7 @@ impl Drawing<'_> {
         Markup::made(out)
     }
 
-    fn row(&self, span: &SpanView, scale: &Scale, back: &str) -> Row {
+    fn row(&self, span: &SpanView, scale: &Scale, back: &str) -> SpanRow {
         let place = |at: &str| scale.x(millis(at).unwrap_or(self.from));
         let end = span.ended_at.as_deref().map_or(100.0, place);
         let mut bar = format!(r#"<svg class="row" aria-hidden="true">{back}"#);
@@ -228,7 +240,12 @@ impl Drawing<'_> {
                     let from = place(&attempt.started_at);
                     let to = attempt.ended_at.as_deref().map_or(100.0, place);
                     if let Some(before) = before {
-                        put(&mut bar, format_args!(r#"<line x1="{before:.2}%" x2="{from:.2}%" y1="15" y2="15" class="wl"/>"#));
+                        put(
+                            &mut bar,
+                            format_args!(
+                                r#"<line x1="{before:.2}%" x2="{from:.2}%" y1="15" y2="15" class="wl"/>"#
+                            ),
+                        );
                     }
                     let class = match (attempt.lost, &attempt.error) {
                         (true, _) => "ghost",
@@ -243,7 +260,7 @@ impl Drawing<'_> {
         bar.push_str("</svg>");
         let mark = if self.page.contains('?') { '&' } else { '?' };
         let to = format!("{}{mark}step={}&tick={}", self.page, super::query::encoded(&span.path), span.tick);
-        Row {
+        SpanRow {
             place: span.place,
             name: name_of(span),
             icon: super::icon(icon_of(span)),
@@ -260,7 +277,13 @@ impl Drawing<'_> {
 fn rect(out: &mut String, (from, to): (f64, f64), class: &str) {
     let width = (to - from).max(THIN);
     let from = from.min(100.0 - width);
-    put(out, format_args!(r#"<rect x="{from:.2}%" y="9" width="{width:.2}%" height="12" rx="2.5" class="{}"/>"#, escaped(class)));
+    put(
+        out,
+        format_args!(
+            r#"<rect x="{from:.2}%" y="9" width="{width:.2}%" height="12" rx="2.5" class="{}"/>"#,
+            escaped(class)
+        ),
+    );
 }
 
 /// Path with its visit, or the token of a hook.
@@ -283,15 +306,21 @@ fn class_of(span: &SpanView) -> &'static str {
 
 /// The icon of a span: how its effect is protected, or what it waits for.
 pub(super) fn icon_of(span: &SpanView) -> &'static str {
-    use semel::rules::entry::Class;
-    match (span.kind, span.class) {
-        (SpanKind::Timer, _) => "clock",
-        (SpanKind::Hook, _) => "hook",
-        (SpanKind::Child, _) => "child",
-        (SpanKind::Step, Some(Class::AtMostOnce)) => "amo",
-        (SpanKind::Step, Some(Class::Reconcile)) => "reconcile",
-        (SpanKind::Step, Some(Class::Tx)) => "tx",
-        (SpanKind::Step, _) => "key",
+    match span.kind {
+        SpanKind::Timer => "clock",
+        SpanKind::Hook => "hook",
+        SpanKind::Child => "child",
+        SpanKind::Step => step_icon(span.class),
+    }
+}
+
+/// The icon of a step by the class of its effect.
+pub(super) fn step_icon(class: Option<Class>) -> &'static str {
+    match class {
+        Some(Class::AtMostOnce) => "amo",
+        Some(Class::Reconcile) => "reconcile",
+        Some(Class::Tx) => "tx",
+        Some(Class::Keyed) | None => "key",
     }
 }
 

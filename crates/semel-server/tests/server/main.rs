@@ -63,7 +63,7 @@ fn main() -> ExitCode {
     trials.extend(servers::trials());
     trials.extend(kill::trials());
     trials.extend(access::trials());
-    trials.extend(console::access::trials());
+    trials.extend(console::visitors::trials());
     trials.extend(operate::trials());
     trials.extend(process::trials());
     trials.extend(secure::trials());

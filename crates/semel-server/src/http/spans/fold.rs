@@ -86,11 +86,14 @@ impl SpanFold {
     /// Adds the next entry.
     pub(super) fn add(&mut self, line: &Numbered) {
         let at = line.at;
-        self.rested(at);
+        self.rested(begun(line));
         match &line.entry {
             Entry::Claimed { node } => self.claimed(*node, line),
             Entry::Waiting { .. } | Entry::Paused { .. } => self.released(at, false),
-            Entry::Completed { .. } | Entry::Failed { .. } | Entry::Cancelled { .. } | Entry::TimedOut { .. } => {
+            Entry::Completed { .. }
+            | Entry::Failed { .. }
+            | Entry::Cancelled { .. }
+            | Entry::TimedOut { .. } => {
                 self.released(at, false);
             }
             Entry::Restarted { from: RestartFrom::Beginning, .. } => self.begin_again(),
@@ -103,7 +106,7 @@ impl SpanFold {
         self.version = line.number;
     }
 
-    /// Notes the time since the last entry, if it was a rest.
+    /// Notes the time between the last entry and this one, if it was a rest.
     fn rested(&mut self, at: Time) {
         let Some(before) = self.last_at.replace(at) else { return };
         if at < before.after(IDLE) || !self.running.is_empty() {
@@ -188,9 +191,19 @@ impl SpanFold {
         }
         span.take(line, self.driver);
         match span.attempts.last() {
-            Some(Attempt { ended: None, .. }) if span.status == SpanStatus::Open => self.running.insert(place),
+            Some(Attempt { ended: None, .. }) if span.status == SpanStatus::Open => {
+                self.running.insert(place)
+            }
             _ => self.running.remove(&place),
         };
+    }
+}
+
+/// Time of an entry; of an attempt, the time at which its body began.
+fn begun(line: &Numbered) -> Time {
+    match line.entry {
+        Entry::StepStarted { at: Some(began), .. } => began.min(line.at),
+        _ => line.at,
     }
 }
 
@@ -222,7 +235,7 @@ impl Span {
             token: None,
             other: None,
             until: None,
-            started: line.at,
+            started: begun(line),
             ended: None,
             attempts: Vec::new(),
             reason: None,
@@ -272,7 +285,7 @@ impl Span {
     fn attempt(&mut self, number: u32, class: Class, line: &Numbered, driver: Option<(NodeId, u64)>) {
         (self.status, self.class, self.ended) = (SpanStatus::Open, Some(class), None);
         (self.until, self.reason) = (None, None);
-        let (started, entry) = (line.at, line.number);
+        let (started, entry) = (begun(line), line.number);
         self.attempts.push(Attempt { number, started, ended: None, driver, entry, lost: false, error: None });
         if self.attempts.len() > ATTEMPTS {
             self.attempts.remove(0);
@@ -328,7 +341,7 @@ mod tests {
     }
 
     fn started(path: &str, attempt: u32) -> Entry {
-        Entry::StepStarted { step: visit(path), attempt, class: Class::Keyed }
+        Entry::StepStarted { step: visit(path), attempt, class: Class::Keyed, at: None, note: None }
     }
 
     fn fold(entries: Vec<Entry>) -> SpanFold {
@@ -353,7 +366,9 @@ mod tests {
         assert_eq!(attempts.iter().map(|one| one.lost).collect::<Vec<_>>(), [true, false]);
         assert_eq!(attempts[1].driver, Some((node(2), 3)));
         assert_eq!((fold.spans[0].status, fold.spans[0].ended), (SpanStatus::Completed, Some(Time(500))));
-        assert!(fold.claims[0].lost && fold.claims[0].ended == Some(Time(300)) && fold.claims[1].ended.is_none());
+        assert!(
+            fold.claims[0].lost && fold.claims[0].ended == Some(Time(300)) && fold.claims[1].ended.is_none()
+        );
     }
 
     #[test]
@@ -369,10 +384,29 @@ mod tests {
     }
 
     #[test]
+    fn a_body_that_ran_before_its_entry_is_no_rest() {
+        let step = Entry::StepStarted {
+            step: visit("pay"),
+            attempt: 1,
+            class: Class::Keyed,
+            at: Some(Time(11_000)),
+            note: None,
+        };
+        let done = Entry::StepCompleted { step: visit("pay"), value: Payload::null() };
+        let mut fold = SpanFold::default();
+        for (number, at, entry) in
+            [(1, 1_000, Entry::Claimed { node: node(1) }), (2, 21_000, step), (3, 21_000, done)]
+        {
+            fold.add(&Numbered { number, at: Time(at), entry });
+        }
+        assert_eq!((fold.spans[0].started, fold.spans[0].ended), (Time(11_000), Some(Time(21_000))));
+        assert_eq!(fold.idle, [(Time(1_000), Time(11_000))]);
+    }
+
+    #[test]
     fn a_restart_from_the_beginning_has_spans_of_its_own() {
         let done = || Entry::StepCompleted { step: visit("pay"), value: Payload::null() };
-        let again =
-            Entry::Restarted { from: RestartFrom::Beginning, by: "ada".to_owned(), deadline: None };
+        let again = Entry::Restarted { from: RestartFrom::Beginning, by: "ada".to_owned(), deadline: None };
         let fold = fold(vec![started("pay", 1), done(), again, started("pay", 1)]);
         let states: Vec<_> = fold.spans.iter().map(|span| span.status).collect();
         assert_eq!(states, [SpanStatus::Completed, SpanStatus::Open]);

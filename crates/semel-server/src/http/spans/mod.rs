@@ -28,7 +28,8 @@ use super::runs::run_id;
 use super::wait::found;
 use crate::access::Caller;
 use crate::api::{
-    AttemptView, ClaimSpan, IdleView, Permission, SpanKind, SpanList, SpanStatus, SpanView, StepDetail, Value, time, value,
+    ClaimSpan, IdleView, Permission, SpanAttempt, SpanKind, SpanList, SpanStatus, SpanView, StepDetail,
+    Value, time, value,
 };
 use crate::app::App;
 use crate::bounded::{BoundedCache, Most};
@@ -141,27 +142,35 @@ async fn step(
 ) -> Result<Answer<StepDetail>, Problem> {
     caller.may(Permission::Read)?;
     let id = run_id(&id)?;
-    let visit = Visit { path: Path::parse(&path).map_err(semel::Error::from)?, tick: asked.tick.unwrap_or(1) };
+    let visit =
+        Visit { path: Path::parse(&path).map_err(semel::Error::from)?, tick: asked.tick.unwrap_or(1) };
     let (run, _) = found(&app, caller.workspace, id).await?;
     let slot = folds.slot(caller.workspace, id);
     let mut fold = slot.lock().await;
     catch_up(&app, &run, &mut fold).await?;
     folds.weigh(id, fold.weight());
-    let missing = || Problem::not_found(format!("this run has no step {visit}; GET /workflow-runs/{id}/spans lists all"));
+    let missing = || {
+        Problem::not_found(format!("this run has no step {visit}; GET /workflow-runs/{id}/spans lists all"))
+    };
     let (place, span) = fold.of_visit(&visit).ok_or_else(missing)?;
     let (entries, span) = (span.entries.clone(), view(&run, place, span));
     drop(fold);
     let has_value = span.kind == SpanKind::Step && span.status == SpanStatus::Completed;
-    let value = if has_value { value_of(&app, &run, span.last_entry).await? } else { None };
-    Ok(Answer::ok(StepDetail { span, value, entries }))
+    let value = if has_value { value_in(&app, &run, span.last_entry).await? } else { None };
+    let note = match span.attempts.last() {
+        Some(attempt) => value_in(&app, &run, attempt.entry).await?,
+        None => None,
+    };
+    Ok(Answer::ok(StepDetail { span, value, note, entries }))
 }
 
-/// The value in an entry that ended a step.
-async fn value_of(app: &App, run: &Run, entry: u64) -> Result<Option<Value>, Problem> {
+/// The value in the entry that ended a step, or the note in the one that began it.
+async fn value_in(app: &App, run: &Run, entry: u64) -> Result<Option<Value>, Problem> {
     let part = Part { workspace: run.new.workspace, run: run.id(), from: entry, limit: 1, bytes: PART_BYTES };
     let entries = app.store.ledger_part(part).await?.entries;
     Ok(entries.first().and_then(|line| match &line.entry {
-        Entry::StepCompleted { value: result, .. }
+        Entry::StepStarted { note: Some(result), .. }
+        | Entry::StepCompleted { value: result, .. }
         | Entry::StepResolved { resolution: Resolution::Happened(result), .. } => Some(value(result)),
         _ => None,
     }))
@@ -232,8 +241,8 @@ fn view(run: &Run, place: usize, span: &Span) -> SpanView {
     }
 }
 
-fn attempt_view(attempt: &Attempt) -> AttemptView {
-    AttemptView {
+fn attempt_view(attempt: &Attempt) -> SpanAttempt {
+    SpanAttempt {
         number: attempt.number,
         started_at: time(attempt.started),
         ended_at: attempt.ended.map(time),
