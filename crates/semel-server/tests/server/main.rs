@@ -29,6 +29,7 @@ mod overtaken;
 mod process;
 #[cfg(all(feature = "nats", feature = "redis"))]
 mod publish;
+mod questions;
 mod queues;
 mod reads;
 mod replays;
@@ -95,6 +96,7 @@ fn main() -> ExitCode {
         hooks::cases(),
         definitions::cases(),
         keys::cases(),
+        questions::cases(),
         queues::cases(),
         strict::cases(),
         workers::large::cases(),

@@ -143,7 +143,7 @@ impl SqliteStoreTx {
             let params = params![scan.workspace, workflow.as_str(), version.as_str(), time, most];
             let found =
                 self.first(DUE_OF, params, |row| Ok((row.get::<_, u64>(0)?, row.get::<_, Option<i64>>(1)?)))?;
-            Ok(found.unwrap_or_default())
+            Ok::<_, crate::error::Error>(found.unwrap_or_default())
         };
         let (due, oldest) = count(self.now)?;
         let (late, _) = count(Time(self.now.0.saturating_sub(LATE_MS)))?;
