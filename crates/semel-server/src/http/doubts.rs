@@ -93,18 +93,18 @@ pub(crate) async fn page(app: &App, caller: &Caller, asked: ListDoubts) -> Resul
 
 /// The steps in doubt of a run, from the end of its ledger.
 async fn doubts_of(app: &App, run: &Run) -> Result<Vec<DoubtView>, Problem> {
-    let version = run.state.version;
+    let (version, mut doubts) = (run.state.version, Vec::new());
     for count in TAILS {
         let from = version.saturating_sub(count - 1).max(1);
         let (workspace, limit) = (run.new.workspace, count as usize);
         let part = Part { workspace, run: run.id(), from, limit, bytes: TAIL_BYTES };
         let lines = app.store.ledger_part(part).await?.entries;
-        let doubts = in_doubt(run, &lines);
+        doubts = in_doubt(run, &lines);
         if from == 1 || doubts.iter().any(|doubt| doubt.intent.is_some()) {
-            return Ok(doubts);
+            break;
         }
     }
-    Ok(Vec::new())
+    Ok(doubts)
 }
 
 /// The claim under which entries were written: its node and its number.

@@ -72,8 +72,8 @@ async fn wait(ctx: Ctx, (): ()) -> semel::Result<Value> {
 async fn a_page_tells_what_its_runs_do_now(world: World) {
     let _engine = world.engine(|builder| builder.workflow("wait", wait)).await;
     let waiting = world.client.start("wait", "w", "null").await;
-    let unserved = world.client.start("nobodys", "u", "1").await;
-    let paused = world.client.start("nobodys", "p", "1").await;
+    let unserved = world.client.start("unserved-work", "u", "1").await;
+    let paused = world.client.start("unserved-work", "p", "1").await;
     world.client.post(&format!("/workflow-runs/{paused}/pause"), "").await.ok();
     let detail = world.client.reached(&waiting, "WAITING").await;
     assert_eq!((&detail["now"]["kind"], &detail["now"]["token"]), (&json!("hook"), &json!("approve:1")));
@@ -128,11 +128,14 @@ async fn runs_are_counted(world: World) {
 
 async fn what_nothing_serves_is_counted(world: World) {
     let _engine = world.doubling().await;
-    world.client.start("nobodys", "k", "1").await;
+    world.client.start("unserved-work", "k", "1").await;
     let counts = world.client.get("/counts").await.ok();
     let unserved = counts["unserved"].as_array().expect("a list");
     assert_eq!(unserved.len(), 1, "{counts}");
-    assert_eq!((&unserved[0]["workflow"], &unserved[0]["due"]), (&json!("nobodys"), &json!({"count": 1})));
+    assert_eq!(
+        (&unserved[0]["workflow"], &unserved[0]["due"]),
+        (&json!("unserved-work"), &json!({"count": 1}))
+    );
     assert!(unserved[0]["oldestDueAt"].is_string());
 }
 
@@ -243,7 +246,7 @@ async fn workflows_are_listed_with_what_serves_them(world: World) {
     let engine = world.engine(|builder| builder.workflow("wait", wait)).await;
     let run = world.client.start("wait", "k", "null").await;
     world.client.reached(&run, "WAITING").await;
-    world.client.start("nobodys", "u", "1").await;
+    world.client.start("unserved-work", "u", "1").await;
     let listed = world.client.get("/workflows").await.ok();
     let of = |name: &str| {
         let all = listed["workflows"].as_array().expect("a list");
@@ -251,7 +254,10 @@ async fn workflows_are_listed_with_what_serves_them(world: World) {
     };
     assert_eq!((&of("wait")["open"], &of("wait")["due"]), (&json!({"count": 1}), &json!({"count": 0})));
     assert_eq!(of("wait")["servedBy"].as_array().map(Vec::len), Some(1));
-    assert_eq!((&of("nobodys")["servedBy"], &of("nobodys")["due"]), (&json!([]), &json!({"count": 1})));
+    assert_eq!(
+        (&of("unserved-work")["servedBy"], &of("unserved-work")["due"]),
+        (&json!([]), &json!({"count": 1}))
+    );
     drop(engine);
 }
 

@@ -54,7 +54,6 @@ async fn a_page_tells_what_its_runs_do_now(world: World) {
 
     let mut doubt = world.driven("doubt").await;
     doubt.doubt("pay").await;
-    doubt.record(Entry::Paused { reason: PauseReason::InDoubt }).save().await;
     let glance = glance(&world, doubt.id()).await;
     assert_eq!(glance.pause, Some(PauseReason::InDoubt));
     let doubt = glance.now.expect("it waits for a person");

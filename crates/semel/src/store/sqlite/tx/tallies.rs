@@ -54,7 +54,8 @@ impl TallyRows for SqliteStoreTx {
                 let stretch = ("runs_attention", "attention IS NOT NULL AND attention = ?4");
                 (&[stretch], Box::new(kind.code()))
             }
-            Index::Parent(_) | Index::Lineage(_) => return Ok((0, 0)),
+            Index::Parent(run) => (&[("runs_parent", "parent IS NOT NULL AND parent = ?4")], Box::new(run)),
+            Index::Lineage(run) => (&[("runs_lineage", "lineage <> id AND lineage = ?4")], Box::new(run)),
         };
         let (mut count, mut read) = (0, 0);
         for (index, condition) in stretches {
