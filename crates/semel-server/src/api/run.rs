@@ -65,7 +65,7 @@ pub struct RunView {
     /// gone. Absent if false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub purged: bool,
-    /// True if the run is `PENDING` and nothing is known to serve its workflow version: no worker, no queue worker, no
+    /// True if the run is `PENDING`, or is `WAITING` and due, and nothing is known to serve its workflow version: no worker, no queue worker, no
     /// engine of a server, and, on PostgreSQL, no engine that another program on the same database has opened. The run
     /// waits until something does. Absent if false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -262,11 +262,15 @@ pub struct StepView {
     /// How the effect is protected.
     #[schema(value_type = semel::rules::entry::Class)]
     pub class: semel::rules::entry::Class,
-    /// Number of attempts that have begun.
-    pub attempts: u32,
+    /// The attempts that have begun, in order. After a restart that repeats the step, only those since.
+    pub attempts: Vec<AttemptView>,
     /// Stable key of the effect, the same for every attempt.
     pub effect_key: String,
-    /// Time at which the last attempt was recorded. Absent before that.
+    /// What the step is for, as the workflow's code notes it. Absent if the code gives no note.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<serde_json::Value>)]
+    pub note: Option<Value>,
+    /// Time at which the body of the last attempt began. Absent before that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(format = DateTime)]
     pub started_at: Option<String>,
@@ -288,6 +292,29 @@ pub struct StepView {
     /// Why the step was skipped or is in doubt. Absent otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+}
+
+/// One execution of a step's body.
+#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AttemptView {
+    /// Number of the attempt, from 1.
+    pub number: u32,
+    /// Time at which the body began, RFC 3339. In ledgers of earlier releases, the time at which the attempt was recorded.
+    #[schema(format = DateTime)]
+    pub began_at: String,
+    /// Milliseconds from then to the commit of its end. Absent while it runs, and if its end is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub took_ms: Option<u64>,
+    /// Id of the node that drove the run then. Absent if the claim is not among the entries that were read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// Fence under which the body ran: the version of that node's claim. Absent like `node`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fence: Option<u64>,
+    /// Error with which the attempt failed. Absent if it has not failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<FailureView>,
 }
 
 /// Status of a step.

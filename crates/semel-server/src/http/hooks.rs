@@ -69,7 +69,7 @@ async fn deliver(
     key: CallKey,
     request: Request,
 ) -> Result<Answer<DeliverAnswer>, Problem> {
-    caller.may(Permission::Start)?;
+    caller.may_deliver()?;
     let id = key.or(asked.delivery_id, "deliveryId")?.map(CallId::new);
     let bytes = read(request, MAX_BYTES).await?;
     let text = utf8(&bytes)?;

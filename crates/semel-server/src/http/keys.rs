@@ -17,7 +17,7 @@ use utoipa_axum::routes;
 
 use super::answer::Answer;
 use super::asked::{PathOf, QueryOf};
-use super::call::AdminCall;
+use super::call::OperatorCall;
 use super::describe::{Always, Changes, IdempotencyKey, OfRun};
 use super::view::{duplicates_view, run_view};
 use super::{Body, Problem};
@@ -99,7 +99,7 @@ async fn get(
     ),
 )]
 async fn release(
-    call: AdminCall,
+    call: OperatorCall,
     PathOf(key): PathOf<String>,
     QueryOf(asked): QueryOf<KeyScope>,
     Body(body): Body<ControlRun>,
@@ -117,7 +117,7 @@ async fn release(
 
 /// The run that released this key by an earlier try of the same call: found by the call's id, because the key no
 /// longer points at it.
-async fn released_before(call: &AdminCall, scope: &Scope, key: &Key) -> Result<Option<RunId>, Problem> {
+async fn released_before(call: &OperatorCall, scope: &Scope, key: &Key) -> Result<Option<RunId>, Problem> {
     let Some(id) = &call.key.0 else { return Ok(None) };
     let find = Find { workspace: call.caller.workspace, by: FindBy::Call(id.clone()) };
     let run = call.app.store.find(find).await?.map(|(run, _)| run);

@@ -272,8 +272,19 @@ struct WaitForRun {
     /// Wait up to this many seconds, for the run's end or for a version beyond `version`.
     #[param(value_type = Option<u64>, maximum = 60)]
     wait: Option<String>,
+    /// `none`: the answer has no steps; `GET /workflow-runs/{id}/spans` has them in pages. All steps if absent.
+    #[param(inline, value_type = Option<WhichSteps>)]
+    steps: Option<WhichSteps>,
     /// Last known version. With `wait`, the answer comes as soon as there is a later one.
     version: Option<u64>,
+}
+
+/// Which steps an answer has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "kebab-case")]
+enum WhichSteps {
+    /// No step at all.
+    None,
 }
 
 /// Get a run
@@ -303,6 +314,9 @@ async fn get(
         }
     };
     let mut detail = detail(&app, &run, outcome.as_ref()).await?;
+    if asked.steps == Some(WhichSteps::None) {
+        detail.steps.clear();
+    }
     app.services.mark(&app, caller.workspace, &mut detail.run).await;
     Ok(Answer::ok(detail))
 }

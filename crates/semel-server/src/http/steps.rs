@@ -1,18 +1,18 @@
 //! A run with its steps: the fold of its ledger, and the times of its entries.
 
+mod attempts;
 mod waits;
 
-use std::collections::HashMap;
-
-use semel::clock::Time;
-use semel::rules::entry::{Class, Entry, Failure, Outcome, PauseReason};
+use semel::rules::entry::{Entry, Outcome, PauseReason};
 use semel::rules::ledger::{Ledger, VisitRecord};
 use semel::rules::path::Visit;
+use semel::rules::queue::queue;
 use semel::rules::run::Run;
 use semel::rules::status::Status;
 use semel::rules::step::StepState;
 use semel::store::{LedgerPart, Numbered, Part};
 
+use self::attempts::Trace;
 use super::Problem;
 use super::view::{add_glance, duplicates_view, failure_view, pause_words, run_view};
 use crate::api::{ForkedFrom, RunDetail, StepCounts, StepStatus, StepView, time, value};
@@ -111,20 +111,8 @@ fn step_counts(steps: &[StepView]) -> StepCounts {
     counts
 }
 
-/// Times and reasons of one step, from its entries.
-#[derive(Default)]
-struct Trace {
-    place: usize,
-    class: Class,
-    attempts: u32,
-    started: Option<Time>,
-    ended: Option<Time>,
-    reason: Option<String>,
-    error: Option<Failure>,
-}
-
 fn steps(ledger: &Ledger, lines: &[Numbered]) -> Vec<StepView> {
-    let traces = traces(lines);
+    let traces = attempts::traces(lines, queue(&ledger.run().new.workflow).is_some());
     let view = |(visit, record): (&Visit, &VisitRecord)| match record {
         VisitRecord::Step(step) => {
             traces.get(visit).map(|trace| (trace.place, step_view(ledger, visit, step, trace)))
@@ -134,29 +122,6 @@ fn steps(ledger: &Ledger, lines: &[Numbered]) -> Vec<StepView> {
     let mut steps: Vec<_> = ledger.records().filter_map(view).collect();
     steps.sort_by_key(|(place, _)| *place);
     steps.into_iter().map(|(_, step)| step).collect()
-}
-
-fn traces(lines: &[Numbered]) -> HashMap<&Visit, Trace> {
-    let mut traces: HashMap<&Visit, Trace> = HashMap::new();
-    for (place, line) in lines.iter().enumerate() {
-        let Some(visit) = line.entry.visit() else { continue };
-        let trace = traces.entry(visit).or_insert_with(|| Trace { place, ..Trace::default() });
-        match &line.entry {
-            Entry::StepStarted { attempt, class, .. } => {
-                (trace.attempts, trace.class, trace.started, trace.ended) =
-                    (*attempt, *class, Some(line.at), None);
-            }
-            Entry::StepFailed { error, .. } => {
-                (trace.error, trace.ended) = (Some(error.clone()), Some(line.at));
-            }
-            Entry::StepSkipped { reason, .. } | Entry::StepInDoubt { reason, .. } => {
-                (trace.reason, trace.ended) = (Some(reason.clone()), Some(line.at));
-            }
-            Entry::StepCompleted { .. } | Entry::StepResolved { .. } => trace.ended = Some(line.at),
-            _ => {}
-        }
-    }
-    traces
 }
 
 fn step_view(ledger: &Ledger, visit: &Visit, step: &StepState, trace: &Trace) -> StepView {
@@ -174,9 +139,10 @@ fn step_view(ledger: &Ledger, visit: &Visit, step: &StepState, trace: &Trace) ->
         tick: visit.tick,
         status,
         class: trace.class,
-        attempts: trace.attempts,
+        attempts: trace.attempts.iter().map(attempts::AttemptTrace::view).collect(),
         effect_key: ledger.effect_key(visit, "").to_string(),
-        started_at: trace.started.map(time),
+        note: trace.note.map(value),
+        started_at: trace.attempts.last().map(|attempt| time(attempt.began)),
         ended_at: trace.ended.filter(|_| settled).map(time),
         retry_at: match step {
             StepState::Retrying { at, .. } => Some(time(*at)),

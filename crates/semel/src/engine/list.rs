@@ -1,4 +1,4 @@
-//! Lists of runs.
+//! Lists of runs, as an engine or client asks for them.
 
 use std::future::IntoFuture;
 use std::pin::Pin;

@@ -19,7 +19,7 @@ use super::entry::{Entry, Lines, Outcome};
 use super::json::Payload;
 use super::key::{Fingerprint, Key, Token};
 use super::path::{Name, Visit};
-use super::run::{Parent, Retention};
+use super::run::{NewRun, Parent, Retention};
 use super::status::Status;
 use crate::clock::Time;
 use crate::id::{NodeId, RunId, WorkspaceId};
@@ -103,6 +103,10 @@ impl Deref for Commit {
 pub struct Write {
     pub(crate) num: i64,
     pub(crate) run: RunId,
+    /// What the run was created as: its workspace and workflow, for figures.
+    pub(crate) new: Arc<NewRun>,
+    /// Version of the claim under which the commit is made.
+    pub(crate) fence: u64,
     /// The node that drives the run; none if the commit is not made by a driver.
     pub(crate) node: Option<NodeId>,
     pub(crate) expected: u64,

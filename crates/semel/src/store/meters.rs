@@ -129,6 +129,8 @@ impl StoreMeters {
             ReceiptKind::Delivery => 1,
             ReceiptKind::Result => 2,
             ReceiptKind::Control => 3,
+            // Refusals are counted by their errors.
+            ReceiptKind::Refused => return,
         };
         self.duplicates[at].increment(1);
     }

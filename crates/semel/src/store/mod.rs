@@ -5,6 +5,7 @@
 //! written once (`verbs`) and decided by the [rules](crate::rules). All of them group their writes: while one batch is
 //! being made durable the next one fills up.
 
+mod absorb;
 pub mod archive;
 mod counts;
 pub mod layer;
@@ -13,6 +14,7 @@ pub(crate) mod list;
 mod lying;
 pub mod memory;
 mod meters;
+mod origin;
 mod part;
 #[cfg(feature = "postgres")]
 pub mod postgres;
@@ -40,6 +42,7 @@ pub use self::archive::Archive;
 pub(crate) use self::counts::CAP as COUNTS_CAP;
 pub use self::counts::{Counts, RunCounts, WorkflowCounts};
 pub use self::list::{KeyPage, KeyPrefix, KeyQuery, Order, Page, Query};
+pub use self::origin::Origin;
 pub use self::part::{LedgerPart, Part};
 pub use self::questions::{
     Capped, DueVersion, Glance, HookOrder, HookPage, HookPlace, HookQuery, NodeFacts, OpenHook, OpenVersion,
@@ -176,7 +179,7 @@ pub struct Started {
     pub verdict: StartVerdict,
     /// How that run ended, if it has.
     pub outcome: Option<Outcome>,
-    /// What became of the payload that came with the start. None if there was none, or if the run had already ended.
+    /// Where the payload that came with the start was delivered. None if there was none, or if the run had already ended.
     pub delivered: Option<Delivered>,
     /// The run that was cancelled for this one.
     pub superseded: Option<RunId>,

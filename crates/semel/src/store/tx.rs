@@ -109,7 +109,7 @@ pub(crate) trait Verb: Send + Sync + 'static {
     const READS: bool = false;
     /// Whether it may read so much that short reads should not wait behind it.
     const SCANS: bool = false;
-    /// How many bytes of values it writes, roughly: a batch has room for so many.
+    /// How many bytes of values it writes, roughly: a batch has a limit on them.
     #[cfg(feature = "sqlite")]
     fn weight(&self) -> usize {
         0

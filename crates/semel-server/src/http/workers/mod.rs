@@ -35,7 +35,7 @@ use utoipa_axum::routes;
 
 use self::again::LastClaims;
 use self::folds::Folds;
-use self::known::KnownRuns;
+pub(super) use self::known::KnownRuns;
 use self::numbers::Numbers;
 use self::roster::Roster;
 pub(super) use self::roster::{described, kind, served};

@@ -6,8 +6,6 @@ use crate::id::{RunId, WorkspaceId};
 use crate::rules::key::{Key, Scope};
 use crate::rules::run::{NewRun, Run, RunState};
 use crate::rules::status::Status;
-use crate::sabotage;
-use crate::sabotage::Bug;
 use crate::store::Order;
 use crate::store::list::{ListCursor, Scan, Scanned};
 use crate::store::tx::{KeyScan, LedgerRows, RunRows};
@@ -16,7 +14,7 @@ impl RunRows for MemoryTx<'_> {
     async fn insert_run(&mut self, new: &NewRun, state: &RunState, text: &str) -> Result<Option<i64>> {
         let run = Run { num: 0, new: new.clone().into(), state: state.clone(), arrivals: 0, purged: false };
         let key_taken = self.tables.keys.contains_key(&MemoryTables::key(&run));
-        if (key_taken && !sabotage::commits(Bug::ReadThenInsert)) || self.tables.ids.contains_key(&new.id) {
+        if key_taken || self.tables.ids.contains_key(&new.id) {
             return Ok(None);
         }
         let tables = self.write();

@@ -16,9 +16,7 @@ use crate::rules::attention::Attention;
 use crate::rules::commit::{Beyond, Commit, Saved};
 
 /// Finds the commits of a batch that are in the ledger, after its answer was lost.
-const FOUND: &str = "SELECT array_agg(c.num), array_agg(r.arrivals) \
-     FROM unnest($1::bigint[], $2::bigint[], $3::text[]) AS c (num, expected, entries) \
-     JOIN ledger l ON l.run = c.num AND l.seq = c.expected AND l.entries = c.entries JOIN runs r ON r.num = c.num";
+const FOUND: &str = include_str!("sql/found.sql");
 
 /// The places of the statements.
 const ONE_STEP: usize = 0;
@@ -328,12 +326,15 @@ mod tests {
     use super::*;
     use crate::id::RunId;
     use crate::rules::commit::{Content, Tally, Write};
+    use crate::rules::run::tests::run;
     use crate::rules::status::Status;
 
     fn commit(num: i64, expected: u64, status: Status) -> Commit {
         Commit::new(Write {
             num,
             run: RunId(uuid::Uuid::from_u128(num as u128)),
+            new: run(Status::Running).new,
+            fence: 1,
             node: None,
             expected,
             count: 2,

@@ -32,7 +32,7 @@ pub(super) async fn migrate(client: &mut Client, schema: &Schema) -> Result<()> 
     let tx = client.transaction().await.map_err(open)?;
     tx.execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK]).await.map_err(open)?;
     if let Schema::Named(schema) = schema {
-        // Asked first, because CREATE needs a right that one who finds the schema ready need not have.
+        // Asked first, because CREATE needs a right that a user of an existing schema may not have.
         let there = tx
             .query_opt("SELECT 1 FROM pg_namespace WHERE nspname = $1", &[&schema.as_str()])
             .await

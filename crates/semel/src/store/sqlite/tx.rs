@@ -58,7 +58,7 @@ pub(super) struct SqliteStoreTx {
     /// The latest number that was given to a run.
     pub(super) last_num: i64,
     pub(super) heads: Heads,
-    /// Places in long ledgers, for those who read them part by part.
+    /// Positions in long ledgers, for readers that read them part by part.
     pub(super) trails: Trails,
     /// The latest node whose lease was read in this transaction, and the end of the lease: many starts come from one
     /// node.

@@ -85,7 +85,7 @@ impl Commit {
         }
     }
 
-    /// Turns drafts into entries, and gives the text to append and what became of the drafts.
+    /// Turns drafts into entries, and gives the text to append and the outcomes of the drafts.
     async fn settle<T: StoreTx>(&self, tx: &mut T, run: &mut Run) -> Result<(String, Vec<Entry>)> {
         let drafts = match &self.content {
             Content::Ready(text) => return Ok((text.clone(), Vec::new())),

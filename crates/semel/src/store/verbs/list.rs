@@ -1,4 +1,4 @@
-//! Listing runs and keys.
+//! Pages of runs that fit a query, and of keys.
 
 use super::read::known;
 use crate::error::Result;

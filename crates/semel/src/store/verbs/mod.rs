@@ -16,6 +16,7 @@ mod list;
 mod once;
 mod read;
 mod record;
+mod refused;
 mod start;
 mod sweep;
 mod tally;
@@ -33,6 +34,7 @@ pub(crate) use lease::is_alive;
 pub(crate) use read::{
     CountInbox, FlushReceipts, ReadDues, ReadInbox, ReadLedger, ReadReceipts, entries_of, message_of,
 };
+pub(crate) use refused::{AskedStart, ReadRefused};
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub(crate) use start::NewStart;
 pub(crate) use start::{PeekStart, StartRun};

@@ -23,7 +23,7 @@ impl Verb for Sweep {
     type Answer = (Swept, Vec<EndedRun>);
 
     async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<(Swept, Vec<EndedRun>)> {
-        // With none at all it would never come to an end.
+        // With a limit of zero the sweep would never end.
         let limit = self.limit.max(1);
         let mut swept = Swept::default();
         swept.orphaned = free_orphans(tx, limit).await?;

@@ -1,7 +1,7 @@
 //! Lists: their order, filters and pages, and how many runs are read for one of them.
 
 use super::world::{ORDER, STRANGER, WORKSPACE, World, all, code, key as key_of, name, visit};
-use crate::id::RunId;
+use crate::id::{NodeId, RunId};
 use crate::rules::attention::Attention;
 use crate::rules::control::{ControlAction, Fork};
 use crate::rules::entry::{Entry, PauseReason, Resolution};
@@ -14,7 +14,8 @@ use crate::store::{KeyPrefix, LeaseAct, Order, Page, Query};
 promises![
     runs_are_listed_the_newest_first,
     lists_are_filtered,
-    running_runs_are_listed_whether_their_nodes_live_or_not,
+    running_runs_are_listed_whichever_node_drives_them,
+    running_runs_are_listed_when_their_node_has_gone,
     lists_come_in_pages_without_gap_or_repetition,
     a_list_shows_its_own_workspace_only,
     a_rare_workflow_or_state_is_found_without_reading_the_others,
@@ -66,20 +67,35 @@ async fn lists_are_filtered(world: World) {
     assert_eq!(ids(&world, pending).await.len(), 1);
 }
 
-async fn running_runs_are_listed_whether_their_nodes_live_or_not(world: World) {
-    let (dies, lives) = (world.node().await, world.node().await);
+/// Six runs that two nodes drive in turns, the newest first; and the first of the nodes.
+async fn driven_by_two(world: &World) -> (Vec<RunId>, NodeId) {
+    let (one, other) = (world.node().await, world.node().await);
     let mut runs = Vec::new();
-    for (n, node) in [dies, lives, dies, lives, dies, lives].into_iter().enumerate() {
+    for (n, node) in [one, other, one, other, one, other].into_iter().enumerate() {
         let start = Start { claim: Some(node), ..world.request(&n.to_string()) };
         runs.insert(0, world.begin(start).await.run.id());
     }
-    world.lease(dies, LeaseAct::Leave).await.expect("a node may go");
+    (runs, one)
+}
+
+async fn are_running(world: &World, runs: &[RunId]) {
+    let running = Query { status: vec![Status::Running], ..all(WORKSPACE) };
+    assert_eq!(ids(world, running.clone()).await, runs);
+    let page = Query { limit: 2, before: Some(runs[1]), ..running };
+    assert_eq!(ids(world, page).await, runs[2..4]);
+}
+
+async fn running_runs_are_listed_whichever_node_drives_them(world: World) {
+    let (runs, _) = driven_by_two(&world).await;
+    are_running(&world, &runs).await;
+}
+
+async fn running_runs_are_listed_when_their_node_has_gone(world: World) {
+    let (runs, goes) = driven_by_two(&world).await;
+    world.lease(goes, LeaseAct::Leave).await.expect("a node may go");
     assert_eq!(world.sweep(2).await.orphaned, 2, "a part of them at a time");
     assert_eq!(world.sweep(10).await.orphaned, 1);
-    let running = Query { status: vec![Status::Running], ..all(WORKSPACE) };
-    assert_eq!(ids(&world, running.clone()).await, runs);
-    let page = Query { limit: 2, before: Some(runs[1]), ..running };
-    assert_eq!(ids(&world, page).await, runs[2..4]);
+    are_running(&world, &runs).await;
 }
 
 async fn lists_come_in_pages_without_gap_or_repetition(world: World) {

@@ -35,6 +35,7 @@ mod hook;
 mod key;
 mod lease;
 mod list;
+mod mirrored;
 mod once;
 mod policy;
 mod read;
@@ -102,6 +103,7 @@ pub fn cases() -> Vec<Case> {
         claim::cases(),
         commit::cases(),
         commit_rule::cases(),
+        mirrored::cases(),
         deliver::cases(),
         control::cases(),
         counts::cases(),

@@ -125,10 +125,7 @@ impl RunRows for PgStoreTx<'_> {
     }
 
     async fn advance(&mut self, num: i64, expected: u64, count: u64, text: &str) -> Result<bool> {
-        // Status 1 is RUNNING.
-        let update = "WITH saved AS (UPDATE runs SET version = version + $3, stalls = 0 \
-             WHERE num = $1 AND version = $2 AND status = 1 RETURNING num) \
-             INSERT INTO ledger (run, seq, at, entries) SELECT num, $2, $4, $5 FROM saved";
+        let update = include_str!("../sql/advance.sql");
         let params: Params<'_> = &[&num, &(expected as i64), &(count as i64), &self.now().0, &text];
         Ok(self.write(update, params).await? == 1)
     }
