@@ -180,7 +180,7 @@ mod tests {
     }
 
     fn started(path: &str) -> Entry {
-        Entry::StepStarted { step: visit(path), attempt: 3, class: Class::AtMostOnce }
+        Entry::step_started(visit(path), 3, Class::AtMostOnce)
     }
 
     fn done(path: &str) -> Entry {
