@@ -43,6 +43,20 @@ fn counting(index: &str, condition: &str, filtered: bool) -> String {
     )
 }
 
+/// The statements of numbers, each with the index that it reads.
+#[cfg(all(feature = "testing", feature = "postgres"))]
+pub(crate) fn count_statements() -> Vec<(String, &'static str)> {
+    let runs = stretches(Status::Running).iter().chain(&[
+        ("runs_list", "?4 IS NULL"),
+        ("runs_workflow", "workflow = ?4"),
+        ("runs_attention", "attention IS NOT NULL AND attention = ?4"),
+    ]);
+    let counted = runs.flat_map(|(index, condition)| {
+        [true, false].map(|filtered| (counting(index, condition, filtered), *index))
+    });
+    counted.chain([NEXT_VERSION, DUE_OF].map(|text| (text.to_owned(), "runs_due"))).collect()
+}
+
 impl TallyRows for SqliteStoreTx {
     async fn count_runs(&mut self, scan: &CountScan<'_>) -> Result<(u64, usize)> {
         let workflow = |name: &Name| Box::new(name.to_string()) as Box<dyn ToSql>;
