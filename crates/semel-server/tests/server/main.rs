@@ -30,6 +30,7 @@ mod overtaken;
 mod process;
 #[cfg(all(feature = "nats", feature = "redis"))]
 mod publish;
+mod questions;
 mod queues;
 mod reads;
 mod replays;
@@ -101,6 +102,7 @@ fn main() -> ExitCode {
         hooks::cases(),
         definitions::cases(),
         keys::cases(),
+        questions::cases(),
         queues::cases(),
         strict::cases(),
         workers::large::cases(),
