@@ -154,7 +154,7 @@ impl TallyRows for SqliteStoreTx {
 impl SqliteStoreTx {
     fn due_of(&self, scan: &DueScan<'_>, workflow: Name, version: Name) -> Result<DueVersion> {
         let most = i64::try_from(scan.cap).unwrap_or(i64::MAX).saturating_add(1);
-        let count = |time: Time| {
+        let count = |time: Time| -> Result<(u64, Option<i64>)> {
             let params = params![scan.workspace, workflow.as_str(), version.as_str(), time, most];
             let found =
                 self.first(DUE_OF, params, |row| Ok((row.get::<_, u64>(0)?, row.get::<_, Option<i64>>(1)?)))?;
