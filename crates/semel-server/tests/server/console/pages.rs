@@ -116,7 +116,7 @@ async fn hostile_texts_are_texts_on_every_page(world: World) {
     async fn fails(ctx: Ctx, (): ()) -> semel::Result<()> {
         let mut hook = ctx.hook::<String>(HOSTILE);
         let told = hook.recv().await?;
-        ctx.step("pay").key(HOSTILE).run(async |_| Err::<(), _>(semel::fatal(told))).await
+        ctx.step("pay").key(HOSTILE).run(async |_| Err::<(), _>(semel::fatal(told.clone()))).await
     }
     let (browser, api) = local(&world).await;
     let _engine = world.engine(|builder| builder.workflow("fails", fails)).await;
