@@ -93,13 +93,10 @@ struct Held {
     claims: JoinSet<u16>,
     /// Bodies over HTTP/2 that have room and never end. One that is refused ends with its status.
     bodies: JoinSet<u16>,
-    /// The same bodies without room: they are refused.
-    _refused: JoinSet<u16>,
 }
 
 impl Held {
     async fn take(base: &str, key: &Token) -> Self {
-        // These are first, so that the others find no room.
         let sent = Arc::new(AtomicUsize::new(0));
         let bodies = unfinished(base, key, BODIES, &sent);
         let all_sent = async {
@@ -108,11 +105,14 @@ impl Held {
             }
         };
         tokio::time::timeout(Duration::from_mins(1), all_sent).await.expect("the server takes the bodies");
-        let _refused = unfinished(base, key, 100 - BODIES, &sent);
-        let mut connections = streams(base, key).await;
-        connections.extend(unfinished_calls(base, key).await);
+        // What is left has no room, and is refused.
+        let refused = unfinished(base, key, 100 - BODIES, &sent);
+        unfinished_calls(base, key).await;
+        let refused = refused.join_all().await;
+        assert!(refused.iter().all(|status| *status == 429), "{refused:?}");
+        let connections = streams(base, key).await;
         register(key).await;
-        Self { _connections: connections, claims: claims(key), bodies, _refused }
+        Self { _connections: connections, claims: claims(key), bodies }
     }
 
     /// What is held counts for the measurement only if nothing of it was refused.
@@ -147,8 +147,8 @@ async fn streams(base: &str, key: &Token) -> Vec<TcpStream> {
     open
 }
 
-/// Calls whose bodies never end. Those that find no room are refused.
-async fn unfinished_calls(base: &str, key: &Token) -> Vec<TcpStream> {
+/// Calls whose bodies never end, and for which there is no room.
+async fn unfinished_calls(base: &str, key: &Token) {
     let mut open = Vec::new();
     for _ in 0..30 {
         let length = BODY * 1024 * 1024 + 1;
@@ -163,7 +163,11 @@ async fn unfinished_calls(base: &str, key: &Token) -> Vec<TcpStream> {
         }
         open.push(connection);
     }
-    open
+    for mut connection in open {
+        let mut answer = [0; 12];
+        let is_closed = connection.read_exact(&mut answer).await.is_err();
+        assert!(is_closed || &answer == b"HTTP/1.1 429", "{}", String::from_utf8_lossy(&answer));
+    }
 }
 
 fn node(number: usize) -> String {

@@ -12,7 +12,6 @@ use semel::rules::deliver::{Deliver, Delivered};
 use semel::rules::entry::{Class, Entry, Outcome, Resolution, RestartFrom};
 use semel::rules::json::Payload;
 use semel::rules::run::Run;
-use semel::rules::status::Status;
 use semel::store::{Lease, LeaseAct, Numbered, Query, Store};
 
 use crate::blame::Blame;
@@ -22,9 +21,6 @@ use crate::stage::{Scene, Stage};
 
 /// So many bodies of one claim may begin on a node that has not heard yet that its run has ended: one in every branch.
 const UNAWARE: u32 = 8;
-
-/// So many milliseconds after the deadline of a run, its driver or a sweep has ended it.
-const ENDS_WITHIN: i64 = 5_000;
 
 /// Pause of a step before it is tried again.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
@@ -154,7 +150,7 @@ impl Seen {
     }
 
     /// Until when it has time.
-    fn deadline(&self) -> Option<Time> {
+    pub(crate) fn deadline(&self) -> Option<Time> {
         let limit = |numbered: &Numbered| match &numbered.entry {
             Entry::Created(created) => Some(created.deadline),
             Entry::Restarted { deadline, .. } => Some(*deadline),
@@ -395,19 +391,6 @@ impl Scene {
         match lease.act {
             LeaseAct::Leave => drop(self.oracle.leases.remove(&lease.node)),
             _ => drop(self.oracle.leases.insert(lease.node, until)),
-        }
-    }
-
-    /// A sweep has changed nothing: then no run is open that should have ended before.
-    pub(crate) fn had_nothing_to_sweep(&mut self) {
-        let latest = Time(self.now.0 - ENDS_WITHIN);
-        let is_overdue = |seen: &&Seen| {
-            let may_end = matches!(seen.run.status(), Status::Pending | Status::Running | Status::Waiting);
-            may_end && seen.deadline().is_some_and(|limit| limit < latest)
-        };
-        let overdue = self.oracle.runs.values().find(is_overdue).map(|seen| seen.run.id());
-        if let Some(id) = overdue {
-            self.violate("overdue", format!("the time of {id} is up, and a sweep does not end it"));
         }
     }
 
