@@ -2,7 +2,7 @@
 //! Writes `target/bench/http.json` after each phase; a phase that is not measured keeps the figures that are there.
 //!
 //! `SEMEL_BENCH_PHASES` names the phases (`starts,open,worker,folds,definitions`; `make bench-reads` measures `reads,forget,idle`, `make bench-workers` `sdks`), `SEMEL_BENCH_SECONDS` the time for each figure (6),
-//! `SEMEL_BENCH_CALLERS` those who start runs at the same time (1024), `SEMEL_BENCH_ENDED` the ended runs of `reads` (1,000,000), `SEMEL_BENCH_FORGOTTEN` the runs past
+//! `SEMEL_BENCH_CALLERS` the callers that start runs at the same time (1024), `SEMEL_BENCH_ENDED` the ended runs of `reads` (1,000,000), `SEMEL_BENCH_FORGOTTEN` the runs past
 //! their retention of `forget` (400,000) and `SEMEL_BENCH_LEDGER` the entries of one of them (100,000), `SEMEL_BENCH_IDLE` the workers of `idle` (1,000),
 //! `SEMEL_BENCH_FOLDS` the runs of `folds` (1,000) and `SEMEL_BENCH_FOLDED` the steps of each (660).
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock")]

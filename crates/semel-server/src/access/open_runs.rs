@@ -44,7 +44,7 @@ pub(crate) enum NotAdmitted {
          cancel what is not needed"
     )]
     Full(u64),
-    /// The workspace has so many open runs that even children have to wait.
+    /// The workspace has twice as many open runs as allowed, so that children have to wait too.
     #[error(
         "this workspace has {0} open runs, twice as many as `limits.max-open-runs` allows, so children have to wait until \
          some have ended; cancel what is not needed"

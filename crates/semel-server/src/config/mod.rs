@@ -120,7 +120,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// Where metrics are served, and to whom. They cover all workspaces together. With neither setting, only a server without
+/// The address of the metrics and the token that they require. They cover all workspaces together. With neither setting, only a server without
 /// authentication, which is on loopback, serves them.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]

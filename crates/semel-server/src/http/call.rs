@@ -16,25 +16,25 @@ use crate::access::Caller;
 use crate::api::{ControlAnswer, Permission};
 use crate::app::App;
 
-/// A call with the permission `admin`.
-pub(super) struct AdminCall {
+/// A call with the permission `operate`.
+pub(super) struct OperatorCall {
     pub(super) app: Arc<App>,
     pub(super) caller: Caller,
     pub(super) key: CallKey,
 }
 
-impl FromRequestParts<Arc<App>> for AdminCall {
+impl FromRequestParts<Arc<App>> for OperatorCall {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Problem> {
         let caller = Caller::from_request_parts(parts, app).await?;
-        caller.may(Permission::Admin)?;
+        caller.may(Permission::Operate)?;
         let key = CallKey::from_request_parts(parts, app).await?;
         Ok(Self { app: app.clone(), caller, key })
     }
 }
 
-impl AdminCall {
+impl OperatorCall {
     /// Controls a run. The header `Idempotency-Key` is the id under which the call may be repeated.
     pub(super) async fn control(
         self,

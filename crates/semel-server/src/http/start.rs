@@ -1,4 +1,4 @@
-//! `POST /workflow-runs`.
+//! `POST /workflow-runs`: starts a run, with a payload for a hook if there is one.
 
 mod definition;
 

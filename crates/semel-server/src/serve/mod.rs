@@ -161,5 +161,6 @@ fn routes(app: &Arc<App>, config: &Config) -> Router {
         (None, token) if open || token.is_some() => health::metrics(token.clone()),
         _ => health::no_metrics(),
     };
-    crate::http::router(app.clone()).merge(health::router().with_state(app.clone())).merge(metrics)
+    let pages = crate::ui::router(app.clone());
+    crate::http::router(app.clone()).merge(pages).merge(health::router().with_state(app.clone())).merge(metrics)
 }

@@ -6,6 +6,7 @@ mod batch;
 mod canaries;
 mod channels;
 mod cli;
+mod console;
 mod control;
 mod costs;
 mod databases;
@@ -62,6 +63,7 @@ fn main() -> ExitCode {
     trials.extend(servers::trials());
     trials.extend(kill::trials());
     trials.extend(access::trials());
+    trials.extend(console::access::trials());
     trials.extend(operate::trials());
     trials.extend(process::trials());
     trials.extend(secure::trials());
@@ -93,6 +95,8 @@ fn main() -> ExitCode {
         replays::cases(),
         events::cases(),
         control::cases(),
+        console::pages::cases(),
+        console::timeline::cases(),
         costs::cases(),
         hooks::cases(),
         definitions::cases(),

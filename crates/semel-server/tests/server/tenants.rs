@@ -50,7 +50,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// The time so many milliseconds from now, as it travels.
+/// The time `millis` milliseconds from now, in its form on the wire.
 fn after(now: Time, millis: i64) -> String {
     Timestamp::from_millisecond(now.0 + millis).unwrap().to_string()
 }
@@ -385,7 +385,7 @@ async fn a_body_above_the_limit_is_answered_although_it_is_still_being_sent() {
     assert!(served.told(head.as_bytes()).await.starts_with("HTTP/1.1 413"));
 }
 
-/// Begins a call of a worker whose body has so many bytes and never ends; gives the connection.
+/// Begins a call of a worker whose body is announced with this length and never ends; gives the connection.
 async fn unfinished(served: &Served, token: &str, bytes: usize) -> TcpStream {
     let mut call = served.connect().await;
     let head = format!(

@@ -42,13 +42,13 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 /// A store in a schema of its own.
-struct Place {
+struct SchemaStore {
     store: Arc<dyn Store>,
     node: NodeId,
     schema: String,
 }
 
-impl Place {
+impl SchemaStore {
     async fn open(name: &str, url: &str) -> Result<Self, Failed> {
         // A server that was not started for us may have seen other runs of this program.
         let schema = format!("postgres_{}_{name}", std::process::id());
@@ -82,8 +82,8 @@ fn server_url() -> Result<String, Failed> {
     Ok(std::env::var("SEMEL_TEST_POSTGRES")?)
 }
 
-/// Waits until so many statements wait for a lock on the store's tables: as long as it takes, by asking.
-async fn blocked(place: &Place, statements: i64) -> Test {
+/// Asks until this number of statements wait for a lock on the store's tables.
+async fn blocked(place: &SchemaStore, statements: i64) -> Test {
     let client = place.client().await?;
     let waiting = "SELECT count(DISTINCT w.pid) FROM pg_locks w WHERE NOT w.granted AND w.pid IN \
          (SELECT l.pid FROM pg_locks l JOIN pg_class c ON c.oid = l.relation \
@@ -102,7 +102,7 @@ async fn blocked(place: &Place, statements: i64) -> Test {
 /// A run claims a `run_once` value. The transaction locks the run and waits; meanwhile the commit begins that lets the run rest.
 /// The grant is first, so the resting run must give the value up: no other run could ever claim it otherwise.
 async fn rest_and_grant(name: &str, tied: bool) -> Test {
-    let place = Place::open(name, &server_url()?).await?;
+    let place = SchemaStore::open(name, &server_url()?).await?;
     let mut owner = place.driven("owner").await?;
     if tied {
         // A token: the run has ties before the once is asked for, so that its row is locked by the grant and not changed.
@@ -140,7 +140,7 @@ async fn rest_and_grant(name: &str, tied: bool) -> Test {
 
 /// The sweep forgets a run's receipts while new ones are being written.
 async fn forgotten_receipts() -> Test {
-    let place = Place::open("receipts", &server_url()?).await?;
+    let place = SchemaStore::open("receipts", &server_url()?).await?;
     let owner = place.driven("k").await?.run().id();
     let absorbed = async || {
         let receipts = place.store.receipts(WorkspaceId::DEFAULT, owner).await?;
@@ -186,7 +186,7 @@ async fn large_values() -> Test {
     });
     // Only messages that are not encrypted have a length that can be read.
     let database = format!("{database}{}sslmode=disable", if database.contains('?') { '&' } else { '?' });
-    let place = Place::open("large", &format!("{before}@{here}/{database}")).await?;
+    let place = SchemaStore::open("large", &format!("{before}@{here}/{database}")).await?;
     let mut ledgers = Vec::new();
     for n in 0..RUNS {
         ledgers.push(place.driven(&format!("large-{n}")).await?);

@@ -6,7 +6,7 @@ use semel::rules::status::Status;
 use crate::oracle::Seen;
 use crate::stage::Scene;
 
-/// So many milliseconds after the deadline of a run, its driver or a sweep has ended it.
+/// Milliseconds after the deadline of a run by which its driver or a sweep must have ended it.
 const ENDS_WITHIN: i64 = 5_000;
 
 impl Scene {

@@ -43,11 +43,11 @@ pub(super) async fn control(
 ) -> Result<Told<ControlledRun>, Refusal> {
     let control = match (&call.action, call.nodes.as_slice()) {
         // A driver can also pause its run by a commit. An engine uses this call if its commit is refused.
-        (ControlAction::Pause, [_, ..]) if caller.may(Permission::Admin).is_err() => {
+        (ControlAction::Pause, [_, ..]) if caller.may(Permission::Operate).is_err() => {
             own(&app, &caller, call).await?
         }
         _ => {
-            caller.may(Permission::Admin)?;
+            caller.may(Permission::Operate)?;
             call.control(caller.workspace)
         }
     };

@@ -22,7 +22,7 @@ use semel_server::app::App;
 use serde_json::{Value, json};
 use tokio::sync::broadcast::Receiver;
 
-use super::site::{Site, token};
+use super::site::{ServedSite, token};
 use super::test;
 
 type Done = Result<(), Failed>;
@@ -58,7 +58,7 @@ pub(super) fn trials() -> Vec<Trial> {
 
 /// A server and plain calls to it.
 struct Here {
-    site: Site,
+    site: ServedSite,
     http: reqwest::Client,
     clock: Arc<SystemClock>,
     token: String,
@@ -75,7 +75,7 @@ impl Here {
     }
 
     async fn of(app: App, clock: Arc<SystemClock>) -> Self {
-        let site = Site::of(app).await;
+        let site = ServedSite::of(app).await;
         // Any TLS will do: none is spoken here.
         let _ = rustls_provider();
         let http = reqwest::Client::builder().build().expect("a client can be built");

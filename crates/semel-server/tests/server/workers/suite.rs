@@ -29,7 +29,7 @@ use tempfile::TempDir;
 use tokio::sync::broadcast;
 
 use super::runtime;
-use super::site::Site;
+use super::site::ServedSite;
 
 /// Cases that do not apply to a store elsewhere, and why.
 const NOT_HERE: &[(&str, &str)] = &[
@@ -184,12 +184,12 @@ struct Elsewhere {
     own: RemoteStore,
     stranger: RemoteStore,
     server: Arc<dyn Store>,
-    _site: Site,
+    _site: ServedSite,
 }
 
 impl Elsewhere {
     async fn open(server: Arc<dyn Store>, clock: Arc<ManualClock>) -> Result<Self> {
-        let site = Site::open(server.clone(), clock).await;
+        let site = ServedSite::open(server.clone(), clock).await;
         let (own, stranger) = (site.remote(WorkspaceId::DEFAULT).await?, site.remote(STRANGER).await?);
         Ok(Self { own, stranger, server, _site: site })
     }

@@ -14,9 +14,8 @@ use crate::rules::key::{self, Fingerprint, Token};
 use crate::rules::run::{NewRun, Run, RunState};
 use crate::rules::start::{self, Decision, Handover, Start, StartVerdict};
 use crate::rules::status::Status;
-use crate::sabotage::{self, Bug};
 use crate::store::Started;
-use crate::store::tx::{StoreTx, Verb, race};
+use crate::store::tx::{NewHook, StoreTx, Verb, race};
 
 use super::deadline::SeenRun;
 use super::deliver::{self, Remembered};
@@ -106,8 +105,7 @@ impl Verb for StartRun {
             return self.made_before(tx, run).await;
         }
         // A key that was drawn for this start is almost certainly free; if it is not, the index refuses it.
-        let trusts = start.is_keyless() || sabotage::commits(Bug::ReadThenInsert);
-        if trusts
+        if start.is_keyless()
             && start.deliver.is_none()
             && let Some(started) = self.create(tx, StartVerdict::Created, None, None).await?
         {
@@ -283,7 +281,7 @@ impl StartRun {
         self.create(tx, verdict, open.then_some(holder), handing).await?.ok_or_else(race)
     }
 
-    /// Looks for the delivery of an equal request that came to the same run. Also gives the id under which such a
+    /// Looks for the delivery of an equal request that found the same run. Also gives the id under which such a
     /// delivery is remembered.
     async fn handed_over<T: StoreTx>(
         &self,
@@ -418,7 +416,9 @@ async fn hand_over<T: StoreTx>(
 
 /// Gives a token to a run that has not opened it yet.
 async fn reserve<T: StoreTx>(tx: &mut T, run: &mut Run, token: &Token) -> Result<()> {
-    if !tx.insert_hook(run.new.workspace, token, run.num).await? {
+    let (workspace, opened) = (run.new.workspace, tx.now());
+    let hook = NewHook { workspace, token, num: run.num, visit: None, opened };
+    if !tx.insert_hook(hook).await? {
         return Err(race());
     }
     run.state.ties = true;
