@@ -29,6 +29,8 @@ const LISTENERS: usize = 500;
 const LARGE_WORKERS: usize = 200;
 /// Unfinished bodies over HTTP/2 that have room.
 const BODIES: usize = 4;
+/// Unfinished bodies over HTTP/2 that have none, and as many over HTTP/1.
+const REFUSED: usize = 12;
 /// The size of each unfinished body, in mebibytes.
 const BODY: usize = 15;
 /// The server's most memory.
@@ -105,12 +107,13 @@ impl Held {
             }
         };
         tokio::time::timeout(Duration::from_mins(1), all_sent).await.expect("the server takes the bodies");
-        // What is left has no room, and is refused.
-        let refused = unfinished(base, key, 100 - BODIES, &sent);
+        // The last of what was sent arrives meanwhile.
+        let connections = streams(base, key).await;
+        // For more there is no room.
+        let refused = unfinished(base, key, REFUSED, &sent);
         unfinished_calls(base, key).await;
         let refused = refused.join_all().await;
         assert!(refused.iter().all(|status| *status == 429), "{refused:?}");
-        let connections = streams(base, key).await;
         register(key).await;
         Self { _connections: connections, claims: claims(key), bodies }
     }
@@ -150,7 +153,7 @@ async fn streams(base: &str, key: &Token) -> Vec<TcpStream> {
 /// Calls whose bodies never end, and for which there is no room.
 async fn unfinished_calls(base: &str, key: &Token) {
     let mut open = Vec::new();
-    for _ in 0..30 {
+    for _ in 0..REFUSED {
         let length = BODY * 1024 * 1024 + 1;
         let call = "POST /api/v1/workers/commit";
         let mut connection = begun(base, key, call, &format!("content-length: {length}\r\n")).await;
