@@ -228,7 +228,7 @@ async fn repeated_starts_use_up_no_room() {
         let run = semel::id::RunId(uuid::Uuid::from_u128(n.into()));
         let start = json!({"run": run, "workflow": "w", "input": null, "key": n.to_string()});
         let answer = key.post("/workers/start", &json!({"starts": vec![start; 3]})).await.ok();
-        answer["answers"].to_string().matches("created").count()
+        answer["answers"].as_array().unwrap().iter().filter(|answer| answer["ok"].is_object()).count()
     };
     assert_eq!([started(1).await, started(2).await], [3, 3]);
     assert_eq!([started(3).await, started(1).await], [0, 3]);

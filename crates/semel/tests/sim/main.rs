@@ -14,6 +14,7 @@ mod line;
 mod operator;
 mod oracle;
 mod outside;
+mod overdue;
 mod plain;
 mod play;
 mod postman;
