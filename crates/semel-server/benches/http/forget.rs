@@ -75,7 +75,7 @@ pub(crate) async fn measure(figures: &mut Figures) -> Anything<()> {
         return Ok(());
     };
     println!("The same on PostgreSQL");
-    let mut server = Process::spawn_on(&url)?;
+    let mut server = Process::spawn_on(&url).await?;
     template(&server).await?;
     server.kill()?;
     fill::postgres(&url, runs).await?;

@@ -103,6 +103,8 @@ fn print_welcome(address: SocketAddr, folder: &Path) {
     println!(
         "Semel listens on http://{address}, for this machine only. Everything is in {}.
 
+The console: http://{address}/
+
 Start a run; a second start with the same key returns the same run:
 
   curl -s http://{address}/api/v1/workflow-runs -H 'content-type: application/json' \\

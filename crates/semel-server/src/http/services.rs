@@ -15,7 +15,7 @@ use semel::rules::record::{Look, LookBy};
 use semel::rules::status::Status;
 
 use super::workers;
-use crate::api::RunView;
+use crate::api::{NowKind, NowView, RunView};
 use crate::app::App;
 
 /// How long the list of workers at other servers, and of engines in other processes, is cached.
@@ -172,9 +172,25 @@ impl Services {
     pub(super) async fn mark(&self, app: &App, workspace: WorkspaceId, run: &mut RunView) {
         if wants_driver(run, app.clock.now()) {
             let (workflow, version) = (&run.workflow, &run.workflow_version);
-            run.unserved = !app.drives(workspace, workflow, version)
-                && !self.serve(app, workspace, &WantedVersion::of(workflow, version)).await;
+            run.unserved = !self.is_served(app, workspace, workflow, version).await;
+            if run.unserved && run.now.is_none() {
+                let kind = NowKind::Unserved;
+                run.now =
+                    Some(NowView { kind, path: None, token: None, run: None, until: None, attempt: None });
+            }
         }
+    }
+
+    /// Whether something is known to serve a workflow version: an engine of this process, or what has registered.
+    pub(super) async fn is_served(
+        &self,
+        app: &App,
+        workspace: WorkspaceId,
+        workflow: &str,
+        version: &str,
+    ) -> bool {
+        app.drives(workspace, workflow, version)
+            || self.serve(app, workspace, &WantedVersion::of(workflow, version)).await
     }
 }
 

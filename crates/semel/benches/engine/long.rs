@@ -86,8 +86,8 @@ async fn rebuild(place: &Place, steps: u64) -> Anything<Duration> {
     // It stays where it is; the next one must not find it.
     let name = semel::rules::path::Name::new("held")?;
     let query = semel::store::Query {
-        status: Some(semel::rules::status::Status::Running),
-        workflow: Some(name),
+        status: vec![semel::rules::status::Status::Running],
+        workflow: vec![name],
         ..semel::store::Query::all(engine.workspace(), 10)
     };
     for run in engine.store().list(query).await? {

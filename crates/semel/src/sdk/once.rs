@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 
 use super::contain::{BodyScope, contained};
 use super::ctx::{Boxed, Ctx, read};
+use crate::clock::Time;
 use crate::engine::run::{BeginEffect, OnceTurn, Requested};
 use crate::fail::{Fail, Result, fatal};
 use crate::rules::entry::{Class, Entry};
@@ -130,6 +131,7 @@ async fn run<T: Serialize + DeserializeOwned + Send>(mut once: RunOnce<'_, T>) -
         }
         let Some(_turn) = OnceTurn::take(cell, &place).await else { continue };
         let active = cell.begin(&asks, BeginEffect { shielded: ctx.shielded, intent: None }).await?;
+        let began = cell.now();
         let made = match &scope {
             None => make(&mut once).await.map(OnceAnswer::Settled),
             Some(scope) => claim_or_make(&mut once, scope, &label).await,
@@ -145,7 +147,7 @@ async fn run<T: Serialize + DeserializeOwned + Send>(mut once: RunOnce<'_, T>) -
             }
             Ok(other) => return Err(fatal(format_args!("`run_once` was answered with {other:?}"))),
             Err(fail) if inside => return Err(fail),
-            Err(fail) => record_failure(ctx, &asks, &fail),
+            Err(fail) => record_failure(ctx, &asks, &fail, began),
         }
     }
 }
@@ -158,9 +160,10 @@ async fn make<T: Serialize>(once: &mut RunOnce<'_, T>) -> Result<Payload> {
         .and_then(|value| Payload::of(&value).map_err(fatal))
 }
 
-fn record_failure(ctx: &Ctx, asks: &Visit, fail: &Fail) {
+fn record_failure(ctx: &Ctx, asks: &Visit, fail: &Fail, began: Time) {
     let (step, error) = (asks.clone(), fail.failure());
-    let started = Entry::StepStarted { step: step.clone(), attempt: 1, class: Class::Keyed };
+    let (class, at) = (Class::Keyed, Some(began));
+    let started = Entry::StepStarted { step: step.clone(), attempt: 1, class, at, note: None };
     ctx.cell.record([started, Entry::StepFailed { step, attempt: 1, error, retry_at: None }]);
 }
 

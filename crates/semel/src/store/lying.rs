@@ -25,15 +25,16 @@ use crate::rules::record::{Look, Record};
 use crate::rules::run::{NewRun, Run, RunState};
 use crate::rules::status::Status;
 use crate::sabotage::{Bug, commits};
-use crate::store::Sweep;
 use crate::store::archive::{ArchiveRows, OnceAt, RecordAt};
 use crate::store::list::{Scan, Scanned};
 use crate::store::tx::{
-    CallAt, CallRows, ClaimedRow, CountRows, DeadNode, Driven, DueRows, HeldOnce, HookRows, InboxRow,
-    InboxRows, InsertedRun, LedgerRow, LedgerRows, NodeRows, OnceRows, OpenRuns, RecordRows, RunRows,
-    SetFree, StoreTx, SweepRows, TxTime, Verb, Watcher, WatcherRows,
+    CallAt, CallRows, ClaimedRow, CountRows, CountScan, DeadNode, Driven, DueRows, DueScan, GlanceRow,
+    GlanceRows, HeldOnce, HookRows, InboxRow, InboxRows, InsertedRun, KeyScan, LedgerRow, LedgerRows,
+    NewHook, NodeRows, OnceRows, OpenRuns, RecordRows, RunRows, SetFree, StoreTx, SweepRows, TallyRows,
+    TxTime, Verb, Watcher, WatcherRows,
 };
 use crate::store::verbs::{ClaimRows, ClaimedRows, StartRun};
+use crate::store::{DueVersion, HookQuery, OpenHook, OpenVersion, Sweep};
 
 /// Runs a verb over rows that lie, and falsifies what it asks for and its answer.
 pub(super) async fn run<V: Verb, T: StoreTx>(verb: &V, tx: &mut T) -> Result<V::Answer> {
@@ -186,6 +187,7 @@ impl<T: StoreTx> RunRows for LyingTx<'_, T> {
         save(num: i64, expected: u64, state: &RunState) -> bool;
         advance(num: i64, expected: u64, count: u64, text: &str) -> bool;
         list(scan: &Scan<'_>) -> Scanned;
+        keys(scan: &KeyScan<'_>) -> Vec<Run>;
     }
 
     async fn holder(&mut self, workspace: WorkspaceId, scope: &Scope, key: &Key) -> Result<Option<Run>> {
@@ -250,7 +252,13 @@ impl<T: StoreTx> DueRows for LyingTx<'_, T> {
         dues(workflows: &[Drives], after: Time) -> Vec<Option<Time>>;
         due_in(families: &[Family], limit: usize) -> Vec<Run>;
         next_due_in(families: &[Family], after: Time) -> Option<Time>;
-        overdue(limit: usize) -> Vec<Run>;
+    }
+
+    async fn overdue(&mut self, limit: usize) -> Result<Vec<Run>> {
+        match commits(Bug::OverdueIsNotEnded) {
+            true => Ok(Vec::new()),
+            false => self.tx.overdue(limit).await,
+        }
     }
 
     async fn take(&mut self, taken: &[ClaimedRow]) -> Result<()> {
@@ -332,7 +340,8 @@ impl<T: StoreTx> InboxRows for LyingTx<'_, T> {
 
 impl<T: StoreTx> HookRows for LyingTx<'_, T> {
     honest! {
-        insert_hook(workspace: WorkspaceId, token: &Token, num: i64) -> bool;
+        insert_hook(hook: NewHook<'_>) -> bool;
+        open_hooks(query: &HookQuery, limit: usize) -> Vec<OpenHook>;
         hook_owner(workspace: WorkspaceId, token: &Token) -> Option<RunId>;
         hook(workspace: WorkspaceId, token: &Token) -> Option<Run>;
         delete_hook(workspace: WorkspaceId, token: &Token, num: i64) -> ();
@@ -477,5 +486,21 @@ impl<T: StoreTx> ArchiveRows for LyingTx<'_, T> {
         restore_commit(num: i64, seq: u64, at: Time, text: &str) -> ();
         restore_message(num: i64, arrival: u64, at: Time, text: &str) -> ();
         sound() -> Vec<String>;
+    }
+}
+
+impl<T: StoreTx> GlanceRows for LyingTx<'_, T> {
+    honest! {
+        glances(nums: &[i64]) -> Vec<GlanceRow>;
+    }
+}
+
+impl<T: StoreTx> TallyRows for LyingTx<'_, T> {
+    honest! {
+        count_runs(scan: &CountScan<'_>) -> (u64, usize);
+        due_versions(scan: &DueScan<'_>) -> Vec<DueVersion>;
+        open_versions(workspace: WorkspaceId, status: Status, cap: usize) -> Vec<OpenVersion>;
+        leases(limit: usize) -> Vec<(NodeId, Option<Time>)>;
+        held_in(workspace: WorkspaceId, cap: usize) -> Vec<(NodeId, u64)>;
     }
 }

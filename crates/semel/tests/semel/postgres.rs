@@ -37,6 +37,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         }),
         trial("receipts_that_were_forgotten_meanwhile_are_not_added_up_again", || run(forgotten_receipts())),
         trial("many_large_values_at_once_are_sent_in_messages_of_bounded_length", || run(large_values())),
+        trial("most_steps_of_runs_write_to_no_index", || run(steps_of_many_runs())),
     ]
 }
 
@@ -239,4 +240,47 @@ async fn carry(client: TcpStream, server: &str, longest: &AtomicUsize) -> std::i
         ended = back => ended.map(drop),
         ended = forth => ended,
     }
+}
+
+/// Many runs that take their steps together: an update that finds room on its row's page writes to no index. The room is the
+/// fill factor of the table.
+async fn steps_of_many_runs() -> Test {
+    const RUNS: usize = 500;
+    const STEPS: usize = 10;
+    let place = Place::open("steps", &server_url()?).await?;
+    let mut ledgers = Vec::new();
+    for n in 0..RUNS {
+        ledgers.push(place.driven(&format!("run-{n}")).await?);
+    }
+    for step in 0..STEPS {
+        let mut commits = JoinSet::new();
+        for (n, ledger) in ledgers.iter_mut().enumerate() {
+            let at = Visit::parse(&format!("step-{step}")).ok_or("a path")?;
+            ledger.record(Entry::Recorded { at, value: Payload::parse("1")?, failed: None })?;
+            let (store, commit) = (place.store.clone(), ledger.commit().ok_or("an entry")?);
+            commits.spawn(async move { store.commit(commit).await.map(|saved| (n, saved)) });
+        }
+        while let Some(saved) = commits.join_next().await {
+            let (n, saved) = saved??;
+            ledgers[n].settle(&saved.settled)?;
+        }
+    }
+    let client = place.client().await?;
+    // PostgreSQL counts what a connection did when that ends, at the latest.
+    place.store.close().await?;
+    let (schema, all) = (place.schema.clone(), (RUNS * STEPS) as i64);
+    drop(place);
+    let counted = async {
+        let counts = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE schemaname = $1 AND relname = 'runs'";
+        loop {
+            let row = client.query_one(counts, &[&schema]).await?;
+            let (updates, in_place): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
+            if updates >= all {
+                return Ok::<_, Failed>((updates, in_place));
+            }
+        }
+    };
+    let (updates, in_place) = tokio::time::timeout(Duration::from_mins(1), counted).await??;
+    assert!(in_place * 10 >= updates * 9, "only {in_place} of {updates} updates found room on their page");
+    Ok(())
 }

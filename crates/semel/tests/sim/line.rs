@@ -425,7 +425,19 @@ impl StoreLayer for Line {
             changes: |swept: &Swept| *swept != Swept::default(),
             tells: |swept: &Swept| swept.orphaned.to_string(),
         };
-        self.call(call, Box::new(move |store| Box::pin(async move { store.sweep(sweep).await })))
+        let stage = self.stage.clone();
+        self.call(
+            call,
+            Box::new(move |store| {
+                Box::pin(async move {
+                    let swept = store.sweep(sweep).await?;
+                    if swept == Swept::default() {
+                        stage.lock().had_nothing_to_sweep();
+                    }
+                    Ok(swept)
+                })
+            }),
+        )
     }
 
     fn find(&self, find: Find) -> Answer<'_, Option<(Run, Option<Outcome>)>> {

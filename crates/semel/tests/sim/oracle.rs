@@ -12,6 +12,7 @@ use semel::rules::deliver::{Deliver, Delivered};
 use semel::rules::entry::{Class, Entry, Outcome, Resolution, RestartFrom};
 use semel::rules::json::Payload;
 use semel::rules::run::Run;
+use semel::rules::status::Status;
 use semel::store::{Lease, LeaseAct, Numbered, Query, Store};
 
 use crate::blame::Blame;
@@ -21,6 +22,9 @@ use crate::stage::{Scene, Stage};
 
 /// Maximum number of bodies that a node may begin under one claim before it learns that the run has ended: one per branch.
 const UNAWARE: u32 = 8;
+
+/// Milliseconds after the deadline of a run by which its driver or a sweep must have ended it.
+const ENDS_WITHIN: i64 = 5_000;
 
 /// Pause of a step before it is tried again.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
@@ -392,6 +396,19 @@ impl Scene {
         match lease.act {
             LeaseAct::Leave => drop(self.oracle.leases.remove(&lease.node)),
             _ => drop(self.oracle.leases.insert(lease.node, until)),
+        }
+    }
+
+    /// A sweep has changed nothing: then no run is open that should have ended before.
+    pub(crate) fn had_nothing_to_sweep(&mut self) {
+        let latest = Time(self.now.0 - ENDS_WITHIN);
+        let is_overdue = |seen: &&Seen| {
+            let may_end = matches!(seen.run.status(), Status::Pending | Status::Running | Status::Waiting);
+            may_end && seen.deadline().is_some_and(|limit| limit < latest)
+        };
+        let overdue = self.oracle.runs.values().find(is_overdue).map(|seen| seen.run.id());
+        if let Some(id) = overdue {
+            self.violate("overdue", format!("the time of {id} is up, and a sweep does not end it"));
         }
     }
 

@@ -210,7 +210,7 @@ fn steps(steps: &[StepView]) -> String {
             visit(&step.path, step.tick),
             status(&word(&step.status)),
             word(&step.class),
-            step.attempts.to_string(),
+            step.attempts.last().map_or(0, |attempt| attempt.number).to_string(),
             time.unwrap_or_default(),
             step.effect_key.clone(),
             result,
@@ -242,7 +242,8 @@ mod tests {
     const DETAIL: &str = r#"{"id":"run_7","workflow":"order","workflowVersion":"1","status":"COMPLETED","version":4,
         "key":"order-7","scope":"*","holdsKey":true,"lineage":"run_7","createdAt":"2023-11-14T22:13:20.000Z",
         "endedAt":"2023-11-14T22:13:21.000Z","result":{"n": 9007199254740993},"input":[1.50],"steps":[
-        {"path":"charge","tick":2,"status":"IN_DOUBT","class":"at-most-once","attempts":3,"effectKey":"e1x",
+        {"path":"charge","tick":2,"status":"IN_DOUBT","class":"at-most-once","attempts":[{"number":3,
+        "beganAt":"2023-11-14T22:13:20.000Z"}],"effectKey":"e1x",
         "reason":"no answer"}],"hooks":["order:7"],"deadline":"2023-11-14T23:13:20.000Z","children":[
         {"path":"pack","tick":1,"run":"run_8","workflow":"queue:packing","status":"RUNNING"}],"timers":[
         {"path":"cool-off","tick":3,"firesAt":"2023-11-14T22:14:20.000Z"}],"onces":[{"label":"rates",

@@ -199,6 +199,7 @@ impl History {
                 deadline: None,
                 holds_key: false,
                 ties: false,
+                attention: None,
             },
             arrivals: 0,
             purged: false,

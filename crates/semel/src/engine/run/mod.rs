@@ -14,6 +14,6 @@ mod wait;
 pub(in crate::engine) mod waits;
 
 pub(crate) use self::cell::Cell;
-pub(crate) use self::port::{Addition, BeginEffect};
+pub(crate) use self::port::{Addition, BeginEffect, Intent};
 pub(crate) use self::wait::OnceTurn;
 pub(crate) use super::replay::watch::Requested;

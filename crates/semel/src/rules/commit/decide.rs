@@ -36,8 +36,10 @@ impl Write {
     /// that had ended before has left a message, which makes the run due at once.
     pub(crate) fn state_after(&self, run: &Run, now: Time) -> RunState {
         let version = run.state.version + self.count;
+        let Self { status, .. } = *self;
+        let attention = self.beyond().attention;
         let released =
-            RunState { status: self.status, version, due: None, node: None, stalls: 0, ..run.state.clone() };
+            RunState { status, version, due: None, node: None, stalls: 0, attention, ..run.state.clone() };
         match self.status {
             Status::Running => RunState { version, stalls: 0, ..run.state.clone() },
             Status::Waiting => RunState { due: self.due_at_rest(run, now), ..released },
@@ -65,6 +67,8 @@ mod tests {
         Commit::new(Write {
             num: 1,
             run: RunId(uuid::Uuid::nil()),
+            new: run(Status::Running).new,
+            fence: 1,
             node: None,
             expected,
             count: 2,

@@ -72,6 +72,7 @@ mod tests {
     use crate::rules::entry::encode;
     use crate::rules::key::Token;
     use crate::rules::path::{Path, Visit};
+    use crate::rules::run::tests::run;
     use crate::rules::status::Status;
 
     fn visit(path: &str) -> Visit {
@@ -90,6 +91,8 @@ mod tests {
         Commit::new(Write {
             num: 1,
             run: RunId(uuid::Uuid::nil()),
+            new: run(Status::Running).new,
+            fence: 1,
             node: None,
             expected: 5,
             count,

@@ -25,7 +25,7 @@ use super::{Committed, Tx, TxSource, TxStep};
 use crate::clock::Clock;
 use crate::engine::run::{BeginEffect, Requested};
 use crate::fail::{Fail, FailExt as _, Result, fatal};
-use crate::rules::entry::{Class, Entry};
+use crate::rules::entry::Class;
 use crate::rules::fence::{FenceMark, FenceVerdict, decide};
 use crate::rules::json::Payload;
 use crate::rules::ledger::Ledger;
@@ -92,8 +92,9 @@ where
             doubt(step, visit, "its end was hidden by a crash, before the code made it a transactional step");
             continue;
         }
+        let began = step.ctx.cell.now();
         let outcome = way.run(number, &mut body).await;
-        let started = Entry::StepStarted { step: visit.clone(), attempt: number, class: Class::Tx };
+        let started = step.began(visit, number, Class::Tx, began);
         finish(step, visit, number, Some(started), outcome);
     }
 }

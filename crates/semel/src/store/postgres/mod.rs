@@ -8,6 +8,7 @@ mod address;
 mod archive;
 mod batch;
 mod binding;
+mod binds;
 mod commits;
 mod counts;
 mod ends;
@@ -54,9 +55,9 @@ use crate::id::WorkspaceId;
 use crate::rules::commit::{Commit, Saved};
 
 #[cfg(all(feature = "testing", feature = "sqlite"))]
-pub(crate) use list::statement as list_statement;
-#[cfg(all(feature = "testing", feature = "sqlite"))]
 pub(crate) use tx::family_statements;
+#[cfg(all(feature = "testing", feature = "sqlite"))]
+pub(crate) use {binds::Bound, list::KEYS, list::statement as list_statement};
 
 /// The version of the schema that this Semel knows, and has in every database that it opens.
 pub const SCHEMA_VERSION: usize = migrate::MIGRATIONS.len();

@@ -6,6 +6,7 @@
 
 mod calls;
 mod due;
+mod glances;
 mod hooks;
 mod inbox;
 mod ledger;
@@ -14,6 +15,7 @@ mod once;
 mod records;
 mod runs;
 mod sweep;
+mod tallies;
 mod watchers;
 
 use deadpool_postgres::Object;

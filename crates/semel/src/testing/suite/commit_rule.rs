@@ -10,6 +10,7 @@ use super::driver::{SuiteDriver, failure};
 use super::world::{World, all_at_once, payload, visit};
 use crate::clock::Time;
 use crate::error::Result;
+use crate::rules::attention::Attention;
 use crate::rules::commit::{self, Beyond, Commit, Content, Ending, Saved, Tally, Write};
 use crate::rules::control::ControlAction;
 use crate::rules::entry::{Entry, Message, Outcome, PauseReason, encode};
@@ -118,6 +119,7 @@ fn commit_of(run: &Run, asked: Asked, parent: Option<Parent>, now: Time) -> Comm
     let beyond = Beyond {
         workspace: Some(run.new.workspace),
         due: asked.due.map(later),
+        attention: (asked.to == Status::Paused).then_some(Attention::Operator),
         not_before: asked.not_before.map(later),
         ending,
         ..Beyond::default()
@@ -125,6 +127,8 @@ fn commit_of(run: &Run, asked: Asked, parent: Option<Parent>, now: Time) -> Comm
     Commit::new(Write {
         num: run.num,
         run: run.id(),
+        new: run.new.clone(),
+        fence: run.state.version,
         node: run.state.node,
         expected: run.state.version.saturating_add_signed(asked.version),
         count: COUNT,

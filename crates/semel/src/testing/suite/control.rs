@@ -372,7 +372,7 @@ async fn a_doubt_is_resolved_in_three_ways(world: World) {
             "{key}"
         );
         if matches!(becomes, StepState::Cleared { .. }) {
-            next.record(Entry::StepStarted { step: visit("charge"), attempt: 2, class: Class::AtMostOnce });
+            next.record(Entry::step_started(visit("charge"), 2, Class::AtMostOnce));
             next.done("charge", "1").save().await;
         }
         next.complete("1").await;

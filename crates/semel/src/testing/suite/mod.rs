@@ -29,7 +29,10 @@ mod deliver;
 mod driver;
 mod finish;
 mod fork;
+mod glance;
 mod handover;
+mod hook;
+mod key;
 mod lease;
 mod list;
 mod mirrored;
@@ -42,6 +45,7 @@ mod repeat;
 mod restart;
 mod start;
 mod sweep;
+mod tally;
 mod value;
 mod wakes;
 mod world;
@@ -114,6 +118,10 @@ pub fn cases() -> Vec<Case> {
         wakes::cases(),
         read::cases(),
         list::cases(),
+        glance::cases(),
+        hook::cases(),
+        key::cases(),
+        tally::cases(),
         value::cases(),
         reopen::cases(),
         repeat::cases(),

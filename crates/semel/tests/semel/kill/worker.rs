@@ -169,7 +169,7 @@ async fn operate(engine: Engine, wire: ParentWire) {
 }
 
 fn paused(engine: &Engine) -> Query {
-    Query { status: Some(Status::Paused), ..Query::all(engine.workspace(), 1000) }
+    Query { status: vec![Status::Paused], ..Query::all(engine.workspace(), 1000) }
 }
 
 async fn settle(engine: &Engine, wire: &ParentWire, run: Run) -> Result<()> {

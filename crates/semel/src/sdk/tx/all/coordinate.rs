@@ -109,6 +109,7 @@ impl Block<'_> {
 
     /// Makes one attempt, and records its outcome.
     async fn run<'a>(&self, number: u32, mends: bool, parts: &mut [Box<dyn Member<'a> + 'a>]) {
+        let began = self.step.ctx.cell.now();
         let attempt = Attempt::new(&self.step.ctx, self.visit.clone(), number);
         let mark = mark_of(&attempt);
         let flight = InFlight::new(&self.step.ctx, &self.all);
@@ -117,7 +118,7 @@ impl Block<'_> {
         let tried = contained(scope, self.step.timeout, trying).await;
         #[cfg(feature = "testing")]
         probed(&self.step.ctx, self.visit, crate::testing::Moment::Returned).await;
-        let started = Entry::StepStarted { step: self.visit.clone(), attempt: number, class: Class::Tx };
+        let started = self.step.began(self.visit, number, Class::Tx, began);
         match tried {
             Ok(Attempted::Ready(branches)) => match self.record_decision(&attempt, branches, started.clone())
             {
