@@ -102,7 +102,9 @@ pub(crate) async fn open(
     (key, name): (&str, &str),
 ) -> Result<(Session, HeaderValue), Problem> {
     let Access::Keys(keys) = &app.access else {
-        return Err(Problem::validation("this server has no login: every caller on this machine may do everything"));
+        return Err(Problem::validation(
+            "this server has no login: every caller on this machine may do everything",
+        ));
     };
     let name = checked(name)?;
     let now = app.clock.now();
@@ -159,7 +161,8 @@ fn checked(name: &str) -> Result<String, Problem> {
 }
 
 fn cookie(secret: &str, lasts: Duration) -> HeaderValue {
-    let text = format!("{COOKIE}={secret}; Path=/; Max-Age={}; Secure; HttpOnly; SameSite=Strict", lasts.as_secs());
+    let text =
+        format!("{COOKIE}={secret}; Path=/; Max-Age={}; Secure; HttpOnly; SameSite=Strict", lasts.as_secs());
     HeaderValue::from_str(&text).expect("a secret is hexadecimal digits")
 }
 

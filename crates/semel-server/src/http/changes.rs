@@ -150,7 +150,8 @@ impl Follower {
     /// Waits for one change, and notes it if it is one of this workspace.
     async fn notice(&mut self, noticed: &mut Noticed) -> Option<()> {
         let changed = async {
-            let watches: Vec<_> = self.followed.iter_mut().map(|(_, watch)| Box::pin(watch.changed())).collect();
+            let watches: Vec<_> =
+                self.followed.iter_mut().map(|(_, watch)| Box::pin(watch.changed())).collect();
             match watches.is_empty() {
                 true => std::future::pending().await,
                 false => select_all(watches).await.1,

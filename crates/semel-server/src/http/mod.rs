@@ -50,15 +50,15 @@ use axum::http::{Method, Uri};
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
+pub(crate) use approval_page::escaped;
 pub use batch::MAX_BATCH;
 pub use body::Body;
-pub use errors::PAGES;
-pub(crate) use approval_page::escaped;
 pub(crate) use body::read_text;
+pub use errors::PAGES;
 pub(crate) use form::{fields, is_form};
-pub(crate) use view::IN_DOUBT;
 pub use problem::Problem;
 pub use services::Services;
+pub(crate) use view::IN_DOUBT;
 
 use crate::app::App;
 use crate::config::ClockMode;

@@ -76,7 +76,9 @@ fn may_wait(request: &Request) -> bool {
 
 /// Compresses what is long: JSON, pages, and what pages are made of. Never streams, whose messages must not wait for each other.
 fn compression() -> CompressionLayer<impl Predicate> {
-    CompressionLayer::new().quality(CompressionLevel::Fastest).compress_when(SizeAbove::new(COMPRESSED).and(is_text))
+    CompressionLayer::new()
+        .quality(CompressionLevel::Fastest)
+        .compress_when(SizeAbove::new(COMPRESSED).and(is_text))
 }
 
 fn is_text(_: StatusCode, _: Version, headers: &HeaderMap, _: &Extensions) -> bool {
@@ -84,7 +86,12 @@ fn is_text(_: StatusCode, _: Version, headers: &HeaderMap, _: &Extensions) -> bo
     let kind = kind.split(';').next().unwrap_or_default();
     matches!(
         kind,
-        "application/json" | "application/problem+json" | "text/html" | "text/css" | "text/javascript" | "image/svg+xml"
+        "application/json"
+            | "application/problem+json"
+            | "text/html"
+            | "text/css"
+            | "text/javascript"
+            | "image/svg+xml"
     )
 }
 

@@ -162,5 +162,8 @@ fn routes(app: &Arc<App>, config: &Config) -> Router {
         _ => health::no_metrics(),
     };
     let pages = crate::ui::router(app.clone());
-    crate::http::router(app.clone()).merge(pages).merge(health::router().with_state(app.clone())).merge(metrics)
+    crate::http::router(app.clone())
+        .merge(pages)
+        .merge(health::router().with_state(app.clone()))
+        .merge(metrics)
 }

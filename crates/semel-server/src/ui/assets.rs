@@ -98,7 +98,8 @@ mod tests {
             for banned in ["innerHTML", "eval(", "JSON.parse(text", "insertAdjacentHTML", "document.write"] {
                 assert!(!text.contains(banned), "{} has {banned}", asset.name);
             }
-            let foreign = text.match_indices("http").filter(|(at, _)| !text[*at..].starts_with("http://www.w3.org/"));
+            let foreign =
+                text.match_indices("http").filter(|(at, _)| !text[*at..].starts_with("http://www.w3.org/"));
             assert_eq!(foreign.count(), 0, "{} names another server", asset.name);
         }
     }

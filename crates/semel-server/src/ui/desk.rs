@@ -104,7 +104,8 @@ impl Ui {
         *request.method_mut() = call.method;
         *request.uri_mut() = address(&call.path)?;
         if let Some(key) = call.key {
-            let key = HeaderValue::from_str(key).map_err(|_| Problem::validation("the form has no valid key; reload the page"))?;
+            let key = HeaderValue::from_str(key)
+                .map_err(|_| Problem::validation("the form has no valid key; reload the page"))?;
             request.headers_mut().insert("idempotency-key", key);
         }
         request.extensions_mut().insert(visitor.caller.clone());
@@ -113,7 +114,8 @@ impl Ui {
         let status = response.status();
         let replayed = response.headers().contains_key("idempotent-replayed");
         let body = axum::body::to_bytes(response.into_body(), LONGEST).await;
-        let body = body.map_err(|_| Problem::unavailable("the answer is too long for a page; read it by the API"))?;
+        let body =
+            body.map_err(|_| Problem::unavailable("the answer is too long for a page; read it by the API"))?;
         if status.is_success() {
             return Ok(Answered { value: body, replayed });
         }

@@ -54,7 +54,11 @@ struct DoubtsPage {
 }
 
 /// `GET /w/{workspace}/doubts`.
-pub(super) async fn page(State(ui): State<Arc<Ui>>, visitor: Visitor, asked: Fields) -> Result<Response, Refused> {
+pub(super) async fn page(
+    State(ui): State<Arc<Ui>>,
+    visitor: Visitor,
+    asked: Fields,
+) -> Result<Response, Refused> {
     let cursor = asked.get("cursor").map(|cursor| ("cursor", cursor));
     let path = query([("status", "PAUSED"), ("limit", PAGE)].into_iter().chain(cursor));
     let list: RunList = ui.get(&visitor, &format!("/workflow-runs{path}")).await?;

@@ -24,7 +24,11 @@ struct FindPage {
 }
 
 /// `GET /w/{workspace}/find?q=`.
-pub(super) async fn page(State(ui): State<Arc<Ui>>, visitor: Visitor, asked: Fields) -> Result<Response, Refused> {
+pub(super) async fn page(
+    State(ui): State<Arc<Ui>>,
+    visitor: Visitor,
+    asked: Fields,
+) -> Result<Response, Refused> {
     let Some(text) = asked.get("q") else { return Ok(Redirect::to(&visitor.to("/runs")).into_response()) };
     if let Some(path) = place(&ui, &visitor, text).await? {
         return Ok(Redirect::to(&visitor.to(&path)).into_response());
@@ -42,7 +46,8 @@ pub(super) async fn page(State(ui): State<Arc<Ui>>, visitor: Visitor, asked: Fie
 async fn place(ui: &Ui, visitor: &Visitor, text: &str) -> Result<Option<String>, Refused> {
     let text_encoded = encoded(text);
     if text.parse::<RunId>().is_ok() {
-        let found: Option<RunView> = ui.look(visitor, &format!("/workflow-runs/{text_encoded}?steps=none")).await?;
+        let found: Option<RunView> =
+            ui.look(visitor, &format!("/workflow-runs/{text_encoded}?steps=none")).await?;
         return Ok(found.map(|_| format!("/runs/{text_encoded}")));
     }
     let key: Option<KeyView> = ui.look(visitor, &format!("/keys/{text_encoded}")).await?;

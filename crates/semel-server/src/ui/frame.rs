@@ -151,7 +151,9 @@ fn said(place: &str) -> &'static str {
         "again" => "This was sent before, and took place once. Nothing was done a second time.",
         "late" => "It came too late: the run had ended. The page shows how.",
         "delivered" => "Delivered. The run has it in its inbox.",
-        "absorbed" => "The same delivery had been accepted before. It was absorbed, and the run gets it once.",
+        "absorbed" => {
+            "The same delivery had been accepted before. It was absorbed, and the run gets it once."
+        }
         "attached" => "A run holds this key already: this is it. No second run was started.",
         "started" => "The run was started.",
         "decided" => "Your decision is recorded.",
@@ -181,8 +183,14 @@ fn headers() -> [(header::HeaderName, HeaderValue); 5] {
         (header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8")),
         (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY)),
         (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
-        (header::HeaderName::from_static("cross-origin-opener-policy"), HeaderValue::from_static("same-origin")),
-        (header::HeaderName::from_static("cross-origin-resource-policy"), HeaderValue::from_static("same-origin")),
+        (
+            header::HeaderName::from_static("cross-origin-opener-policy"),
+            HeaderValue::from_static("same-origin"),
+        ),
+        (
+            header::HeaderName::from_static("cross-origin-resource-policy"),
+            HeaderValue::from_static("same-origin"),
+        ),
     ]
 }
 

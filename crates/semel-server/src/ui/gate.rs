@@ -70,7 +70,9 @@ pub(super) async fn own_site(request: Request, next: Next) -> Response {
     let response = next.run(request).await;
     // Outside a workspace there is no frame to show it in.
     match response.extensions().get::<Refused>() {
-        Some(Refused(problem)) => (response.status(), serde_json::to_string(problem).unwrap_or_default()).into_response(),
+        Some(Refused(problem)) => {
+            (response.status(), serde_json::to_string(problem).unwrap_or_default()).into_response()
+        }
         None => response,
     }
 }
@@ -78,7 +80,8 @@ pub(super) async fn own_site(request: Request, next: Next) -> Response {
 /// Lets only visitors of the workspace through, and shows them what was refused as a page.
 pub(super) async fn visitors(State(ui): State<Arc<Ui>>, mut request: Request, next: Next) -> Response {
     if ui.app.stop.is_ordered() {
-        return Problem::unavailable("this server is stopping; load the page again in a moment").into_response();
+        return Problem::unavailable("this server is stopping; load the page again in a moment")
+            .into_response();
     }
     let (mut parts, body) = request.into_parts();
     let workspace = Path::<Vec<(String, String)>>::from_request_parts(&mut parts, &()).await;
@@ -103,10 +106,17 @@ pub(super) async fn visitors(State(ui): State<Arc<Ui>>, mut request: Request, ne
 }
 
 /// The visitor of a workspace; none if a person has to sign in first.
-async fn enter(ui: &Ui, headers: &HeaderMap, workspace: String, place: String) -> Result<Option<Visitor>, Problem> {
+async fn enter(
+    ui: &Ui,
+    headers: &HeaderMap,
+    workspace: String,
+    place: String,
+) -> Result<Option<Visitor>, Problem> {
     if let Some(caller) = ui.app.access.anyone() {
         if workspace != LOCAL {
-            let detail = format!("this server has one workspace: /w/{LOCAL}/; others are there on a server with API keys");
+            let detail = format!(
+                "this server has one workspace: /w/{LOCAL}/; others are there on a server with API keys"
+            );
             return Err(Problem::not_found(detail));
         }
         let (person, workspaces) = (caller.name.clone(), vec![workspace.clone()]);
@@ -123,7 +133,8 @@ fn to_login(request: &Request, place: &str) -> Response {
     let headers = request.headers();
     let wants_page = request.method() == Method::GET && !request.uri().path().contains("/api/");
     if !wants_page {
-        return Problem::auth("the session has ended, or its API key was revoked; sign in again").into_response();
+        return Problem::auth("the session has ended, or its API key was revoked; sign in again")
+            .into_response();
     }
     // A link on another site: the browser keeps the cookie back until a page of this server leads on.
     if headers.get("sec-fetch-site").is_some_and(|site| site == "cross-site") {

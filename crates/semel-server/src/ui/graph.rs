@@ -54,7 +54,10 @@ pub(super) fn draw(graph: &Graph) -> Drawn {
         }
     }
     out.push_str("</svg>");
-    Drawn { svg: Markup::made(out), nodes: graph.nodes.iter().map(|node| listed(node, &graph.edges)).collect() }
+    Drawn {
+        svg: Markup::made(out),
+        nodes: graph.nodes.iter().map(|node| listed(node, &graph.edges)).collect(),
+    }
 }
 
 /// Column and row of a node.
@@ -66,7 +69,10 @@ fn places<'a>(nodes: &'a [GraphNode], edges: &[Edge]) -> HashMap<&'a str, Place>
     let mut places: HashMap<&str, Place> = HashMap::new();
     let mut filled: HashMap<usize, usize> = HashMap::new();
     for node in nodes {
-        let before = edges.iter().filter(|edge| edge.to == node.path).filter_map(|edge| places.get(edge.from.as_str()));
+        let before = edges
+            .iter()
+            .filter(|edge| edge.to == node.path)
+            .filter_map(|edge| places.get(edge.from.as_str()));
         let before: Vec<Place> = before.copied().collect();
         let column = before.iter().map(|(x, _)| x + 1).max().unwrap_or(0);
         let wanted = before.iter().map(|(_, y)| *y).min().unwrap_or(0);
@@ -87,7 +93,11 @@ fn line(out: &mut String, from: Place, to: Place, edge: &Edge) {
     let middle = usize::midpoint(x, to_x);
     let path = format!(r#"<path class="edge" d="M{x} {y}C{middle} {y} {middle} {to_y} {to_x} {to_y}"/>"#);
     let label = edge.label.as_deref().map(|label| {
-        format!(r#"<text x="{middle}" y="{}" text-anchor="middle">{}</text>"#, usize::midpoint(y, to_y) - 4, escaped(&cut(label)))
+        format!(
+            r#"<text x="{middle}" y="{}" text-anchor="middle">{}</text>"#,
+            usize::midpoint(y, to_y) - 4,
+            escaped(&cut(label))
+        )
     });
     write!(out, "{path}{}", label.unwrap_or_default()).expect("a text takes everything");
 }
@@ -136,7 +146,13 @@ mod tests {
     use crate::tasks::Class;
 
     fn node(path: &str) -> GraphNode {
-        GraphNode { path: path.to_owned(), kind: "set".to_owned(), class: Class::None, connection: None, parent: None }
+        GraphNode {
+            path: path.to_owned(),
+            kind: "set".to_owned(),
+            class: Class::None,
+            connection: None,
+            parent: None,
+        }
     }
 
     fn edge(from: &str, to: &str) -> Edge {

@@ -36,7 +36,11 @@ struct HooksPage {
 }
 
 /// `GET /w/{workspace}/hooks`.
-pub(super) async fn page(State(ui): State<Arc<Ui>>, visitor: Visitor, asked: Fields) -> Result<Response, Refused> {
+pub(super) async fn page(
+    State(ui): State<Arc<Ui>>,
+    visitor: Visitor,
+    asked: Fields,
+) -> Result<Response, Refused> {
     let token = asked.get("token").unwrap_or_default().to_owned();
     let cursor = asked.get("cursor").map(|cursor| ("cursor", cursor));
     let open: ApprovalList = ui.get(&visitor, &format!("/approvals{}", query(cursor))).await?;
@@ -55,7 +59,10 @@ pub(super) async fn page(State(ui): State<Arc<Ui>>, visitor: Visitor, asked: Fie
         frame: Frame::of(&ui, &visitor, Section::Hooks, "Hooks"),
         owner: found.map(owner),
         token,
-        older: open.next.as_ref().map(|next| visitor.to(&format!("/hooks{}", query([("cursor", next.as_str())])))),
+        older: open
+            .next
+            .as_ref()
+            .map(|next| visitor.to(&format!("/hooks{}", query([("cursor", next.as_str())])))),
         approvals: approvals::rows(&visitor, open.approvals, now),
         may_deliver: visitor.may(Permission::Start) || visitor.may(Permission::Operate),
     };

@@ -52,16 +52,13 @@ pub(super) async fn page(State(ui): State<Arc<Ui>>, asked: Fields) -> Response {
 }
 
 /// `POST /login`.
-pub(super) async fn sign_in(
-    State(ui): State<Arc<Ui>>,
-    headers: HeaderMap,
-    Sent(form): Sent,
-) -> Response {
+pub(super) async fn sign_in(State(ui): State<Arc<Ui>>, headers: HeaderMap, Sent(form): Sent) -> Response {
     let text = |name: &str| form.get(name).unwrap_or_default().to_owned();
     let (key, name, next) = (text("apiKey"), text("name"), text("next"));
     match sessions::open(&ui.app, &headers, (&key, &name)).await {
         Ok((session, cookie)) => {
-            let first = session.memberships.first().map(|member| format!("/w/{}/", encoded(&member.workspace)));
+            let first =
+                session.memberships.first().map(|member| format!("/w/{}/", encoded(&member.workspace)));
             let to = Some(next).filter(|next| is_own(next)).or(first).unwrap_or_else(|| "/".to_owned());
             ([(header::SET_COOKIE, cookie)], Redirect::to(&to)).into_response()
         }
@@ -80,7 +77,9 @@ pub(super) async fn sign_out(State(ui): State<Arc<Ui>>, headers: HeaderMap) -> R
 
 /// Whether a place is a page of this server: a login must not lead to another one.
 fn is_own(place: &str) -> bool {
-    place.starts_with("/w/") && !place.contains(['\\', '\n', '\r', '\t']) && place.bytes().all(|byte| byte.is_ascii_graphic())
+    place.starts_with("/w/")
+        && !place.contains(['\\', '\n', '\r', '\t'])
+        && place.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 #[cfg(test)]
@@ -90,7 +89,15 @@ mod tests {
     #[test]
     fn a_login_leads_to_pages_of_this_server_only() {
         assert!(is_own("/w/shop/runs/run_1?tab=ledger"));
-        for foreign in ["", "/", "//evil.example", "https://evil.example", "/\\evil.example", "/w/\r\nset-cookie: x", "/w/ä"] {
+        for foreign in [
+            "",
+            "/",
+            "//evil.example",
+            "https://evil.example",
+            "/\\evil.example",
+            "/w/\r\nset-cookie: x",
+            "/w/ä",
+        ] {
             assert!(!is_own(foreign), "{foreign:?}");
         }
     }

@@ -70,7 +70,8 @@ pub(super) async fn page(
 /// What the only run has absorbed: the second press of a newcomer.
 async fn first_duplicate(ui: &Ui, visitor: &Visitor, latest: &RunList) -> Result<Markup, Refused> {
     let [only] = latest.runs.as_slice() else { return Ok(Markup::default()) };
-    let path = format!("/keys/{}?scope={}", super::query::encoded(&only.key), super::query::encoded(&only.scope));
+    let path =
+        format!("/keys/{}?scope={}", super::query::encoded(&only.key), super::query::encoded(&only.scope));
     let key: Option<crate::api::KeyView> = ui.look(visitor, &path).await?;
     let count: u64 = key.map(|key| key.duplicates.iter().map(|kind| kind.count).sum()).unwrap_or(0);
     Ok(match count {

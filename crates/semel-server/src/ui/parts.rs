@@ -34,7 +34,10 @@ impl HtmlSafe for Markup {}
 
 /// An icon of the set.
 pub(super) fn icon(name: &str) -> Markup {
-    Markup(format!(r#"<svg class="i" aria-hidden="true"><use href="{}#{name}"/></svg>"#, assets::address("icons.svg")))
+    Markup(format!(
+        r#"<svg class="i" aria-hidden="true"><use href="{}#{name}"/></svg>"#,
+        assets::address("icons.svg")
+    ))
 }
 
 /// A point in time: the script shows it in the reader's zone.

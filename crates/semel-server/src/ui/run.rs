@@ -130,7 +130,8 @@ pub(super) async fn page(
     let now = ui.app.clock.now().0;
     let step = tabs::step(&ui, &visitor, &api, &asked).await?;
     let (entries, older, newer) = tabs::ledger(&ui, &visitor, &run, &asked, tab).await?;
-    let lineage = if tab == "lineage" { Some(tabs::lineage(&ui, &visitor, &run, &rest).await?) } else { None };
+    let lineage =
+        if tab == "lineage" { Some(tabs::lineage(&ui, &visitor, &run, &rest).await?) } else { None };
     let exact = asked.get("scale").is_some();
     let timeline = (tab == "timeline").then(|| {
         let drawing = Drawing {
@@ -208,9 +209,10 @@ fn doubt(span: &SpanView, here: &str) -> Doubt {
     let known = match span.attempts.last() {
         None => String::from("The step is in doubt; no attempt is recorded."),
         Some(attempt) => {
-            let node = attempt.node.as_deref().map_or_else(String::new, |node| {
-                format!(" by <code>{}</code>", crate::http::escaped(node))
-            });
+            let node = attempt
+                .node
+                .as_deref()
+                .map_or_else(String::new, |node| format!(" by <code>{}</code>", crate::http::escaped(node)));
             let fence = attempt.fence.map_or_else(String::new, |fence| format!(" under fence {fence}"));
             format!(
                 r#"The intent was recorded at <b class="n">{}</b> (<a href="{here}?tab=ledger&amp;from={entry}">entry {entry}</a>){node}{fence}. No outcome was recorded."#,
@@ -250,6 +252,8 @@ pub(super) async fn value(
         _ => rest.input,
     };
     let text = value.map_or_else(|| "null".to_owned(), |value| value.get().to_owned());
-    let name = format!("attachment; filename=\"{}-{}.json\"", run.id, if of == "result" { of } else { "input" });
-    Ok(([(header::CONTENT_TYPE, "application/json".to_owned()), (header::CONTENT_DISPOSITION, name)], text).into_response())
+    let name =
+        format!("attachment; filename=\"{}-{}.json\"", run.id, if of == "result" { of } else { "input" });
+    Ok(([(header::CONTENT_TYPE, "application/json".to_owned()), (header::CONTENT_DISPOSITION, name)], text)
+        .into_response())
 }

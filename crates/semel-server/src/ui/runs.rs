@@ -110,7 +110,11 @@ struct RunsPage {
 }
 
 /// `GET /w/{workspace}/runs`.
-pub(super) async fn page(State(ui): State<Arc<Ui>>, visitor: Visitor, asked: Fields) -> Result<Response, Refused> {
+pub(super) async fn page(
+    State(ui): State<Arc<Ui>>,
+    visitor: Visitor,
+    asked: Fields,
+) -> Result<Response, Refused> {
     let here = visitor.to("/runs");
     if let Some(text) = asked.get("add") {
         return Ok(Redirect::to(&added(&here, &asked, text)).into_response());
@@ -138,7 +142,9 @@ pub(super) async fn page(State(ui): State<Arc<Ui>>, visitor: Visitor, asked: Fie
         status: status.to_owned(),
         chips: set.iter().map(chip).collect(),
         rows: list.runs.iter().map(|run| RunRow::of(&visitor, run, now)).collect(),
-        older: list.next.map(|next| format!("{here}{}", query(pairs.iter().copied().chain([("cursor", next.as_str())])))),
+        older: list
+            .next
+            .map(|next| format!("{here}{}", query(pairs.iter().copied().chain([("cursor", next.as_str())])))),
         first: cursor.map(|_| format!("{here}{}", query(pairs.iter().copied()))),
         partial: list.partial,
         filtered: !pairs.is_empty(),

@@ -76,11 +76,20 @@ struct SettingsPage {
 }
 
 /// `GET /w/{workspace}/settings`.
-pub(super) async fn page(State(ui): State<Arc<Ui>>, visitor: Visitor, asked: Fields) -> Result<Response, Refused> {
+pub(super) async fn page(
+    State(ui): State<Arc<Ui>>,
+    visitor: Visitor,
+    asked: Fields,
+) -> Result<Response, Refused> {
     show(&ui, &visitor, &asked, None).await
 }
 
-async fn show(ui: &Ui, visitor: &Visitor, asked: &Fields, token: Option<String>) -> Result<Response, Refused> {
+async fn show(
+    ui: &Ui,
+    visitor: &Visitor,
+    asked: &Fields,
+    token: Option<String>,
+) -> Result<Response, Refused> {
     let keys: Option<ApiKeyList> = ui.look(visitor, "/api-keys").await?;
     let cursor = asked.get("cursor").map(|cursor| ("cursor", cursor));
     let audit: Option<AuditList> = ui.look(visitor, &format!("/audit{}", query(cursor))).await?;
@@ -97,7 +106,10 @@ async fn show(ui: &Ui, visitor: &Visitor, asked: &Fields, token: Option<String>)
         keys: keys.map(|list| list.keys.iter().map(Into::into).collect()),
         token,
         permissions: &PERMISSIONS,
-        older: audit.next.as_ref().map(|next| visitor.to(&format!("/settings{}", query([("cursor", next.as_str())])))),
+        older: audit
+            .next
+            .as_ref()
+            .map(|next| visitor.to(&format!("/settings{}", query([("cursor", next.as_str())])))),
         acts: audit.calls.into_iter().map(act).collect(),
     };
     Ok(frame::page(&page))
@@ -114,14 +126,20 @@ pub(super) async fn create(
     let body = CreateApiKey {
         name: form.get("name").unwrap_or_default().to_owned(),
         permissions: wanted.map(|(permission, ..)| *permission).collect(),
-        roles: form.get("roles").map(|roles| roles.split_whitespace().map(str::to_owned).collect()).unwrap_or_default(),
+        roles: form
+            .get("roles")
+            .map(|roles| roles.split_whitespace().map(str::to_owned).collect())
+            .unwrap_or_default(),
         workspace: None,
         expires_at: None,
     };
     let created: Answered<ApiKeyCreated> =
         ui.send(&visitor, Call::post("/api-keys".to_owned(), form.call(), &body)).await?;
     let Some(token) = created.value.token else {
-        return Err(Problem::conflict("this key was created before, and its token was shown then; revoke it and make another one").into());
+        return Err(Problem::conflict(
+            "this key was created before, and its token was shown then; revoke it and make another one",
+        )
+        .into());
     };
     show(&ui, &visitor, &Fields::default(), Some(token)).await
 }

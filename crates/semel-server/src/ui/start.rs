@@ -24,7 +24,11 @@ struct StartPage {
 }
 
 /// `GET /w/{workspace}/start`.
-pub(super) async fn page(State(ui): State<Arc<Ui>>, visitor: Visitor, asked: Fields) -> Result<Response, Refused> {
+pub(super) async fn page(
+    State(ui): State<Arc<Ui>>,
+    visitor: Visitor,
+    asked: Fields,
+) -> Result<Response, Refused> {
     let page = StartPage {
         frame: Frame::of(&ui, &visitor, Section::Runs, "Start a run"),
         definition: asked.get("definition").unwrap_or_default().to_owned(),

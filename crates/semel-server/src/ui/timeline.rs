@@ -67,10 +67,14 @@ impl Scale {
 
     /// Marks and words of the axis.
     fn axis(&self, ends: &str) -> Markup {
-        let mut out = String::from(r#"<svg class="row ax" aria-hidden="true"><text x="0.6%" y="17">0 s</text>"#);
+        let mut out =
+            String::from(r#"<svg class="row ax" aria-hidden="true"><text x="0.6%" y="17">0 s</text>"#);
         for (begin, end) in &self.rests {
             let (x, words) = (f64::midpoint(self.x(*begin), self.x(*end)), took(end - begin));
-            put(&mut out, format_args!(r#"<text x="{x:.2}%" y="17" text-anchor="middle">{words} idle</text>"#));
+            put(
+                &mut out,
+                format_args!(r#"<text x="{x:.2}%" y="17" text-anchor="middle">{words} idle</text>"#),
+            );
         }
         put(&mut out, format_args!(r#"<text x="99.4%" y="17" text-anchor="end">{ends}</text></svg>"#));
         Markup::made(out)
@@ -92,7 +96,7 @@ pub(super) struct Row {
     pub(super) selected: bool,
     pub(super) nested: bool,
     pub(super) bar: Markup,
-    /// The state in a word, for those who do not see the bar.
+    /// The state in a word, for readers who do not see the bar.
     pub(super) state: &'static str,
     pub(super) took: String,
 }
@@ -162,7 +166,13 @@ impl Drawing<'_> {
         let mut out = String::new();
         for (begin, end) in &scale.rests {
             let (x, to) = (scale.x(*begin), scale.x(*end));
-            put(&mut out, format_args!(r#"<rect x="{x:.2}%" y="0" width="{:.2}%" height="30" class="hatch-gap"/>"#, to - x));
+            put(
+                &mut out,
+                format_args!(
+                    r#"<rect x="{x:.2}%" y="0" width="{:.2}%" height="30" class="hatch-gap"/>"#,
+                    to - x
+                ),
+            );
         }
         for (_, claim) in self.takeovers() {
             let x = scale.x(millis(&claim.started_at).unwrap_or(self.from));
@@ -228,7 +238,12 @@ impl Drawing<'_> {
                     let from = place(&attempt.started_at);
                     let to = attempt.ended_at.as_deref().map_or(100.0, place);
                     if let Some(before) = before {
-                        put(&mut bar, format_args!(r#"<line x1="{before:.2}%" x2="{from:.2}%" y1="15" y2="15" class="wl"/>"#));
+                        put(
+                            &mut bar,
+                            format_args!(
+                                r#"<line x1="{before:.2}%" x2="{from:.2}%" y1="15" y2="15" class="wl"/>"#
+                            ),
+                        );
                     }
                     let class = match (attempt.lost, &attempt.error) {
                         (true, _) => "ghost",
@@ -260,7 +275,13 @@ impl Drawing<'_> {
 fn rect(out: &mut String, (from, to): (f64, f64), class: &str) {
     let width = (to - from).max(THIN);
     let from = from.min(100.0 - width);
-    put(out, format_args!(r#"<rect x="{from:.2}%" y="9" width="{width:.2}%" height="12" rx="2.5" class="{}"/>"#, escaped(class)));
+    put(
+        out,
+        format_args!(
+            r#"<rect x="{from:.2}%" y="9" width="{width:.2}%" height="12" rx="2.5" class="{}"/>"#,
+            escaped(class)
+        ),
+    );
 }
 
 /// Path with its visit, or the token of a hook.

@@ -50,7 +50,10 @@ mod tests {
     #[test]
     fn lengths_of_time_are_short() {
         let all = [0, 999, 1_000, 1_240, 7_900, 59_999, 60_000, 7_200_000, 172_800_000, -5].map(took);
-        assert_eq!(all, ["0 ms", "999 ms", "1 s", "1.2 s", "7.9 s", "59 s", "1 min", "2 h", "2 days", "0 ms"]);
+        assert_eq!(
+            all,
+            ["0 ms", "999 ms", "1 s", "1.2 s", "7.9 s", "59 s", "1 min", "2 h", "2 days", "0 ms"]
+        );
         assert_eq!(between("1970-01-01T00:00:01Z", None, 3_500), "2.5 s");
         assert_eq!(between("soon", None, 3_500), "");
     }
@@ -58,6 +61,9 @@ mod tests {
     #[test]
     fn sizes_and_numbers_have_their_words() {
         assert_eq!([12, 1_740, 65_536, 2_200_000].map(bytes), ["12 bytes", "1.6 KB", "64 KB", "2.0 MB"]);
-        assert_eq!((count(1, "run", "runs"), count(2, "run", "runs")), ("1 run".to_owned(), "2 runs".to_owned()));
+        assert_eq!(
+            (count(1, "run", "runs"), count(2, "run", "runs")),
+            ("1 run".to_owned(), "2 runs".to_owned())
+        );
     }
 }

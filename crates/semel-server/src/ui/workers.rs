@@ -51,7 +51,11 @@ struct WorkersPage {
 }
 
 /// `GET /w/{workspace}/workers`.
-pub(super) async fn page(State(ui): State<Arc<Ui>>, visitor: Visitor, asked: Fields) -> Result<Response, Refused> {
+pub(super) async fn page(
+    State(ui): State<Arc<Ui>>,
+    visitor: Visitor,
+    asked: Fields,
+) -> Result<Response, Refused> {
     let cursor = asked.get("cursor").map(|cursor| ("cursor", cursor));
     let list: WorkerList = ui.get(&visitor, &format!("/workers{}", query(cursor))).await?;
     let page = WorkersPage {

@@ -36,7 +36,11 @@ struct WorkflowsPage {
 }
 
 /// `GET /w/{workspace}/workflows`.
-pub(super) async fn page(State(ui): State<Arc<Ui>>, visitor: Visitor, asked: Fields) -> Result<Response, Refused> {
+pub(super) async fn page(
+    State(ui): State<Arc<Ui>>,
+    visitor: Visitor,
+    asked: Fields,
+) -> Result<Response, Refused> {
     let cursor = asked.get("cursor").map(|cursor| ("cursor", cursor));
     let list: DefinitionList = ui.get(&visitor, &format!("/workflow-definitions{}", query(cursor))).await?;
     let row = |one: &crate::api::DefinitionSummary| WorkflowRow {

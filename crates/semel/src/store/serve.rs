@@ -10,8 +10,9 @@ use super::meters::{CommitFigures, StoreMeters};
 use super::receipts::ReceiptBuffer;
 use super::tx::{LedgerRow, Verb};
 use super::verbs::{
-    AskedStart, ClaimRows, CountInbox, CountOpen, EndedRun, LookAt, PeekStart, ReadCounts, ReadDues, ReadInbox,
-    ReadLedger, ReadNodes, ReadReceipts, ReadRunCounts, ReadVersions, StartRun, entries_of, message_of,
+    AskedStart, ClaimRows, CountInbox, CountOpen, EndedRun, LookAt, PeekStart, ReadCounts, ReadDues,
+    ReadInbox, ReadLedger, ReadNodes, ReadReceipts, ReadRunCounts, ReadVersions, StartRun, entries_of,
+    message_of,
 };
 use super::wakes::{Wake, Wakes};
 use super::watch::Watch;

@@ -21,6 +21,7 @@ mod postman;
 mod programs;
 #[cfg(feature = "sabotage")]
 mod sabotage;
+mod seen;
 mod shrink;
 mod stage;
 mod time;

@@ -90,7 +90,10 @@ impl SpanFold {
         match &line.entry {
             Entry::Claimed { node } => self.claimed(*node, line),
             Entry::Waiting { .. } | Entry::Paused { .. } => self.released(at, false),
-            Entry::Completed { .. } | Entry::Failed { .. } | Entry::Cancelled { .. } | Entry::TimedOut { .. } => {
+            Entry::Completed { .. }
+            | Entry::Failed { .. }
+            | Entry::Cancelled { .. }
+            | Entry::TimedOut { .. } => {
                 self.released(at, false);
             }
             Entry::Restarted { from: RestartFrom::Beginning, .. } => self.begin_again(),
@@ -188,7 +191,9 @@ impl SpanFold {
         }
         span.take(line, self.driver);
         match span.attempts.last() {
-            Some(Attempt { ended: None, .. }) if span.status == SpanStatus::Open => self.running.insert(place),
+            Some(Attempt { ended: None, .. }) if span.status == SpanStatus::Open => {
+                self.running.insert(place)
+            }
             _ => self.running.remove(&place),
         };
     }
@@ -353,7 +358,9 @@ mod tests {
         assert_eq!(attempts.iter().map(|one| one.lost).collect::<Vec<_>>(), [true, false]);
         assert_eq!(attempts[1].driver, Some((node(2), 3)));
         assert_eq!((fold.spans[0].status, fold.spans[0].ended), (SpanStatus::Completed, Some(Time(500))));
-        assert!(fold.claims[0].lost && fold.claims[0].ended == Some(Time(300)) && fold.claims[1].ended.is_none());
+        assert!(
+            fold.claims[0].lost && fold.claims[0].ended == Some(Time(300)) && fold.claims[1].ended.is_none()
+        );
     }
 
     #[test]
@@ -371,8 +378,7 @@ mod tests {
     #[test]
     fn a_restart_from_the_beginning_has_spans_of_its_own() {
         let done = || Entry::StepCompleted { step: visit("pay"), value: Payload::null() };
-        let again =
-            Entry::Restarted { from: RestartFrom::Beginning, by: "ada".to_owned(), deadline: None };
+        let again = Entry::Restarted { from: RestartFrom::Beginning, by: "ada".to_owned(), deadline: None };
         let fold = fold(vec![started("pay", 1), done(), again, started("pay", 1)]);
         let states: Vec<_> = fold.spans.iter().map(|span| span.status).collect();
         assert_eq!(states, [SpanStatus::Completed, SpanStatus::Open]);

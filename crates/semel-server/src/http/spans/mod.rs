@@ -28,7 +28,8 @@ use super::runs::run_id;
 use super::wait::found;
 use crate::access::Caller;
 use crate::api::{
-    AttemptView, ClaimSpan, IdleView, Permission, SpanKind, SpanList, SpanStatus, SpanView, StepDetail, Value, time, value,
+    AttemptView, ClaimSpan, IdleView, Permission, SpanKind, SpanList, SpanStatus, SpanView, StepDetail,
+    Value, time, value,
 };
 use crate::app::App;
 use crate::bounded::{BoundedCache, Most};
@@ -141,13 +142,16 @@ async fn step(
 ) -> Result<Answer<StepDetail>, Problem> {
     caller.may(Permission::Read)?;
     let id = run_id(&id)?;
-    let visit = Visit { path: Path::parse(&path).map_err(semel::Error::from)?, tick: asked.tick.unwrap_or(1) };
+    let visit =
+        Visit { path: Path::parse(&path).map_err(semel::Error::from)?, tick: asked.tick.unwrap_or(1) };
     let (run, _) = found(&app, caller.workspace, id).await?;
     let slot = folds.slot(caller.workspace, id);
     let mut fold = slot.lock().await;
     catch_up(&app, &run, &mut fold).await?;
     folds.weigh(id, fold.weight());
-    let missing = || Problem::not_found(format!("this run has no step {visit}; GET /workflow-runs/{id}/spans lists all"));
+    let missing = || {
+        Problem::not_found(format!("this run has no step {visit}; GET /workflow-runs/{id}/spans lists all"))
+    };
     let (place, span) = fold.of_visit(&visit).ok_or_else(missing)?;
     let (entries, span) = (span.entries.clone(), view(&run, place, span));
     drop(fold);

@@ -9,8 +9,8 @@ use serde_json::value::RawValue;
 
 use super::found;
 use crate::api::{
-    CancelRun, ControlAnswer, ControlRun, ForkRun, Permission, ResolutionView, ResolveStep, RunView, SpanKind,
-    SpanList, SpanStatus, Value,
+    CancelRun, ControlAnswer, ControlRun, ForkRun, Permission, ResolutionView, ResolveStep, RunView,
+    SpanKind, SpanList, SpanStatus, Value,
 };
 use crate::http::Problem;
 use crate::ui::Ui;
@@ -80,7 +80,10 @@ pub(in crate::ui) async fn resolve(
         Some("give-up") => ResolutionView::GiveUp,
         _ => return Err(Problem::validation("choose what happened to the step").into()),
     };
-    if resolution == ResolutionView::DidNotHappen && form.get("confirms").is_some() && form.get("path") != Some(step) {
+    if resolution == ResolutionView::DidNotHappen
+        && form.get("confirms").is_some()
+        && form.get("path") != Some(step)
+    {
         return Err(Problem::validation(format!(
             "the effect may take place twice if you are wrong: type the path of the step, {step}, to confirm it"
         ))
@@ -104,7 +107,8 @@ pub(in crate::ui) async fn resolve(
 /// A text of a form as a JSON value, which keeps its digits.
 pub(in crate::ui) fn json(text: &str) -> Result<Value, Refused> {
     RawValue::from_string(text.to_owned()).map_err(|error| {
-        Problem::validation(format!("the value is not JSON ({error}); a text has quotes, as in \"done\"")).into()
+        Problem::validation(format!("the value is not JSON ({error}); a text has quotes, as in \"done\""))
+            .into()
     })
 }
 

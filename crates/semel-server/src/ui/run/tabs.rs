@@ -43,7 +43,9 @@ pub(super) fn all(here: &str, tab: &str, run: &RunView, rest: &Rest) -> Vec<Tab>
         _ => None,
     };
     let to = |name: &str| if name == TABS[0].1 { here.to_owned() } else { format!("{here}?tab={name}") };
-    TABS.iter().map(|(title, name)| Tab { title, to: to(name), here: *name == tab, count: count(name) }).collect()
+    TABS.iter()
+        .map(|(title, name)| Tab { title, to: to(name), here: *name == tab, count: count(name) })
+        .collect()
 }
 
 /// A line of the ledger.
@@ -95,7 +97,8 @@ pub(super) async fn ledger(
 fn brief(entry: &str, kind: &str) -> String {
     let inside = entry.strip_prefix(&format!("{{\"{kind}\":")).and_then(|rest| rest.strip_suffix('}'));
     let text = inside.unwrap_or(entry);
-    let mut cut: String = text.chars().take(BRIEF).map(|char| if char.is_control() { ' ' } else { char }).collect();
+    let mut cut: String =
+        text.chars().take(BRIEF).map(|char| if char.is_control() { ' ' } else { char }).collect();
     if cut.len() < text.len() {
         cut.push('…');
     }
@@ -112,8 +115,10 @@ pub(super) struct DuplicateRow {
 
 /// The absorbed duplicates, newest first. Each kind keeps its last ones.
 pub(super) fn duplicates(all: &[DuplicatesView]) -> Vec<DuplicateRow> {
-    let mut rows: Vec<_> =
-        all.iter().flat_map(|kind| kind.recent.iter().map(move |one| (one.at.as_str(), kind.kind, one))).collect();
+    let mut rows: Vec<_> = all
+        .iter()
+        .flat_map(|kind| kind.recent.iter().map(move |one| (one.at.as_str(), kind.kind, one)))
+        .collect();
     rows.sort_by(|(at, ..), (other, ..)| other.cmp(at));
     let row = |(at, kind, one): (&str, ReceiptKind, &crate::api::AbsorbedView)| {
         let (call, answer) = words_of(kind);
@@ -179,7 +184,11 @@ fn pane(StepDetail { span, value, entries }: StepDetail, now: i64) -> StepPane {
     let attempt = |one: &crate::api::AttemptView| AttemptRow {
         number: one.number,
         began: when(&one.started_at),
-        took: if one.lost { "–".to_owned() } else { words::between(&one.started_at, one.ended_at.as_deref(), now) },
+        took: if one.lost {
+            "–".to_owned()
+        } else {
+            words::between(&one.started_at, one.ended_at.as_deref(), now)
+        },
         node: one.node.clone().unwrap_or_default(),
         fence: one.fence.map(|fence| fence.to_string()).unwrap_or_default(),
         lost: one.lost,
@@ -189,10 +198,18 @@ fn pane(StepDetail { span, value, entries }: StepDetail, now: i64) -> StepPane {
         icon: icon(icon_of(&span)),
         state: state_of(span.status),
         class: match span.class {
-            Some(Class::Keyed) => "Keyed. The same key in every attempt, after a takeover, and in a restart or fork: a provider that knows it acts once.",
-            Some(Class::AtMostOnce) => "At most once. It never runs again by itself; if its outcome is lost, you are asked.",
-            Some(Class::Reconcile) => "Reconciled. Before it runs again, the provider is asked whether it took place.",
-            Some(Class::Tx) => "Transactional. It commits with the rows of your database, and its fence table tells whether it did.",
+            Some(Class::Keyed) => {
+                "Keyed. The same key in every attempt, after a takeover, and in a restart or fork: a provider that knows it acts once."
+            }
+            Some(Class::AtMostOnce) => {
+                "At most once. It never runs again by itself; if its outcome is lost, you are asked."
+            }
+            Some(Class::Reconcile) => {
+                "Reconciled. Before it runs again, the provider is asked whether it took place."
+            }
+            Some(Class::Tx) => {
+                "Transactional. It commits with the rows of your database, and its fence table tells whether it did."
+            }
             None => "",
         },
         until: span.until.as_deref().map(when),
@@ -225,7 +242,12 @@ pub(super) struct ChildRow {
 }
 
 /// Parent, children, and the run whose effect keys this one shares.
-pub(super) async fn lineage(ui: &Ui, visitor: &Visitor, run: &RunView, rest: &Rest) -> Result<Lineage, Refused> {
+pub(super) async fn lineage(
+    ui: &Ui,
+    visitor: &Visitor,
+    run: &RunView,
+    rest: &Rest,
+) -> Result<Lineage, Refused> {
     let now = ui.app.clock.now().0;
     let row = async |id: Option<&str>| -> Result<Option<RunRow>, Refused> {
         let Some(id) = id else { return Ok(None) };
@@ -264,6 +286,9 @@ mod tests {
 
     #[test]
     fn an_unknown_tab_is_the_first() {
-        assert_eq!([named(None), named(Some("x")), named(Some("ledger"))], ["timeline", "timeline", "ledger"]);
+        assert_eq!(
+            [named(None), named(Some("x")), named(Some("ledger"))],
+            ["timeline", "timeline", "ledger"]
+        );
     }
 }

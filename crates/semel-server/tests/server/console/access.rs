@@ -25,7 +25,18 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 /// Addresses of pages, as far as they need no run.
 const PAGES: [&str; 12] = [
-    "", "/", "/runs", "/start", "/keys", "/keys/k", "/doubts", "/hooks", "/workers", "/workflows", "/settings", "/find?q=x",
+    "",
+    "/",
+    "/runs",
+    "/start",
+    "/keys",
+    "/keys/k",
+    "/doubts",
+    "/hooks",
+    "/workers",
+    "/workflows",
+    "/settings",
+    "/find?q=x",
 ];
 
 fn browser(served: &Served) -> Browser {
@@ -55,14 +66,26 @@ async fn no_page_is_shown_without_a_session() {
     for path in ["/api/workflow-runs", "/api/events", &format!("/api/workflow-runs/{run}/events")] {
         assert_eq!(browser.open(&format!("/w/default{path}")).await.status, 401, "{path}");
     }
-    for path in [format!("/runs/{run}/act"), format!("/runs/{run}/resolve"), "/start".to_owned(), "/hooks".to_owned(), "/settings/keys".to_owned(), "/keys/k/release".to_owned()] {
+    for path in [
+        format!("/runs/{run}/act"),
+        format!("/runs/{run}/resolve"),
+        "/start".to_owned(),
+        "/hooks".to_owned(),
+        "/settings/keys".to_owned(),
+        "/keys/k/release".to_owned(),
+    ] {
         let refused = browser.send(&format!("/w/default{path}"), &[("action", "cancel")]).await;
         assert_eq!(refused.status, 401, "{path}: {}", refused.text);
     }
     // The cookie is no credential of the API.
     let (signed, _) = sign_in(&browser, &key, "Ada").await;
     assert_eq!(signed.open("/api/v1/workflow-runs").await.status, 401);
-    let invented = Page::of(browser.request(Method::GET, "/w/default/runs").header("cookie", format!("__Host-semel={}", "0".repeat(64)))).await;
+    let invented = Page::of(
+        browser
+            .request(Method::GET, "/w/default/runs")
+            .header("cookie", format!("__Host-semel={}", "0".repeat(64))),
+    )
+    .await;
     assert!(invented.leads_to().starts_with("/login"), "{}", invented.text);
 }
 
@@ -81,18 +104,30 @@ async fn a_person_signs_in_and_out_and_a_link_leads_through_the_login() {
     for part in ["__Host-semel=", "; Path=/;", "; Secure", "; HttpOnly", "; SameSite=Strict"] {
         assert!(cookie.contains(part), "{cookie}");
     }
-    assert!(!cookie.contains(key.text().rsplit('_').next().unwrap_or("semel_")), "the token is not in the browser");
+    assert!(
+        !cookie.contains(key.text().rsplit('_').next().unwrap_or("semel_")),
+        "the token is not in the browser"
+    );
     let signed = browser.with(&page);
     let runs = signed.open(link).await;
     assert!(runs.status == 200 && runs.text.contains("Ada · reads"), "{}", runs.text);
     assert_eq!(signed.open("/").await.leads_to(), "/w/default/");
     let session: Value = serde_json::from_str(&signed.open("/api/v1/session").await.text).expect("JSON");
-    assert_eq!((&session["name"], &session["workspaces"][0]["workspace"]), (&json!("Ada"), &json!("default")));
-    let evil = browser.send("/login", &[("apiKey", key.text()), ("name", "Ada"), ("next", "//evil.example/")]).await;
+    assert_eq!(
+        (&session["name"], &session["workspaces"][0]["workspace"]),
+        (&json!("Ada"), &json!("default"))
+    );
+    let evil =
+        browser.send("/login", &[("apiKey", key.text()), ("name", "Ada"), ("next", "//evil.example/")]).await;
     assert_eq!(evil.leads_to(), "/w/default/");
     // A link on another site: the browser has kept the cookie back, and a page of this server leads on.
-    let from_elsewhere = Page::of(browser.request(Method::GET, link).header("sec-fetch-site", "cross-site")).await;
-    assert!(from_elsewhere.status == 200 && from_elsewhere.text.contains("http-equiv=\"refresh\""), "{}", from_elsewhere.text);
+    let from_elsewhere =
+        Page::of(browser.request(Method::GET, link).header("sec-fetch-site", "cross-site")).await;
+    assert!(
+        from_elsewhere.status == 200 && from_elsewhere.text.contains("http-equiv=\"refresh\""),
+        "{}",
+        from_elsewhere.text
+    );
     let out = signed.send("/logout", &[]).await;
     assert!(out.leads_to() == "/login" && out.header("set-cookie").contains("Max-Age=0"));
     assert!(signed.open(link).await.leads_to().starts_with("/login"));
@@ -121,7 +156,8 @@ async fn a_revoked_key_ends_its_sessions() {
     let (id, key) = root.key(None, &["read"]).await;
     let (signed, _) = sign_in(&browser(&served), &key, "Ada").await;
     assert_eq!(signed.open("/w/default/runs").await.status, 200);
-    let stream = signed.request(Method::GET, "/w/default/api/events").send().await.expect("the server answers");
+    let stream =
+        signed.request(Method::GET, "/w/default/api/events").send().await.expect("the server answers");
     assert_eq!(stream.headers()["content-type"], "text/event-stream");
     root.delete(&format!("/api-keys/{id}")).await.ok();
     assert!(signed.open("/w/default/runs").await.leads_to().starts_with("/login"));
@@ -145,7 +181,11 @@ async fn a_session_enters_the_workspaces_of_its_keys_only() {
     let (both, _) = sign_in(&first, &post, "Ada").await;
     for workspace in ["shop", "post"] {
         let page = both.open(&format!("/w/{workspace}/runs")).await;
-        assert!(page.status == 200 && page.text.contains("/w/shop/") && page.text.contains("/w/post/"), "{}", page.text);
+        assert!(
+            page.status == 200 && page.text.contains("/w/shop/") && page.text.contains("/w/post/"),
+            "{}",
+            page.text
+        );
     }
     assert_eq!(both.open(&format!("/w/post/runs/{run}")).await.status, 404);
     // The secret was replaced at the second login.
@@ -213,11 +253,18 @@ async fn a_reader_may_look_and_an_operator_may_act_under_a_name() {
     let (acts, _) = sign_in(&browser(&served), &operator, "Ope").await;
     let paused = acts.send(&format!("{here}/act"), &[("action", "pause"), ("call", "c")]).await;
     assert_eq!(paused.leads_to(), format!("{here}?done=yes"));
-    assert_eq!(acts.open("/w/default/settings").await.text.matches("with the permission <code>admin</code>").count(), 1);
+    assert_eq!(
+        acts.open("/w/default/settings").await.text.matches("with the permission <code>admin</code>").count(),
+        1
+    );
     let detail = admin.get(&format!("/workflow-runs/{run}")).await.ok();
     assert_eq!(detail["pauseReason"], "paused by Ope (key: test); resume it to continue");
     let calls = admin.get("/audit").await.ok()["calls"].clone();
-    let pause = calls.as_array().expect("a list").iter().find(|call| call["subject"] == format!("/workflow-runs/{run}/pause"));
+    let pause = calls
+        .as_array()
+        .expect("a list")
+        .iter()
+        .find(|call| call["subject"] == format!("/workflow-runs/{run}/pause"));
     let by = pause.expect("the call is in the audit")["by"].as_str().unwrap_or_default();
     assert!(by.starts_with("Ope (key_"), "{by}");
     // By the API the same key may do the same, and no more.
@@ -232,9 +279,11 @@ async fn a_new_key_is_shown_once_and_revoked_by_a_form() {
     let (_, admin) = served.caller(ROOT).key(None, &["admin"]).await;
     let (signed, _) = sign_in(&browser(&served), &admin, "Ada").await;
     let call = signed.open("/w/default/settings").await.field("call");
-    let fields = [("name", "on-call <b>"), ("permission", "operate"), ("permission", "read"), ("call", call.as_str())];
+    let fields =
+        [("name", "on-call <b>"), ("permission", "operate"), ("permission", "read"), ("call", call.as_str())];
     let made = signed.send("/w/default/settings/keys", &fields).await;
-    let token = made.text.split_once("data-copy=\"semel_").map(|(_, rest)| rest.split('"').next().expect("a quote"));
+    let token =
+        made.text.split_once("data-copy=\"semel_").map(|(_, rest)| rest.split('"').next().expect("a quote"));
     let token = format!("semel_{}", token.expect("the page shows it"));
     admin.with(&token).get("/workflow-runs").await.ok();
     let again = signed.send("/w/default/settings/keys", &fields).await;

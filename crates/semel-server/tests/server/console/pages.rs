@@ -22,15 +22,26 @@ cases![
     a_page_that_is_not_there_is_a_page,
 ];
 
-/// A text that would be markup, in every way that comes to mind.
+/// A text that would be markup, in every known way.
 const HOSTILE: &str = "</script><script>alert(1)</script>\"'><img src=x onerror=alert(1)>\u{202e}&amp;";
 
 /// Addresses of all pages about a run with a key.
 fn all_pages(run: &str, key: &str) -> Vec<String> {
-    let mut pages: Vec<_> = ["", "runs", "runs?status=PAUSED", "start", "keys", "doubts", "hooks", "workers", "workflows", "settings"]
-        .iter()
-        .map(|page| format!("/w/default/{page}"))
-        .collect();
+    let mut pages: Vec<_> = [
+        "",
+        "runs",
+        "runs?status=PAUSED",
+        "start",
+        "keys",
+        "doubts",
+        "hooks",
+        "workers",
+        "workflows",
+        "settings",
+    ]
+    .iter()
+    .map(|page| format!("/w/default/{page}"))
+    .collect();
     for tab in ["timeline", "ledger", "duplicates", "inbox", "values", "lineage"] {
         pages.push(format!("/w/default/runs/{run}?tab={tab}"));
     }
@@ -48,7 +59,10 @@ fn is_clean(path: &str, page: &Page) {
     for script in page.text.split("<script").skip(1) {
         let tag = script.split('>').next().unwrap_or_default();
         assert!(tag.contains("src=\"/assets/") && script.starts_with([' ']), "{path}: <script{tag}");
-        assert!(script.split_once('>').is_some_and(|(_, rest)| rest.starts_with("</script>")), "{path}: a script of its own");
+        assert!(
+            script.split_once('>').is_some_and(|(_, rest)| rest.starts_with("</script>")),
+            "{path}: a script of its own"
+        );
     }
     for banned in [" style=", "<style", " onclick=", "<img", "javascript:", "src=\"http", "href=\"http"] {
         assert!(!page.text.contains(banned), "{path} has {banned}");
@@ -62,9 +76,22 @@ async fn every_page_has_the_headers_of_a_page_and_nothing_of_its_own(world: Worl
     api.ended(&run).await;
     for path in all_pages(&run, "order-7") {
         let page = browser.open(&path).await;
-        assert_eq!((page.status, page.header("content-type")), (200, "text/html; charset=utf-8"), "{path}: {}", page.text);
+        assert_eq!(
+            (page.status, page.header("content-type")),
+            (200, "text/html; charset=utf-8"),
+            "{path}: {}",
+            page.text
+        );
         let policy = page.header("content-security-policy");
-        for part in ["default-src 'none'", "script-src 'self'", "style-src 'self'", "frame-ancestors 'none'", "form-action 'self'", "base-uri 'none'", "require-trusted-types-for 'script'"] {
+        for part in [
+            "default-src 'none'",
+            "script-src 'self'",
+            "style-src 'self'",
+            "frame-ancestors 'none'",
+            "form-action 'self'",
+            "base-uri 'none'",
+            "require-trusted-types-for 'script'",
+        ] {
             assert!(policy.contains(part), "{path}: {policy}");
         }
         assert!(!policy.contains("unsafe"), "{path}: {policy}");
@@ -76,7 +103,11 @@ async fn every_page_has_the_headers_of_a_page_and_nothing_of_its_own(world: Worl
         for asset in page.text.split("\"/assets/").skip(1) {
             let name = asset.split(['"', '#']).next().unwrap_or_default();
             let file = browser.open(&format!("/assets/{name}")).await;
-            assert_eq!((file.status, file.header("cache-control")), (200, "public, max-age=31536000, immutable"), "{name}");
+            assert_eq!(
+                (file.status, file.header("cache-control")),
+                (200, "public, max-age=31536000, immutable"),
+                "{name}"
+            );
         }
     }
 }
@@ -174,16 +205,32 @@ async fn a_doubt_is_decided_by_its_form(world: World) {
     let (_engine, run) = doubtful(&world, &api).await;
     let here = format!("/w/default/runs/{run}");
     let page = browser.open(&here).await;
-    for told in ["Did <code><bdi>send[a b]</bdi></code> take place?", "At most once", "the line is dead", "In doubt", "intent was recorded"] {
+    for told in [
+        "Did <code><bdi>send[a b]</bdi></code> take place?",
+        "At most once",
+        "the line is dead",
+        "In doubt",
+        "intent was recorded",
+    ] {
         assert!(page.text.contains(told), "{told}: {}", page.text);
     }
     for listed in ["/w/default/", "/w/default/doubts"] {
         assert!(browser.open(listed).await.text.contains(">Decide<"), "{listed}");
     }
-    let call = page.text.split_once("/resolve").map(|(_, rest)| rest.split_once("name=\"call\" value=\"").unwrap().1);
+    let call = page
+        .text
+        .split_once("/resolve")
+        .map(|(_, rest)| rest.split_once("name=\"call\" value=\"").unwrap().1);
     let call = call.unwrap().split('"').next().unwrap().to_owned();
     let decide = async |decision: &str, more: (&str, &str)| {
-        let fields = [("step", "send[a b]"), ("tick", "1"), ("confirms", "true"), ("call", &call), ("decision", decision), more];
+        let fields = [
+            ("step", "send[a b]"),
+            ("tick", "1"),
+            ("confirms", "true"),
+            ("call", &call),
+            ("decision", decision),
+            more,
+        ];
         browser.send(&format!("{here}/resolve"), &fields).await
     };
     let careless = decide("did-not-happen", ("path", "")).await;
@@ -194,7 +241,11 @@ async fn a_doubt_is_decided_by_its_form(world: World) {
     assert_eq!(decide("happened", value).await.leads_to(), format!("{here}?done=yes"));
     assert_eq!(decide("happened", value).await.leads_to(), format!("{here}?done=again"));
     let ledger = browser.open(&format!("{here}?tab=ledger")).await;
-    assert!(ledger.text.contains("stepResolved") && ledger.text.contains("9007199254740993"), "{}", ledger.text);
+    assert!(
+        ledger.text.contains("stepResolved") && ledger.text.contains("9007199254740993"),
+        "{}",
+        ledger.text
+    );
 }
 
 async fn a_delivery_by_the_form_is_consumed_once(world: World) {
@@ -220,7 +271,11 @@ async fn a_delivery_by_the_form_is_consumed_once(world: World) {
 async fn a_second_start_is_on_the_first_page_and_on_that_of_the_key(world: World) {
     let (browser, api) = local(&world).await;
     let empty = browser.open("/w/default/").await;
-    assert!(empty.text.contains("The first minute") && empty.text.contains("idempotency-key: order-7"), "{}", empty.text);
+    assert!(
+        empty.text.contains("The first minute") && empty.text.contains("idempotency-key: order-7"),
+        "{}",
+        empty.text
+    );
     let fields = [("workflow", "order"), ("input", "{\"a\": 1}"), ("key", "order-7"), ("call", "c")];
     let started = browser.send("/w/default/start", &fields).await;
     assert!(started.leads_to().ends_with("?done=started"), "{}", started.leads_to());
@@ -231,7 +286,8 @@ async fn a_second_start_is_on_the_first_page_and_on_that_of_the_key(world: World
     assert!(overview.text.contains("1 duplicate absorbed"), "{}", overview.text);
     let key = browser.open("/w/default/keys/order-7").await;
     assert!(key.text.contains("What came again") && key.text.contains("Start"), "{}", key.text);
-    let other = browser.send("/w/default/start", &[("workflow", "order"), ("input", "2"), ("key", "order-7")]).await;
+    let other =
+        browser.send("/w/default/start", &[("workflow", "order"), ("input", "2"), ("key", "order-7")]).await;
     assert!(other.status == 422 && other.text.contains("KEY_REUSED"), "{}", other.text);
 }
 
@@ -244,13 +300,27 @@ async fn a_fork_says_before_what_it_keeps(world: World) {
     let first = spans["spans"][0]["lastEntry"].as_u64().expect("a number");
     let here = format!("/w/default/runs/{run}");
     let page = browser.open(&format!("{here}/fork?at={first}")).await;
-    let row = |path: &str| page.text.split_once(&format!("<bdi>{path}</bdi>")).map(|(_, rest)| rest.split_once("</tr>").unwrap().0.to_owned()).unwrap();
+    let row = |path: &str| {
+        page.text
+            .split_once(&format!("<bdi>{path}</bdi>"))
+            .map(|(_, rest)| rest.split_once("</tr>").unwrap().0.to_owned())
+            .unwrap()
+    };
     assert!(row("double").contains("Kept") && row("check").contains("Runs again"), "{}", page.text);
-    let fields = [("action", "fork"), ("at", &first.to_string()), ("keys", "same"), ("call", &page.field("call")), ("version", &page.field("version"))];
+    let fields = [
+        ("action", "fork"),
+        ("at", &first.to_string()),
+        ("keys", "same"),
+        ("call", &page.field("call")),
+        ("version", &page.field("version")),
+    ];
     let forked = browser.send(&format!("{here}/act"), &fields).await;
     let to = forked.leads_to().to_owned();
     assert!(!to.starts_with(&here), "{to}");
-    assert_eq!(browser.send(&format!("{here}/act"), &fields).await.leads_to(), to.replace("done=yes", "done=again"));
+    assert_eq!(
+        browser.send(&format!("{here}/act"), &fields).await.leads_to(),
+        to.replace("done=yes", "done=again")
+    );
 }
 
 async fn filters_and_pages_of_the_list_are_addresses(world: World) {
@@ -260,7 +330,12 @@ async fn filters_and_pages_of_the_list_are_addresses(world: World) {
     }
     let first = browser.open("/w/default/runs").await;
     assert_eq!(first.text.matches("data-run=").count(), 50);
-    let older = first.text.split("cursor=").nth(1).and_then(|rest| rest.split('"').next()).expect("a link to older runs");
+    let older = first
+        .text
+        .split("cursor=")
+        .nth(1)
+        .and_then(|rest| rest.split('"').next())
+        .expect("a link to older runs");
     let second = browser.open(&format!("/w/default/runs?cursor={older}")).await;
     assert_eq!(second.text.matches("data-run=").count(), 10);
     assert!(second.text.contains(">k0<") && !first.text.contains(">k0<"));
@@ -275,7 +350,10 @@ async fn filters_and_pages_of_the_list_are_addresses(world: World) {
 async fn what_is_found_leads_to_its_page(world: World) {
     let (browser, api) = local(&world).await;
     let run = api.start("order", "order 7", "1").await;
-    assert_eq!(browser.open(&format!("/w/default/find?q={run}")).await.leads_to(), format!("/w/default/runs/{run}"));
+    assert_eq!(
+        browser.open(&format!("/w/default/find?q={run}")).await.leads_to(),
+        format!("/w/default/runs/{run}")
+    );
     assert_eq!(browser.open("/w/default/find?q=order+7").await.leads_to(), "/w/default/keys/order%207");
     assert_eq!(browser.open("/w/default/find?q=nothing").await.status, 200);
 }
@@ -287,6 +365,10 @@ async fn a_page_that_is_not_there_is_a_page(world: World) {
     assert!(missing.text.contains("<nav") && missing.text.contains("RUN_NOT_FOUND"), "{}", missing.text);
     assert_eq!(browser.open("/").await.leads_to(), "/w/default/");
     assert_eq!(browser.open("/w/other/").await.status, 404);
-    let written = Page::of(Browser::request(&browser, Method::POST, "/w/default/api/workflow-runs").header("sec-fetch-site", "same-origin")).await;
+    let written = Page::of(
+        Browser::request(&browser, Method::POST, "/w/default/api/workflow-runs")
+            .header("sec-fetch-site", "same-origin"),
+    )
+    .await;
     assert_eq!(written.status, 405, "{}", written.text);
 }

@@ -41,7 +41,9 @@ async fn a_timeline_has_all_steps_in_pages_without_values(world: World) {
     let first = world.client.get(&path).await.ok();
     assert_eq!(first["claims"].as_array().map(Vec::len), Some(1));
     let detail = world.client.get(&format!("/workflow-runs/{run}")).await.ok();
-    for (span, step) in first["spans"].as_array().expect("spans").iter().zip(detail["steps"].as_array().expect("steps")) {
+    for (span, step) in
+        first["spans"].as_array().expect("spans").iter().zip(detail["steps"].as_array().expect("steps"))
+    {
         for member in ["path", "effectKey", "startedAt", "endedAt", "class"] {
             assert_eq!(span[member], step[member], "{member}");
         }
@@ -79,7 +81,10 @@ async fn a_timeline_grows_with_its_run(world: World) {
     let spans = async || world.client.get(&format!("/workflow-runs/{run}/spans")).await.ok();
     let states = |spans: &Value| {
         let all = spans["spans"].as_array().expect("a list").iter();
-        all.map(|span| format!("{} {}", span["kind"].as_str().unwrap_or(""), span["status"].as_str().unwrap_or(""))).collect::<Vec<_>>()
+        all.map(|span| {
+            format!("{} {}", span["kind"].as_str().unwrap_or(""), span["status"].as_str().unwrap_or(""))
+        })
+        .collect::<Vec<_>>()
     };
     let before = spans().await;
     assert_eq!(states(&before), ["step completed", "hook open"]);
@@ -114,7 +119,8 @@ async fn message(response: &mut Response, text: &mut String) -> Value {
             }
             continue;
         }
-        let chunk = response.chunk().await.expect("the stream is not cut off").expect("the stream has no end");
+        let chunk =
+            response.chunk().await.expect("the stream is not cut off").expect("the stream has no end");
         text.push_str(std::str::from_utf8(&chunk).expect("text"));
     }
 }

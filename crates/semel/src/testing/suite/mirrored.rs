@@ -24,7 +24,7 @@ promises![
 ];
 
 /// A message for a run, and the run that it must leave.
-struct Sent {
+struct SentMessage {
     child: SuiteDriver,
     before: Run,
     row: String,
@@ -41,7 +41,7 @@ enum EndOfChild {
 
 impl World {
     /// A run in a status, with a child that can end.
-    async fn parent(&self, status: Status, due: Option<Time>, end: EndOfChild) -> Sent {
+    async fn parent(&self, status: Status, due: Option<Time>, end: EndOfChild) -> SentMessage {
         let row = format!("{status} {due:?} {end:?}");
         let key = row.replace(' ', "-");
         let mut parent = self.drive(self.request_for(status, &key)).await;
@@ -57,11 +57,11 @@ impl World {
         }
         let before = self.run(parent.id()).await;
         assert_eq!(before.status(), status);
-        Sent { child, before, row }
+        SentMessage { child, before, row }
     }
 
-    async fn check_arrival(&self, sent: &Sent) {
-        let Sent { before, row, .. } = sent;
+    async fn check_arrival(&self, sent: &SentMessage) {
+        let SentMessage { before, row, .. } = sent;
         let mut expected = before.clone();
         if !before.status().is_terminal() {
             expected.arrivals += 1;
