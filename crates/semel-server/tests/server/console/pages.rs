@@ -362,7 +362,7 @@ async fn a_page_that_is_not_there_is_a_page(world: World) {
     let (browser, _) = local(&world).await;
     let missing = browser.open(&format!("/w/default/runs/run_{}", "0".repeat(26))).await;
     assert_eq!((missing.status, missing.header("content-type")), (404, "text/html; charset=utf-8"));
-    assert!(missing.text.contains("<nav") && missing.text.contains("RUN_NOT_FOUND"), "{}", missing.text);
+    assert!(missing.text.contains("<nav") && missing.text.contains("NOT_FOUND"), "{}", missing.text);
     assert_eq!(browser.open("/").await.leads_to(), "/w/default/");
     assert_eq!(browser.open("/w/other/").await.status, 404);
     let written = Page::of(
