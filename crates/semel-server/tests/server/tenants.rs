@@ -206,7 +206,7 @@ async fn starts_at_once_do_not_exceed_the_open_runs() {
     assert!(again.to_string().contains("created"), "{again}");
 }
 
-/// A server whose workspaces may have so many open runs, and a key of one of them.
+/// A server with this limit on the open runs of a workspace, and a key of one workspace.
 async fn with_open_runs(max: u32) -> (Served, Token) {
     let limits = Limits { max_open_runs: max, ..Limits::default() };
     let served = Served::open(&Config { limits, ..keyed() }).await;

@@ -22,6 +22,7 @@ mod postman;
 mod programs;
 #[cfg(feature = "sabotage")]
 mod sabotage;
+mod seen;
 mod shrink;
 mod stage;
 mod time;

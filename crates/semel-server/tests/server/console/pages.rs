@@ -22,7 +22,7 @@ cases![
     a_page_that_is_not_there_is_a_page,
 ];
 
-/// A text that would be markup, in every way that comes to mind.
+/// A text that would be markup, in every known way.
 const HOSTILE: &str = "</script><script>alert(1)</script>\"'><img src=x onerror=alert(1)>\u{202e}&amp;";
 
 /// Addresses of all pages about a run with a key.
