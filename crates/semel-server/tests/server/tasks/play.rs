@@ -72,10 +72,12 @@ for-ever = {{ kind = 'http', base = '{keyed}', profile = {{ {by_key}, window = '
 window = {{ kind = 'http', base = '{keyed}', profile = {{ {by_key}, window = '24h' }} }}
 searched = {{ kind = 'http', base = '{searched}', profile = {{ by = 'look-up', put = {{ json = '/reference' }}, {search} }} }}
 plain = {{ kind = 'http', base = '{plain}' }}
+silent = {{ kind = 'http', base = '{silent}' }}
 notices = {{ kind = 'webhook', url = '{notices}', secret = {{ env = 'SECRET' }} }}",
             keyed = at("keyed"),
             searched = at("searched"),
             plain = at("plain"),
+            silent = at("silent"),
             notices = at("notices"),
         );
         let doubtful = format!(

@@ -218,6 +218,7 @@ fn act(books: &mut Books, asked: &Asked) -> Told {
     let kind = asked.path.split('/').nth(1).unwrap_or_default();
     match (asked.method.as_str(), kind) {
         ("GET", "searched") => Some((200, search(books, asked))),
+        ("GET", "silent") => None,
         ("GET" | "HEAD", _) => {
             books.reads += 1;
             // The first read is lost too.
