@@ -112,9 +112,21 @@ impl Server {
         Self { folder, child, url }
     }
 
+    /// The same, with this configuration of its connections.
+    fn configured(text: &str) -> Self {
+        let folder = TempDir::new().expect("a folder");
+        std::fs::write(folder.path().join("semel.toml"), text).expect("the folder is ours");
+        let (child, url) = Self::dev(&folder, "127.0.0.1:0");
+        Self { folder, child, url }
+    }
+
     fn dev(folder: &TempDir, listen: &str) -> (Child, String) {
         let path = folder.path().to_str().expect("UTF-8");
         let mut command = semel(&["dev", "--listen", listen, "--folder", path]);
+        let config = folder.path().join("semel.toml");
+        if config.exists() {
+            command.arg("--config").arg(config);
+        }
         let mut child =
             command.env("SEMEL_LOG", "off").stderr(Stdio::null()).spawn().expect("the binary is there");
         let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();

@@ -100,7 +100,6 @@ impl Caught {
 fn code_of(kind: FailureKind) -> &'static str {
     match kind {
         FailureKind::Timeout => "TIMEOUT",
-        FailureKind::Cancelled => "CANCELLED",
         _ => "FAILED",
     }
 }

@@ -7,6 +7,7 @@ mod planted;
 mod random;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use semel::engine::{Code, Programs};
 use semel::id::WorkspaceId;
@@ -207,6 +208,60 @@ async fn what_has_completed_is_undone_the_last_first() {
     let undone: Vec<_> = effects.order().into_iter().filter(|name| name.starts_with("undo")).collect();
     assert_eq!(undone, ["undo-b", "undo-b", "undo-a"]);
     assert_eq!(effects.effects.calls("never"), 0);
+}
+
+/// A definition whose expressions can stop working, as those of a later version of their engine might.
+struct Changing(Arc<Definition>, Arc<Definition>, Arc<AtomicBool>);
+
+impl Programs for Changing {
+    fn families(&self) -> Vec<Family> {
+        Fixed(self.0.clone()).families()
+    }
+
+    fn code(&self, _: WorkspaceId, _: &Name, _: &Name) -> Option<Code> {
+        Some(code_of(if self.2.load(Ordering::SeqCst) { self.1.clone() } else { self.0.clone() }))
+    }
+}
+
+#[tokio::test]
+async fn what_was_decided_is_replayed_although_its_expression_now_fails() {
+    let steps = "steps:
+  - name: size
+    switch:
+      - when: '{{ input.n == 2 }}'
+        steps: [{name: never, worker: {queue: never}}]
+      - when: '{{ input.n == 1 }}'
+        steps: [{name: small, worker: {queue: x}}]
+  - {name: more, set: {n: '{{ input.n == 1 }}'}}
+  - {name: skipped, if: '{{ input.n == 2 }}', worker: {queue: never}}
+  - {name: told, if: '{{ input.n == 1 }}', worker: {queue: x}}
+  - name: pay
+    try: [{name: card, fail: {code: DECLINED}}]
+    catch:
+      - when: '{{ input.n == 2 }}'
+        steps: [{name: other, worker: {queue: never}}]
+      - when: '{{ input.n == 1 }}'
+        steps: [{name: invoice, worker: {queue: x}}]
+return: '{{ vars.n }}'";
+    let now_fails = steps.replace("input.n == 1", "input.gone").replace("input.n == 2", "input.gone");
+    let (effects, fails) = (Doings::default(), Arc::new(AtomicBool::new(false)));
+    let changing = Changing(definition(steps), definition(&now_fails), fails.clone());
+    let builder = Engine::builder().store("memory:").state(effects.clone()).programs(changing);
+    let engine = builder.open().await.unwrap();
+    let run = engine.start(TESTED, json!({"n": 1})).await.unwrap();
+    assert!(matches!(run.outcome().await.unwrap(), Outcome::Completed(_)));
+    fails.store(true, Ordering::SeqCst);
+    let replay = engine.replay(run.id()).await.unwrap();
+    assert!(replay.is_identical(), "{replay}");
+    assert_eq!(effects.effects.calls("never"), 0);
+    let anew = engine.start(TESTED, json!({"n": 1})).await.unwrap();
+    let Outcome::Failed(failure) = anew.outcome().await.unwrap() else { panic!("its expressions fail") };
+    assert_eq!(
+        failure.code.as_deref(),
+        Some("EXPRESSION"),
+        "nothing is recorded of a decision that cannot be made"
+    );
+    assert!(engine.replay(anew.id()).await.unwrap().is_identical());
 }
 
 #[tokio::test]

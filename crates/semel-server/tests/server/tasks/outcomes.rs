@@ -14,7 +14,7 @@ use semel::{Error, RunHandle};
 use serde_json::{Value, json};
 
 use super::crashes::{settled, told};
-use super::play::Stage;
+use super::play::{Stage, crasher};
 use super::provider::{Account, Scripted};
 
 pub(super) fn trials() -> Vec<Trial> {
@@ -64,6 +64,11 @@ pub(super) fn trials() -> Vec<Trial> {
             "a_read_whose_answers_are_all_lost_fails_with_what_happened",
             a_read_whose_answers_are_all_lost_fails_with_what_happened,
         ),
+        (
+            "a_token_of_another_run_is_a_conflict_that_names_it",
+            a_token_of_another_run_is_a_conflict_that_names_it,
+        ),
+        ("a_child_that_is_absent_at_run_time_is_not_found", a_child_that_is_absent_at_run_time_is_not_found),
         ("what_a_worker_reports_is_bounded_after_keep", what_a_worker_reports_is_bounded_after_keep),
         (
             "what_a_child_and_a_delivery_bring_is_bounded_after_keep",
@@ -264,6 +269,43 @@ fn a_read_whose_answers_are_all_lost_fails_with_what_happened() {
     let ended = play(steps, Vec::new());
     assert_eq!(ended.value.0, json!({"failed": "HTTP"}));
     assert!(!is_in_doubt(&ended), "{}", ended.history());
+}
+
+/// A run of another definition holds the token, while a step asks for it, and a child that has it among its `hooks`.
+fn a_token_of_another_run_is_a_conflict_that_names_it() {
+    let parent = "semel: 1
+name: tested
+steps:
+  - {name: owner, child: {run: holds, wait: false, later: true}}
+  - {name: pause, wait: 5m}
+  - name: step
+    try: [{name: asks, event: {token: taken, timeout: 1h}}]
+    catch: [{when: \"{{ error.code == 'HOOK_CONFLICT' }}\", steps: [{name: told, set: {step: '{{ error.data.owner == steps.owner.run }}'}}]}]
+  - name: hooks
+    try: [{name: asks, child: {run: rival, later: true}}]
+    catch:
+      - when: \"{{ error.code == 'CHILD' and error.data.code == 'HOOK_CONFLICT' }}\"
+        steps: [{name: told, set: {hooks: '{{ error.data.data.owner == steps.owner.run }}'}}]
+return: '{{ vars }}'";
+    let other = |name: &str| {
+        format!(
+            "semel: 1\nname: {name}\nhooks: {{own: taken}}\nsteps: [{{name: waits, event: {{hook: own}}}}]"
+        )
+    };
+    let crasher = crasher(vec![parent.to_owned(), other("holds"), other("rival")], false, async |scene| {
+        let run = Stage::start(&scene, &json!({})).await?;
+        Ok(told(run.outcome().await?))
+    });
+    assert_eq!(crasher.undisturbed().value, json!({"step": true, "hooks": true}));
+}
+
+fn a_child_that_is_absent_at_run_time_is_not_found() {
+    let steps = "  - name: child
+    try: [{name: absent, child: {run: nowhere@1, later: true}}]
+    catch: [{when: \"{{ error.code == 'DEFINITION_NOT_FOUND' }}\", steps: [{name: caught, set: {of: '{{ error.step }}'}}]}]";
+    let ended = plan(steps, |_| {}).undisturbed();
+    assert_eq!(ended.value.0, json!({"of": "child/absent"}));
+    assert_eq!(ended.runs.len(), 1, "no run was started for it");
 }
 
 /// A value that is larger than what a step may keep, 256 KiB.
