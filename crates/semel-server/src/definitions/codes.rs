@@ -95,9 +95,7 @@ mod tests {
     fn every_code_of_a_step_is_in_the_list_and_every_code_in_the_list_is_given() {
         let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         let mut text = String::new();
-        for folder in
-            ["semel-server/src/tasks", "semel-server/src/definitions/interpret", "semel/src/engine/run"]
-        {
+        for folder in SOURCES {
             sources(&crates.join(folder), &mut text);
         }
         let mut given = codes_in(&text);

@@ -46,7 +46,7 @@ enum End {
 /// A block around one step.
 #[derive(Clone, Debug)]
 enum Around {
-    ForEach,
+    ForEach { n: u32 },
     Loop,
     Switch,
     Parallel,
@@ -137,7 +137,7 @@ impl Drawer {
 
     fn one_around(&mut self) -> Around {
         match self.dice.below(6) {
-            0 => Around::ForEach,
+            0 => Around::ForEach { n: self.next() },
             1 => Around::Loop,
             2 => Around::Switch,
             3 => Around::Parallel,
@@ -184,7 +184,10 @@ fn last_steps(end: &End) -> Vec<Json> {
 /// A step inside of blocks, the first of them around all others.
 fn wrapped(around: &[Around], step: Json) -> Json {
     around.iter().rev().fold(step, |inside, around| match around {
-        Around::ForEach => json!({"name": "each", "for_each": {"in": [7], "as": "seven"}, "steps": [inside]}),
+        Around::ForEach { n } => {
+            let each = json!({"in": [7], "as": format!("k{n}")});
+            json!({"name": "each", "for_each": each, "steps": [inside]})
+        }
         Around::Loop => {
             json!({"name": "loop", "loop": {"while": "{{ index < 1 }}", "most": 1}, "steps": [inside]})
         }
