@@ -140,7 +140,8 @@ fn definition() -> String {
         );
         names.push(format!("s{n}: '{{{{ steps.s{n} }}}}'"));
     }
-    text += "  - {name: approve, approval: {title: the last word}}\n  - {name: told, event: {hook: payments}}\n";
+    text +=
+        "  - {name: approve, approval: {title: the last word}}\n  - {name: told, event: {hook: payments}}\n";
     text + &format!("return: {{{}}}\n", names.join(", "))
 }
 
@@ -207,7 +208,8 @@ impl Listener {
             let made = self.api.post("/hooks/canaries/address", asked.to_string()).await;
             made.ok()["path"].as_str().unwrap().to_owned()
         };
-        let signed = address(json!({"verify": {"scheme": "standard-webhooks", "connection": "tokens"}})).await;
+        let signed =
+            address(json!({"verify": {"scheme": "standard-webhooks", "connection": "tokens"}})).await;
         let open = address(json!({})).await;
         self.made.extend([&signed, &open].map(|path| path.split_once('_').unwrap().1.to_owned()));
         let now = SystemClock::new().now().0 / 1_000;
@@ -329,7 +331,10 @@ async fn grepped(folder: TempDir, store: Vec<(&'static str, String)>) -> Vec<Str
     }
     let Listener { folder, answers, made, .. } = listener;
     assert!(answers.contains("***"), "what was echoed is there, without secrets: {answers:.300}");
-    assert!(answers.contains("event: ") || answers.contains("data: "), "the events are there: {answers:.300}");
+    assert!(
+        answers.contains("event: ") || answers.contains("data: "),
+        "the events are there: {answers:.300}"
+    );
     assert!(made.len() == 4 && made.iter().all(|secret| secret.len() > 16), "{made:?}");
     let mut places = vec![("answers".to_owned(), answers.into_bytes()), ("log".to_owned(), log.into_bytes())];
     for file in std::fs::read_dir(folder.path()).unwrap() {

@@ -275,38 +275,6 @@ impl Ctx {
         Ok(self.cell.ledger(|ledger| matches!(ledger.record_at(&at), Some(VisitRecord::Step(_)))))
     }
 
-    /// The value that a step of this name completed with, or that [`Ctx::record`] kept under it, before the run was retried, restarted
-    /// or forked; none in a run that was not, and none if nothing carries over. A value that was recorded right after a failure does
-    /// not carry over, because the failure is tried again. A step that reconciles carries over in any case, and also into restarts and
-    /// all forks with the same effect keys. It reads the ledger only: the name does not count as visited.
-    ///
-    /// ```
-    /// # use semel::{Ctx, Result, fatal};
-    /// # async fn workflow(ctx: Ctx, (): ()) -> Result<()> {
-    /// if ctx.earlier::<bool>("refunded")?.is_some() {
-    ///     return Err(fatal("this order was refunded; place a new one"));
-    /// }
-    /// # let paid: Result<()> = Ok(());
-    /// if let Err(failed) = paid {
-    ///     ctx.step("refunded").reconcile(async |_| Ok(Some(true))).run(async |_| Ok(true)).await?;
-    ///     return Err(failed);
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn earlier<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>> {
-        let at = Visit::first(self.path(name, None).map_err(fatal)?);
-        let found = self.cell.ledger(|ledger| match ledger.record_at(&at) {
-            Some(VisitRecord::Value(value) | VisitRecord::Step(StepState::Completed(value)))
-                if ledger.is_carried(&at) =>
-            {
-                Some(value.clone())
-            }
-            _ => None,
-        });
-        found.map(|value| read(&at, &value)).transpose()
-    }
-
     /// Waits this long. The run needs no memory meanwhile.
     ///
     /// ```
@@ -533,37 +501,6 @@ impl Ctx {
         Doing::new(async move { self.recorded_at(self.visit(&name, None, false)?, || value).await })
     }
 
-    /// The same for a value that is made only if none is recorded: code that can no longer make it replays all the same. What fails
-    /// to be made is not recorded.
-    ///
-    /// ```
-    /// # use semel::{Ctx, Result, fatal};
-    /// # async fn workflow(ctx: Ctx, rate: String) -> Result<()> {
-    /// let cents = ctx.record_with("cents", || rate.parse::<u64>().map_err(fatal)).await?;
-    /// # let _ = cents;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn record_with<'a, T, F>(&'a self, name: impl Into<String>, make: F) -> Doing<'a, T>
-    where
-        T: Serialize + DeserializeOwned + Send + 'static,
-        F: FnOnce() -> Result<T> + Send + 'a,
-    {
-        let name = name.into();
-        Doing::new(async move {
-            let at = Visit::first(self.path(&name, None).map_err(fatal)?);
-            let recorded = self.cell.ledger(|ledger| match ledger.record_at(&at) {
-                Some(VisitRecord::Value(value)) => Some(value.clone()),
-                _ => None,
-            });
-            let value = match recorded {
-                Some(value) => read(&at, &value)?,
-                None => make()?,
-            };
-            self.record(name, value).await
-        })
-    }
-
     /// Whether this run follows changed code: true for runs that get here for the first time with the code that has this
     /// call, false for runs that had already recorded something beyond this point. The answer is recorded, so it stays
     /// the same for the rest of the run. With it a workflow is changed while runs of it are open:
@@ -687,7 +624,7 @@ impl Ctx {
         self.cell.visit(path, indexed)
     }
 
-    fn path(&self, name: &str, key: Option<&str>) -> std::result::Result<Path, String> {
+    pub(super) fn path(&self, name: &str, key: Option<&str>) -> std::result::Result<Path, String> {
         let scope = match &self.scope {
             None => None,
             Some(Ok(scope)) => Some(scope),

@@ -11,7 +11,7 @@ use semel::testing::Scene;
 use semel::{Error, RunHandle};
 use serde_json::{Value, json};
 
-use super::crashes::{settled, told};
+use super::crashes::{settle, told};
 use super::play::{Stage, crasher, everywhere};
 
 pub(super) fn trials() -> Vec<Trial> {
@@ -66,12 +66,13 @@ fn document(steps: &str) -> Vec<String> {
     vec![format!("semel: 1\nname: tested\nsteps:\n{steps}")]
 }
 
-/// The version of a run at which the step `charge` had completed.
+/// The version of a run at which the step `charge` had completed, perhaps by the word of an operator.
 async fn charged(scene: &Scene<Stage>, run: &RunHandle<Value>) -> Result<u64, Error> {
     let history = scene.history(run.id()).await?;
-    let at = history.entries().position(
-        |entry| matches!(entry, Entry::StepCompleted { step, .. } if step.to_string().ends_with("charge")),
-    );
+    let at = history.entries().position(|entry| match entry {
+        Entry::StepCompleted { step, .. } | Entry::StepResolved { step, .. } => step.to_string() == "charge",
+        _ => false,
+    });
     Ok(at.expect("it has completed") as u64 + 1)
 }
 
@@ -105,7 +106,7 @@ fn played(
 ) {
     let crasher = crasher(document(steps), false, async move |scene: Scene<Stage>| {
         let run = Stage::start(&scene, &json!({})).await?;
-        drop(settled(&scene, &run).await?);
+        drop(settle(&scene, &run).await?);
         scene.world().account.unlock();
         repeat(&scene, &run).await
     });

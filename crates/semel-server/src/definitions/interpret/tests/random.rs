@@ -46,7 +46,9 @@ enum End {
 /// A block around one step.
 #[derive(Clone, Debug)]
 enum Around {
-    ForEach { n: u32 },
+    ForEach {
+        n: u32,
+    },
     Loop,
     Switch,
     Parallel,
