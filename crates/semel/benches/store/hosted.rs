@@ -76,7 +76,10 @@ pub(crate) async fn measure(report: &mut Report, name: &str, load: &Load) -> Res
     report.number(&format!("{name}.claim.hosted.600000 in µs"), among * 1e6);
     report.limit(&format!("{name}: a claim among 10,000 hosted x 3 x 20 / of one"), among / alone, MOST);
     // Without a limit: it has the cost of a larger store in it, which is that of any 600,000 runs.
-    report.number(&format!("{name}: a claim among 10,000 hosted x 3 x 20 / of one in a store of its own"), among / apart);
+    report.number(
+        &format!("{name}: a claim among 10,000 hosted x 3 x 20 / of one in a store of its own"),
+        among / apart,
+    );
     Ok(())
 }
 

@@ -19,6 +19,7 @@ tests![
     a_start_takes_a_definition_before_a_workflow_in_code,
     definitions_move_with_a_store,
     a_replay_by_the_server_is_a_comparison,
+    a_run_of_a_pushed_definition_is_replayed_by_the_server,
 ];
 
 const RIGHT: &str =
@@ -218,5 +219,24 @@ fn a_replay_by_the_server_is_a_comparison() {
         server.say(&["run", "replay", &idle]).ends(0).json()["format"],
         "semel/history/1",
         "nothing has its code"
+    );
+}
+
+fn a_run_of_a_pushed_definition_is_replayed_by_the_server() {
+    let server = Server::start();
+    let text = "semel: 1\nname: quick\nsteps:\n  - {name: total, set: {n: '{{ input.n + 1 }}'}}\n  - {name: pause, wait: 1ms}\n";
+    server.say_with(&["definition", "push", "-"], text).ends(0);
+    let started =
+        server.say(&["start", "quick", "--key", "k", "--input", "{\"n\": 6}", "-o", "json"]).ends(0).json();
+    let run = started["run"]["id"].as_str().unwrap().to_owned();
+    server.say(&["run", "watch", &run]).ends(0);
+    let replayed = server.say(&["run", "replay", &run]).ends(0).tells(" 0 changed, 0 missing, 0 added");
+    assert_eq!(replayed.out, "the code does what is recorded\n");
+    let diff = server.say(&["run", "replay", &run, "-o", "json"]).ends(0).json();
+    let paths: Vec<_> =
+        diff["rows"].as_array().unwrap().iter().map(|row| row["path"].as_str().unwrap()).collect();
+    assert!(
+        diff["identical"] == true && ["total", "pause"].iter().all(|path| paths.contains(path)),
+        "{diff}"
     );
 }
