@@ -194,12 +194,14 @@ impl Listener {
         let secret = |link: &str| link.split_once("sig=").unwrap().1.to_owned();
         self.made.extend([secret(&link(0)), secret(&link(1))]);
         // The page of a link has the link: it is an answer to its holder only.
-        for (method, path) in [(Method::GET, link(0)), (Method::POST, link(0)), (Method::GET, link(1))] {
+        for (method, path, status) in
+            [(Method::GET, link(0), 200), (Method::POST, link(0), 200), (Method::GET, link(1), 409)]
+        {
             let page = Reply::of(self.api.outside(method, &path)).await;
-            assert_eq!(page.status, 200, "{}", page.text);
+            assert_eq!(page.status, status, "{}", page.text);
         }
         let forged = format!("{}x", link(1));
-        assert_eq!(self.outside(Method::GET, &forged).await.status, 404);
+        assert_eq!(self.outside(Method::GET, &forged).await.status, 403);
     }
 
     /// Deliveries to addresses with and without a sender: one whose signature is wrong, and those that are taken.
@@ -315,16 +317,19 @@ async fn grepped(folder: TempDir, store: Vec<(&'static str, String)>) -> Vec<Str
         ]
         .map(|(name, value)| (name, value.to_owned())),
     );
-    let borrowed: Vec<_> = environment.iter().map(|(name, value)| (*name, value.as_str())).collect();
-    let mut server = Process::serve(&[], &borrowed);
+    let settings: Vec<_> = environment.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let mut server = Process::serve(&[], &settings);
     server.drain();
     let api = Api::at(server.base());
     let mut listener = Listener { folder, environment, api, answers: String::new(), made: Vec::new() };
     asked(&mut listener).await;
     let log = server.ended();
-    let archive = Listener::path(&listener.folder, "archive.ndjson");
-    let mut export = semel(&["store", "export", &archive]);
-    ended(export.envs(listener.environment()).spawn().unwrap()).ends(0);
+    // The rows of a schema of PostgreSQL are read by themselves.
+    if listener.environment().all(|(name, _)| name != "SEMEL_STORE_SCHEMA") {
+        let archive = Listener::path(&listener.folder, "archive.ndjson");
+        let mut export = semel(&["store", "export", &archive]);
+        drop(ended(export.envs(listener.environment()).spawn().unwrap()).ends(0));
+    }
     let sent = seen.lock().unwrap().clone();
     for secret in [BEARER, HEADER, BASIC] {
         assert!(sent.contains(secret), "{secret} was sent");
@@ -344,7 +349,7 @@ async fn grepped(folder: TempDir, store: Vec<(&'static str, String)>) -> Vec<Str
             places.push((name, std::fs::read(&file).unwrap()));
         }
     }
-    assert!(places.len() >= 4, "the archive and the configuration are there too");
+    assert!(places.len() >= 3, "the configuration is there too, and the archive if there is one");
     grep(&places, &made);
     made
 }
