@@ -88,6 +88,13 @@ impl Said {
     }
 }
 
+/// Vectors of so many texts.
+pub(super) fn embeddings(texts: usize) -> Value {
+    let vectors: Vec<Value> =
+        (0..texts).map(|index| json!({"index": index, "embedding": [index as f64, 1.0]})).collect();
+    json!({"data": vectors, "usage": {"prompt_tokens": 3}})
+}
+
 /// What the MCP server answers before a tool is called.
 pub(super) fn introduction(method: &str) -> Value {
     let tool = |name: &str| {
