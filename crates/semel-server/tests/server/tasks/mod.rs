@@ -1,10 +1,13 @@
 //! Tasks of definitions: a crash at every durable write of each of them, with other systems that really answer.
 
+mod agents;
 mod crashes;
 pub(crate) mod order;
 mod outcomes;
 mod play;
 mod provider;
+#[cfg(feature = "tasks")]
+mod whole;
 mod zombies;
 
 use libtest_mimic::Trial;
@@ -12,5 +15,8 @@ use libtest_mimic::Trial;
 pub(crate) use play::{Stage, crasher};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    [crashes::trials(), outcomes::trials(), zombies::trials()].into_iter().flatten().collect()
+    let mut trials = vec![agents::trials(), crashes::trials(), outcomes::trials(), zombies::trials()];
+    #[cfg(feature = "tasks")]
+    trials.push(whole::trials());
+    trials.into_iter().flatten().collect()
 }

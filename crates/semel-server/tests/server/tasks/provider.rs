@@ -1,5 +1,7 @@
 //! A provider over HTTP that counts what it does, and can lose its answers. One process serves all plays; each has an account.
 
+mod says;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -33,6 +35,8 @@ struct Books {
     scripted: VecDeque<Scripted>,
     /// Requests for which a scripted answer was given, and those that were answered as usual after them.
     writes: usize,
+    /// What the model says in each round: a text, or a list of tools, each with its arguments.
+    says: Vec<Value>,
     /// Whether the next servers that open have a connection to it; all further ones have.
     connected: VecDeque<bool>,
 }
@@ -83,6 +87,11 @@ impl Account {
     /// Gives these answers to the next writes.
     pub(super) fn answers(self, scripted: impl IntoIterator<Item = Scripted>) {
         books()[self.0].scripted.extend(scripted);
+    }
+
+    /// Lets the model of the account say this, one element in each round: a text, or a list of `[tool, arguments]`.
+    pub(super) fn says(self, rounds: Value) {
+        books()[self.0].says = serde_json::from_value(rounds).expect("a list of rounds");
     }
 
     /// Whether the next servers that open have a connection to it.
@@ -224,6 +233,8 @@ fn act(books: &mut Books, asked: &Asked) -> Told {
             (!books.loses || books.reads > 1).then(|| (200, json!({"n": 7})))
         }
         (_, "keyed") => keyed(books, asked, "idempotency-key"),
+        (_, "model") => says::answer(books, asked),
+        (_, "crm") => says::tool(books, asked),
         (_, "notices") if !is_signed(asked) => refuse(books, "the signature is wrong"),
         (_, "notices") => keyed(books, asked, "webhook-id"),
         (_, "searched") => {
