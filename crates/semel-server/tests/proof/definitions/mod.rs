@@ -137,7 +137,9 @@ const TOOLS: &str = "kills of the MCP server";
 /// Makes the tables of Semel in all databases, as an operator does.
 async fn install(config: &Path, env: &[(String, String)]) -> Result<(), Failed> {
     let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_semel"));
-    command.args(["connection", "check", "bank", "stock", "till", "library", "--install", "--config"]).arg(config);
+    command
+        .args(["connection", "check", "bank", "stock", "till", "library", "--install", "--config"])
+        .arg(config);
     let ended = command.env_clear().envs(env.iter().cloned()).output().await?;
     if ended.status.success() {
         return Ok(());

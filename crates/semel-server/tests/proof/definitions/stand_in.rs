@@ -206,7 +206,8 @@ fn answered(body: &Value) -> Response {
 pub(super) fn count(journal: &Path, killed: &'static str, deeds: &mut Deeds) -> Result<(), Failed> {
     let mut first: HashMap<(String, u64), Noted> = HashMap::new();
     for call in noted(journal)? {
-        let calls = deeds.calls.entry(call.at.clone()).or_insert_with(|| Called { killed, times: Vec::new() });
+        let calls =
+            deeds.calls.entry(call.at.clone()).or_insert_with(|| Called { killed, times: Vec::new() });
         calls.times.push(Time(call.when));
         match first.get(&(call.at.clone(), call.number)) {
             None => {

@@ -150,7 +150,8 @@ impl TwoPhase for sqlx::MySqlPool {
     }
 
     async fn begin_brief(&self) -> Result<Self::Open> {
-        let begin = "ROLLBACK; SET innodb_lock_wait_timeout = 1; SET TRANSACTION ISOLATION LEVEL READ COMMITTED";
+        let begin =
+            "ROLLBACK; SET innodb_lock_wait_timeout = 1; SET TRANSACTION ISOLATION LEVEL READ COMMITTED";
         crate::sdk::tx::MySqlOpen::alone(self, format!("{begin}; {ALONE}; START TRANSACTION")).await
     }
 
