@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use libtest_mimic::Failed;
 use semel::clock::Time;
 
 use crate::findings::{Findings, Sort};
@@ -60,4 +61,19 @@ impl Deeds {
             findings.add(Sort::Doubled, "", at, format!("it was done {} times: {numbers:?}", numbers.len()));
         }
     }
+}
+
+/// Kills before and after the calls, and of what was not called, explain nothing.
+pub(super) fn explained() -> Result<(), Failed> {
+    let called = Called { killed: "kills of the model", times: vec![Time(30), Time(10), Time(20)] };
+    let kill = |figure, begun, ended| Kill { figure, begun: Time(begun), ended: Time(ended) };
+    for (kills, explained) in [
+        (vec![], 0),
+        (vec![kill(SERVER_KILLS, 1, 9), kill(called.killed, 31, 40)], 0),
+        (vec![kill("kills of NATS", 15, 16)], 0),
+        (vec![kill(SERVER_KILLS, 15, 16), kill(called.killed, 25, 40)], 2),
+    ] {
+        assert_eq!(called.disturbed_by(&kills), explained, "{kills:?}");
+    }
+    Ok(())
 }

@@ -48,7 +48,10 @@ use crate::site::{Layout, Site, free_port};
 use crate::trap::Trap;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    vec![Trial::test("definitions::runs_of_killed_servers_have_every_effect_once", short)]
+    vec![
+        Trial::test("definitions::runs_of_killed_servers_have_every_effect_once", short),
+        Trial::test("definitions::only_a_kill_meanwhile_explains_a_repeated_call", deeds::explained),
+    ]
 }
 
 /// How much is played.

@@ -91,7 +91,7 @@ impl Said {
 /// Vectors of so many texts.
 pub(super) fn embeddings(texts: usize) -> Value {
     let vectors: Vec<Value> =
-        (0..texts).map(|index| json!({"index": index, "embedding": [index as f64, 1.0]})).collect();
+        (0..texts).map(|index| json!({"index": index, "embedding": [index, 1]})).collect();
     json!({"data": vectors, "usage": {"prompt_tokens": 3}})
 }
 
