@@ -21,7 +21,7 @@ pub(super) fn is_about_session(error: &ErrorData) -> bool {
     ["session", "not initialized"].iter().any(|word| text.contains(word))
 }
 
-/// A client for which an error that belongs to no call says what became of the call.
+/// A client for which an error that belongs to no call says whether the call was read.
 ///
 /// The protocol wants the status 404 for a session that the server does not know, and rmcp then begins another one and sends the call
 /// again. Servers answer 400, with an error of JSON-RPC. If that has the id of the call, [`super::session`] looks into it. If it has

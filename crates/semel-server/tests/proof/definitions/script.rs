@@ -88,7 +88,7 @@ impl Said {
     }
 }
 
-/// Vectors of so many texts.
+/// The vectors for a number of texts.
 pub(super) fn embeddings(texts: usize) -> Value {
     let vectors: Vec<Value> =
         (0..texts).map(|index| json!({"index": index, "embedding": [index, 1]})).collect();

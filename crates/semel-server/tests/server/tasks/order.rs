@@ -30,14 +30,14 @@ const PAGE: &str = include_str!("../../../../../docs/definitions.md");
 const LEASE: Duration = Duration::from_hours(1);
 
 /// A server that drives definitions, with the connection `stripe` to a provider that loses the first answer to each effect.
-pub(super) struct Shop {
+pub(super) struct OrderShop {
     pub(super) api: Api,
     pub(super) account: Account,
     queues: Queues,
     node: NodeId,
 }
 
-impl Shop {
+impl OrderShop {
     async fn open(world: &World) -> Self {
         let page = PAGE.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next());
         let page = page.expect("the page begins with a definition");
@@ -116,7 +116,7 @@ impl Shop {
 }
 
 async fn the_order_of_the_page_is_charged_and_packed_once(world: World) {
-    let shop = Shop::open(&world).await;
+    let shop = OrderShop::open(&world).await;
     let run = shop.order("wait=0").await.run_id();
     let ended = shop.labels(&run, "nothing").await;
     assert_eq!(
@@ -133,7 +133,7 @@ async fn the_order_of_the_page_is_charged_and_packed_once(world: World) {
 }
 
 async fn the_order_of_the_page_is_refunded_if_a_label_fails(world: World) {
-    let shop = Shop::open(&world).await;
+    let shop = OrderShop::open(&world).await;
     let run = shop.order("wait=0").await.run_id();
     let ended = shop.labels(&run, "pens").await;
     assert_eq!(ended["status"], "FAILED", "{ended:#}");

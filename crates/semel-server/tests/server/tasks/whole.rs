@@ -10,7 +10,7 @@ use semel::clock::SystemClock;
 use semel::store::memory::MemoryStore;
 use serde_json::json;
 
-use super::order::Shop;
+use super::order::OrderShop;
 use super::provider::Account;
 use crate::channels::sink::Sink;
 use crate::databases::site::{Site, SiteKind};
@@ -64,7 +64,7 @@ async fn everything() -> Result<(), Failed> {
         sink.config(""),
     ];
     let store = Arc::new(MemoryStore::new(Arc::new(SystemClock::new())));
-    let shop = Shop::of(store, account, &more.concat(), WHOLE).await;
+    let shop = OrderShop::of(store, account, &more.concat(), WHOLE).await;
     let input = json!({"order": "o7", "customer": "ann", "email": "ann@example.com", "cents": 150_000,
         "lines": [{"sku": "ink"}, {"sku": "pens"}]});
     let body = json!({"definitionId": "process-order@3", "input": input}).to_string();

@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::{Asked, Books, Effect, Told, keyed, refuse};
+use super::{Books, Effect, SentRequest, Told, keyed, refuse};
 
 /// The answer of the round: there is one for each message of the model so far. A question is counted by its key.
-pub(super) fn answer(books: &mut Books, asked: &Asked) -> Told {
+pub(super) fn answer(books: &mut Books, asked: &SentRequest) -> Told {
     let question: Value = serde_json::from_str(&asked.body).ok()?;
     let round =
         question["messages"].as_array()?.iter().filter(|message| message["role"] == "assistant").count();
@@ -35,7 +35,7 @@ fn calls(tools: &Value, round: usize) -> Vec<Value> {
 }
 
 /// One message to the MCP server, which has the tool `find_customer`.
-pub(super) fn tool(books: &mut Books, asked: &Asked) -> Told {
+pub(super) fn tool(books: &mut Books, asked: &SentRequest) -> Told {
     let message: Value = serde_json::from_str(&asked.body).ok()?;
     let Some(id) = message.get("id") else { return Some((202, Value::Null)) };
     let params = &message["params"];

@@ -1,4 +1,4 @@
-//! Branches that are left, rolled back by hand, or must not come to be.
+//! Branches that are left, rolled back by hand, or must not exist.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
