@@ -9,17 +9,25 @@ A line of the plan is one of
   ok       nothing of this kind
 """
 
+import argparse
 import asyncio
 import base64
 import json
+import ssl
 import sys
 import threading
 from pathlib import Path
 
-from aiosmtpd.smtp import SMTP
+from aiosmtpd.smtp import SMTP, AuthResult
 
-FOLDER = Path(sys.argv[1])
-PORT = int(sys.argv[2]) if len(sys.argv) > 2 else 0
+PARSER = argparse.ArgumentParser()
+PARSER.add_argument("folder", type=Path)
+PARSER.add_argument("port", type=int, nargs="?", default=0)
+PARSER.add_argument("--tls", nargs=2, metavar=("CERTIFICATE", "KEY"))
+PARSER.add_argument("--implicit", action="store_true", help="encrypted from the first byte on, without STARTTLS")
+PARSER.add_argument("--user", metavar="USER:PASSWORD")
+OPTIONS = PARSER.parse_args()
+FOLDER = OPTIONS.folder
 
 
 def planned():
@@ -54,7 +62,9 @@ class Sink(SMTP):
     plan = "ok"
 
     def connection_made(self, transport):
-        self.plan = planned()
+        # After STARTTLS it is the same connection.
+        if self._original_transport is None:
+            self.plan = planned()
         if self.plan == "greeting":
             transport.abort()
             return
@@ -97,11 +107,32 @@ class Sink(SMTP):
         await super().smtp_DATA(arg)
 
 
+def is_known(server, session, envelope, mechanism, given):
+    """Whether the user and the password are those that were told."""
+    known = OPTIONS.user.encode() == given.login + b":" + given.password
+    return AuthResult(success=known, handled=False)
+
+
 async def main():
     loop = asyncio.get_running_loop()
     keeper = Keeper()
+    tls = None
+    if OPTIONS.tls:
+        tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        tls.load_cert_chain(*OPTIONS.tls)
+    by_command = tls if not OPTIONS.implicit else None
+    settings = {
+        "hostname": "sink.example",
+        "loop": loop,
+        "data_size_limit": None,
+        "tls_context": by_command,
+        "require_starttls": by_command is not None,
+        "auth_required": OPTIONS.user is not None,
+        "auth_require_tls": by_command is not None,
+        "authenticator": is_known if OPTIONS.user else None,
+    }
     server = await loop.create_server(
-        lambda: Sink(keeper, hostname="sink.example", loop=loop, data_size_limit=None), "127.0.0.1", PORT
+        lambda: Sink(keeper, **settings), "127.0.0.1", OPTIONS.port, ssl=tls if OPTIONS.implicit else None
     )
     print(server.sockets[0].getsockname()[1], flush=True)
     done = asyncio.Event()

@@ -36,4 +36,9 @@ mod book {
     struct StartPage;
     #[doc = include_str!("../../../docs/hooks.md")]
     struct Hooks;
+    #[doc = include_str!("../../../docs/channels.md")]
+    struct Channels;
+    #[cfg(feature = "mysql")]
+    #[doc = include_str!("../../../docs/two-databases.md")]
+    struct TwoDatabases;
 }

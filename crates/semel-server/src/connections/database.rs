@@ -15,6 +15,8 @@ use crate::databases::{Guarded, Spelling, SqlSource};
 
 /// Maximum number of connections to a server, if the operator does not say it.
 const POOL: usize = 10;
+/// How long a transaction of a server may be left alone: one whose client has vanished gives up its locks then.
+pub(super) const IDLE: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// A database of the user's.
 pub struct DatabaseTarget {
@@ -85,7 +87,7 @@ impl DatabaseTarget {
                 "SQLite has no prepared transactions; put its statement into a step of its own, before or after".to_owned(),
             )),
             #[cfg(feature = "mysql")]
-            Database::Mysql(_) => Ok(None),
+            Database::Mysql(pool) => super::mysql::refuses_to_prepare(pool).await,
         };
         asked.map_err(|why| self.redactor.text(&why))
     }

@@ -2,6 +2,7 @@
 //!
 //! What a tool does is said by the operator (`tools`), not by the server: the protocol calls its own annotations hints. [`session`] talks.
 
+mod http;
 mod session;
 
 use std::collections::{BTreeMap, HashMap};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use semel::tx::sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
 use semel::tx::sqlx::{AssertSqlSafe, MySqlPool, Row as _, query, raw_sql};
 
-use super::database::{Database, DatabaseFound, DatabaseSettings, ServerSettings};
+use super::database::{Database, DatabaseFound, DatabaseSettings, IDLE, ServerSettings, told};
 use super::kind::{ConnectionKind, Environment, Settings, Target};
 use super::members::Members;
 use crate::databases::queue::QUEUE;
@@ -33,10 +33,13 @@ impl Settings for MysqlSettings {
         let options: MySqlConnectOptions =
             url.parse().map_err(|error| wrong(redactor.text(&format!("{error}"))))?;
         // Statements are taken apart by these rules of quoting; a value that does not fit is an error.
+        // MariaDB ends a session whose transaction is left alone; MySQL has no such limit, and takes that part for a comment.
         let setting = format!(
             "SET SESSION sql_mode = CONCAT_WS(',', REPLACE(REPLACE(@@sql_mode, 'NO_BACKSLASH_ESCAPES', ''), \
-             'ANSI_QUOTES', ''), 'STRICT_TRANS_TABLES'), innodb_lock_wait_timeout = {}",
-            self.server.lock_timeout.as_secs().max(1)
+             'ANSI_QUOTES', ''), 'STRICT_TRANS_TABLES'), innodb_lock_wait_timeout = {}\
+             /*M! , idle_transaction_timeout = {} */",
+            self.server.lock_timeout.as_secs().max(1),
+            IDLE.as_secs()
         );
         let pool = MySqlPoolOptions::new()
             .max_connections(u32::try_from(self.server.pool).unwrap_or(u32::MAX))
@@ -64,10 +67,26 @@ pub(super) async fn look(pool: &MySqlPool, fence_table: &str) -> Result<Database
     let version: String = row.try_get(0).map_err(|error| error.to_string())?;
     let there =
         |index: usize| row.try_get::<i64, _>(index).map(|count| count > 0).map_err(|error| error.to_string());
-    let product = if version.contains("MariaDB") { "" } else { "MySQL " };
-    Ok(DatabaseFound {
-        about: format!("reached, {product}{version}"),
-        has_fence: there(1)?,
-        has_queue: there(2)?,
-    })
+    let mut about = String::from("reached, ");
+    if !version.contains("MariaDB") {
+        about.push_str("MySQL ");
+    }
+    about.push_str(&version);
+    if let Some(why) = refuses_to_prepare(pool).await? {
+        about.push_str("; it cannot commit together with other databases: ");
+        about.push_str(&why);
+    }
+    Ok(DatabaseFound { about, has_fence: there(1)?, has_queue: there(2)? })
+}
+
+/// Why transactions of this database cannot be prepared; none if they can. Every server here can, but branches that it does not list
+/// could not be ended after a crash.
+pub(super) async fn refuses_to_prepare(pool: &MySqlPool) -> Result<Option<String>, String> {
+    match raw_sql("XA RECOVER").fetch_all(pool).await {
+        Ok(_) => Ok(None),
+        Err(error) if error.as_database_error().is_some() => Ok(Some(format!(
+            "it does not list prepared transactions ({error}); MySQL wants the privilege XA_RECOVER_ADMIN for the user of the connection"
+        ))),
+        Err(error) => Err(told(&error)),
+    }
 }

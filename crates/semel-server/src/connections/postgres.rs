@@ -5,7 +5,7 @@ use std::time::Duration;
 use semel::tx::PgPoolOptions;
 use semel::tx::deadpool_postgres::Pool;
 
-use super::database::{Database, DatabaseFound, DatabaseSettings, ServerSettings, told};
+use super::database::{Database, DatabaseFound, DatabaseSettings, IDLE, ServerSettings, told};
 use super::kind::{ConnectionKind, Environment, Settings, Target};
 use super::members::Members;
 use crate::databases::queue::QUEUE;
@@ -15,8 +15,6 @@ pub(super) static KIND: ConnectionKind = ConnectionKind { name: "postgres", read
 /// How long a statement may take, if the operator does not say it. Longer than the timeouts of steps: it ends statements whose step
 /// has given them up.
 const STATEMENT: Duration = Duration::from_mins(5);
-/// How long a transaction may be left alone: one whose server has vanished gives up its locks then.
-const IDLE: Duration = Duration::from_secs(10);
 
 struct PostgresSettings {
     database: DatabaseSettings,

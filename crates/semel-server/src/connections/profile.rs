@@ -13,8 +13,10 @@ use super::window::Window;
 use crate::definitions::expression::{Compiled, Data, has_holes};
 
 /// The built-in profiles, each with the page that it was taken from.
-pub(super) const BUILT_IN: [(&str, &str); 14] = [
+pub(super) const BUILT_IN: [(&str, &str); 16] = [
+    ("aws-sms-voice", include_str!("profiles/aws-sms-voice.toml")),
     ("brevo", include_str!("profiles/brevo.toml")),
+    ("connect", include_str!("profiles/connect.toml")),
     ("mailgun", include_str!("profiles/mailgun.toml")),
     ("postmark", include_str!("profiles/postmark.toml")),
     ("resend", include_str!("profiles/resend.toml")),

@@ -40,6 +40,18 @@ pub(crate) trait Disturbance: Send {
 /// A blow that is under way.
 pub(crate) type Striking<'a> = Pin<Box<dyn Future<Output = Result<(&'static str, u64), Failed>> + Send + 'a>>;
 
+/// The figure that counts the kills of servers.
+pub(crate) const SERVER_KILLS: &str = "server kills";
+
+/// A kill, at some time between these two.
+#[derive(Clone, Debug)]
+pub(crate) struct Kill {
+    /// The figure that counts it.
+    pub(crate) figure: &'static str,
+    pub(crate) begun: Time,
+    pub(crate) ended: Time,
+}
+
 /// How often each blow fell.
 #[derive(Default)]
 pub(crate) struct Blows {
@@ -52,6 +64,8 @@ pub(crate) struct Blows {
     pub(crate) freezes: AtomicU64,
     /// Other disturbances, by their names.
     pub(crate) others: Mutex<Vec<(&'static str, u64)>>,
+    /// When servers were killed, by this and by other disturbances that are given this list.
+    pub(crate) kills: Arc<Mutex<Vec<Kill>>>,
 }
 
 /// Disturbs servers, workers, databases and lines.
@@ -117,10 +131,11 @@ impl Nemesis {
     }
 
     async fn kill_servers(self: Arc<Self>, gap: Duration) -> Result<(), Failed> {
-        let mut dice = self.dice("server kills");
+        let mut dice = self.dice(SERVER_KILLS);
         while self.next(&mut dice, gap).await {
             let (server, slot) = some(&self.site.servers, &mut dice);
             let _turn = slot.turn.lock().await;
+            let begun = self.site.clock.now();
             let mut ambushed = false;
             if dice.percent(60) {
                 self.trap.set(server);
@@ -135,6 +150,8 @@ impl Nemesis {
             if slot.process().is_some() {
                 return Err(format!("server {server} could not be killed").into());
             }
+            let kill = Kill { figure: SERVER_KILLS, begun, ended: self.site.clock.now() };
+            self.blows.kills.lock().expect("no holder of the lock panics").push(kill);
             self.blows.ambushes.fetch_add(u64::from(ambushed), Ordering::Relaxed);
             self.blows.server_kills.fetch_add(1, Ordering::Relaxed);
             self.site.clock.until(self.in_(Duration::from_millis(dice.below(200)))).await;

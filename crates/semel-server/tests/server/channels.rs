@@ -2,7 +2,7 @@
 
 mod provider;
 mod providers;
-mod sink;
+pub(crate) mod sink;
 mod smtp;
 mod zombies;
 

@@ -113,8 +113,13 @@ impl HeldLine {
         self.address.to_string()
     }
 
+    /// Waits until something is held.
+    pub(crate) async fn met(&self) {
+        until(&self.shared.met).await;
+    }
+
     /// Lets what is held come through, and waits until it was answered.
-    async fn let_go(&self) {
+    pub(crate) async fn let_go(&self) {
         self.shared.let_go.send_replace(true);
         if self.shared.hold.part == HeldPart::Request {
             until(&self.shared.answered).await;
@@ -199,7 +204,7 @@ pub(crate) async fn overtaken(
     };
     let first = open(its_store, Route::Held).await;
     let id = first.start(workflow, json!({})).key("k").await.expect("it is started").id();
-    until(&line.shared.met).await;
+    line.met().await;
     is_cut.store(true, Ordering::SeqCst);
     let second = open(store, Route::Direct).await;
     let run = second.run(id);

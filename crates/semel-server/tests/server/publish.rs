@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that fails by unwrap says where")]
 
+mod guarded;
 pub(crate) mod place;
 mod relay;
 mod zombies;
@@ -63,6 +64,12 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.push(trial("publish::redis::beyond_the_window_a_doubt_is_visible".to_owned(), forgotten_marker));
     trials.push(trial("publish::at_most_once_is_in_doubt_without_an_answer".to_owned(), at_most_once));
     trials.push(trial("publish::a_check_of_a_connection_tells_what_is_there".to_owned(), checked));
+    let noted = "publish::nats::a_zombie_that_learns_late_where_the_stream_ends_puts_nothing";
+    trials.push(trial(noted.to_owned(), zombies::note_nothing));
+    trials.push(trial(
+        "publish::a_broker_that_wants_credentials_is_used_with_the_right_ones_only".to_owned(),
+        guarded::credentials_are_needed,
+    ));
     for (bug, test) in [
         (Bug::WindowIgnored, "publish::nats::beyond_the_window_the_stream_is_searched"),
         (Bug::SearchIsSkipped, "publish::nats::beyond_the_window_the_stream_is_searched"),

@@ -109,6 +109,10 @@ pub(crate) fn trials() -> Vec<Trial> {
     };
     let mut trials: Vec<Trial> = EXAMPLES.iter().map(trial).collect();
     trials.push(Trial::test("examples::replay_ci_tells_changed_code_by_its_exit_code", replay_ci));
+    #[cfg(feature = "remote")]
+    trials.push(Trial::test("examples::mail_once_sends_each_mail_once_over_lost_answers", mail_once));
+    #[cfg(all(feature = "postgres", feature = "sqlx-mysql"))]
+    trials.push(Trial::test("examples::two_databases_commit_together_or_not_at_all", two_databases));
     #[cfg(feature = "postgres")]
     trials.push(Trial::test("examples::several_engines_finish_what_one_had_begun", several_engines));
     trials
@@ -145,6 +149,37 @@ fn several_engines() -> Result<(), Failed> {
     let said = output("several_engines", &[("DATABASE_URL", url)])?;
     // 15 times the sum of 0 to 19.
     said_in_order(&said, &["sum of all    2850", "engines       2"]);
+    Ok(())
+}
+
+#[cfg(feature = "remote")]
+fn mail_once() -> Result<(), Failed> {
+    let said = output("mail_once", &[])?;
+    let expected = [
+        "welcome       mail 1",
+        "receipt       mail 2",
+        "asked         POST /emails",
+        "asked         POST /emails",
+        "asked         POST /messages",
+        "asked         GET /messages",
+        r#"sent          ["Welcome!", "Paid."]"#,
+    ];
+    assert_eq!(said.lines().collect::<Vec<_>>(), expected);
+    Ok(())
+}
+
+#[cfg(all(feature = "postgres", feature = "sqlx-mysql"))]
+fn two_databases() -> Result<(), Failed> {
+    let urls = [
+        ("ACCOUNTS_URL", std::env::var("SEMEL_TEST_POSTGRES")?),
+        ("JOURNAL_URL", std::env::var("SEMEL_TEST_MARIADB")?),
+    ];
+    let expected = [
+        "transfer-1    970 cents left, entry 1",
+        "no more than 500 in one entry",
+        "in the banks  970 cents, entries: 1",
+    ];
+    said_in_order(&output("two_databases", &urls)?, &expected);
     Ok(())
 }
 

@@ -6,12 +6,15 @@ use std::io;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use reqwest::Url;
-use rmcp::model::{CallToolRequestParams, CallToolResponse, RequestMetaObject};
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, ClientRequest, ErrorData, PingRequest, RequestMetaObject,
+};
 use rmcp::service::{ClientInitializeError, RunningService, ServiceError, serve_client};
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::streamable_http_client::{StreamableHttpClientTransportConfig, StreamableHttpError};
@@ -22,13 +25,14 @@ use tokio::process::{Child, ChildStderr, Command};
 use tokio::task::JoinHandle;
 
 use super::Redactor;
+use super::http::{SessionClient, is_about_session};
 use crate::connections::route::Route;
 use crate::models::Offer;
 
 /// Maximum time in which a server has to introduce itself.
 const BEGIN: Duration = Duration::from_secs(30);
 /// Maximum size of one message of a server, in bytes: twice what can be recorded.
-const MESSAGE: usize = 2 * crate::connections::ANSWER;
+pub(super) const MESSAGE: usize = 2 * crate::connections::ANSWER;
 /// Maximum length of a line that a program writes to its log, in bytes.
 const LOG_LINE: u64 = 1_024;
 /// How many of the last lines of a program's log an error tells.
@@ -93,8 +97,10 @@ impl McpFailed {
 /// A conversation with a server.
 pub(super) struct Session {
     service: RunningService<RoleClient, ()>,
-    /// The program, which ends with the session.
-    _child: Option<Child>,
+    /// The program, which ends with the session; none over HTTP.
+    child: Option<Child>,
+    /// The server does not know the session any more.
+    is_forgotten: AtomicBool,
 }
 
 impl fmt::Debug for Session {
@@ -114,11 +120,15 @@ impl Session {
                 let config = StreamableHttpClientTransportConfig::with_uri(url.as_str())
                     .custom_headers(headers)
                     .max_sse_event_size(MESSAGE);
-                let transport = StreamableHttpClientTransport::with_client(route.client.clone(), config);
-                let service = introduced(serve_client((), transport)).await?;
-                Ok(Self { service, _child: None })
+                let transport =
+                    StreamableHttpClientTransport::with_client(SessionClient(route.client.clone()), config);
+                Ok(Self::of(introduced(serve_client((), transport)).await?, None))
             }
         }
+    }
+
+    fn of(service: RunningService<RoleClient, ()>, child: Option<Child>) -> Self {
+        Self { service, child, is_forgotten: AtomicBool::new(false) }
     }
 
     async fn start(program: &ServerProgram) -> Result<Self, String> {
@@ -138,7 +148,7 @@ impl Session {
             child.stderr.take().map(|log| ProgramLog::follow(log, name.clone(), program.redactor.clone()));
         let transport = (LineLimit { inner: output, line: 0 }, input);
         match introduced(serve_client((), transport)).await {
-            Ok(service) => Ok(Self { service, _child: Some(child) }),
+            Ok(service) => Ok(Self::of(service, Some(child))),
             Err(why) => {
                 let said = match log {
                     Some(log) => log.last().await,
@@ -149,12 +159,18 @@ impl Session {
         }
     }
 
+    /// Whether no call can be made in it any more: the next one needs another session.
     pub(super) fn is_closed(&self) -> bool {
-        self.service.is_closed() || self.service.peer().is_transport_closed()
+        self.is_forgotten.load(Ordering::SeqCst)
+            || self.service.is_closed()
+            || self.service.peer().is_transport_closed()
     }
 
     pub(super) async fn tools(&self) -> Result<Vec<Offer>, McpFailed> {
-        let tools = self.service.peer().list_all_tools().await.map_err(|error| failed(&error))?;
+        let tools = match self.service.peer().list_all_tools().await {
+            Ok(tools) => tools,
+            Err(error) => return Err(self.failed(&error).await),
+        };
         let offer = |tool: rmcp::model::Tool| Offer {
             about: tool.description.as_deref().or(tool.title.as_deref()).unwrap_or_default().to_owned(),
             input: Json::Object(tool.input_schema.as_ref().clone()),
@@ -178,8 +194,37 @@ impl Session {
             Ok(_) => Err(McpFailed::Lost(
                 "the tool asks for more input, or goes on as a task; neither is supported".to_owned(),
             )),
-            Err(error) => Err(failed(&error)),
+            Err(error) => Err(self.failed(&error).await),
         }
+    }
+
+    /// What an error says about the call.
+    async fn failed(&self, error: &ServiceError) -> McpFailed {
+        match error {
+            ServiceError::McpError(refused) => {
+                let why = format!("the server answers {}: {}", refused.code.0, refused.message);
+                if self.is_unknown(refused).await {
+                    self.is_forgotten.store(true, Ordering::SeqCst);
+                    return McpFailed::NotSent(format!("{why}; it does not know the session any more"));
+                }
+                McpFailed::Refused(why)
+            }
+            ServiceError::TransportSend(sent) if was_not_sent(&*sent.error) => {
+                McpFailed::NotSent(causes(error))
+            }
+            _ => McpFailed::Lost(causes(error)),
+        }
+    }
+
+    /// Whether the server refuses every call in this session, as one does that was started again. A tool may also speak of a session,
+    /// after it has done something: so the same must be answered to a call that does nothing.
+    async fn is_unknown(&self, refused: &ErrorData) -> bool {
+        if self.child.is_some() || !is_about_session(refused) {
+            return false;
+        }
+        let ping = ClientRequest::PingRequest(PingRequest::default());
+        let answer = self.service.peer().send_request(ping).await;
+        matches!(answer, Err(ServiceError::McpError(again)) if again.code == refused.code && again.message == refused.message)
     }
 }
 
@@ -223,17 +268,6 @@ fn read(result: &rmcp::model::CallToolResult) -> McpResult {
     McpResult { value: Json::Object(value), text, is_error: result.is_error.unwrap_or(false) }
 }
 
-/// What an error says about the call.
-fn failed(error: &ServiceError) -> McpFailed {
-    match error {
-        ServiceError::McpError(error) => {
-            McpFailed::Refused(format!("the server answers {}: {}", error.code.0, error.message))
-        }
-        ServiceError::TransportSend(sent) if was_not_sent(&*sent.error) => McpFailed::NotSent(causes(error)),
-        _ => McpFailed::Lost(causes(error)),
-    }
-}
-
 /// Whether an error of the transport says that the server has not got the call.
 fn was_not_sent(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut next = Some(error);
@@ -244,9 +278,9 @@ fn was_not_sent(error: &(dyn std::error::Error + 'static)) -> bool {
                     return error.is_connect() || error.is_builder() || error.is_dns();
                 }
                 // The server answers before it looks at the call.
-                StreamableHttpError::AuthRequired(_) | StreamableHttpError::InsufficientScope(_) => {
-                    return true;
-                }
+                StreamableHttpError::AuthRequired(_)
+                | StreamableHttpError::InsufficientScope(_)
+                | StreamableHttpError::SessionExpired => return true,
                 StreamableHttpError::HttpStatus(status) => return status.status == 429,
                 _ => {}
             }

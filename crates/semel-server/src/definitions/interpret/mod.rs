@@ -41,7 +41,6 @@ use self::frame::{Flow, Frame};
 use self::undo::UndoList;
 use self::visible::Visible;
 use super::catalog::Catalog;
-use super::codes;
 use super::expression::Data;
 use super::id::FAMILY;
 use super::language::Definition;

@@ -16,6 +16,7 @@ use super::databases::Databases;
 use super::deeds::Deeds;
 use super::mails::Mails;
 use super::stand_in::{self, StandInPlace};
+use super::{MODEL, TOOLS};
 use crate::outside::client;
 use crate::process::Process;
 use crate::site::free_port;
@@ -69,7 +70,7 @@ pub(super) struct Components {
     mails: Arc<Mails>,
     model: Arc<StandIn>,
     tools: Arc<StandIn>,
-    /// Their processes, in the order of [`super::COMPONENTS`].
+    /// Their processes, in the order of [`COMPONENTS`](super::COMPONENTS).
     pub(super) all: Vec<Arc<Component>>,
 }
 
@@ -79,6 +80,7 @@ impl Components {
         static OPENED: AtomicU64 = AtomicU64::new(0);
         let name = format!("proof{}x{}", std::process::id(), OPENED.fetch_add(1, Ordering::Relaxed));
         let [postgres, mariadb] = [service("SEMEL_TEST_POSTGRES")?, service("SEMEL_TEST_MARIADB")?];
+        let pgvector = service("SEMEL_TEST_PGVECTOR")?;
         let [nats, redis] = [service("SEMEL_TEST_NATS")?, service("SEMEL_TEST_REDIS")?];
         let killed = |url: &str| {
             let ctl = service(&format!("{url}_CTL"))?;
@@ -99,6 +101,7 @@ impl Components {
             Component::Mails { mails: mails.clone(), process: Mutex::default() },
             stand_in(&model),
             stand_in(&tools),
+            killed("SEMEL_TEST_PGVECTOR")?,
         ];
         let all: Vec<Arc<Component>> = all.map(Arc::new).into();
         // A phase that has ended early may have left one of them dead.
@@ -106,7 +109,7 @@ impl Components {
             component.start().await?;
         }
         Ok(Self {
-            databases: Databases::open(&name, folder, [&postgres, &mariadb]).await?,
+            databases: Databases::open(&name, folder, [&postgres, &mariadb, &pgvector]).await?,
             brokers: Brokers::open(&name, [&nats, &redis]).await?,
             mails,
             model,
@@ -140,8 +143,8 @@ impl Components {
         self.databases.count(&mut deeds).await?;
         self.brokers.count(&mut deeds).await?;
         self.mails.count(&mut deeds)?;
-        for stand_in in [&self.model, &self.tools] {
-            stand_in::count(&stand_in.place.journal, &mut deeds)?;
+        for (stand_in, killed) in [(&self.model, MODEL), (&self.tools, TOOLS)] {
+            stand_in::count(&stand_in.place.journal, killed, &mut deeds)?;
         }
         Ok(deeds)
     }

@@ -1,14 +1,14 @@
 //! Kills the components, some of them together with the server.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use semel::clock::Clock as _;
+use semel::clock::{Clock as _, Time};
 use semel::testing::Dice;
 
 use super::components::Component;
-use crate::nemesis::{Disturbance, Striking};
+use crate::nemesis::{Disturbance, Kill, SERVER_KILLS, Striking};
 use crate::site::Site;
 
 /// How many of a hundred kills take the server with them.
@@ -24,6 +24,15 @@ pub(super) struct Killer {
     pub(super) gap: Duration,
     /// Counts the kills of the server that came with one of a component.
     pub(super) together: Arc<AtomicU64>,
+    /// When the kills took place.
+    pub(super) kills: Arc<Mutex<Vec<Kill>>>,
+}
+
+impl Killer {
+    fn note(&self, figure: &'static str, begun: Time, site: &Site) {
+        let kill = Kill { figure, begun, ended: site.clock.now() };
+        self.kills.lock().expect("no holder of the lock panics").push(kill);
+    }
 }
 
 impl Disturbance for Killer {
@@ -37,9 +46,13 @@ impl Disturbance for Killer {
                 true => Some(site.servers[0].turn.lock().await),
                 false => None,
             };
+            let begun = site.clock.now();
             self.component.kill().await?;
+            self.note(self.figure, begun, site);
             if turn.is_some() {
+                let begun = site.clock.now();
                 site.servers[0].kill()?;
+                self.note(SERVER_KILLS, begun, site);
                 self.together.fetch_add(1, Ordering::Relaxed);
             }
             if matches!(*self.component, Component::Service(_)) {

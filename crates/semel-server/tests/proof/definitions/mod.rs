@@ -48,7 +48,10 @@ use crate::site::{Layout, Site, free_port};
 use crate::trap::Trap;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    vec![Trial::test("definitions::runs_of_killed_servers_have_every_effect_once", short)]
+    vec![
+        Trial::test("definitions::runs_of_killed_servers_have_every_effect_once", short),
+        Trial::test("definitions::only_a_kill_meanwhile_explains_a_repeated_call", deeds::explained),
+    ]
 }
 
 /// How much is played.
@@ -79,7 +82,7 @@ pub(crate) const LONG: Scale =
     Scale { runs: 500, kills: 100, component_kills: 10, gap: Duration::from_secs(15), callers: 32 };
 
 /// The least that the long form must have shown.
-pub(crate) const LEAST: [Least; 11] = [
+pub(crate) const LEAST: [Least; 12] = [
     ("server kills", 100),
     ("worker kills", 20),
     ("runs", 500),
@@ -91,6 +94,7 @@ pub(crate) const LEAST: [Least; 11] = [
     (COMPONENTS[4], 10),
     (COMPONENTS[5], 10),
     (COMPONENTS[6], 10),
+    (COMPONENTS[7], 10),
 ];
 
 fn short() -> Result<(), Failed> {
@@ -120,28 +124,25 @@ const ROUND: Duration = Duration::from_millis(50);
 const WATCHED: Duration = Duration::from_millis(500);
 
 /// The figures that count the kills of components, in the order of [`Components`].
-pub(crate) const COMPONENTS: [&str; 7] = [
+pub(crate) const COMPONENTS: [&str; 8] = [
     "kills of PostgreSQL",
     "kills of MariaDB",
     "kills of NATS",
     "kills of Redis",
     "kills of the mail server",
-    "kills of the model",
-    "kills of the MCP server",
+    MODEL,
+    TOOLS,
+    "kills of PostgreSQL with pgvector",
 ];
-
-fn killers(components: &Components, gap: Duration, together: &Arc<AtomicU64>) -> Vec<Box<dyn Disturbance>> {
-    let killer = |(figure, component): (&'static str, &Arc<Component>)| {
-        let killer = Killer { figure, component: component.clone(), gap, together: together.clone() };
-        Box::new(killer) as Box<dyn Disturbance>
-    };
-    COMPONENTS.into_iter().zip(&components.all).map(killer).collect()
-}
+const MODEL: &str = "kills of the model";
+const TOOLS: &str = "kills of the MCP server";
 
 /// Makes the tables of Semel in all databases, as an operator does.
 async fn install(config: &Path, env: &[(String, String)]) -> Result<(), Failed> {
     let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_semel"));
-    command.args(["connection", "check", "bank", "stock", "till", "--install", "--config"]).arg(config);
+    command
+        .args(["connection", "check", "bank", "stock", "till", "library", "--install", "--config"])
+        .arg(config);
     let ended = command.env_clear().envs(env.iter().cloned()).output().await?;
     if ended.status.success() {
         return Ok(());
@@ -207,6 +208,15 @@ impl Stage {
         })
     }
 
+    fn killers(&self, gap: Duration) -> Vec<Box<dyn Disturbance>> {
+        let killer = |(figure, component): (&'static str, &Arc<Component>)| {
+            let (component, together) = (component.clone(), self.together.clone());
+            let kills = self.nemesis.blows.kills.clone();
+            Box::new(Killer { figure, component, gap, together, kills }) as Box<dyn Disturbance>
+        };
+        COMPONENTS.into_iter().zip(&self.components.all).map(killer).collect()
+    }
+
     fn killed(&self, figure: &str) -> u64 {
         let others = self.nemesis.blows.others.lock().expect("no holder of the lock panics");
         others.iter().filter(|(name, _)| *name == figure).count() as u64
@@ -229,7 +239,7 @@ impl Stage {
         for _ in 0..scale.callers {
             calls.spawn(self.caller.clone().call());
         }
-        let mut blows = self.nemesis.begin(killers(&self.components, scale.gap, &self.together));
+        let mut blows = self.nemesis.begin(self.killers(scale.gap));
         let latest = clock.now().after(PATIENCE);
         while !self.has_shown(scale) && clock.now() < latest {
             tokio::select! {
@@ -265,7 +275,7 @@ impl Stage {
             books: &self.site.outside.books().await?,
             deeds: self.components.deeds().await?,
             branches: self.components.branches(&runs).await?,
-            kills: self.server_kills() + COMPONENTS.iter().map(|figure| self.killed(figure)).sum::<u64>(),
+            kills: self.nemesis.blows.kills.lock().expect("no holder of the lock panics").clone(),
         };
         Ok(verdict::check(&lives, found, &self.operator, findings))
     }

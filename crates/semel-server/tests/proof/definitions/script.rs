@@ -88,6 +88,13 @@ impl Said {
     }
 }
 
+/// The vectors for a number of texts.
+pub(super) fn embeddings(texts: usize) -> Value {
+    let vectors: Vec<Value> =
+        (0..texts).map(|index| json!({"index": index, "embedding": [index, 1]})).collect();
+    json!({"data": vectors, "usage": {"prompt_tokens": 3}})
+}
+
 /// What the MCP server answers before a tool is called.
 pub(super) fn introduction(method: &str) -> Value {
     let tool = |name: &str| {

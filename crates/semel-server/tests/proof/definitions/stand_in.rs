@@ -16,13 +16,13 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use libtest_mimic::Failed;
-use semel::clock::{Clock as _, SystemClock};
+use semel::clock::{Clock as _, SystemClock, Time};
 use semel::testing::Dice;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use super::deeds::Deeds;
+use super::deeds::{Called, Deeds};
 use super::script;
 
 /// What a stand-in is told.
@@ -50,6 +50,8 @@ struct Noted {
     key: String,
     /// Number of what was done; the same for a repetition that was recognised.
     number: u64,
+    /// When it was noted, in milliseconds since 1970.
+    when: i64,
     /// The request.
     body: Value,
 }
@@ -100,7 +102,8 @@ impl StandIn {
             Some(call) => call.number,
             None => journal.calls.iter().map(|call| call.number).max().unwrap_or_default() + 1,
         };
-        let call = Noted { at: at.to_owned(), key: key.to_owned(), number, body: body.clone() };
+        let when = self.clock.now().0;
+        let call = Noted { at: at.to_owned(), key: key.to_owned(), number, when, body: body.clone() };
         // A line of its own, whatever a kill has left before it.
         journal.file.write_all(format!("\n{}", json!(call)).as_bytes())?;
         journal.calls.push(call);
@@ -124,8 +127,7 @@ impl StandIn {
             return StatusCode::BAD_REQUEST.into_response();
         };
         let path = if round == 0 { format!("{at}/model") } else { format!("{at}/model#{}", round + 1) };
-        let key = headers.get("idempotency-key").and_then(|key| key.to_str().ok()).unwrap_or_default();
-        let Ok(number) = self.note(&path, key, true, question) else {
+        let Ok(number) = self.note(&path, effect_key(headers), true, question) else {
             return StatusCode::INTERNAL_SERVER_ERROR.into_response();
         };
         self.pause().await;
@@ -133,6 +135,19 @@ impl StandIn {
             Some(said) => answered(&said.encoded(of, round)),
             None => StatusCode::BAD_REQUEST.into_response(),
         }
+    }
+
+    /// Embeddings of texts, the first of which is the place itself.
+    async fn embeddings(&self, headers: &HeaderMap, question: &Value) -> Response {
+        let texts = question["input"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let Some(at) = texts.first().and_then(Value::as_str) else {
+            return StatusCode::BAD_REQUEST.into_response();
+        };
+        if self.note(at, effect_key(headers), true, question).is_err() {
+            return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+        }
+        self.pause().await;
+        answered(&script::embeddings(texts.len()))
     }
 
     async fn tool(&self, message: &Value) -> Response {
@@ -170,6 +185,7 @@ async fn answer(State(server): State<StandIn>, request: Request) -> Response {
             server.model(&parts.headers, &body, script::Wire::Completions).await
         }
         ("POST", "/v1/messages") => server.model(&parts.headers, &body, script::Wire::Messages).await,
+        ("POST", "/v1/embeddings") => server.embeddings(&parts.headers, &body).await,
         ("POST", "/mcp") => server.tool(&body).await,
         ("POST", "/look") => answered(&server.look(&body).await),
         // Whether it listens.
@@ -178,15 +194,21 @@ async fn answer(State(server): State<StandIn>, request: Request) -> Response {
     }
 }
 
+fn effect_key(headers: &HeaderMap) -> &str {
+    headers.get("idempotency-key").and_then(|key| key.to_str().ok()).unwrap_or_default()
+}
+
 fn answered(body: &Value) -> Response {
     ([("content-type", "application/json")], Body::from(body.to_string())).into_response()
 }
 
-/// Adds all calls of a stand-in.
-pub(super) fn count(journal: &Path, deeds: &mut Deeds) -> Result<(), Failed> {
+/// Adds all calls of a stand-in, whose kills are counted as `killed`.
+pub(super) fn count(journal: &Path, killed: &'static str, deeds: &mut Deeds) -> Result<(), Failed> {
     let mut first: HashMap<(String, u64), Noted> = HashMap::new();
     for call in noted(journal)? {
-        *deeds.calls.entry(call.at.clone()).or_default() += 1;
+        let calls =
+            deeds.calls.entry(call.at.clone()).or_insert_with(|| Called { killed, times: Vec::new() });
+        calls.times.push(Time(call.when));
         match first.get(&(call.at.clone(), call.number)) {
             None => {
                 deeds.add(&call.at, call.number);

@@ -1,4 +1,4 @@
-//! The parts of the tasks that work with other products: databases, brokers, mails and messages, models, tools. They are branches of
+//! The parts of the tasks that work with other products: databases, brokers, mails and messages, models, tools, documents. They are branches of
 //! one block, so that a kill meets many of them at once. A task that is added to the language gets a branch or a step here, its effects
 //! in [`TASKS`], and its other side in [`super::components`].
 
@@ -64,6 +64,10 @@ const AGENTS: &str = "
             prompt: 'PLACE work/agents/plan'
             steps: [{name: charge, about: Charges., input: {at: string}, http: {on: key, post: /effects, json: {at: '{{ call.at }}'}}, RETRY, KEEP}]
         - {name: told, set: {agreed: '{{ steps.agent.text|int }}', planned: '{{ steps.plan.result }}'}}";
+
+const LIBRARY: &str = "
+      library:
+        - {name: know, ingest: {on: library, embed: {on: model}, document: 'PLACE work/library/know', text: 'PLACE work/library/know/embed'}, STAY}";
 
 const TOOLS: &str = "
       tools:
@@ -143,6 +147,10 @@ pub(super) const TASKS: &[Part] = &[
             effect("work/tools/book", Sure, "work/tools/booked"),
             effect("work/tools/push", Doubtable, "work/tools/pushed"),
         ],
+    },
+    Part {
+        steps: LIBRARY,
+        effects: &[effect("work/library/know/embed", Sure, ""), effect("work/library/know", Sure, "")],
     },
 ];
 

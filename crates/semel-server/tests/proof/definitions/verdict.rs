@@ -14,6 +14,7 @@ use super::tasks::TOGETHER;
 use crate::books::Books;
 use crate::checker::Counted;
 use crate::findings::{Findings, Sort};
+use crate::nemesis::Kill;
 use crate::operator::Operator;
 
 /// What the other sides say at the end.
@@ -24,8 +25,8 @@ pub(super) struct Found<'a> {
     pub(super) deeds: Deeds,
     /// Branches of the runs that are still prepared.
     pub(super) branches: Vec<String>,
-    /// How often a server or a component was killed: a model is asked again once for each at most.
-    pub(super) kills: u64,
+    /// When servers and components were killed: a call is repeated at most once for each kill while it is under way.
+    pub(super) kills: Vec<Kill>,
 }
 
 impl Found<'_> {
@@ -54,14 +55,22 @@ pub(super) fn check(
     for branch in std::mem::take(&mut found.branches) {
         findings.add(Sort::Stuck, "", &branch, "a branch is still prepared, and holds its locks");
     }
-    let kills = found.kills;
+    let kills = std::mem::take(&mut found.kills);
     let deeds = found.together();
     deeds.tell_doubled(findings);
     for changed in &deeds.changed {
         findings.add(Sort::Wrong, "", changed, "a repetition was another request");
     }
-    for (at, calls) in deeds.calls.iter().filter(|(_, calls)| **calls > 1 + kills) {
-        findings.add(Sort::Wrong, "", at, format!("it was called {calls} times with {kills} kills"));
+    for (at, called) in &deeds.calls {
+        let (calls, kills) = (called.times.len(), called.disturbed_by(&kills));
+        if calls > 1 + kills {
+            findings.add(
+                Sort::Wrong,
+                "",
+                at,
+                format!("it was called {calls} times, with {kills} kills meanwhile"),
+            );
+        }
     }
     let mut known = HashSet::new();
     for life in lives {

@@ -2,7 +2,7 @@
 
 use semel::Error;
 use semel::clock::Clock as _;
-use semel::testing::{Crasher, Scene};
+use semel::testing::{Crasher, Ended, Scene};
 
 use super::provider::{Fate, Manner, Provider};
 use super::{Became, connections, doubts, play, sends};
@@ -137,12 +137,14 @@ fn looked_up() {
 fn crashes() {
     for (profile, manner, task) in CLASSES {
         let provider = Provider::start(manner);
-        let plays = crasher(&provider, profile, &[], task, SOON).every_boundary(|ended| {
+        let crasher = crasher(&provider, profile, &[], task, SOON);
+        let check = |ended: &Ended<Provider, bool>| {
             assert_eq!(provider.desk().delivered.len(), 1, "{profile}\n{}", ended.history());
             let may_be_in_doubt = manner == Manner::Repeats;
             assert!(may_be_in_doubt || doubts(ended) == 0, "{profile}\n{}", ended.history());
-        });
-        assert!(plays > 4, "{profile}: {plays}");
+        };
+        let plays = crasher.every_boundary(check) + crasher.every_fault(check);
+        assert!(plays > 8, "{profile}: {plays}");
     }
 }
 

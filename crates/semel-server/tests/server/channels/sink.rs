@@ -8,7 +8,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// The server, and what it has accepted. It ends with its standard input, that is with this value.
-pub(super) struct Sink {
+pub(crate) struct Sink {
     child: Child,
     port: u16,
     folder: TempDir,
@@ -16,21 +16,27 @@ pub(super) struct Sink {
 
 /// A mail as it was accepted.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Accepted {
-    pub(super) to: Vec<String>,
+pub(crate) struct Accepted {
+    pub(crate) to: Vec<String>,
     /// Value of `Message-ID`.
-    pub(super) id: String,
-    pub(super) text: String,
+    pub(crate) id: String,
+    pub(crate) text: String,
 }
 
 impl Sink {
-    pub(super) fn start() -> Self {
+    pub(crate) fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// The same with options of the script.
+    pub(crate) fn start_with(options: &[&str]) -> Self {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/smtp-sink");
         let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("there is a target folder");
         let folder = TempDir::new().expect("a folder for mails");
         let log = folder.path().join("log");
         let mut child = Command::new(script)
             .arg(folder.path())
+            .args(options)
             .env("CARGO_TARGET_DIR", target)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -47,13 +53,13 @@ impl Sink {
     }
 
     /// Forgets all mails, and takes a new plan: one word for each connection.
-    pub(super) fn plan(&self, plan: &[&str]) {
+    pub(crate) fn plan(&self, plan: &[&str]) {
         let write = |name: &str, text: &str| std::fs::write(self.folder.path().join(name), text);
         write("mails", "").and_then(|()| write("plan", &plan.join("\n"))).expect("the folder is ours");
     }
 
     /// Everything that was accepted, in its order.
-    pub(super) fn accepted(&self) -> Vec<Accepted> {
+    pub(crate) fn accepted(&self) -> Vec<Accepted> {
         let text = std::fs::read_to_string(self.folder.path().join("mails")).expect("the folder is ours");
         text.lines()
             .map(|line| Accepted::read(&serde_json::from_str(line).expect("a line is JSON")))
@@ -61,12 +67,12 @@ impl Sink {
     }
 
     /// Where it listens on this machine.
-    pub(super) fn port(&self) -> u16 {
+    pub(crate) fn port(&self) -> u16 {
         self.port
     }
 
     /// The configuration of a connection `post` to it.
-    pub(super) fn config(&self, more: &str) -> String {
+    pub(crate) fn config(&self, more: &str) -> String {
         let port = self.port;
         format!(
             "[connections.post]\nkind = 'smtp'\nhost = '127.0.0.1'\nport = {port}\ntls = 'off'\n\

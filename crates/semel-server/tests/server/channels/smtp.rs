@@ -4,11 +4,16 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use semel::Error;
+use semel::clock::SystemClock;
+use semel::store::memory::MemoryStore;
 use semel::testing::{Crasher, Ended, Scene};
+use semel_server::connections::Checked;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use super::sink::Sink;
 use super::{Became, connections, doubts, play, sends};
+use crate::world::runtime;
 
 pub(super) const TESTS: &[(&str, fn())] = &[
     ("a_mail_is_accepted_as_it_was_written", is_written),
@@ -17,6 +22,7 @@ pub(super) const TESTS: &[(&str, fn())] = &[
     ("a_mail_that_is_refused_did_not_take_place", refused),
     ("a_mail_is_accepted_once_whatever_write_the_engine_dies_at", crashes),
     ("a_mail_server_that_drops_repetitions_gets_equal_bytes", repeated),
+    ("a_mail_goes_over_an_encrypted_line_to_a_server_that_knows_the_password", encrypted),
 ];
 
 const MAIL: &str = "{name: thanks, mail: {on: post, to: ann@example.com, cc: [Ben <ben@example.com>], \
@@ -131,13 +137,17 @@ fn refused() {
 
 fn crashes() {
     let sink = Arc::new(Sink::start());
-    let plays = anonymous(&sink, "", &[]).every_boundary(|_| assert_eq!(sink.accepted().len(), 1));
-    assert!(plays > 4, "{plays}");
-    let plays = anonymous(&sink, REPEATS, &[]).every_boundary(|ended| {
+    let once = |_: &Ended<Arc<Sink>, bool>| assert_eq!(sink.accepted().len(), 1);
+    let crasher = anonymous(&sink, "", &[]);
+    let plays = crasher.every_boundary(once) + crasher.every_fault(once);
+    assert!(plays > 8, "{plays}");
+    let by_id = |ended: &Ended<Arc<Sink>, bool>| {
         assert_eq!(ids(&sink).len(), 1);
         assert_eq!(doubts(ended), 0, "{}", ended.history());
-    });
-    assert!(plays > 4, "{plays}");
+    };
+    let crasher = anonymous(&sink, REPEATS, &[]);
+    let plays = crasher.every_boundary(by_id) + crasher.every_fault(by_id);
+    assert!(plays > 8, "{plays}");
 }
 
 /// The same, whose value says nothing of ids: an operator does not know them.
@@ -174,4 +184,64 @@ fn repeated() {
     // Nothing is known of the last attempt either: a repeated refusal says nothing about those before it.
     let ended = crasher(&sink, REPEATS, &["dot", "refuse-dot:554"], MAIL.to_owned()).undisturbed();
     assert_eq!((doubts(&ended), sink.accepted().len()), (1, 1), "{}", ended.history());
+}
+
+/// A server that wants encryption and a password gets a mail only if its certificate is trusted and it takes the password.
+fn encrypted() {
+    let folder = TempDir::new().expect("a folder");
+    let write = |name: &str, text: &str| {
+        let file = folder.path().join(name);
+        std::fs::write(&file, text).expect("the folder is ours");
+        file.display().to_string()
+    };
+    let certificate =
+        || rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("a certificate");
+    let (own, stranger) = (certificate(), certificate());
+    let (trusted, key) =
+        (write("own.pem", &own.cert.pem()), write("key.pem", &own.signing_key.serialize_pem()));
+    let untrusted = write("stranger.pem", &stranger.cert.pem());
+    let (right, wrong) = (write("right", "open sesame"), write("wrong", "open barley"));
+    for (mode, option) in [("starttls", None), ("implicit", Some("--implicit"))] {
+        let options = ["--tls", &trusted, &key, "--user", "shop:open sesame"].into_iter().chain(option);
+        let sink = Arc::new(Sink::start_with(&options.collect::<Vec<_>>()));
+        for (ca, password, told) in
+            [(&trusted, &right, "accepted"), (&trusted, &wrong, "535"), (&untrusted, &right, "certificate")]
+        {
+            let config = format!(
+                "[connections.post]\nkind = 'smtp'\nhost = 'localhost'\nport = {}\ntls = '{mode}'\nca-file = '{ca}'\n\
+                 user = 'shop'\npassword = {{ file = '{password}' }}\nfrom = 'shop@example.com'\n",
+                sink.port()
+            );
+            let (checked, became) = (checked(&config), delivered(&sink, config.clone()));
+            let is_right = told == "accepted";
+            assert!(checked.is_fine == is_right && checked.found.contains(told), "{mode}: {checked:?}");
+            assert!(!checked.found.contains("open "), "the password is told: {checked:?}");
+            assert_eq!(matches!(became, Became::Done(_)), is_right, "{mode} {told}: {became:?}");
+            assert_eq!(sink.accepted().len(), usize::from(is_right), "{mode} {told}");
+        }
+    }
+}
+
+/// What `semel connection check` says of the connection.
+fn checked(config: &str) -> Checked {
+    let connections = connections(config, Arc::new(MemoryStore::new(Arc::new(SystemClock::new()))));
+    let post = connections.all().next().expect("there is one").clone();
+    runtime().block_on(post.look(&connections, false))
+}
+
+/// The end of a step that sends a mail over the connection of a configuration.
+fn delivered(sink: &Arc<Sink>, config: String) -> Became {
+    let of_world = sink.clone();
+    let crasher = Crasher::new(
+        move || {
+            of_world.plan(&[]);
+            of_world.clone()
+        },
+        move |_: &Arc<Sink>, builder| {
+            let config = config.clone();
+            builder.state_of_store(move |store| connections(&config, store)).workflow("sends", sends)
+        },
+        async move |scene: Scene<Arc<Sink>>| -> Result<Became, Error> { play(scene, MAIL, || false).await },
+    );
+    crasher.undisturbed().value
 }

@@ -49,12 +49,12 @@ where
 }
 
 /// Creates the site on a thread of its own: a play has a runtime already.
-pub(super) fn fresh(kind: SiteKind) -> Site {
+pub(crate) fn fresh(kind: SiteKind) -> Site {
     let made = std::thread::spawn(move || crate::world::runtime().block_on(Site::new(kind)));
     made.join().expect("a database can be made")
 }
 
-pub(super) fn number(site: &Site, sql: &'static str) -> i64 {
+pub(crate) fn number(site: &Site, sql: &'static str) -> i64 {
     let site = site.clone();
     let asked = std::thread::spawn(move || crate::world::runtime().block_on(site.number(sql)));
     asked.join().expect("the database answers")

@@ -13,6 +13,7 @@ use semel_server::access::Caller;
 use semel_server::api::Permission;
 use semel_server::app::App;
 
+use super::line::spoilt;
 use super::site::{Site, SiteKind, open};
 use crate::cli::say;
 use crate::world::{Api, runtime};
@@ -24,9 +25,17 @@ const UNPREPARED: &str = "databases::several::a_push_to_a_postgres_that_prepares
 pub(super) fn trials() -> Vec<Vec<Trial>> {
     vec![vec![
         Trial::test("databases::several::the_doctor_lists_branches_that_were_left_prepared", || {
-            runtime().block_on(listed())
+            runtime().block_on(async { listed(apart().await?).await })
         }),
+        Trial::test(
+            "databases::several::the_doctor_lists_branches_that_were_left_prepared_in_mariadb",
+            || runtime().block_on(async { listed(Site::empty(SiteKind::Mariadb).await).await }),
+        ),
         Trial::test(UNPREPARED, unprepared),
+        Trial::test(
+            "databases::several::a_push_to_a_mariadb_that_lists_no_branches_says_what_to_grant",
+            || runtime().block_on(unlisted()),
+        ),
     ]]
 }
 
@@ -46,14 +55,31 @@ async fn apart() -> Result<Site, Failed> {
     Ok(Site { kind: SiteKind::Postgres, url: format!("{server}/{name}"), folder })
 }
 
-async fn listed() -> Result<(), Failed> {
-    let site = apart().await?;
+/// Prepares a branch, as a program does that dies then. MariaDB forgets one without a change by itself.
+async fn prepare(site: &Site, name: &BranchName) {
+    let script = match site.kind {
+        SiteKind::Mariadb => {
+            let word = |word: &str| Dialect::Mysql.rollback_branch(name).replace("ROLLBACK", word);
+            let change = format!("INSERT INTO account VALUES ('{}', 1)", name.run);
+            [word("START"), change, word("END"), word("PREPARE")].join("; ")
+        }
+        _ => format!("BEGIN; PREPARE TRANSACTION '{name}'"),
+    };
+    site.script(&script).await;
+}
+
+fn dialect(kind: SiteKind) -> Dialect {
+    if kind == SiteKind::Mariadb { Dialect::Mysql } else { Dialect::Postgres }
+}
+
+async fn listed(site: Site) -> Result<(), Failed> {
+    let kind = if site.kind == SiteKind::Mariadb { "mysql" } else { "postgres" };
     let config = site.folder().join("semel.toml");
     let url = site.folder().join("url");
     std::fs::write(&url, &site.url)?;
     std::fs::write(
         &config,
-        format!("[connections.bank]\nkind = 'postgres'\nurl = {{ file = '{}' }}\n", url.display()),
+        format!("[connections.bank]\nkind = '{kind}'\nurl = {{ file = '{}' }}\n", url.display()),
     )?;
     // There is no server: only what is said of the database is looked at.
     let doctor = || -> Result<(String, String, String), Failed> {
@@ -75,13 +101,19 @@ async fn listed() -> Result<(), Failed> {
     };
     let nothing = "bank has no branches of transactions that were left prepared";
     assert_eq!(doctor()?.1, nothing);
-    let client = PgPoolOptions::new(&site.url).build()?.get().await?;
     let (fresh, old) = (branch("run_fresh", 2), branch("run_old", 90));
     for name in [&fresh, &old] {
-        client.batch_execute(&format!("BEGIN; PREPARE TRANSACTION '{name}'")).await?;
+        prepare(&site, name).await;
     }
     // Transactions that are not ours are not told.
-    client.batch_execute("BEGIN; PREPARE TRANSACTION 'of-another-program'").await?;
+    let (stranger, gone) = match site.kind {
+        SiteKind::Mariadb => (
+            "XA START 'stranger'; INSERT INTO account VALUES ('stranger', 1); XA END 'stranger'; XA PREPARE 'stranger'",
+            "XA ROLLBACK 'stranger'",
+        ),
+        _ => ("BEGIN; PREPARE TRANSACTION 'a-stranger'", "ROLLBACK PREPARED 'a-stranger'"),
+    };
+    site.script(stranger).await;
     let (state, told, fix) = doctor()?;
     assert_eq!(state, "look");
     assert!(
@@ -89,10 +121,10 @@ async fn listed() -> Result<(), Failed> {
         "{told}"
     );
     assert!(fix.contains("start the server that drives the run"), "{fix}");
-    client.batch_execute(&Dialect::Postgres.rollback_branch(&old)).await?;
+    site.script(&dialect(site.kind).rollback_branch(&old)).await;
     assert_eq!(doctor()?.1, nothing, "a branch of two minutes is under way");
-    client.batch_execute(&Dialect::Postgres.rollback_branch(&fresh)).await?;
-    client.batch_execute("ROLLBACK PREPARED 'of-another-program'").await?;
+    site.script(&dialect(site.kind).rollback_branch(&fresh)).await;
+    site.script(gone).await;
     Ok(())
 }
 
@@ -117,21 +149,28 @@ fn unprepared() -> Result<(), Failed> {
     Ok(())
 }
 
-async fn refused() -> Result<(), Failed> {
-    let (bank, stock) = (Site::new(SiteKind::Postgres).await, Site::new(SiteKind::Mariadb).await);
-    let connections = open(&[("bank", &bank), ("stock", &stock)], "")?;
+/// A server of the interface with two connections, `bank` and `stock`.
+async fn served(bank: &Site, stock: &Site) -> Result<Api, Failed> {
+    let connections = open(&[("bank", bank), ("stock", stock)], "")?;
     let app = App {
         connections: Some(Arc::new(connections)),
         ..App::open(Arc::new(MemoryStore::new(Arc::new(SystemClock::new()))), Arc::new(SystemClock::new()))
     };
     let caller = Caller::new(WorkspaceId::DEFAULT, "author", vec![Permission::Admin]);
-    let api = Api::serve_as(app, caller).await;
-    let block = |second: &str| {
-        format!(
-            "semel: 1\nname: a\nsteps:\n  - name: x\n    transaction: [{{name: a, sql: {{on: bank, run: DELETE FROM account}}}}, \
-             {{name: b, sql: {{on: {second}, run: DELETE FROM account}}}}]"
-        )
-    };
+    Ok(Api::serve_as(app, caller).await)
+}
+
+/// A transaction of `bank` and this connection.
+fn block(second: &str) -> String {
+    format!(
+        "semel: 1\nname: a\nsteps:\n  - name: x\n    transaction: [{{name: a, sql: {{on: bank, run: DELETE FROM account}}}}, \
+         {{name: b, sql: {{on: {second}, run: DELETE FROM account}}}}]"
+    )
+}
+
+async fn refused() -> Result<(), Failed> {
+    let (bank, stock) = (Site::new(SiteKind::Postgres).await, Site::new(SiteKind::Mariadb).await);
+    let api = served(&bank, &stock).await?;
     let answer = api.post("/workflow-definitions", block("stock")).await;
     assert_eq!(answer.status, 400, "{}", answer.text);
     for part in
@@ -142,5 +181,20 @@ async fn refused() -> Result<(), Failed> {
     // Alone it commits without.
     let answer = api.post("/workflow-definitions", block("bank")).await;
     assert_eq!(answer.status, 201, "{}", answer.text);
+    Ok(())
+}
+
+/// MySQL without `XA_RECOVER_ADMIN`, played by a MariaDB behind a line that spoils the statement.
+async fn unlisted() -> Result<(), Failed> {
+    let (bank, stock) = (Site::new(SiteKind::Postgres).await, Site::new(SiteKind::Mariadb).await);
+    let stock = spoilt(&stock, "XA RECOVER").await;
+    let checked = stock.checked(false).await;
+    assert!(checked.is_fine && checked.found.contains("XA_RECOVER_ADMIN"), "{checked:?}");
+    let api = served(&bank, &stock).await?;
+    let answer = api.post("/workflow-definitions", block("stock")).await;
+    assert_eq!(answer.status, 400, "{}", answer.text);
+    for part in ["`stock` cannot commit together with other databases", "XA_RECOVER_ADMIN"] {
+        assert!(answer.text.contains(part), "{}", answer.text);
+    }
     Ok(())
 }

@@ -2,11 +2,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that fails by unwrap says where")]
 
+mod by_hand;
 mod crash;
 mod gate;
 mod hostile;
 mod left;
+mod line;
 mod operator;
+mod queue;
 mod several;
 pub(crate) mod site;
 mod values;
@@ -16,6 +19,7 @@ use libtest_mimic::{Failed, Trial};
 use semel::rules::entry::Outcome;
 use serde_json::{Value, json};
 
+pub(crate) use self::crash::{fresh, number};
 use self::site::{Site, SiteKind};
 
 /// One trial of a test for each database.
@@ -54,6 +58,8 @@ pub(crate) fn trials() -> Vec<Trial> {
     );
     let mut all: Vec<_> = all.into_iter().flatten().collect();
     all.extend(zombies::trials());
+    all.extend(by_hand::trials());
+    all.extend(queue::trials());
     all
 }
 

@@ -22,6 +22,8 @@ use semel_server::definitions::language::Definition;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::overtaken::{HeldLine, Route};
+
 /// The databases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SiteKind {
@@ -236,6 +238,20 @@ impl Site {
                     sqlx::query_scalar(sqlx::AssertSqlSafe(sql.to_owned())).fetch_one(&pool).await.unwrap();
                 String::from_utf8(bytes).unwrap()
             }
+        }
+    }
+
+    /// Host and port of the server of the database.
+    pub(crate) fn host(&self) -> &str {
+        let (_, rest) = self.url.split_once('@').expect("the URL has a user");
+        rest.split(['/', '?']).next().unwrap_or(rest)
+    }
+
+    /// The same database by a route.
+    pub(crate) fn by(&self, line: &HeldLine, route: Route) -> Self {
+        match route {
+            Route::Direct => self.clone(),
+            Route::Held => Self { url: self.url.replace(self.host(), &line.address()), ..self.clone() },
         }
     }
 

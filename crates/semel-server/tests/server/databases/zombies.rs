@@ -7,7 +7,7 @@ use semel::rules::entry::Outcome;
 
 use super::DEBIT;
 use super::site::{Fixed, Site, SiteKind, TESTED, open};
-use crate::overtaken::{HeldLine, HeldPart, Hold, Overtaken, Route, overtaken};
+use crate::overtaken::{HeldLine, HeldPart, Hold, Overtaken, overtaken};
 
 /// Where the owner is overtaken. A held COMMIT holds its locks until the database ends the session.
 fn holds(kind: SiteKind) -> [Hold; 4] {
@@ -21,15 +21,15 @@ fn holds(kind: SiteKind) -> [Hold; 4] {
     ]
 }
 
-/// The same for two databases, on the line to the first one, PostgreSQL.
-const BRANCHES: [Hold; 6] = [
-    Hold { marker: "UPDATE account", part: HeldPart::Request },
-    Hold { marker: "UPDATE account", part: HeldPart::Answer },
-    Hold { marker: "PREPARE TRANSACTION", part: HeldPart::Request },
-    Hold { marker: "PREPARE TRANSACTION", part: HeldPart::Answer },
-    Hold { marker: "COMMIT PREPARED", part: HeldPart::Request },
-    Hold { marker: "COMMIT PREPARED", part: HeldPart::Answer },
-];
+/// The same for two databases, on the line to one of them. A session of MariaDB that is held is ended by its server.
+fn branches(kind: SiteKind) -> Vec<Hold> {
+    let markers = match kind {
+        SiteKind::Mariadb => ["UPDATE account", "XA PREPARE", "XA COMMIT"],
+        _ => ["UPDATE account", "PREPARE TRANSACTION", "COMMIT PREPARED"],
+    };
+    let both = |marker| [HeldPart::Request, HeldPart::Answer].map(|part| Hold { marker, part });
+    markers.into_iter().flat_map(both).collect()
+}
 const RETRY: &str = "retry: {attempts: for-ever, first: 10ms, most: 200ms}";
 
 pub(super) fn trials() -> Vec<Trial> {
@@ -40,8 +40,10 @@ pub(super) fn trials() -> Vec<Trial> {
                 .push(trial(kind.name(), hold, move || crate::world::runtime().block_on(alone(kind, hold))));
         }
     }
-    for hold in BRANCHES {
-        trials.push(trial("several", hold, move || crate::world::runtime().block_on(together(hold))));
+    for (kind, of) in [(SiteKind::Postgres, "several"), (SiteKind::Mariadb, "several::mariadb")] {
+        for hold in branches(kind) {
+            trials.push(trial(of, hold, move || crate::world::runtime().block_on(together(kind, hold))));
+        }
     }
     trials
 }
@@ -56,24 +58,10 @@ fn trial(of: &str, hold: Hold, test: impl FnOnce() + Send + 'static) -> Trial {
     })
 }
 
-/// Host and port of the server of a database.
-fn host(site: &Site) -> &str {
-    let (_, rest) = site.url.split_once('@').expect("the URL has a user");
-    rest.split(['/', '?']).next().unwrap_or(rest)
-}
-
-/// The same database by another way.
-fn by(site: &Site, line: &HeldLine, route: Route) -> Site {
-    match route {
-        Route::Direct => site.clone(),
-        Route::Held => Site { url: site.url.replace(host(site), &line.address()), ..site.clone() },
-    }
-}
-
 /// A statement, a message and a block of both, in one database.
 async fn alone(kind: SiteKind, hold: Hold) {
     let site = Site::new(kind).await;
-    let line = HeldLine::to(host(&site), hold).await;
+    let line = HeldLine::to(site.host(), hold).await;
     let steps = format!(
         "steps:
   - {{name: debit, {RETRY}, sql: {{on: bank, run: '{DEBIT}', args: {{cents: 10, who: ann}}, expect: 1}}}}
@@ -84,7 +72,7 @@ async fn alone(kind: SiteKind, hold: Hold) {
       - {{name: credit, sql: {{on: bank, run: '{DEBIT}', args: {{cents: 1, who: ben}}, expect: 1}}}}
       - {{name: told, publish: {{on: bank, subject: booked, data: 1}}}}"
     );
-    let build = |builder: Builder, route| by(&site, &line, route).build(builder, &steps);
+    let build = |builder: Builder, route| site.by(&line, route).build(builder, &steps);
     let Overtaken { outcome, doubt } = overtaken(&line, TESTED, build, || None).await;
     assert!(matches!(outcome, Outcome::Completed(_)), "{hold:?}: {outcome:?}");
     assert_eq!(doubt, None, "{hold:?}");
@@ -95,10 +83,10 @@ async fn alone(kind: SiteKind, hold: Hold) {
     assert_eq!(site.number(outcomes).await, 3, "{hold:?}");
 }
 
-/// A transaction over two databases.
-async fn together(hold: Hold) {
+/// A transaction over two databases; the line is that to one of them.
+async fn together(kind: SiteKind, hold: Hold) {
     let (bank, stock) = (Site::new(SiteKind::Postgres).await, Site::new(SiteKind::Mariadb).await);
-    let line = HeldLine::to(host(&bank), hold).await;
+    let line = HeldLine::to(if kind == SiteKind::Mariadb { stock.host() } else { bank.host() }, hold).await;
     let steps = format!(
         "steps:
   - name: book
@@ -109,7 +97,11 @@ async fn together(hold: Hold) {
       - {{name: told, publish: {{on: bank, subject: booked, data: 1}}}}"
     );
     let build = |builder: Builder, route| {
-        let bank = by(&bank, &line, route);
+        let (mut bank, mut stock) = (bank.clone(), stock.clone());
+        match kind {
+            SiteKind::Mariadb => stock = stock.by(&line, route),
+            _ => bank = bank.by(&line, route),
+        }
         let connections = open(&[("bank", &bank), ("stock", &stock)], "").expect("they can be opened");
         builder.state(connections).programs(Fixed::new(&steps))
     };

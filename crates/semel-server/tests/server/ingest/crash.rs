@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use libtest_mimic::{Failed, Trial};
 use semel::Engine;
 use semel::clock::SystemClock;
+use semel::engine::Builder;
 use semel::rules::entry::Outcome;
 use semel::store::faulty::{Fault, Faulty};
 use semel::store::memory::MemoryStore;
@@ -16,7 +17,8 @@ use serde_json::{Value, json};
 
 use super::library::{Library, sentences, steps};
 use super::trial;
-use crate::databases::site::TESTED;
+use crate::databases::site::{Fixed, TESTED};
+use crate::overtaken::{HeldLine, HeldPart, Hold, Route, overtaken};
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![
@@ -26,6 +28,7 @@ pub(super) fn trials() -> Vec<Trial> {
         }),
         trial("a_lost_answer_is_asked_for_again_under_the_same_key", lost),
         trial("a_session_that_is_killed_in_the_commit_is_tried_again_without_paying_again", killed),
+        trial("a_zombie_that_reads_the_table_or_gets_its_vectors_late_changes_nothing", late),
         trial("a_zombie_at_the_commit_cannot_replace_anything", zombie),
     ]
 }
@@ -102,6 +105,44 @@ async fn killed() -> Result<(), Failed> {
     assert_eq!(library.rows().await.len(), 5);
     assert_eq!(library.embedder.counts(), (1, 1));
     assert!(library.site.number("SELECT nextval('tries')").await > 2, "there was a second try");
+    Ok(())
+}
+
+/// What the first owner asks of the table, or of the embedder, or the answer, comes through when another owner is done.
+async fn late() -> Result<(), Failed> {
+    let input = sentences(0..5);
+    let steps =
+        steps(", size: 50").replace("{{ input.id }}", "d").replace("{{ input.text }}", input.trim_end());
+    for marker in ["SELECT n, hash", "POST /v1/embeddings"] {
+        for part in [HeldPart::Request, HeldPart::Answer] {
+            let library = Library::new().await;
+            let is_read = marker.starts_with("SELECT");
+            let base = library.embedder.base();
+            let embedder = base.split('/').nth(2).ok_or("an address")?;
+            let far = if is_read { library.site.host() } else { embedder };
+            let line = HeldLine::to(far, Hold { marker, part }).await;
+            let build = |builder: Builder, route| {
+                let connections = match (is_read, route) {
+                    (true, route) => {
+                        Library { site: library.site.by(&line, route), ..library.clone() }.connections()
+                    }
+                    (false, Route::Held) => library.connections_to(&base.replace(embedder, &line.address())),
+                    (false, Route::Direct) => library.connections(),
+                };
+                builder.state(connections).programs(Fixed::new(&steps))
+            };
+            let ended = overtaken(&line, TESTED, build, || None).await;
+            assert!(
+                matches!(ended.outcome, Outcome::Completed(_)) && ended.doubt.is_none(),
+                "{marker} {part:?}: {ended:?}"
+            );
+            assert_eq!(library.rows().await.len(), 5, "{marker} {part:?}");
+            let (keys, calls) = library.embedder.counts();
+            assert_eq!((keys, calls), (1, if is_read { 1 } else { 2 }), "{marker} {part:?}");
+            let outcomes = "SELECT count(*) FROM fenced_task_idempotency_lock WHERE outcome IS NOT NULL";
+            assert_eq!(library.site.number(outcomes).await, 1, "{marker} {part:?}");
+        }
+    }
     Ok(())
 }
 

@@ -87,7 +87,11 @@ impl Library {
 
     /// Connections `bank` and `model`, as a server opens them.
     pub(super) fn connections(&self) -> Connections {
-        let base = self.embedder.base();
+        self.connections_to(&self.embedder.base())
+    }
+
+    /// The same with the embedder at this address.
+    pub(super) fn connections_to(&self, base: &str) -> Connections {
         let model = format!(
             "[model]\nkind = 'openai'\nbase = '{base}'\nmodel = 'small-2'\nprice = {{ in = 1.0, out = 0.0 }}\n\
              [claude]\nkind = 'anthropic'\nbase = '{base}'\nmodel = 'small-2'\n"

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use semel::Engine;
 use semel::clock::SystemClock;
-use semel::engine::Limits;
+use semel::engine::{Builder, Limits};
 use semel::rules::entry::Outcome;
 use semel::store::Store;
 use semel::store::memory::MemoryStore;
@@ -14,12 +14,36 @@ use serde_json::json;
 use super::place::{Broker, Place};
 use super::relay::{Relay, Trouble};
 use super::{OFTEN, TESTED, program, step};
-use crate::overtaken::{LEASE, cut_off};
+use crate::overtaken::{HeldLine, HeldPart, Hold, LEASE, Route, cut_off};
 
 /// The message of the first owner is on its way, or its answer is, while another owner puts it there; then it comes through.
 pub(super) fn put_nothing(broker: Broker) {
     for trouble in [Trouble::HoldRequest, Trouble::HoldAnswer] {
         crate::world::runtime().block_on(overtaken(broker, trouble));
+    }
+}
+
+/// The step before a publish to NATS notes where the stream ends: an owner that learns it late notes nothing, and sends nothing.
+pub(super) fn note_nothing() {
+    for part in [HeldPart::Request, HeldPart::Answer] {
+        crate::world::runtime().block_on(async {
+            let place = Place::fresh(Broker::Nats);
+            let line = HeldLine::to(&Broker::Nats.address(), Hold { marker: "STREAM.INFO", part }).await;
+            let steps = step("one", &place, OFTEN);
+            let build = |builder: Builder, route| {
+                let url = match route {
+                    Route::Direct => Broker::Nats.url(),
+                    Route::Held => Broker::Nats.url_at(line.address()),
+                };
+                builder.state(place.connections(&url)).programs(program(&steps))
+            };
+            let ended = crate::overtaken::overtaken(&line, TESTED, build, || None).await;
+            assert!(
+                matches!(ended.outcome, Outcome::Completed(_)) && ended.doubt.is_none(),
+                "{part:?}: {ended:?}"
+            );
+            place.has_each_once(1);
+        });
     }
 }
 

@@ -211,28 +211,31 @@ fn webhook() {
 /// Lease of a worker elsewhere, which does not die.
 pub(super) const LEASE: Duration = Duration::from_hours(24);
 
+/// What a worker elsewhere does that has the key of the step in its input.
+pub(super) async fn print_labels(scene: &Scene<Stage>, node: NodeId) -> Result<(), Error> {
+    let queues = scene.queues();
+    scene.store().lease(Lease { node, act: LeaseAct::Join(LEASE) }).await?;
+    let names = vec![Name::new("labels")?];
+    let take = Take { workspace: WorkspaceId::DEFAULT, node, queues: names, limit: 10 };
+    for task in queues.take(take).await?.tasks {
+        let input: Value = task.input.read().expect("it is JSON");
+        assert_eq!(input["key"], task.key.as_str(), "`effect.key` is the key that the worker is given");
+        scene.world().account.apply("/labels", task.key.as_str());
+        let of = AssignmentRef { workspace: WorkspaceId::DEFAULT, run: task.run, fence: task.fence };
+        queues.complete(of, task.input.clone()).await?;
+    }
+    Ok(())
+}
+
 fn worker() {
     let steps = "steps:
   - {name: label, worker: {queue: labels, input: {n: '{{ input.n }}', key: '{{ effect.key }}'}}, keep: {n: '{{ this.n * 2 }}'}}
   - {name: done, set: {n: '{{ steps.label.n }}'}}";
     let crasher = crasher(vec![document(steps)], false, async |scene: Scene<Stage>| {
         let run = Stage::start(&scene, &json!({"n": 7})).await?;
-        let (node, queues) = (NodeId(scene.clock().uuid()), scene.queues());
+        let node = NodeId(scene.clock().uuid());
         let work = async || -> Result<bool, Error> {
-            scene.store().lease(Lease { node, act: LeaseAct::Join(LEASE) }).await?;
-            let names = vec![Name::new("labels")?];
-            let take = Take { workspace: WorkspaceId::DEFAULT, node, queues: names, limit: 10 };
-            for task in queues.take(take).await?.tasks {
-                let input: Value = task.input.read().expect("it is JSON");
-                assert_eq!(
-                    input["key"],
-                    task.key.as_str(),
-                    "`effect.key` is the key that the worker is given"
-                );
-                scene.world().account.apply("/labels", task.key.as_str());
-                let of = AssignmentRef { workspace: WorkspaceId::DEFAULT, run: task.run, fence: task.fence };
-                queues.complete(of, task.input.clone()).await?;
-            }
+            print_labels(&scene, node).await?;
             Ok(scene.status(run.id()).await?.is_terminal())
         };
         scene.until(async || work().await.expect("the store of the worker lives")).await;

@@ -1,12 +1,15 @@
 //! Tasks of definitions: a crash at every durable write of each of them, with other systems that really answer.
 
 mod again;
+mod agents;
 mod crashes;
 pub(crate) mod order;
 mod outcomes;
 mod play;
 mod provider;
 mod unusual;
+#[cfg(feature = "tasks")]
+mod whole;
 mod zombies;
 
 use libtest_mimic::Trial;
@@ -14,8 +17,15 @@ use libtest_mimic::Trial;
 pub(crate) use play::{Stage, crasher};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    [again::trials(), crashes::trials(), outcomes::trials(), unusual::trials(), zombies::trials()]
-        .into_iter()
-        .flatten()
-        .collect()
+    let mut trials = vec![
+        again::trials(),
+        agents::trials(),
+        crashes::trials(),
+        outcomes::trials(),
+        unusual::trials(),
+        zombies::trials(),
+    ];
+    #[cfg(feature = "tasks")]
+    trials.push(whole::trials());
+    trials.into_iter().flatten().collect()
 }

@@ -4,13 +4,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use semel::Engine;
 use semel::clock::{Clock as _, SystemClock};
 use semel::engine::queue::{AssignmentRef, Queues, Take};
 use semel::id::{NodeId, WorkspaceId};
 use semel::rules::entry::{Failure, FailureKind};
 use semel::rules::path::Name;
-use semel::store::{Lease, LeaseAct};
+use semel::store::{Lease, LeaseAct, Store};
+use semel_server::access::Caller;
+use semel_server::api::Permission;
 use semel_server::app::App;
+use semel_server::approvals::Approvals;
 use semel_server::definitions::catalog::Catalog;
 use semel_server::definitions::interpret::Interpreter;
 use serde_json::{Value, json};
@@ -26,37 +30,47 @@ const PAGE: &str = include_str!("../../../../../docs/definitions.md");
 const LEASE: Duration = Duration::from_hours(1);
 
 /// A server that drives definitions, with the connection `stripe` to a provider that loses the first answer to each effect.
-struct OrderShop {
-    api: Api,
-    account: Account,
+pub(super) struct OrderShop {
+    pub(super) api: Api,
+    pub(super) account: Account,
     queues: Queues,
     node: NodeId,
 }
 
 impl OrderShop {
     async fn open(world: &World) -> Self {
-        let account = Account::open(true);
+        let page = PAGE.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next());
+        let page = page.expect("the page begins with a definition");
+        Self::of(world.store.clone(), Account::open(true), "", page).await
+    }
+
+    /// A shop that sells as a definition says, with these connections beside `stripe`. All calls are those of a person in sales.
+    pub(super) async fn of(store: Arc<dyn Store>, account: Account, more: &str, definition: &str) -> Self {
         let connections = Arc::new(configured(&format!(
-            "[connections.stripe]\nkind = 'http'\nbase = '{}'\nprofile = 'stripe'",
+            "[connections.stripe]\nkind = 'http'\nbase = '{}'\nprofile = 'stripe'\n{more}",
             account.address("keyed")
         )));
-        let (catalog, clock) = (Arc::new(Catalog::new(world.store.clone())), Arc::new(SystemClock::new()));
+        let (catalog, clock) = (Arc::new(Catalog::new(store.clone())), Arc::new(SystemClock::new()));
         let (shared, kept) = (connections.clone(), catalog.clone());
-        let build = |builder: semel::engine::Builder| {
-            builder.shared_state(shared).programs(Interpreter::new(kept.clone())).shared_state(kept)
-        };
-        let engine = world.engine(build).await;
+        let engine = Engine::builder()
+            .store(store.clone())
+            .shared_state(shared)
+            .programs(Interpreter::new(kept.clone()))
+            .shared_state(kept)
+            .state_of_store(Approvals::new);
+        let engine = engine.open().await.expect("the store is open");
         let app = App {
             engine: Some(engine),
             connections: Some(connections),
             catalog,
-            ..App::open(world.store.clone(), clock.clone())
+            ..App::open(store.clone(), clock.clone())
         };
-        let (api, node) = (Api::serve_app(app).await, NodeId(clock.uuid()));
-        world.store.lease(Lease { node, act: LeaseAct::Join(LEASE) }).await.expect("the store is open");
-        let page = PAGE.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next());
-        api.post("/workflow-definitions", page.expect("the page begins with a definition")).await.ok();
-        Self { api, account, queues: Queues::new(world.store.clone(), clock), node }
+        let mut caller = Caller::new(WorkspaceId::DEFAULT, "Ada", vec![Permission::Admin]);
+        caller.roles = vec!["sales".to_owned()];
+        let (api, node) = (Api::serve_as(app, caller).await, NodeId(clock.uuid()));
+        store.lease(Lease { node, act: LeaseAct::Join(LEASE) }).await.expect("the store is open");
+        api.post("/workflow-definitions", definition).await.ok();
+        Self { api, account, queues: Queues::new(store, clock), node }
     }
 
     async fn order(&self, wait: &str) -> Reply {
@@ -69,17 +83,7 @@ impl OrderShop {
     /// Prints labels until the run has ended; the label for `broken` fails.
     async fn labels(&self, run: &str, broken: &str) -> Value {
         loop {
-            let queues = vec![Name::new("labels").expect("a name")];
-            let take = Take { workspace: WorkspaceId::DEFAULT, node: self.node, queues, limit: 10 };
-            for task in self.queues.take(take).await.expect("the store is open").tasks {
-                let of = AssignmentRef { workspace: WorkspaceId::DEFAULT, run: task.run, fence: task.fence };
-                let input: Value = task.input.read().expect("a line");
-                let reported = match input["sku"] == broken {
-                    true => self.queues.fail(of, Failure::new(FailureKind::Fatal, "no paper")).await,
-                    false => self.queues.complete(of, task.input.clone()).await,
-                };
-                reported.expect("the worker holds the step");
-            }
+            self.print(broken).await;
             let detail = self.api.get(&format!("/workflow-runs/{run}")).await.ok();
             if detail["endedAt"].is_string() {
                 return detail;
@@ -87,7 +91,25 @@ impl OrderShop {
         }
     }
 
-    fn done(&self) -> BTreeMap<String, usize> {
+    /// Prints the labels that are wanted now; gives how many.
+    pub(super) async fn print(&self, broken: &str) -> usize {
+        let queues = vec![Name::new("labels").expect("a name")];
+        let take = Take { workspace: WorkspaceId::DEFAULT, node: self.node, queues, limit: 10 };
+        let tasks = self.queues.take(take).await.expect("the store is open").tasks;
+        let wanted = tasks.len();
+        for task in tasks {
+            let of = AssignmentRef { workspace: WorkspaceId::DEFAULT, run: task.run, fence: task.fence };
+            let input: Value = task.input.read().expect("a line");
+            let reported = match input["sku"] == broken {
+                true => self.queues.fail(of, Failure::new(FailureKind::Fatal, "no paper")).await,
+                false => self.queues.complete(of, task.input.clone()).await,
+            };
+            reported.expect("the worker holds the step");
+        }
+        wanted
+    }
+
+    pub(super) fn done(&self) -> BTreeMap<String, usize> {
         assert_eq!(self.account.refused(), Vec::<String>::new());
         self.account.all_times()
     }

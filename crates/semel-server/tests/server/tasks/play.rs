@@ -18,6 +18,8 @@ use semel_server::definitions::interpret::Interpreter;
 use serde_json::Value;
 
 use super::provider::{Account, SECRET};
+use crate::databases::fresh;
+use crate::databases::site::{Site, SiteKind};
 
 /// What survives every crash: the definitions, which were pushed before, and the account at the provider.
 #[derive(Clone)]
@@ -26,6 +28,8 @@ pub(crate) struct Stage {
     /// Workflow and version of the definition that is played.
     workflow: WorkflowName,
     pub(super) account: Account,
+    /// A database with accounts, for the tasks that need one.
+    pub(super) bank: Option<Site>,
 }
 
 impl std::fmt::Debug for Stage {
@@ -49,7 +53,17 @@ impl Stage {
             runtime.block_on(catalog.push(WorkspaceId::DEFAULT, new)).expect("it is pushed");
         }
         let (name, id) = &ids[0];
-        Self { catalog, workflow: WorkflowName::new(name).version(id), account: Account::open(loses) }
+        Self {
+            catalog,
+            workflow: WorkflowName::new(name).version(id),
+            account: Account::open(loses),
+            bank: None,
+        }
+    }
+
+    /// The same with the connection `bank` to a database.
+    pub(super) fn with_bank(self) -> Self {
+        Self { bank: Some(fresh(SiteKind::Sqlite)), ..self }
     }
 
     pub(super) fn engine(&self, builder: Builder) -> Builder {
@@ -74,7 +88,11 @@ window = {{ kind = 'http', base = '{keyed}', profile = {{ {by_key}, window = '24
 searched = {{ kind = 'http', base = '{searched}', profile = {{ by = 'look-up', put = {{ json = '/reference' }}, {search} }} }}
 plain = {{ kind = 'http', base = '{plain}' }}
 silent = {{ kind = 'http', base = '{silent}' }}
-notices = {{ kind = 'webhook', url = '{notices}', secret = {{ env = 'SECRET' }} }}",
+notices = {{ kind = 'webhook', url = '{notices}', secret = {{ env = 'SECRET' }} }}
+model = {{ kind = 'openai', base = '{model}', model = 'small' }}
+{bank}",
+            model = at("model"),
+            bank = self.bank.as_ref().map(|bank| format!("bank = {{ kind = 'sqlite', path = '{}' }}", bank.url)).unwrap_or_default(),
             keyed = at("keyed"),
             locked = at("locked"),
             searched = at("searched"),

@@ -1,5 +1,7 @@
 //! A provider over HTTP that counts what it does, and can lose its answers. One process serves all plays; each has an account.
 
+mod says;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -35,6 +37,8 @@ struct Books {
     scripted: VecDeque<Scripted>,
     /// Requests for which a scripted answer was given, and those that were answered as usual after them.
     writes: usize,
+    /// What the model says in each round: a text, or a list of tools, each with its arguments.
+    says: Vec<Value>,
     /// Whether the next servers that open have a connection to it; all further ones have.
     connected: VecDeque<bool>,
 }
@@ -90,6 +94,11 @@ impl Account {
     /// From now on everything below `locked` can be done.
     pub(super) fn unlock(self) {
         books()[self.0].unlocked = true;
+    }
+
+    /// Lets the model of the account say this, one element in each round: a text, or a list of `[tool, arguments]`.
+    pub(super) fn says(self, rounds: Value) {
+        books()[self.0].says = serde_json::from_value(rounds).expect("a list of rounds");
     }
 
     /// Whether the next servers that open have a connection to it.
@@ -233,6 +242,8 @@ fn act(books: &mut Books, asked: &SentRequest) -> Told {
         }
         (_, "locked") if !books.unlocked => Some((423, json!({"error": "locked"}))),
         (_, "keyed" | "locked") => keyed(books, asked, "idempotency-key"),
+        (_, "model") => says::answer(books, asked),
+        (_, "crm") => says::tool(books, asked),
         (_, "notices") if !is_signed(asked) => refuse(books, "the signature is wrong"),
         (_, "notices") => keyed(books, asked, "webhook-id"),
         (_, "searched") => {

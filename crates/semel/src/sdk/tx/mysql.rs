@@ -23,9 +23,6 @@ const BEGIN: &str =
 const SEAL: &str = "RELEASE SAVEPOINT semel; \
     /*M! SET idle_write_transaction_timeout = IF(@@idle_write_transaction_timeout = 0, 10, @@idle_write_transaction_timeout) */";
 
-/// The same for a branch of a distributed transaction, whose connection is used for nothing else.
-const SEAL_BRANCH: &str = "SET wait_timeout = 10";
-
 /// An open transaction in MariaDB or MySQL. Dropped, it is rolled back.
 pub struct MySqlOpen(Held);
 
@@ -78,7 +75,8 @@ impl MySqlOpen {
     /// Prepares the transaction for its outcome: see [`SEAL`].
     async fn seal(&mut self) -> Result<()> {
         match &mut self.0 {
-            Held::Own(conn) => conn.execute(SEAL_BRANCH).await.map(drop).map_err(Fail::from),
+            // Its session has a limit from its beginning on.
+            Held::Own(_) => Ok(()),
             Held::Pooled(tx) => tx.execute(SEAL).await.map(drop).map_err(|error| match error {
                 sqlx::Error::Database(error) if error.message().contains("SAVEPOINT") => Fail::retryable(
                     "the transaction was ended inside of the body: by a deadlock whose error was passed over, by COMMIT or \

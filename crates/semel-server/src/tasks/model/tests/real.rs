@@ -3,9 +3,9 @@
 use std::process::Stdio;
 use std::sync::Arc;
 
-use semel::Engine;
 use semel::rules::entry::Outcome;
 use semel::rules::status::Status;
+use semel::{Engine, RunHandle};
 use serde_json::{Value as Json, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
@@ -36,9 +36,18 @@ async fn stdio() -> Connections {
 }
 
 /// A server over streamable HTTP, which ends with its process.
-async fn over_http() -> (Connections, Child) {
-    let (node, program) = everything().await;
+async fn over_http() -> (Connections, Child, u16) {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let server = listening(port).await;
+    let connections = opened(&format!(
+        "[everything]\nkind = 'mcp'\nurl = 'http://127.0.0.1:{port}/mcp'\n\
+         headers = {{ x-api-key = {{ env = 'KEY' }} }}\ntools = {{ echo = 'reads', get-tiny-image = 'reads' }}"
+    ));
+    (connections, server, port)
+}
+
+async fn listening(port: u16) -> Child {
+    let (node, program) = everything().await;
     let mut command = Command::new(node);
     command.args([&program, "streamableHttp"]).env("PORT", port.to_string()).kill_on_drop(true);
     let mut server = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
@@ -50,11 +59,7 @@ async fn over_http() -> (Connections, Child) {
     }
     // Its log is read on, or it would end when it writes the next line.
     tokio::spawn(async move { while let Ok(Some(_)) = log.next_line().await {} });
-    let connections = opened(&format!(
-        "[everything]\nkind = 'mcp'\nurl = 'http://127.0.0.1:{port}/mcp'\n\
-         headers = {{ x-api-key = {{ env = 'KEY' }} }}\ntools = {{ echo = 'reads', get-tiny-image = 'reads' }}"
-    ));
-    (connections, server)
+    server
 }
 
 const CALLS: &str = "steps:
@@ -75,7 +80,7 @@ fn result(outcome: Outcome) -> Json {
 
 #[tokio::test]
 async fn a_real_server_is_called_as_a_program_and_over_http() {
-    let (http, _server) = over_http().await;
+    let (http, _server, _) = over_http().await;
     for connections in [stdio().await, http] {
         let told = result(ran_with(connections, CALLS).await.outcome);
         assert_eq!(
@@ -84,6 +89,56 @@ async fn a_real_server_is_called_as_a_program_and_over_http() {
         );
         assert!(told["sum"].as_str().unwrap().contains('5'), "{told}");
     }
+}
+
+/// A server that does as the real one, and gives the id of the call with its refusal. A tool that speaks of a session is another matter.
+#[tokio::test]
+async fn a_refused_session_is_begun_again_and_a_refused_call_is_not() {
+    let shop = super::scripted(|_, _, _| super::text("not asked"));
+    let steps = "steps:
+  - {name: first, mcp: {on: crm, tool: push, args: {n: 1}}}
+  - {name: go, event: {token: 'go'}}
+  - {name: second, mcp: {on: crm, tool: push, args: {n: 2}}}
+  - name: caught
+    try: [{name: refused, mcp: {on: crm, tool: session-of-its-own, args: {n: 3}}}]
+    catch: [{steps: [{name: told, set: {code: '{{ error.code }}'}}]}]
+return: ['{{ steps.second.text }}', '{{ vars.code }}']";
+    let engine = super::built(&shop, steps, Engine::builder().store("memory:")).open().await.unwrap();
+    let run = engine.start(TESTED, json!({})).await.unwrap();
+    run.reached(Status::Waiting).await.unwrap();
+    shop.restart();
+    engine.deliver("go", json!(1)).await.unwrap();
+    assert_eq!(result(ended(&run).await), json!(["push of 2", "MCP"]));
+    assert_eq!((shop.count("push"), shop.count("session-of-its-own")), (2, 1));
+}
+
+/// The outcome of a run that must not be in doubt.
+async fn ended(run: &RunHandle<Json>) -> Outcome {
+    let status = run.reached(Status::Paused).await.unwrap();
+    assert!(status.is_terminal(), "{status}: {:?}", run.doubts().await);
+    run.outcome().await.unwrap()
+}
+
+/// A server that was started again answers 400 in a session of before, with an error that names no call.
+#[tokio::test]
+async fn a_server_over_http_that_was_started_again_is_called_in_a_new_session() {
+    let (connections, mut before, port) = over_http().await;
+    // About `get-sum` nothing is known: it is called at most once, and the refusal says that it was not called.
+    let steps = "steps:
+  - {name: first, mcp: {on: everything, tool: echo, args: {message: one}}}
+  - {name: go, event: {token: 'go'}}
+  - {name: sum, mcp: {on: everything, tool: get-sum, args: {a: 2, b: 3}}}
+  - {name: second, mcp: {on: everything, tool: echo, args: {message: two}}}
+return: ['{{ steps.first.text }}', '{{ steps.sum.text }}', '{{ steps.second.text }}']";
+    let engine = defined(connections, steps, Engine::builder().store("memory:")).open().await.unwrap();
+    let run = engine.start(TESTED, json!({})).await.unwrap();
+    run.reached(Status::Waiting).await.unwrap();
+    before.kill().await.unwrap();
+    let _after = listening(port).await;
+    engine.deliver("go", json!(1)).await.unwrap();
+    let told = result(ended(&run).await);
+    assert_eq!((&told[0], &told[2]), (&json!("Echo: one"), &json!("Echo: two")), "{told}");
+    assert!(told[1].as_str().unwrap().contains('5'), "{told}");
 }
 
 #[tokio::test]
@@ -104,6 +159,74 @@ async fn a_tool_about_which_nothing_is_known_is_in_doubt_when_it_does_not_answer
     let run = engine.start(TESTED, json!({})).await.unwrap();
     run.reached(Status::Paused).await.unwrap();
     assert_eq!(run.doubts().await.unwrap().len(), 1);
+}
+
+/// A program that notes its starts and its calls, and answers every call but the first.
+const FORGETFUL: &str = r#"
+const fs = require("fs");
+const note = (line) => fs.appendFileSync(process.env.LOG, line + "\n");
+note("start " + process.pid);
+const tool = (name) => ({ name, description: name, inputSchema: { type: "object" } });
+require("readline").createInterface({ input: process.stdin }).on("line", (line) => {
+  const { id, method, params } = JSON.parse(line);
+  if (id === undefined) return;
+  const answer = (result) => process.stdout.write(JSON.stringify({ jsonrpc: "2.0", id, result }) + "\n");
+  if (method === "initialize")
+    return answer({ protocolVersion: "2025-06-18", capabilities: { tools: {} }, serverInfo: { name: "f", version: "1" } });
+  if (method !== "tools/call") return answer({ tools: [tool("look"), tool("push")] });
+  note("call " + params.name);
+  if (fs.readFileSync(process.env.LOG, "utf8").match(/^call/gm).length > 1)
+    answer({ content: [{ type: "text", text: "answered" }] });
+});
+"#;
+
+/// The lines of its file that begin so, as soon as there is one.
+async fn noted(log: &std::path::Path, word: &str) -> Vec<String> {
+    loop {
+        let text = std::fs::read_to_string(log).unwrap_or_default();
+        // The last line may be written half.
+        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        let found: Vec<_> =
+            whole.lines().filter_map(|line| line.strip_prefix(word)).map(str::to_owned).collect();
+        if !found.is_empty() {
+            return found;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_program_that_dies_in_a_call_is_started_by_the_next_one_and_only_a_read_is_repeated() {
+    let (node, _) = everything().await;
+    for (tool, is_repeated) in [("look", true), ("push", false)] {
+        let folder = tempfile::TempDir::new().unwrap();
+        let (script, log) = (folder.path().join("server.js"), folder.path().join("log"));
+        std::fs::write(&script, FORGETFUL).unwrap();
+        let connections = opened(&format!(
+            "[notes]\nkind = 'mcp'\ncommand = ['{node}', '{}']\nenv = {{ LOG = '{}' }}\ntools = {{ look = 'reads' }}",
+            script.display(),
+            log.display()
+        ));
+        let steps = format!(
+            "steps: [{{name: calls, retry: {{attempts: 3, first: 1ms}}, mcp: {{on: notes, tool: {tool}}}}}]\nreturn: '{{{{ steps.calls.text }}}}'"
+        );
+        let engine = defined(connections, &steps, Engine::builder().store("memory:")).open().await.unwrap();
+        let run = engine.start(TESTED, json!({})).await.unwrap();
+        assert_eq!(noted(&log, "call ").await, [tool]);
+        let process = noted(&log, "start ").await.remove(0);
+        assert!(Command::new("kill").args(["-9", &process]).status().await.unwrap().success());
+        if !is_repeated {
+            run.reached(Status::Paused).await.unwrap();
+            assert_eq!(
+                noted(&log, "call ").await,
+                [tool],
+                "nothing is known about it: it is not called again"
+            );
+            run.did_not_happen("calls").await.unwrap();
+        }
+        assert_eq!(result(run.outcome().await.unwrap()), "answered");
+        assert_eq!((noted(&log, "call ").await.len(), noted(&log, "start ").await.len()), (2, 2), "{tool}");
+    }
 }
 
 fn server(connections: &Connections) -> Arc<Connection> {

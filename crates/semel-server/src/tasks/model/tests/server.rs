@@ -2,6 +2,7 @@
 //! counts calls by their effect keys.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use axum::Router;
@@ -48,6 +49,8 @@ struct Inner {
     calls: Mutex<Vec<Counted>>,
     /// Bodies of the questions.
     questions: Mutex<Vec<Json>>,
+    /// The session of the MCP server: another one after each start.
+    life: AtomicUsize,
     /// The call whose answer waits: what, and which of them.
     held: Mutex<Option<(&'static str, usize)>>,
     arrived: Notify,
@@ -71,6 +74,7 @@ impl Scripted {
             script,
             calls: Mutex::default(),
             questions: Mutex::default(),
+            life: AtomicUsize::new(1),
             held: Mutex::default(),
             arrived: Notify::new(),
             released: Notify::new(),
@@ -126,6 +130,11 @@ impl Scripted {
     /// The bodies of the questions to the model.
     pub(super) fn questions(&self) -> Vec<Json> {
         self.0.questions.lock().unwrap().clone()
+    }
+
+    /// The MCP server is started again: it knows no session of before.
+    pub(super) fn restart(&self) {
+        self.0.life.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Lets the n-th call of this wait for [`Self::release`].
@@ -185,7 +194,7 @@ async fn answer(State(server): State<std::sync::Weak<Inner>>, request: Request) 
             answered(&json!({"data": vectors.collect::<Vec<_>>(), "usage": {"prompt_tokens": 3}}))
                 .into_response()
         }
-        ("POST", "/mcp") => mcp(&server, &body).await,
+        ("POST", "/mcp") => mcp(&server, &parts.headers, &body).await,
         ("POST", path) => match path.strip_prefix("/effects/") {
             Some(name) => {
                 let again = server.note(name, &key(&parts.headers)).await;
@@ -271,11 +280,19 @@ fn anthropic(said: &Say, round: usize) -> Json {
 }
 
 /// Four tools: `find` reads, `book` has an argument for the key, `push` has nothing, `fails` fails. The first answer to a `book` is lost.
-async fn mcp(server: &Scripted, message: &Json) -> Response {
+async fn mcp(server: &Scripted, headers: &HeaderMap, message: &Json) -> Response {
     let Some(id) = message.get("id") else { return StatusCode::ACCEPTED.into_response() };
+    let session = server.0.life.load(Ordering::SeqCst).to_string();
+    if headers.get("mcp-session-id").is_some_and(|given| *given != *session) {
+        let error = json!({"code": -32000, "message": "Bad Request: No valid session ID provided"});
+        let body = answered(&json!({"jsonrpc": "2.0", "id": id, "error": error}));
+        return (StatusCode::BAD_REQUEST, body).into_response();
+    }
     let result = match message["method"].as_str().unwrap() {
         "initialize" => {
-            json!({"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "crm", "version": "1"}})
+            let result = json!({"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "crm", "version": "1"}});
+            let body = answered(&json!({"jsonrpc": "2.0", "id": id, "result": result}));
+            return ([("mcp-session-id", session)], body).into_response();
         }
         "tools/list" => {
             let tool = |name: &str| {
@@ -293,6 +310,10 @@ async fn mcp(server: &Scripted, message: &Json) -> Response {
             match name {
                 "book" => assert_eq!(arguments["request"], key, "the key is in the argument, too"),
                 "gone" => return StatusCode::OK.into_response(),
+                "session-of-its-own" => {
+                    let error = json!({"code": -32000, "message": "the session of the customer has ended"});
+                    return answered(&json!({"jsonrpc": "2.0", "id": id, "error": error}));
+                }
                 "lost" => return lost(),
                 "unknown" => {
                     let error = json!({"code": -32602, "message": "there is no such tool"});
