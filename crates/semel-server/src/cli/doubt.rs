@@ -1,4 +1,4 @@
-//! `semel doubt ls`.
+//! `semel doubt ls`: lists steps in doubt.
 
 use clap::Subcommand;
 

@@ -1,4 +1,4 @@
-//! `semel node ls`.
+//! `semel node ls`: lists engines and workers with their leases.
 
 use clap::Subcommand;
 

@@ -98,7 +98,7 @@ pub(super) struct SpanRow {
     pub(super) selected: bool,
     pub(super) nested: bool,
     pub(super) bar: Markup,
-    /// The state in a word, for those who do not see the bar.
+    /// The state in a word, for readers who do not see the bar.
     pub(super) state: &'static str,
     pub(super) took: String,
 }

@@ -134,6 +134,7 @@ fn words_of(kind: ReceiptKind) -> (&'static str, &'static str) {
         ReceiptKind::Delivery => ("Delivery", "accepted before, consumed once"),
         ReceiptKind::Result => ("Result", "refused: its owner had lost the run"),
         ReceiptKind::Control => ("Operator call", "done before"),
+        ReceiptKind::Refused => ("Call", "refused"),
     }
 }
 

@@ -14,18 +14,11 @@ use crate::store::tx::{CountScan, DueScan, LATE_MS, TallyRows, due_version};
 use crate::store::{DueVersion, OpenVersion};
 
 /// The next version of a workspace with runs that are due or will be.
-const NEXT_VERSION: &str = "SELECT workflow, workflow_version FROM runs INDEXED BY runs_due \
-     WHERE due IS NOT NULL AND workspace = ?1 AND (workflow, workflow_version) > (?2, ?3) \
-     ORDER BY workflow, workflow_version LIMIT 1";
+const NEXT_VERSION: &str = include_str!("../sql/next_version.sql");
 /// How many runs of a version are due at ?4, and since when.
-const DUE_OF: &str = "SELECT count(*), min(due) FROM ( \
-     SELECT due FROM runs INDEXED BY runs_due \
-     WHERE due IS NOT NULL AND workspace = ?1 AND workflow = ?2 AND workflow_version = ?3 AND due <= ?4 \
-     ORDER BY due LIMIT ?5)";
+const DUE_OF: &str = include_str!("../sql/due_of.sql");
 /// The nodes of driven runs of a workspace.
-const HELD: &str = "SELECT node, count(*) FROM ( \
-     SELECT node FROM runs INDEXED BY runs_driven WHERE node IS NOT NULL AND workspace = ?1 LIMIT ?2 \
-     ) GROUP BY node ORDER BY node";
+const HELD: &str = include_str!("../sql/held_in.sql");
 
 /// The partial indexes in which the runs of a state stand, with their conditions: for `runs_driven` word for word.
 fn stretches(status: Status) -> &'static [(&'static str, &'static str)] {
