@@ -99,6 +99,8 @@ bugs! {
     FreshForkSharesKeys = "fresh-fork-shares-keys",
     /// The sweep forgets a dead node together with its runs.
     SweepForgetsOrphans = "sweep-forgets-orphans",
+    /// The sweep leaves runs alone whose time is up.
+    OverdueIsNotEnded = "overdue-is-not-ended",
     /// The second death of a node counts as proof against every run in its hands.
     BlameBystanders = "blame-bystanders",
 

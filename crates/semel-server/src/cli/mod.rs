@@ -12,10 +12,12 @@ mod definition;
 mod demo;
 mod dev;
 mod doctor;
+mod doubt;
 mod exit;
 mod hook;
 mod input;
 mod key;
+mod node;
 mod output;
 mod run;
 mod serve;
@@ -79,7 +81,7 @@ struct OutputGroup<C: Subcommand> {
 /// Option of commands that have results but do not talk to a server.
 #[derive(Debug, Args)]
 struct OutputArgs {
-    /// Format of results.
+    /// Format of the results.
     #[arg(short, long, global = true, value_enum, default_value_t, value_name = "FORMAT")]
     output: Format,
 }
@@ -103,6 +105,8 @@ enum Command {
     Approval(ServerGroup<approval::ApprovalCommand>),
     Key(ServerGroup<key::Key>),
     Step(ServerGroup<step::Step>),
+    Doubt(ServerGroup<doubt::DoubtCommand>),
+    Node(ServerGroup<node::NodeCommand>),
     Worker(ServerGroup<worker::WorkerCommand>),
     Workspace(ServerGroup<workspace::WorkspaceCommand>),
     Token(ServerGroup<token::TokenCommand>),
@@ -145,6 +149,8 @@ impl Cli {
             Command::Approval(approval) => approval.command.execute(&approval.server).await?,
             Command::Key(key) => key.command.execute(&key.server).await?,
             Command::Step(step) => step.command.execute(&step.server).await?,
+            Command::Doubt(doubt) => doubt.command.execute(&doubt.server).await?,
+            Command::Node(node) => node.command.execute(&node.server).await?,
             Command::Worker(worker) => worker.command.execute(&worker.server).await?,
             Command::Workspace(workspace) => workspace.command.execute(&workspace.server).await?,
             Command::Token(token) => token.command.execute(&token.server).await?,
@@ -201,10 +207,14 @@ mod tests {
                 continue;
             }
             for option in ["--url <URL>", "--token <TOKEN>", "--ca-file <FILE>"] {
-                let shown =
-                    help.contains(option) || help.contains("--token <TOKEN>") && path.contains("hook");
-                assert!(shown == server || command == "hook", "{path}: {option}\n{help}");
+                assert_eq!(help.contains(option), server, "{path}: {option}\n{help}");
             }
+            let connection = help.split_once("\nConnection:\n").unwrap_or_default();
+            assert!(
+                !connection.0.contains("--ca-file"),
+                "{path} mixes the connection with its own options:\n{help}"
+            );
+            assert_eq!(connection.1.contains("--ca-file"), server, "{path}\n{help}");
             assert_eq!(help.contains("--output <FORMAT>"), output, "{path}\n{help}");
         }
     }

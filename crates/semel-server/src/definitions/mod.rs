@@ -13,7 +13,6 @@
 
 pub mod catalog;
 pub mod check;
-pub mod codes;
 pub mod document;
 pub mod duration;
 pub mod editor;

@@ -52,7 +52,7 @@ const CANARIES: [&str; 9] = [
     "Y2FuYXJ5LWhlYWRlci00NTY3",
 ];
 
-/// Whether the secrets came to the other side at all.
+/// Whether the secrets reached the other side at all.
 type Seen = Arc<Mutex<String>>;
 
 /// A partner that gives back whatever it was sent.

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use libtest_mimic::{Failed, Trial};
+use semel::error::failure_code;
 
 /// Folders that hold nothing we wrote.
 const SKIPPED_FOLDERS: [&str; 6] = ["target", ".git", ".semel", "node_modules", ".venv", "dist"];
@@ -73,7 +74,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         .into_iter()
         .chain(checks_of_words())
         .map(trial)
-        .chain([names::trial(), words::trial()])
+        .chain([docs::trial(), names::trial(), words::trial()])
         .collect()
 }
 
@@ -145,6 +146,23 @@ fn checks_of_code() -> Vec<Check> {
             at_least: 20,
             finds: |file| mentions(file, &["crate::sdk"], is_code, "sdk stands on the engine, not below it"),
             refuses: ("crates/semel/src/engine/drive.rs", "use crate::sdk::ctx::Ctx;".into()),
+        },
+        Check {
+            name: "statements_of_three_lines_stand_in_files_of_their_own",
+            reads: |path| path.starts_with("crates/semel/src/store/") && is_rust(path),
+            at_least: 40,
+            finds: long_statements,
+            refuses: (
+                "crates/semel/src/store/postgres/tx.rs",
+                "let sql = \"SELECT num \\\n FROM runs \\\n WHERE id = $1\";".into(),
+            ),
+        },
+        Check {
+            name: "codes_of_failures_are_those_of_the_table",
+            reads: docs::is_source,
+            at_least: 200,
+            finds: unknown_codes,
+            refuses: ("crates/semel-server/src/tasks/http.rs", "fatal(why).with_code(\"TO_LARGE\")".into()),
         },
     ]
 }
@@ -245,6 +263,32 @@ fn run(check: &Check) -> Result<(), Failed> {
         })
         .collect();
     if found.is_empty() { Ok(()) } else { Err(found.join("\n").into()) }
+}
+
+/// Statements of SQL in the code that are longer than two lines. Those that are composed have to stand there.
+fn long_statements(file: &Source) -> Vec<Finding> {
+    const VERBS: [&str; 5] = ["\"SELECT ", "\"WITH ", "\"INSERT ", "\"UPDATE ", "\"DELETE "];
+    let lines = untested_lines(&file.text);
+    let is_long = |(index, (_, line)): &(usize, &(usize, &str))| {
+        let statement = VERBS.iter().find_map(|verb| line.split_once(verb).map(|(_, rest)| rest));
+        let open = |text: &str| !text.contains('"');
+        let next = |lines_on: usize| lines.get(index + lines_on).is_some_and(|(_, line)| open(line));
+        let is_composed = *index > 0 && lines[index - 1].1.ends_with("format!(");
+        is_code(line) && !is_composed && statement.is_some_and(open) && next(1)
+    };
+    let long = lines.iter().enumerate().filter(is_long);
+    long.map(|(_, (number, _))| (*number, "move the statement into sql/".into())).collect()
+}
+
+/// Codes that are spelled out, and are not in the table.
+fn unknown_codes(file: &Source) -> Vec<Finding> {
+    let is_known = |code: &str| failure_code::ALL.iter().any(|(known, _)| *known == code);
+    let code_of = |(number, line): (usize, &str)| {
+        let (_, rest) = Some(line).filter(|line| is_code(line))?.split_once("with_code(\"")?;
+        let code = rest.split('"').next().filter(|code| !is_known(code))?;
+        Some((number, format!("`{code}` is not in semel::error::failure_code: use one of its constants")))
+    };
+    untested_lines(&file.text).into_iter().filter_map(code_of).collect()
 }
 
 // The tree
@@ -385,7 +429,7 @@ fn engine_internals(file: &Source) -> Vec<Finding> {
     let may = |rest: &str| is_item(rest) || rest.strip_prefix("run::").is_some_and(is_item);
     let offends = |line: &str| {
         let inside = line.split("engine::").skip(1).any(|rest| !may(rest));
-        inside || line.contains("cell.lock()") || line.contains("cell.core")
+        inside || ["cell.lock()", "cell.core", "cell.store()"].iter().any(|part| line.contains(part))
     };
     numbered(&file.text)
         .filter(|(_, line)| is_code(line) && offends(line))

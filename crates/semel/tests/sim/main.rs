@@ -14,6 +14,7 @@ mod line;
 mod operator;
 mod oracle;
 mod outside;
+mod overdue;
 mod plain;
 mod play;
 mod postman;
@@ -21,6 +22,7 @@ mod postman;
 mod programs;
 #[cfg(feature = "sabotage")]
 mod sabotage;
+mod seen;
 mod shrink;
 mod stage;
 mod time;
@@ -38,7 +40,7 @@ use crate::play::play;
 
 /// The seeds that every check plays.
 const SEEDS: Range<u64> = 0..2_000;
-/// So many of them are played twice.
+/// Number of them that are played twice.
 const TWICE: u64 = 60;
 
 fn main() -> ExitCode {

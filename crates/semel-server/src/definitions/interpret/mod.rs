@@ -25,6 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use semel::engine::{Code, Programs};
+use semel::error::failure_code;
 use semel::id::WorkspaceId;
 use semel::rules::family::Family;
 use semel::rules::json::Payload;
@@ -88,7 +89,7 @@ pub fn code_of(definition: Arc<Definition>) -> Code {
     code_within(definition, limits::RUN_STEPS)
 }
 
-/// The code of a definition whose runs have at most so many steps.
+/// The code of a definition, with a limit on the steps of a run.
 fn code_within(definition: Arc<Definition>, most_steps: u32) -> Code {
     Code::of(move |ctx, input| interpret(definition.clone(), most_steps, ctx, input))
 }
@@ -111,7 +112,8 @@ impl Execution {
         let left = self.steps_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
         left.map(drop).map_err(|_| {
             let most = self.most_steps;
-            fatal(format!("a run has at most {most} steps; let a child do a part of them")).with_code("LIMIT")
+            fatal(format!("a run has at most {most} steps; let a child do a part of them"))
+                .with_code(failure_code::LIMIT)
         })
     }
 }
@@ -126,7 +128,7 @@ async fn interpret(
         let hint = "the steps of this run were undone when it failed, so it cannot go on from there";
         let instead =
             "start a new run under a new key, or fork this one from its beginning with fresh effect keys";
-        return Err(fatal(format!("{hint}; {instead}")).with_code(codes::UNDONE));
+        return Err(fatal(format!("{hint}; {instead}")).with_code(failure_code::UNDONE));
     }
     let run =
         json!({"id": ctx.run_id().to_string(), "key": ctx.key(), "started": frame::rfc3339(ctx.started())?});
