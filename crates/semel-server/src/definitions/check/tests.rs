@@ -98,9 +98,9 @@ fn a_definition_with_more_than_a_thousand_steps_is_refused_at_the_first_one_too_
         |steps: usize| format!("semel: 1\nname: a\nsteps:\n{}", (0..steps).map(step).collect::<String>());
     assert!(check(&text(1_000)).is_ok());
     // Those inside of blocks count too.
-    let inside = "  - name: block\n    try:\n      - {name: one, wait: 1s}\n";
+    let inside = "  - name: block\n    switch:\n      - steps:\n          - {name: one, wait: 1s}\n";
     for (text, place, pointer) in
-        [(text(1_001), (1_004, 5), "/steps/1000"), (text(999) + inside, (1_005, 9), "/steps/999/try/0")]
+        [(text(1_001), (1_004, 5), "/steps/1000"), (text(999) + inside, (1_006, 13), "/steps/999/switch/0/steps/0")]
     {
         let problems = check(&text).unwrap_err();
         let [problem] = problems.as_slice() else { panic!("{problems:?}") };
