@@ -265,6 +265,10 @@ pub struct ClaimCall {
     /// Whether the answer has folded runs ([`FoldedRun`]) instead of headers and entries. False by default.
     #[serde(default)]
     pub folded: bool,
+    /// Waits until a run is due and claims nothing: the answer has no runs, and `nextDue`. Unlike a claim it may be lost
+    /// without harm, so a worker that executes something waits in this way. False by default.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub look: bool,
     /// Claims this run only, without waiting. A run that the worker holds already is given again, without another claim, and
     /// whole however large it is. Absent: any run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -365,6 +369,10 @@ pub struct ClaimsView {
     /// Time of the store when it answered.
     #[serde(default)]
     pub now: Time,
+    /// Whether this repeats the answer to an earlier call with the same `Idempotency-Key`. Absent if not: if an earlier call
+    /// with that key was sent, it may have claimed runs that are not in this answer.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub repeated: bool,
 }
 
 /// Answer to a claim that asks for folded runs.
@@ -381,6 +389,10 @@ pub struct FoldedClaims {
     pub next_due: Option<Time>,
     /// Time of the store when it answered.
     pub now: Time,
+    /// Whether this repeats the answer to an earlier call with the same `Idempotency-Key`. Absent if not: if an earlier call
+    /// with that key was sent, it may have claimed runs that are not in this answer.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub repeated: bool,
 }
 
 /// A claimed run, as it travels.

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
+use semel::clock::Time;
 use semel::error::Result;
 use semel::id::{NodeId, WorkspaceId};
 use semel::remote::wire;
@@ -83,5 +85,20 @@ impl ClaimRequest {
     ) -> Result<T, Refusal> {
         let claimed = Waiting::claim(app, workers, self, take).await;
         claimed.map_err(|error| roster::own(error, self.node, self.drawn).into())
+    }
+
+    /// Waits until something is due, and claims nothing. Gives the time at which the earliest of it is due.
+    pub(super) async fn look(&self, app: &Arc<App>, workers: &Arc<Workers>) -> Result<Option<Time>, Refusal> {
+        self.claim(app, workers, || {
+            let (app, workflows) = (app.clone(), self.workflows.clone());
+            async move {
+                let dues = app.store.dues(workflows).await?;
+                let next_due = dues.into_iter().flatten().min();
+                let is_empty = next_due.is_none_or(|due| due > app.clock.now());
+                Ok(ClaimTried { is_empty, more: false, next_due, found: next_due })
+            }
+            .boxed()
+        })
+        .await
     }
 }

@@ -18,6 +18,9 @@ pub(super) fn trials() -> Vec<Trial> {
     vec![
         test("a_folded_claim_says_what_stands_at_each_visit", says_what_stands),
         test("a_claim_repeated_under_its_id_gets_the_same_runs", repeated),
+        test("a_server_that_does_not_know_a_claim_does_not_call_it_repeated", not_remembered),
+        test("a_claim_of_steps_repeated_under_its_id_gets_the_same_steps", repeated_steps),
+        test("a_look_waits_until_something_is_due_and_claims_nothing", looks),
         test("a_claim_of_one_run_takes_that_run", one_run),
         test("a_heartbeat_tells_what_has_arrived_and_what_is_lost", news),
     ]
@@ -25,8 +28,9 @@ pub(super) fn trials() -> Vec<Trial> {
 
 /// A server, and a worker that is registered there.
 struct Worker {
-    _site: Site,
-    url: String,
+    site: Site,
+    store: Arc<MemoryStore>,
+    clock: Arc<SystemClock>,
     node: NodeId,
     http: reqwest::Client,
 }
@@ -34,10 +38,11 @@ struct Worker {
 impl Worker {
     async fn join() -> Self {
         let clock = Arc::new(SystemClock::new());
-        let site = Site::open(Arc::new(MemoryStore::new(clock.clone())), clock.clone()).await;
+        let store = Arc::new(MemoryStore::new(clock.clone()));
+        let site = Site::open(store.clone(), clock.clone()).await;
         let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
         let http = reqwest::Client::builder().build().expect("a client can be built");
-        let worker = Self { url: site.url(), _site: site, node: NodeId(clock.uuid()), http };
+        let worker = Self { site, store, node: NodeId(clock.uuid()), clock, http };
         let joined = worker.workers("", json!({"node": worker.node, "name": "w", "leaseMs": 60_000})).await;
         assert_eq!(
             joined["until"].as_i64().expect("a time") - joined["now"].as_i64().expect("a time"),
@@ -46,9 +51,14 @@ impl Worker {
         worker
     }
 
+    /// Another server on the same store takes the place of this one.
+    async fn restart_server(&mut self) {
+        self.site = Site::open(self.store.clone(), self.clock.clone()).await;
+    }
+
     /// Calls a route with an `Idempotency-Key`, or without one if it is empty.
     async fn under(&self, key: &str, path: &str, body: &Value) -> (u16, Value) {
-        let url = format!("{}/api/v1{path}", self.url);
+        let url = format!("{}/api/v1{path}", self.site.url());
         let mut headers = HeaderMap::new();
         if !key.is_empty() {
             headers.insert("idempotency-key", key.parse().expect("a plain key"));
@@ -161,10 +171,67 @@ async fn repeated() -> Done {
     };
     assert_eq!(runs(&first), [(json!(one), json!(2)), (json!(two), json!(2))]);
     assert_eq!(runs(&second), runs(&first), "the same runs under the same claims");
+    assert_eq!((first.get("repeated"), &second["repeated"]), (None, &json!(true)));
     let (_, next) = worker.under("claim-2", "/workers/claim", &call).await;
     assert_eq!(runs(&next), [], "another claim finds nothing due");
     let (_, late) = worker.under("claim-1", "/workers/claim", &call).await;
     assert_eq!(runs(&late), [], "only the last claim is repeated; an older id claims anew");
+    Ok(())
+}
+
+async fn not_remembered() -> Done {
+    let mut worker = Worker::join().await;
+    let (claimed, call) = (worker.start("1").await, worker.claim_call(&json!({})));
+    let (_, lost) = worker.under("claim-1", "/workers/claim", &call).await;
+    assert_eq!(lost["runs"][0]["run"], json!(claimed));
+    worker.restart_server().await;
+    let due = worker.start("2").await;
+    let (_, again) = worker.under("claim-1", "/workers/claim", &call).await;
+    assert_eq!(again.get("repeated"), None, "the worker learns that the first answer is lost");
+    assert_eq!((again["runs"].as_array().map(Vec::len), &again["runs"][0]["run"]), (Some(1), &json!(due)));
+    let (_, known) = worker.under("claim-1", "/workers/claim", &call).await;
+    assert_eq!((&known["repeated"], &known["runs"][0]["run"]), (&json!(true), &json!(due)));
+    Ok(())
+}
+
+async fn repeated_steps() -> Done {
+    let mut worker = Worker::join().await;
+    let start = |key: &'static str| json!({"workflow": "queue:payments", "input": {"step": "charge", "input": 7}, "idempotencyKey": key});
+    worker.call("/workflow-runs", start("1")).await;
+    let call = json!({"node": worker.node, "queues": ["payments"], "limit": 10});
+    let (_, first) = worker.under("take-1", "/workers/steps/claim", &call).await;
+    assert_eq!((first["steps"].as_array().map(Vec::len), first.get("repeated")), (Some(1), None));
+    let runs = worker.claim_call(&json!({}));
+    worker.under("take-1", "/workers/claim", &runs).await;
+    let (_, second) = worker.under("take-1", "/workers/steps/claim", &call).await;
+    assert_eq!((&second["steps"], &second["repeated"]), (&first["steps"], &json!(true)));
+    worker.restart_server().await;
+    let (_, other) = worker.under("take-1", "/workers/steps/claim", &call).await;
+    assert_eq!(
+        (&other["steps"], other.get("repeated")),
+        (&json!([]), None),
+        "another server knows nothing of it"
+    );
+    Ok(())
+}
+
+async fn looks() -> Done {
+    let worker = Worker::join().await;
+    let look = worker.claim_call(&json!({"look": true, "waitMs": 60_000}));
+    let steps = json!({"node": worker.node, "queues": ["payments"], "look": true, "waitMs": 60_000});
+    let starts = async {
+        worker.start("1").await;
+        let step = json!({"step": "charge", "input": 7});
+        worker.call("/workflow-runs", json!({"workflow": "queue:payments", "input": step})).await;
+    };
+    let looks = async { tokio::join!(worker.workers("/claim", look), worker.workers("/steps/claim", steps)) };
+    let ((seen, due), ()) = tokio::join!(looks, starts);
+    assert_eq!(seen["runs"], json!([]));
+    assert!(seen["nextDue"].as_i64() <= seen["now"].as_i64() && seen["nextDue"].is_i64(), "{seen}");
+    assert_eq!(due, json!({"steps": [], "due": true}));
+    assert_eq!(worker.claim(json!({})).await.len(), 1, "nothing was claimed");
+    let none = worker.workers("/claim", worker.claim_call(&json!({"look": true}))).await;
+    assert_eq!((&none["runs"], &none["nextDue"]), (&json!([]), &Value::Null));
     Ok(())
 }
 
