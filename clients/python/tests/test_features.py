@@ -15,7 +15,7 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.orm import Session, sessionmaker
 
 from semel import AsyncSemel, Attempt, Ctx, Retry, RunFailed, Semel, SemelError, fatal, retry_after, workflow
-from semel.testing import CrashCase, TestServer, crash_everywhere
+from semel.testing import CrashCase, TestServer, crash_everywhere, effects
 from semel.tx import SqlAlchemy, postgres_table, sqlite_table
 
 LIMIT = 20
@@ -372,5 +372,27 @@ def test_a_client_restarts_forks_frees_keys_and_starts_many_runs(semel_server: T
             assert [await second.result(LIMIT), await third.result(LIMIT)] == [2, 3]
             _, _, again = await asyncio.to_thread(lambda: Semel(semel_server.url).start_many(verbs, starts, id="py-many"))
             assert not isinstance(again, SemelError) and (again.id, again.verdict) == (third.id, "replayed")
+
+    play(semel_server.url, test)
+
+
+def test_effects_are_counted_by_their_keys_wherever_the_worker_crashes(semel_server: TestServer) -> None:
+    charges, repeated = effects(), 0
+
+    @workflow("py-counted")
+    async def counted(ctx: Ctx, _: None) -> Any:
+        first = await ctx.step("charge", lambda a: charges.take(a.key, lambda: f"ch_{charges.count}"), inline=True)
+        return [first, await ctx.step("again", lambda a: charges.take(a.key, lambda: f"ch_{charges.count}"), inline=True)]
+
+    async def test(semel: AsyncSemel) -> None:
+        def check(run: dict[str, Any], boundary: str) -> None:
+            nonlocal repeated
+            count = len(charges.calls)
+            assert run["result"] == [f"ch_{count - 2}", f"ch_{count - 1}"] and charges.count == count, boundary
+            repeated = sum(charges.calls.values()) - count
+
+        case = CrashCase(semel, lambda _: semel.worker([counted], lease=5), lambda play: semel.start(counted, None, key=play), check)
+        assert await crash_everywhere(case) >= 6
+        assert repeated > 0, "a crash after a body repeats its call"
 
     play(semel_server.url, test)
