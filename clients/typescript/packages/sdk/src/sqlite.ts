@@ -7,8 +7,8 @@ export interface SqliteDb {
   prepare(sql: string): { get(...values: any[]): unknown; run(...values: any[]): { changes: number | bigint } };
 }
 
-/** Numbered parameters are bound by position in node:sqlite only; both packages bind named ones. */
-const place = (n: number) => `:p${n}`;
+/** @internal The parameters have names: numbered ones are bound by position in node:sqlite only. */
+export const sqliteStatements = (table: string = TABLE): { find: string; put: string } => statements(table, n => `:p${n}`);
 
 /** The values of the parameters 1, 2, 3 … */
 function bound(...values: unknown[]): object {
@@ -20,7 +20,7 @@ function bound(...values: unknown[]): object {
  * not wait: a promise is refused. The fence table must exist: its statement is `sqliteTable()`.
  */
 export function sqlite<D extends SqliteDb>(db: D, options: { table?: string } = {}): TxSource<D> {
-  const { find, put } = statements(options.table ?? TABLE, place);
+  const { find, put } = sqliteStatements(options.table);
   let turn: Promise<void> = Promise.resolve();
   return {
     async begin(): Promise<OpenTx<D>> {
