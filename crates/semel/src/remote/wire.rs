@@ -1,10 +1,13 @@
 //! What travels between a worker and its server, as JSON. Used by both sides.
 //!
 //! The words are those of the [store](crate::store), but the types are of their own: what travels is a contract with workers
-//! that are already installed, and the types of the rules and of the store may change. Only entries, messages, outcomes and
-//! failures travel as they are, because they are stored in the same form and so are a contract already. The texts in
-//! `wire/golden.json` pin all of it. The tenant is never said; the server knows it by the credential. A commit travels as
-//! the entries that it appends: the server has them checked by a ledger of its own before they get anywhere.
+//! that are already installed, and the types of the rules and of the store may change. Some travel as they are. Entries, messages,
+//! outcomes and failures are stored in the same form and so are a contract already. Look-ups and lists (`Find`, `Query`,
+//! `RunCounts`, `Receipts`), wake-ups (`Wake`), calls about `run_once` values (`OnceCall`, `OnceAnswer`), actions of operators
+//! (`ControlAction`), policies, verdicts, retentions and the reasons of refusals (`RefusedEntry`) have no second type either:
+//! a change of them is a change of the protocol. The texts in `wire/golden.json` pin what travels. The tenant is never said;
+//! the server knows it by the credential. A commit travels as the entries that it appends: the server has them checked by a
+//! ledger of its own before they get anywhere.
 
 /// Conversions both ways between a type of the rules or of the store and the one that travels, which has the same members.
 macro_rules! same_members {
@@ -36,6 +39,8 @@ mod tests;
 
 use serde::{Deserialize, Serialize};
 
+#[cfg(feature = "openapi")]
+pub use self::commit::described::{CommitCallSchema, CommitItemSchema};
 pub use self::commit::{CommitAnswers, CommitCall, CommitItem, DraftView, PlacedDraft, SavedCommit, entries};
 pub use self::control::ControlCall;
 pub use self::folded::{CancellingView, FoldedRun, HookStateView, OnceRecordView, RecordView};

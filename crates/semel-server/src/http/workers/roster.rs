@@ -495,8 +495,8 @@ pub(super) async fn release(
     caller.may(Permission::Worker)?;
     let node = node::of(caller.workspace, release.node);
     let until = app.store.lease(Lease { node, act: LeaseAct::Leave }).await?;
-    // Its runs become due now instead of with the next sweep.
-    app.store.sweep(Sweep { limit: FREED_AT_ONCE }).await?;
+    // Its runs become due now instead of with the next sweep, which is soon if this server dies in between.
+    while app.store.sweep(Sweep { limit: FREED_AT_ONCE }).await?.orphaned == FREED_AT_ONCE {}
     let place = (caller.workspace, node);
     if let Some(worker) = workers.roster.remove(place) {
         app.services.left(caller.workspace, &worker.serves);

@@ -21,6 +21,7 @@ pub(super) fn trials() -> Vec<Trial> {
         test("a_server_that_does_not_know_a_claim_does_not_call_it_repeated", not_remembered),
         test("a_claim_of_steps_repeated_under_its_id_gets_the_same_steps", repeated_steps),
         test("a_look_waits_until_something_is_due_and_claims_nothing", looks),
+        test("all_runs_of_a_worker_that_leaves_are_due_however_many", leaves_many),
         test("a_claim_of_one_run_takes_that_run", one_run),
         test("a_heartbeat_tells_what_has_arrived_and_what_is_lost", news),
     ]
@@ -232,6 +233,30 @@ async fn looks() -> Done {
     assert_eq!(worker.claim(json!({})).await.len(), 1, "nothing was claimed");
     let none = worker.workers("/claim", worker.claim_call(&json!({"look": true}))).await;
     assert_eq!((&none["runs"], &none["nextDue"]), (&json!([]), &Value::Null));
+    Ok(())
+}
+
+async fn leaves_many() -> Done {
+    let mut worker = Worker::join().await;
+    let runs = 2_001;
+    for part in [1_000, 1_000, 1] {
+        let starts: Vec<Value> = (0..part).map(|_| json!({"workflow": "order"})).collect();
+        worker.call("/workflow-runs/batch", json!({ "runs": starts })).await;
+    }
+    let claim_all = async |worker: &Worker| {
+        let mut claimed = 0;
+        loop {
+            match worker.claim(json!({"limit": 1_000})).await.len() {
+                0 => return claimed,
+                some => claimed += some,
+            }
+        }
+    };
+    assert_eq!(claim_all(&worker).await, runs);
+    worker.workers("/release", json!({"node": worker.node})).await;
+    worker.node = NodeId(worker.clock.uuid());
+    worker.workers("", json!({"node": worker.node, "name": "w", "leaseMs": 60_000})).await;
+    assert_eq!(claim_all(&worker).await, runs);
     Ok(())
 }
 
