@@ -475,6 +475,55 @@ def test_a_worker_keeps_its_runs_and_its_steps_of_queues_while_the_server_cannot
     assert sorted(bodies) == ["letter", "parcel"] and "joins anew" not in caplog.text
 
 
+class NoClaims(AsyncHttp):
+    """A way to a server to which claims find no connection for a while."""
+
+    down, refused = False, 0
+
+    async def _send(self, method: str, path: str, body: str | None, headers: dict[str, str]) -> Answer:
+        if self.down and is_claim(path, body):
+            self.refused += 1
+            # By then half of the lease is over, after which a claim that was sent is given up.
+            self.down = self.refused < 6
+            raise Unreached("refused")
+        return await super()._send(method, path, body, headers)
+
+
+def test_a_claim_without_a_connection_is_made_again_for_as_long_as_it_takes(semel_server: TestServer, caplog: pytest.LogCaptureFixture) -> None:
+    bodies: list[int] = []
+
+    async def go() -> None:
+        entered, leave = asyncio.Event(), asyncio.Event()
+
+        @workflow("py-letter")
+        async def letter(ctx: Ctx, n: int) -> int:
+            async def write(a: Attempt) -> int:
+                bodies.append(n)
+                if n == 1:
+                    entered.set()
+                    await leave.wait()
+                return n
+
+            return await ctx.step("letter", write, at_most_once=True)
+
+        semel, far = AsyncSemel(semel_server.url), AsyncSemel(semel_server.url)
+        http = far.http = NoClaims(Address(semel_server.url, None))
+        async with far.worker([letter], lease=0.9):
+            first = await semel.start(letter, 1)
+            await entered.wait()
+            http.down = True
+            assert await (await semel.start(letter, 2)).result(20) == 2
+            leave.set()
+            assert await first.result(20) == 1
+        for client in (semel, far):
+            client.close()
+        assert (bodies, http.refused) == ([1, 2], 6)
+
+    with caplog.at_level(logging.WARNING, "semel"):
+        play(go())
+    assert not caplog.records
+
+
 def test_a_worker_that_has_run_leaves_the_signals_of_the_process_as_they_were(semel_server: TestServer) -> None:
     @workflow("py-signals")
     async def idle(ctx: Ctx, _: None) -> None:

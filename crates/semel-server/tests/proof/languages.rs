@@ -13,7 +13,7 @@ use libtest_mimic::{Failed, Trial};
 
 use crate::disturbances::database;
 use crate::findings::{Findings, Sort};
-use crate::forms::{CALM, SOMETHING, in_folder, kept_over_restarts, phase, seed, sqlite};
+use crate::forms::{SOMETHING, in_folder, kept_over_restarts, phase, seed, sqlite};
 use crate::nemesis::Pace;
 use crate::phase::{Phase, play};
 use crate::process::{PLACE, mortal};
@@ -30,8 +30,9 @@ pub(crate) const PACE: Pace = Pace {
 };
 /// How long `make check` loads a phase.
 const BRIEF: Duration = Duration::from_secs(10);
-/// The same for a deliberate bug, which shows at once.
-const PLANTED: Duration = Duration::from_secs(5);
+/// The same for a deliberate bug, which shows at once, and how long its runs may take to end: those that it has stopped do not.
+const PLANTED: Duration = Duration::from_secs(4);
+const PLANTED_CALM: Duration = Duration::from_secs(6);
 
 /// The trials that need the SDKs built: `make check` plays them after it has built them.
 pub(crate) fn trials() -> Vec<Trial> {
@@ -81,8 +82,14 @@ fn find_planted(language: Language) -> Result<(), Failed> {
             let (_cluster, _line, url) = database(&folder).await?;
             let layout =
                 Layout { rows: Some(url), language: Some(language), planted, ..sqlite(language.name()) };
-            let phase =
-                Phase { layout, pace: PACE, others: Vec::new(), callers: 16, load: PLANTED, calm: CALM };
+            let phase = Phase {
+                layout,
+                pace: PACE,
+                others: Vec::new(),
+                callers: 16,
+                load: PLANTED,
+                calm: PLANTED_CALM,
+            };
             let findings = Arc::new(Findings::default());
             // What breaks so much that nothing goes on is not found by that alone.
             let played = play(phase, &folder, seed, &findings).await;

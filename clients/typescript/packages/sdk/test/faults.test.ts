@@ -340,6 +340,36 @@ test('a worker keeps its runs and its steps of queues while the server cannot be
   await worker.stop();
 });
 
+test('a claim without a connection is made again for as long as it takes, and nothing is given up', async () => {
+  const entered = latch(), leave = latch(), told: string[] = [], bodies: number[] = [];
+  let refused = 0, down = false;
+  const noClaims: typeof fetch = async (url, init) => {
+    if (!down || !isClaim(url, init)) return fetch(url, init);
+    // By now half of the lease is over, after which a claim that was sent is given up.
+    if (++refused === 6) down = false;
+    throw new TypeError('fetch failed', { cause: Object.assign(new Error('refused'), { code: 'ECONNREFUSED' }) });
+  };
+  const letter = workflow('letter', async (ctx, n: number) => ctx.step('letter', async () => {
+    bodies.push(n);
+    if (n === 1) {
+      entered.open();
+      await leave.opened;
+    }
+    return n;
+  }, { atMostOnce: true }));
+  const far = new Semel({ url: server.url, fetch: noClaims });
+  const worker = await far.worker({ workflows: [letter], lease: '900ms', log: (_, message) => told.push(message) }).start();
+  const first = await semel.start(letter, 1);
+  await entered.opened;
+  down = true;
+  const second = await semel.start(letter, 2);
+  assert.equal(await second.result({ timeout: '20s' }), 2);
+  leave.open();
+  assert.equal(await first.result({ timeout: '20s' }), 1);
+  await worker.stop();
+  assert.deepEqual([bodies, refused, told], [[1, 2], 6, []]);
+});
+
 test('after a restart a run is given the end of its child again', async () => {
   let plays = 0, prices = 0;
   const part = workflow('restart-part', async ctx => ctx.step('price', () => { prices += 1; return 300; }));
