@@ -501,6 +501,7 @@ class StepDriver:
     async def _try_once(self, number: int) -> None:
         run, keyed = self.run, self.of == "keyed"
         body = await run.effect(self.stand, self.visit, None if keyed else {"attempt": number, "class": self.of})
+        began = run.host.earliest()
         attempt = Attempt(run, self.visit, number, body.cancelled)
         await self.probe("before the body")
         text, fail = None, None
@@ -524,7 +525,7 @@ class StepDriver:
             return
         if not run.over(body):
             await run.never()
-        self.finish(number, {"attempt": number} if keyed else None, text, fail)
+        self.finish(number, {"attempt": number, "at": began} if keyed else None, text, fail)
 
     async def probe(self, moment: str) -> None:
         await self.run.outside(None, lambda: self.run.host.probe(self.run.id, f"{moment} of {self.visit}"))
@@ -778,6 +779,7 @@ async def _run_once(
                 if "failed" in record:
                     raise Fail.recorded(label, record["failed"])
             active = await run.effect(stand, asks)
+            began = run.host.earliest()
             try:
                 answer = {"settled": await made(active)} if kind == "run" else await shared(active)
             except Exception as raised:
@@ -785,7 +787,7 @@ async def _run_once(
                     return await run.never()
                 if inside:
                     raise
-                run.add("stepStarted", step=asks, attempt=1)
+                run.add("stepStarted", step=asks, attempt=1, at=began)
                 run.add("stepFailed", step=asks, attempt=1, error=fail_of(raised).view())
                 continue
             if not run.over(active):

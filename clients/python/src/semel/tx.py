@@ -77,6 +77,7 @@ async def perform_tx(step: StepDriver, source: TxSource[Any], number: int, body:
     """One attempt at a transactional step: the body's rows, the mark and the outcome in one commit, or nothing of it."""
     run = step.run
     active = await run.effect(step.stand, step.visit)
+    began = run.host.earliest()
     attempt = Attempt(run, step.visit, number, active.cancelled)
     mark = Mark(attempt.key, run.id, step.visit, attempt.fence, number)
     arguments = 2 if len(inspect.signature(body).parameters) > 1 else 1
@@ -98,7 +99,7 @@ async def perform_tx(step: StepDriver, source: TxSource[Any], number: int, body:
     await step.probe("after the body")
     if not run.over(active) or (text is None and fail is None):
         await run.never()
-    step.finish(number, {"attempt": number, "class": "tx"}, text, fail)
+    step.finish(number, {"attempt": number, "class": "tx", "at": began}, text, fail)
 
 
 async def _tried(step: StepDriver, source: TxSource[Any], mark: Mark, work: Callable[[Any], Any]) -> tuple[str | None, Fail | None]:

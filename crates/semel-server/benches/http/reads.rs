@@ -36,7 +36,7 @@ pub(crate) async fn measure(figures: &mut Figures) -> Anything<()> {
         return Ok(());
     };
     println!("Reads at a server on PostgreSQL with {runs} ended runs");
-    let mut server = Process::spawn_on(&url)?;
+    let mut server = Process::spawn_on(&url).await?;
     let template = self::template(&server).await?;
     server.kill()?;
     let begun = Instant::now();

@@ -79,7 +79,7 @@ struct OutputGroup<C: Subcommand> {
 /// Option of commands that have results but do not talk to a server.
 #[derive(Debug, Args)]
 struct OutputArgs {
-    /// Format of results.
+    /// Format of the results.
     #[arg(short, long, global = true, value_enum, default_value_t, value_name = "FORMAT")]
     output: Format,
 }
@@ -201,10 +201,14 @@ mod tests {
                 continue;
             }
             for option in ["--url <URL>", "--token <TOKEN>", "--ca-file <FILE>"] {
-                let shown =
-                    help.contains(option) || help.contains("--token <TOKEN>") && path.contains("hook");
-                assert!(shown == server || command == "hook", "{path}: {option}\n{help}");
+                assert_eq!(help.contains(option), server, "{path}: {option}\n{help}");
             }
+            let connection = help.split_once("\nConnection:\n").unwrap_or_default();
+            assert!(
+                !connection.0.contains("--ca-file"),
+                "{path} mixes the connection with its own options:\n{help}"
+            );
+            assert_eq!(connection.1.contains("--ca-file"), server, "{path}\n{help}");
             assert_eq!(help.contains("--output <FORMAT>"), output, "{path}\n{help}");
         }
     }

@@ -10,24 +10,32 @@ mod audit;
 mod batch;
 mod body;
 mod call;
+mod changes;
 mod connections;
 mod control;
 mod cost;
+mod counts;
 mod definitions;
 mod describe;
+mod doubts;
 mod errors;
 mod events;
 mod form;
 mod hooks;
+mod inbox;
 mod inlet;
 mod keys;
 mod ledger;
+mod nodes;
+mod offers;
 mod problem;
 mod replay;
 mod resolve;
 mod resume;
 mod runs;
 mod services;
+mod session;
+mod spans;
 mod start;
 mod steps;
 mod view;
@@ -42,11 +50,15 @@ use axum::http::{Method, Uri};
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
+pub(crate) use approval_page::escaped;
 pub use batch::MAX_BATCH;
 pub use body::Body;
+pub(crate) use body::read_text;
 pub use errors::PAGES;
+pub(crate) use form::{fields, is_form};
 pub use problem::Problem;
 pub use services::Services;
+pub(crate) use view::IN_DOUBT;
 
 use crate::app::App;
 use crate::config::ClockMode;
@@ -72,6 +84,7 @@ fn routes(clock: ClockMode) -> OpenApiRouter<Arc<App>> {
         .merge(batch::router())
         .merge(runs::router())
         .merge(ledger::router())
+        .merge(spans::router())
         .merge(cost::router())
         .merge(events::router())
         .merge(control::router())
@@ -79,6 +92,11 @@ fn routes(clock: ClockMode) -> OpenApiRouter<Arc<App>> {
         .merge(resolve::router())
         .merge(resume::router())
         .merge(hooks::router())
+        .merge(inbox::router())
+        .merge(doubts::router())
+        .merge(counts::router())
+        .merge(nodes::router())
+        .merge(offers::router())
         .merge(definitions::router())
         .merge(addresses::router())
         .merge(approvals::router())
@@ -86,7 +104,9 @@ fn routes(clock: ClockMode) -> OpenApiRouter<Arc<App>> {
         .merge(workers::router(clock))
         .merge(workspaces::router())
         .merge(api_keys::router())
+        .merge(session::router())
         .merge(audit::router())
+        .merge(changes::router())
         .merge(connections::router())
         .merge(describe::router());
     OpenApiRouter::new()

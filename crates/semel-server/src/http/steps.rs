@@ -1,21 +1,21 @@
 //! A run with its steps: the fold of its ledger, and the times of its entries.
 
+mod attempts;
 mod waits;
 
-use std::collections::HashMap;
-
-use semel::clock::Time;
-use semel::rules::entry::{Class, Entry, Failure, Outcome, PauseReason};
+use semel::rules::entry::{Entry, Outcome, PauseReason};
 use semel::rules::ledger::{Ledger, VisitRecord};
 use semel::rules::path::Visit;
+use semel::rules::queue::queue;
 use semel::rules::run::Run;
 use semel::rules::status::Status;
 use semel::rules::step::StepState;
 use semel::store::{LedgerPart, Numbered, Part};
 
+use self::attempts::Trace;
 use super::Problem;
-use super::view::{duplicates_view, failure_view, pause_words, run_view};
-use crate::api::{RunDetail, StepStatus, StepView, time, value};
+use super::view::{add_glance, duplicates_view, failure_view, pause_words, run_view};
+use crate::api::{ForkedFrom, RunDetail, StepCounts, StepStatus, StepView, time, value};
 use crate::app::App;
 
 /// Maximum number of entries read for the steps of a run.
@@ -42,6 +42,7 @@ pub(super) async fn detail(app: &App, run: &Run, outcome: Option<&Outcome>) -> R
         input: None,
         deadline: None,
         steps: Vec::new(),
+        step_counts: None,
         hooks: Vec::new(),
         children: Vec::new(),
         timers: Vec::new(),
@@ -50,16 +51,24 @@ pub(super) async fn detail(app: &App, run: &Run, outcome: Option<&Outcome>) -> R
         duplicates,
         next_entry: next,
     };
+    let glances = app.store.glances(vec![run.clone()]).await?;
+    glances.iter().for_each(|glance| add_glance(&mut detail.run, glance));
     // A purged history has no entries.
     if !lines.is_empty() {
         let entries = lines.iter().map(|line| line.entry.clone());
         let ledger = Ledger::read(run.clone(), entries)
             .map_err(|source| semel::Error::Corrupt { at: id.to_string(), source: source.into() })?;
-        detail.input = Some(value(&ledger.created().input));
+        let created = ledger.created();
+        detail.input = Some(value(&created.input));
+        // Also of an input that is too large for a list.
+        detail.run.input_bytes = Some(created.input.text().len() as u64);
+        detail.run.forked_from =
+            created.forked_from.map(|(run, version)| ForkedFrom { run: run.to_string(), version });
         detail.deadline = ledger.deadline().map(time);
         detail.steps = steps(&ledger, &lines);
         detail.onces = waits::onces(&lines);
         if next.is_none() {
+            detail.step_counts = Some(step_counts(&detail.steps));
             detail.run.pause_reason = ledger.pause().map(pause_words);
             detail.hooks = waits::open_hooks(&ledger);
             detail.timers = waits::timers(&ledger);
@@ -90,20 +99,20 @@ pub(super) async fn last_pause(app: &App, run: &Run) -> Result<Option<PauseReaso
     Ok(None)
 }
 
-/// Times and reasons of one step, from its entries.
-#[derive(Default)]
-struct Trace {
-    place: usize,
-    class: Class,
-    attempts: u32,
-    started: Option<Time>,
-    ended: Option<Time>,
-    reason: Option<String>,
-    error: Option<Failure>,
+fn step_counts(steps: &[StepView]) -> StepCounts {
+    let mut counts = StepCounts::default();
+    for step in steps {
+        match step.status {
+            StepStatus::Completed | StepStatus::Skipped => counts.done += 1,
+            StepStatus::Running | StepStatus::Retrying | StepStatus::InDoubt => counts.open += 1,
+            StepStatus::Failed => counts.failed += 1,
+        }
+    }
+    counts
 }
 
 fn steps(ledger: &Ledger, lines: &[Numbered]) -> Vec<StepView> {
-    let traces = traces(lines);
+    let traces = attempts::traces(lines, queue(&ledger.run().new.workflow).is_some());
     let view = |(visit, record): (&Visit, &VisitRecord)| match record {
         VisitRecord::Step(step) => {
             traces.get(visit).map(|trace| (trace.place, step_view(ledger, visit, step, trace)))
@@ -113,29 +122,6 @@ fn steps(ledger: &Ledger, lines: &[Numbered]) -> Vec<StepView> {
     let mut steps: Vec<_> = ledger.records().filter_map(view).collect();
     steps.sort_by_key(|(place, _)| *place);
     steps.into_iter().map(|(_, step)| step).collect()
-}
-
-fn traces(lines: &[Numbered]) -> HashMap<&Visit, Trace> {
-    let mut traces: HashMap<&Visit, Trace> = HashMap::new();
-    for (place, line) in lines.iter().enumerate() {
-        let Some(visit) = line.entry.visit() else { continue };
-        let trace = traces.entry(visit).or_insert_with(|| Trace { place, ..Trace::default() });
-        match &line.entry {
-            Entry::StepStarted { attempt, class, .. } => {
-                (trace.attempts, trace.class, trace.started, trace.ended) =
-                    (*attempt, *class, Some(line.at), None);
-            }
-            Entry::StepFailed { error, .. } => {
-                (trace.error, trace.ended) = (Some(error.clone()), Some(line.at));
-            }
-            Entry::StepSkipped { reason, .. } | Entry::StepInDoubt { reason, .. } => {
-                (trace.reason, trace.ended) = (Some(reason.clone()), Some(line.at));
-            }
-            Entry::StepCompleted { .. } | Entry::StepResolved { .. } => trace.ended = Some(line.at),
-            _ => {}
-        }
-    }
-    traces
 }
 
 fn step_view(ledger: &Ledger, visit: &Visit, step: &StepState, trace: &Trace) -> StepView {
@@ -153,9 +139,10 @@ fn step_view(ledger: &Ledger, visit: &Visit, step: &StepState, trace: &Trace) ->
         tick: visit.tick,
         status,
         class: trace.class,
-        attempts: trace.attempts,
+        attempts: trace.attempts.iter().map(attempts::AttemptTrace::view).collect(),
         effect_key: ledger.effect_key(visit, "").to_string(),
-        started_at: trace.started.map(time),
+        note: trace.note.map(value),
+        started_at: trace.attempts.last().map(|attempt| time(attempt.began)),
         ended_at: trace.ended.filter(|_| settled).map(time),
         retry_at: match step {
             StepState::Retrying { at, .. } => Some(time(*at)),

@@ -6,6 +6,7 @@ mod batch;
 mod canaries;
 mod channels;
 mod cli;
+mod console;
 mod control;
 mod costs;
 mod databases;
@@ -41,6 +42,7 @@ mod starts;
 mod strict;
 mod tasks;
 mod tenants;
+mod unread;
 mod workers;
 mod world;
 
@@ -61,12 +63,14 @@ fn main() -> ExitCode {
     trials.extend(servers::trials());
     trials.extend(kill::trials());
     trials.extend(access::trials());
+    trials.extend(console::access::trials());
     trials.extend(operate::trials());
     trials.extend(process::trials());
     trials.extend(secure::trials());
     trials.extend(canaries::trials());
     trials.extend(outbound::trials());
     trials.extend(tenants::trials());
+    trials.extend(unread::trials());
     trials.extend(databases::trials());
     #[cfg(feature = "ingest")]
     trials.extend(ingest::trials());
@@ -91,6 +95,8 @@ fn main() -> ExitCode {
         replays::cases(),
         events::cases(),
         control::cases(),
+        console::pages::cases(),
+        console::timeline::cases(),
         costs::cases(),
         hooks::cases(),
         definitions::cases(),

@@ -79,13 +79,12 @@ impl Load {
     async fn step(&self, run: &mut Ledger, n: usize) -> Result<()> {
         let step = Visit::first(Path::of(&Name::new(&format!("step-{n}"))?));
         let value = self.result.clone();
-        run.record(Entry::StepStarted { step: step.clone(), attempt: 1, class: Class::Keyed })
-            .expect("a new step");
+        run.record(Entry::step_started(step.clone(), 1, Class::Keyed)).expect("a new step");
         run.record(Entry::StepCompleted { step, value }).expect("a started step");
         self.store.commit(run.commit().expect("two entries")).await.map(drop)
     }
 
-    /// Whole runs of five steps, until there are so many ledger entries more.
+    /// Whole runs of five steps, until the ledgers have this number of entries more.
     pub(crate) async fn whole_runs(&self, callers: usize, entries: u64) -> Result<()> {
         const STEPS: usize = 5;
         let done = Arc::new(AtomicU64::new(0));

@@ -14,11 +14,12 @@ use std::sync::Arc;
 pub(crate) use self::child::EarlierChild;
 pub use self::decide::decide;
 pub use self::fate::CommitFate;
+use super::attention::Attention;
 use super::entry::{Entry, Lines, Outcome};
 use super::json::Payload;
 use super::key::{Fingerprint, Key, Token};
 use super::path::{Name, Visit};
-use super::run::{Parent, Retention};
+use super::run::{NewRun, Parent, Retention};
 use super::status::Status;
 use crate::clock::Time;
 use crate::id::{NodeId, RunId, WorkspaceId};
@@ -102,6 +103,10 @@ impl Deref for Commit {
 pub struct Write {
     pub(crate) num: i64,
     pub(crate) run: RunId,
+    /// What the run was created as: its workspace and workflow, for figures.
+    pub(crate) new: Arc<NewRun>,
+    /// Version of the claim under which the commit is made.
+    pub(crate) fence: u64,
     /// The node that drives the run; none if the commit is not made by a driver.
     pub(crate) node: Option<NodeId>,
     pub(crate) expected: u64,
@@ -127,6 +132,8 @@ pub(crate) struct Beyond {
     pub(crate) driver: Option<NodeId>,
     /// With `Waiting`: the time from which the run may be claimed.
     pub(crate) due: Option<Time>,
+    /// If the run is paused: why.
+    pub(crate) attention: Option<Attention>,
     /// The latest timer that the commit says has fired. Before that time the commit is too early.
     pub(crate) not_before: Option<Time>,
     /// Arrivals of the inbox messages that it consumes.
@@ -199,6 +206,7 @@ impl Write {
             workspace: None,
             driver: None,
             due: None,
+            attention: None,
             not_before: None,
             consumed: Vec::new(),
             closed: Vec::new(),

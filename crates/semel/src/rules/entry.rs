@@ -12,6 +12,9 @@ use super::status::Status;
 use crate::clock::Time;
 use crate::id::{NodeId, RunId};
 
+/// Maximum size of the note at a step, in bytes of its JSON text.
+pub const MAX_NOTE: usize = 1024;
+
 /// One line of a run's ledger.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -29,6 +32,15 @@ pub enum Entry {
         attempt: u32,
         #[serde(default, skip_serializing_if = "Class::is_keyed")]
         class: Class,
+        /// Time at which the body began, as far as the driver knew the store's time. Absent if the entry itself was written
+        /// before the body, and in ledgers of earlier versions: then the time of the entry is the beginning.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        at: Option<Time>,
+        /// What the step is for, in the words of the workflow: the evidence for a person who decides about a doubt. At most
+        /// [`MAX_NOTE`] bytes. Absent if the code gives none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[cfg_attr(feature = "openapi", schema(value_type = Option<serde_json::Value>))]
+        note: Option<Payload>,
     },
     /// A step has its result.
     StepCompleted { step: Visit, value: Payload },
@@ -381,10 +393,16 @@ impl Entry {
             }
     }
 
+    /// An attempt at a step that begins now or has its entry written before its body: without time or note.
+    pub fn step_started(step: Visit, attempt: u32, class: Class) -> Self {
+        Self::StepStarted { step, attempt, class, at: None, note: None }
+    }
+
     /// Refuses values that could not be kept exactly. For entries from outside.
     pub fn check(&self) -> Result<(), InvalidJson> {
         match self {
             Self::Created(created) => created.input.check(),
+            Self::StepStarted { note: Some(note), .. } => check_note(note).and_then(|()| note.check()),
             Self::StepCompleted { value, .. }
             | Self::Once { value, .. }
             | Self::Recorded { value, .. }
@@ -432,6 +450,16 @@ impl Entry {
     }
 }
 
+/// Refuses a note that is too long.
+pub(crate) fn check_note(note: &Payload) -> Result<(), InvalidJson> {
+    match note.text().len() {
+        ..=MAX_NOTE => Ok(()),
+        bytes => Err(InvalidJson::Refused(format!(
+            "the note at a step has {bytes} bytes; at most {MAX_NOTE} are accepted"
+        ))),
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
@@ -461,11 +489,15 @@ impl Lines {
     pub fn push(&mut self, entry: &Entry) {
         self.next();
         match entry {
-            Entry::StepStarted { step, attempt, class: Class::Keyed } => {
+            Entry::StepStarted { step, attempt, class: Class::Keyed, at, note: None } => {
                 self.write(r#"{"stepStarted":{"step":"#);
                 self.json(step);
                 self.write(r#","attempt":"#);
                 self.json(attempt);
+                if let Some(at) = at {
+                    self.write(r#","at":"#);
+                    self.json(at);
+                }
                 self.write("}}");
             }
             Entry::StepCompleted { step, value } => {
@@ -545,12 +577,36 @@ mod tests {
             for tick in [1, 2, 4_000_000_000] {
                 let step = Visit { path: Path::parse(path).unwrap(), tick };
                 let value = Payload::parse(r#"{"a": [1, "\" ü", null]}"#).unwrap();
-                let started = |class| Entry::StepStarted { step: step.clone(), attempt: tick, class };
                 let completed = Entry::StepCompleted { step: step.clone(), value: value.clone() };
-                let entries =
-                    [started(Class::Keyed), started(Class::Tx), completed, Entry::Completed { value }];
-                assert_eq!(encode(&entries), serde_json::to_string(&entries).unwrap());
+                let mut entries = vec![completed, Entry::Completed { value: value.clone() }];
+                for (class, at, note) in [
+                    (Class::Keyed, None, None),
+                    (Class::Tx, None, None),
+                    (Class::Keyed, Some(Time(1_763_583_488_123)), None),
+                    (Class::Tx, Some(Time(-1)), None),
+                    (Class::Keyed, Some(Time(0)), Some(value.clone())),
+                    (Class::AtMostOnce, None, Some(value)),
+                ] {
+                    entries.push(Entry::StepStarted { step: step.clone(), attempt: tick, class, at, note });
+                }
+                let text = encode(&entries);
+                assert_eq!(text, serde_json::to_string(&entries).unwrap());
+                assert_eq!(decode(&text).unwrap(), entries);
             }
         }
+    }
+    #[test]
+    fn a_note_is_short_and_kept_exactly() {
+        let entry = |note: String| Entry::StepStarted {
+            step: Visit::parse("pay").unwrap(),
+            attempt: 1,
+            class: Class::AtMostOnce,
+            at: None,
+            note: Some(Payload::parse(&note).unwrap()),
+        };
+        let text = |bytes: usize| format!("\"{}\"", "x".repeat(bytes - 2));
+        assert_eq!(entry(text(MAX_NOTE)).check(), Ok(()));
+        let refused = entry(text(MAX_NOTE + 1)).check().unwrap_err().to_string();
+        assert!(refused.contains("1025 bytes") && refused.contains("1024"), "{refused}");
     }
 }

@@ -228,6 +228,16 @@ impl Json {
         }
     }
 
+    /// The value at an RFC 6901 pointer, if there is one.
+    pub fn at(&self, pointer: &str) -> Option<&Self> {
+        let parts = pointer.split('/').skip(1);
+        parts.fold(Some(self), |here, part| match here? {
+            Self::Object(members) => members.get(&unescape(part)),
+            Self::List(items) => index(part).and_then(|i| items.get(i)),
+            _ => None,
+        })
+    }
+
     /// The pointers at which two values differ, the first few in document order.
     pub fn differences(&self, other: &Self) -> Vec<String> {
         let mut pointers = Vec::new();

@@ -263,7 +263,7 @@ pub fn differences(
 }
 
 /// The part of a start that the fingerprint covers, as one document.
-fn asked(workflow: &Name, input: &Payload, excluded: &[String]) -> Result<Json, InvalidJson> {
+pub(crate) fn asked(workflow: &Name, input: &Payload, excluded: &[String]) -> Result<Json, InvalidJson> {
     let mut input = Json::parse(input.text())?;
     for pointer in excluded {
         input.remove(pointer);

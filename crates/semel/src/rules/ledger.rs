@@ -421,6 +421,8 @@ impl Ledger {
         Commit::new(Write {
             num,
             run,
+            new: self.run.new.clone(),
+            fence: self.fence(),
             node,
             expected,
             count,

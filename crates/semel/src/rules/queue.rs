@@ -166,7 +166,7 @@ pub fn report(
         Err(error) => return ledger.record(Entry::Failed { error }),
     };
     let attempt = next_attempt(ledger.record_at(&step)).unwrap_or(1);
-    ledger.record(Entry::StepStarted { step: step.clone(), attempt, class: Class::Keyed })?;
+    ledger.record(Entry::step_started(step.clone(), attempt, Class::Keyed))?;
     let (error, retry_after) = match report {
         Report::Completed(value) => {
             // The effect has taken place, whatever was asked for meanwhile.

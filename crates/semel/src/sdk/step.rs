@@ -12,11 +12,12 @@ use super::attempt::Attempt;
 use super::contain::{BodyScope, contained, step_span, watched};
 use super::ctx::{Boxed, Ctx, Doing, read};
 use super::profiled::Profiled;
-use crate::engine::run::{BeginEffect, Requested};
+use crate::clock::Time;
+use crate::engine::run::{BeginEffect, Intent, Requested};
 use crate::fail::{Fail, Result, fatal};
 use crate::profiles::Profile;
-use crate::rules::entry::{Class, Entry};
-use crate::rules::json::Payload;
+use crate::rules::entry::{Class, Entry, check_note};
+use crate::rules::json::{InvalidJson, Payload};
 use crate::rules::ledger::VisitRecord;
 use crate::rules::path::Visit;
 use crate::rules::retry::{Retry, RetryDecision};
@@ -34,6 +35,8 @@ pub struct Step {
     retry: Option<Box<Retry>>,
     pub(crate) timeout: Option<Duration>,
     pub(crate) class: Class,
+    /// Apart, for the same reason. Refused when the step begins, if it is refused at all.
+    note: Option<Box<std::result::Result<Payload, InvalidJson>>>,
 }
 
 impl fmt::Debug for Step {
@@ -44,7 +47,8 @@ impl fmt::Debug for Step {
 
 impl Step {
     pub(crate) fn new(ctx: Ctx, name: String) -> Self {
-        Self { ctx, name, key: None, indexed: false, retry: None, timeout: None, class: Class::Keyed }
+        let (key, retry, timeout, note) = (None, None, None, None);
+        Self { ctx, name, key, indexed: false, retry, timeout, class: Class::Keyed, note }
     }
 
     /// Tells this step from others of the same name: its path is `name[key]`.
@@ -93,6 +97,24 @@ impl Step {
     /// How long one try may take.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
+        self
+    }
+
+    /// What the step is for, for the people who read the run: it is recorded with the beginning of each attempt, and shown
+    /// with the step. It is what a person sees who has to decide about a doubt. At most one kilobyte of JSON; a longer note is an error of
+    /// the step. It is not part of the step's identity and may differ in a replay.
+    ///
+    /// ```
+    /// # use semel::{Ctx, Result};
+    /// # async fn transfer(_: &str, _: u64) -> Result<()> { Ok(()) }
+    /// # async fn workflow(ctx: Ctx, (to, cents): (String, u64)) -> Result<()> {
+    /// let note = format!("{}.{:02} EUR to {to}", cents / 100, cents % 100);
+    /// ctx.step("transfer").at_most_once().note(&note).run(async |_| transfer(&to, cents).await).await
+    /// # }
+    /// ```
+    pub fn note<T: Serialize + ?Sized>(mut self, value: &T) -> Self {
+        let note = Payload::of(value).and_then(|note| check_note(&note).map(|()| note));
+        self.note = Some(Box::new(note));
         self
     }
 
@@ -204,8 +226,25 @@ impl Step {
         self.retry.as_deref().copied().unwrap_or_default().max_attempts
     }
 
+    /// Visits its path. A note that cannot be kept is an error of the step before it begins.
     pub(crate) fn visit(&self) -> Result<Visit> {
-        self.ctx.visit(&self.name, self.key.as_deref(), self.indexed)
+        let visit = self.ctx.visit(&self.name, self.key.as_deref(), self.indexed)?;
+        match self.note.as_deref() {
+            Some(Err(unkept)) => {
+                Err(fatal(format_args!("`{visit}` has a note that cannot be kept: {unkept}")))
+            }
+            _ => Ok(visit),
+        }
+    }
+
+    fn note_to_record(&self) -> Option<&Payload> {
+        self.note.as_deref().and_then(|note| note.as_ref().ok())
+    }
+
+    /// The entry of an attempt whose body began at a time, for the commit of its end.
+    pub(crate) fn began(&self, visit: &Visit, attempt: u32, class: Class, at: Time) -> Entry {
+        let note = self.note_to_record().cloned();
+        Entry::StepStarted { step: visit.clone(), attempt, class, at: Some(at), note }
     }
 }
 
@@ -347,8 +386,10 @@ where
     Fut: Future<Output = Result<T>> + Send + 'a,
 {
     let keyed = step.class == Class::Keyed;
-    let how = BeginEffect { shielded, intent: (!keyed).then_some((number, step.class)) };
+    let intent = Intent { attempt: number, class: step.class, note: step.note_to_record() };
+    let how = BeginEffect { shielded, intent: (!keyed).then_some(intent) };
     let _active = step.ctx.cell.begin(visit, how).await?;
+    let began = step.ctx.cell.now();
     let attempt = Attempt::new(&step.ctx, visit.clone(), number).after_clearing(cleared);
     #[cfg(feature = "testing")]
     probed(&step.ctx, visit, crate::testing::Moment::Entered).await;
@@ -382,7 +423,7 @@ where
         }
         result => result,
     };
-    let started = || Entry::StepStarted { step: visit.clone(), attempt: number, class: step.class };
+    let started = || step.began(visit, number, step.class, began);
     finish(step, visit, number, keyed.then(started), result);
     Ok(())
 }
@@ -464,7 +505,7 @@ enum LookedUp {
     Nothing,
 }
 
-/// Asks the provider what became of a try that has no known end.
+/// Asks the provider whether a try without a known end had its effect.
 async fn ask<T: Serialize>(
     step: &Step,
     visit: &Visit,

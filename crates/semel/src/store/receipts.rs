@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn one_caller_writes_for_all() {
         let buffer = ReceiptBuffer::default();
-        let absorbed = |at| Absorbed { at: Time(at), detail: String::new() };
+        let absorbed = |at| Absorbed::new(Time(at), String::new());
         assert!(buffer.note(1, ReceiptKind::Start, absorbed(1)));
         assert!(!buffer.note(1, ReceiptKind::Start, absorbed(2)));
         let taken = buffer.take();

@@ -4,19 +4,22 @@ use std::future::Future;
 
 use tokio::sync::broadcast;
 
+use super::absorb::{self, ControlWords, LateCommit};
 use super::archive::{Archive, Each, export_pages};
 use super::meters::{CommitFigures, StoreMeters};
-use super::receipts::{COLLECT, ReceiptBuffer};
+use super::receipts::ReceiptBuffer;
 use super::tx::{LedgerRow, Verb};
 use super::verbs::{
-    ClaimRows, CountInbox, CountOpen, EndedRun, FlushReceipts, PeekStart, ReadCounts, ReadDues, ReadInbox,
-    ReadLedger, ReadReceipts, ReadRunCounts, StartRun, entries_of, message_of,
+    AskedStart, ClaimRows, CountInbox, CountOpen, EndedRun, LookAt, PeekStart, ReadCounts, ReadDues,
+    ReadInbox, ReadLedger, ReadNodes, ReadReceipts, ReadRunCounts, ReadVersions, StartRun, entries_of,
+    message_of,
 };
 use super::wakes::{Wake, Wakes};
 use super::watch::Watch;
 use super::{
-    Answer, Arrival, Claimed, Claims, Counts, Find, Lease, LedgerPart, Numbered, Page, Part, Query,
-    RunCounts, Started, Store, Sweep, Swept,
+    Answer, Arrival, Claimed, Claims, Counts, Find, Glance, HookPage, HookQuery, KeyPage, KeyQuery, Lease,
+    LedgerPart, NodeFacts, Numbered, OpenVersions, Page, Part, Query, RunCounts, RunTally, Started, Store,
+    Sweep, Swept, TallyQuery,
 };
 use crate::clock::{Clock, Time};
 use crate::error::{Error, Result};
@@ -26,9 +29,8 @@ use crate::rules::commit::{Commit, Saved, Write};
 use crate::rules::control::{Control, Controlled};
 use crate::rules::deliver::{Deliver, Delivered};
 use crate::rules::entry::{Entry, Outcome};
-use crate::rules::key::{CallId, Token};
 use crate::rules::once::{Ask, OnceAnswer, OnceCall};
-use crate::rules::receipt::{Absorbed, ReceiptKind, Receipts};
+use crate::rules::receipt::{ReceiptKind, Receipts};
 use crate::rules::record::{Keep, Look, Record};
 use crate::rules::run::Run;
 use crate::rules::start::{Start, StartVerdict};
@@ -78,7 +80,7 @@ pub(crate) trait Backend: Clone + Send + Sync + 'static {
     /// Stops.
     fn stop(&self) -> impl Future<Output = Result<()>> + Send;
 
-    /// Those who wait for something to happen.
+    /// Listeners that wait for something to happen.
     fn wakes(&self) -> &Wakes;
 
     /// Receipts that are not written yet.
@@ -91,50 +93,34 @@ pub(crate) trait Backend: Clone + Send + Sync + 'static {
     fn clock(&self) -> &dyn Clock;
 }
 
-/// Notes an absorbed call. It is written a moment later, with others, by the call that noted the first one.
-fn absorb<B: Backend>(store: &B, num: i64, kind: ReceiptKind, detail: String) {
-    let absorbed = Absorbed::new(store.clock().now(), detail);
-    if store.buffer().note(num, kind, absorbed) {
-        let store = store.clone();
-        tokio::spawn(async move {
-            tokio::time::sleep(COLLECT).await;
-            if let Err(error) = flush(&store).await {
-                tracing::warn!(%error, "receipts of absorbed calls are not written yet");
-            }
-        });
-    }
-}
-
-pub(super) async fn flush<B: Backend>(store: &B) -> Result<()> {
-    let _turn = store.buffer().writing().await;
-    let receipts = store.buffer().take();
-    if receipts.is_empty() {
-        return Ok(());
-    }
-    let flushed = store.execute(FlushReceipts(receipts.clone())).await;
-    if matches!(flushed, Err(Error::Unavailable(_))) {
-        store.buffer().put_back(receipts);
-    }
-    flushed
-}
-
 fn start<B: Backend>(store: &B, start: Start) -> impl Future<Output = Result<Started>> + Send {
-    let detail = start.deliver.as_ref().map(|with| delivery_words(with.id.as_ref(), &with.token));
-    let detail = detail.unwrap_or_default();
-    let asked = StartRun::of(start).map(|start| store.start_run(start));
+    let asked = StartRun::of(start).map(|start| (AskedStart::of(&start), store.start_run(start)));
     async move {
-        let started = store.meters().failed(asked?.await)?;
+        let (asked, starting) = asked?;
+        let started = store.meters().failed(starting.await);
+        // Boxed: most starts leave no receipt, and all would have to carry this.
+        let started = match started {
+            Ok(started) => started,
+            Err(error) => {
+                if let Some(asked) = &asked {
+                    Box::pin(absorb::start_refused(store, asked, &error)).await;
+                }
+                return Err(error);
+            }
+        };
         store.meters().started(&started);
         tell_of_start(Backend::wakes(store), &started);
-        if let Some(delivered) = started.delivered.as_ref().filter(|delivered| delivered.absorbed) {
-            // Boxed: hardly any start brings a payload that came before, and all would have to carry this.
-            Box::pin(absorb_delivery(store, started.run.new.workspace, delivered.run, detail)).await?;
-        }
-        if matches!(started.verdict, StartVerdict::Attached | StartVerdict::Replayed) {
-            absorb(store, started.run.num, ReceiptKind::Start, format!("start {}", started.run.new.key));
+        if leaves_receipt(&started) {
+            Box::pin(absorb::started(store, &started, asked.as_deref())).await?;
         }
         Ok(started)
     }
+}
+
+/// Whether anything of a start was there before.
+fn leaves_receipt(started: &Started) -> bool {
+    matches!(started.verdict, StartVerdict::Attached | StartVerdict::Replayed)
+        || started.delivered.as_ref().is_some_and(|delivered| delivered.absorbed)
 }
 
 /// A start whose key may be in use.
@@ -167,11 +153,13 @@ fn tell_of_start(wakes: &Wakes, started: &Started) {
 
 fn commit<B: Backend>(store: &B, commit: Commit) -> impl Future<Output = Result<Saved>> + Send {
     // What there is to tell of it, taken out now: by the time it is answered the commit has been with another core.
-    let Write { num, run, expected, status: becomes, .. } = *commit;
+    let Write { run, status: becomes, .. } = *commit;
+    let late = LateCommit::of(&commit);
     let ending =
         commit.beyond().ending.as_ref().map(|ending| ending.parent.as_ref().map(|parent| parent.run));
     let workspace = commit.beyond().workspace;
     let figures = CommitFigures::of(&commit);
+    let node = commit.node;
     let saving = store.commit_run(commit);
     async move {
         let saved = saving.await;
@@ -193,12 +181,17 @@ fn commit<B: Backend>(store: &B, commit: Commit) -> impl Future<Output = Result<
                 }
                 // New, or of an earlier life and restarted; or those of a cancelled run, which hear of it.
                 let child = |entry: &Entry| matches!(entry, Entry::ChildStarted { .. });
+                let conflict = |entry: &Entry| matches!(entry, Entry::HookConflicted { .. });
+                if let Some(workspace) = workspace.filter(|_| saved.settled.iter().any(conflict)) {
+                    Box::pin(absorb::conflicts(store, (run, workspace), saved)).await;
+                }
                 if becomes == Status::Cancelled || saved.settled.iter().any(child) {
                     wakes.tell(workspace.map_or(Wake::Due, Wake::DueIn));
                 }
             }
             Err(Error::Concurrency { .. }) => {
-                absorb(store, num, ReceiptKind::Result, format!("commit at version {expected}"));
+                store.meters().was_stale(node);
+                late.note(store);
             }
             // It may have taken place, with all that others wait for.
             Err(Error::Unknown(_)) => Backend::wakes(store).tell(Wake::All),
@@ -223,50 +216,38 @@ fn tell_of_end(wakes: &Wakes, run: RunId, parent: Option<RunId>, freed: bool) {
     }
 }
 
-/// A delivery in the words of its receipt.
-fn delivery_words(id: Option<&CallId>, token: &Token) -> String {
-    match id {
-        Some(id) => format!("delivery {id} to {token}"),
-        None => format!("delivery to {token}"),
-    }
-}
-
-/// Notes an absorbed delivery on the run that had got it.
-async fn absorb_delivery<B: Backend>(
-    store: &B,
-    workspace: WorkspaceId,
-    run: RunId,
-    detail: String,
-) -> Result<()> {
-    let find = Find { workspace, by: super::FindBy::Id(run) };
-    if let Some((run, _)) = store.execute(find).await? {
-        absorb(store, run.num, ReceiptKind::Delivery, detail);
-    }
-    Ok(())
-}
-
 async fn deliver<B: Backend>(store: &B, deliver: Deliver) -> Result<Delivered> {
-    let workspace = deliver.workspace;
-    let detail = delivery_words(deliver.id.as_ref(), &deliver.token);
-    let delivered = store.meters().failed(store.execute(deliver).await)?;
+    let (workspace, token, id) = (deliver.workspace, deliver.token.clone(), deliver.id.clone());
+    let words = (&token, id.as_ref());
+    let delivered = match store.meters().failed(store.execute(deliver).await) {
+        Ok(delivered) => delivered,
+        Err(error) => {
+            absorb::delivery_refused(store, workspace, words, &error).await;
+            return Err(error);
+        }
+    };
     store.meters().delivered(&delivered);
-    if !delivered.absorbed {
-        Backend::wakes(store).tell(Wake::Arrived(delivered.run));
-    }
-    if delivered.absorbed {
-        absorb_delivery(store, workspace, delivered.run, detail).await?;
+    match delivered.absorbed {
+        true => absorb::delivered(store, workspace, delivered.run, words).await?,
+        false => Backend::wakes(store).tell(Wake::Arrived(delivered.run)),
     }
     Ok(delivered)
 }
 
 async fn control<B: Backend>(store: &B, control: Control) -> Result<Controlled> {
-    let detail = control.words();
+    let words = ControlWords::of(&control);
     let action = control.action.clone();
-    let controlled = store.meters().failed(store.execute(control).await)?;
+    let controlled = match store.meters().failed(store.execute(control).await) {
+        Ok(controlled) => controlled,
+        Err(error) => {
+            absorb::control_refused(store, &words, &error).await;
+            return Err(error);
+        }
+    };
     store.meters().controlled(&controlled, &action);
     let run = &controlled.run;
     if !controlled.changed {
-        absorb(store, run.num, ReceiptKind::Control, detail);
+        absorb::controlled(store, run.num, &words);
     } else if action.goes_to_inbox(run.status()) {
         Backend::wakes(store).tell(Wake::Arrived(run.id()));
     } else {
@@ -412,6 +393,36 @@ impl<B: Backend> Store for B {
         Box::pin(counted(self, self.execute(query)))
     }
 
+    fn keys(&self, query: KeyQuery) -> Answer<'_, KeyPage> {
+        Box::pin(counted(self, self.execute(query)))
+    }
+
+    fn glances(&self, runs: Vec<Run>) -> Answer<'_, Vec<Glance>> {
+        Box::pin(counted(self, self.execute(LookAt(runs))))
+    }
+
+    fn hooks(&self, query: HookQuery) -> Answer<'_, HookPage> {
+        Box::pin(counted(self, self.execute(query)))
+    }
+
+    fn tally(&self, query: TallyQuery) -> Answer<'_, RunTally> {
+        Box::pin(counted(self, self.execute(query)))
+    }
+
+    fn versions(&self, workspace: WorkspaceId, cap: usize) -> Answer<'_, OpenVersions> {
+        Box::pin(counted(self, self.execute(ReadVersions { workspace, cap })))
+    }
+
+    fn nodes(&self, workspace: WorkspaceId, cap: usize) -> Answer<'_, Vec<NodeFacts>> {
+        Box::pin(counted(self, async move {
+            let mut nodes = self.execute(ReadNodes { workspace, cap }).await?;
+            for facts in &mut nodes {
+                facts.stale = self.meters().stale_of(facts.node);
+            }
+            Ok(nodes)
+        }))
+    }
+
     fn ledger(&self, workspace: WorkspaceId, run: RunId, from: u64) -> Answer<'_, Vec<Numbered>> {
         Box::pin(counted(self, async move {
             numbered(&self.execute(ReadLedger { workspace, run, from }).await?, from)
@@ -437,7 +448,7 @@ impl<B: Backend> Store for B {
     fn receipts(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, Vec<(ReceiptKind, Receipts)>> {
         Box::pin(async move {
             // What is shown is written: a count never goes back.
-            flush(self).await?;
+            absorb::flush(self).await?;
             self.execute(ReadReceipts { workspace, run }).await
         })
     }
@@ -473,7 +484,7 @@ impl<B: Backend> Store for B {
     fn close(&self) -> Answer<'_, ()> {
         Box::pin(async move {
             // A store that can write no more is the first that has to be closed.
-            let flushed = flush(self).await;
+            let flushed = absorb::flush(self).await;
             self.stop().await.and(flushed)
         })
     }

@@ -93,7 +93,17 @@ fn fill_families() -> String {
 }
 
 fn lists_on_postgres() -> Test {
-    postgres("plans_of_lists", &fill(), &postgres_lists(), &["runs_list", "runs_workflow", "runs_status"])
+    let indexes = [
+        "runs_list",
+        "runs_workflow",
+        "runs_status",
+        "runs_attention",
+        "runs_parent",
+        "runs_lineage",
+        "runs_key",
+        "runs_lost_key",
+    ];
+    postgres("plans_of_lists", &fill(), &postgres_lists(), &indexes)
 }
 
 fn families_on_postgres() -> Test {

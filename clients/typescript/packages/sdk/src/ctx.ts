@@ -3,7 +3,7 @@ import { millis, type Duration } from './duration.js';
 import { decode, encode } from './json.js';
 import { effectKey, effectUuid, idOf, isName, pathKey, uuid7, uuidText } from './keys.js';
 import { next, wireOf, type Retry } from './retry.js';
-import { Branch, failedEntry, never, onceVisit, pathOf, placeOf, type Run, type Stand } from './run.js';
+import { Branch, failedEntry, never, onceVisit, pathOf, placeOf, startedEntry, type Run, type Stand, type Started } from './run.js';
 import { performTx, type TxSource } from './tx.js';
 import type { Class, FailureView, HookRecord, Outcome, Record_ } from './wire.js';
 import { checked, type Schema, type Workflow } from './workflow.js';
@@ -435,6 +435,7 @@ export class StepDriver<T> {
     const { run, visit } = this;
     const keyed = this.of === 'keyed';
     const body = await run.effect(this.stand, visit, keyed ? undefined : { attempt: number, class: this.of });
+    const began = run.host.earliest();
     await run.host.probe?.(run.id, `before the body of ${visit}`);
     let result: { text: string } | { fail: Fail };
     try {
@@ -453,7 +454,7 @@ export class StepDriver<T> {
       return;
     }
     if (!run.over(body)) return never();
-    this.finish(number, keyed ? { attempt: number, class: this.of } : undefined, result);
+    this.finish(number, keyed ? { attempt: number, class: this.of, at: began } : undefined, result);
   }
 
   private kept(value: T, keyed: boolean): { text: string } | { fail: Fail } {
@@ -470,9 +471,9 @@ export class StepDriver<T> {
   }
 
   /** Records the end of an attempt. */
-  finish(number: number, started: { attempt: number; class: Class } | undefined, result: { text: string } | { fail: Fail }): void {
+  finish(number: number, started: Started | undefined, result: { text: string } | { fail: Fail }): void {
     if ('text' in result) return this.run.complete(this.visit, started, result.text);
-    if (started !== undefined) this.run.add('stepStarted', startOf(this.visit, started));
+    if (started !== undefined) this.run.add('stepStarted', startedEntry(this.visit, started));
     this.failed(number, result.fail);
   }
 
@@ -507,10 +508,6 @@ export class StepDriver<T> {
     }
     return 'something';
   }
-}
-
-function startOf(step: string, { attempt, class: of }: { attempt: number; class: Class }): object {
-  return of === 'keyed' ? { step, attempt } : { step, attempt, class: of };
 }
 
 /** The kind of a failure after a look-up has said that the effect did not take place. */
@@ -684,13 +681,14 @@ async function runOnce<T>(run: Run, stand: Stand, label: string, body: () => Pro
       const failure = failureAt(run, asks, isInside);
       if (failure !== undefined) throw Fail.recorded(label, failure);
       const active = await run.effect(stand, asks);
+      const began = run.host.earliest();
       let answer: OnceAnswer;
       try {
         answer = kind === 'run' ? { settled: decode(await made(active)) } : await shared(active);
       } catch (thrown) {
         if (!run.over(active)) return never();
         if (isInside) throw thrown;
-        run.add('stepStarted', { step: asks, attempt: 1 });
+        run.add('stepStarted', { step: asks, attempt: 1, at: began });
         run.add('stepFailed', failedEntry(asks, 1, viewOf(failOf(thrown))));
         continue;
       }

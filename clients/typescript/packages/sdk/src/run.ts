@@ -224,7 +224,7 @@ export class Run {
   }
 
   /** Records the end of an attempt; the text of the value is written once. */
-  complete(step: string, started: { attempt: number; class: Class } | undefined, value: string): void {
+  complete(step: string, started: Started | undefined, value: string): void {
     if (started !== undefined) this.add('stepStarted', startedEntry(step, started));
     const at = encode(step);
     this.addText(`{"stepCompleted":{"step":${at},"value":${value}}}`, { stepCompleted: { step, value: decode(value) } });
@@ -771,8 +771,17 @@ export function onceVisit(name: string, label: string): string {
   return `${name}[${pathKey(label)}]`;
 }
 
-function startedEntry(step: string, { attempt, class: of }: { attempt: number; class: Class }): object {
-  return of === 'keyed' ? { step, attempt } : { step, attempt, class: of };
+/** The beginning of an attempt. Without `at`, its entry is written before the body begins. */
+export interface Started {
+  readonly attempt: number;
+  readonly class: Class;
+  /** Time at which the body began: one that the store has certainly reached. */
+  readonly at?: number;
+}
+
+/** The beginning of an attempt as an entry has it. */
+export function startedEntry(step: string, { attempt, class: of, at }: Started): object {
+  return { step, attempt, ...(of === 'keyed' ? {} : { class: of }), ...(at === undefined ? {} : { at }) };
 }
 
 /** A recorded failure as an entry has it. */

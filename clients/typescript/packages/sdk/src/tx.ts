@@ -2,7 +2,6 @@ import { Attempt, type StepDriver } from './ctx.js';
 import { Fail, failOf, fatal } from './errors.js';
 import { encode } from './json.js';
 import { never } from './run.js';
-import type { Class } from './wire.js';
 
 /** Name of the fence table in the user's database, if no other is given. */
 export const TABLE = 'fenced_task_idempotency_lock';
@@ -65,6 +64,7 @@ export async function performTx<Db, T>(
 ): Promise<void> {
   const { run, visit } = step;
   const active = await run.effect(step.stand, visit);
+  const began = run.host.earliest();
   const attempt = new Attempt(run, visit, number, active.abort.signal);
   const mark: Mark = { key: attempt.key, run: run.id, step: visit, fence: attempt.fence, attempt: number };
   await run.host.probe?.(run.id, `before the body of ${visit}`);
@@ -78,8 +78,7 @@ export async function performTx<Db, T>(
   });
   await run.host.probe?.(run.id, `after the body of ${visit}`);
   if (!run.over(active) || result === 'superseded') return never();
-  const started: { attempt: number; class: Class } = { attempt: number, class: 'tx' };
-  step.finish(number, started, result);
+  step.finish(number, { attempt: number, class: 'tx', at: began }, result);
 }
 
 async function tried<Db, T>(

@@ -1,4 +1,4 @@
-//! `semel run ls`.
+//! `semel run ls`: lists runs, newest first.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;

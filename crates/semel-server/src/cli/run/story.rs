@@ -15,14 +15,15 @@ pub(super) fn sentence(entry: &Entry) -> String {
 /// Entries of steps and values.
 fn step(entry: &Entry) -> Option<String> {
     Some(match entry {
-        Entry::StepStarted { step, attempt, class } => {
+        Entry::StepStarted { step, attempt, class, note, .. } => {
             let class = match class {
                 Class::Keyed => "",
                 Class::AtMostOnce => ", at most once",
                 Class::Reconcile => ", with a look-up after a crash",
                 Class::Tx => ", transactional",
             };
-            format!("step {} started (attempt {attempt}{class})", at(step))
+            let note = note.as_ref().map(|note| format!(": {}", shown(note))).unwrap_or_default();
+            format!("step {} started (attempt {attempt}{class}){note}", at(step))
         }
         Entry::StepCompleted { step, value } => format!("step {} completed: {}", at(step), shown(value)),
         Entry::StepFailed { step, attempt, error, retry_at: Some(retry) } => {

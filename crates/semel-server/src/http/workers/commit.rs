@@ -1,10 +1,12 @@
 //! Commit: entries of many runs in one call, each checked by the fold of its run, with one answer each.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Extension;
 use axum::extract::State;
 use futures_util::future::join_all;
+use semel::clock::Time;
 use semel::error::{Error, Result};
 use semel::id::{NodeId, RunId, WorkspaceId};
 use semel::remote::wire::{self, CommitAnswers, CommitCall, CommitItem, PlacedDraft};
@@ -143,8 +145,8 @@ impl CommitRequest {
         // A run without a claim accepts no commit.
         let Some(node) = driver.filter(|_| ledger.run().state.version == expected) else { return Err(lost) };
         let holds = self.by.speaks_for(app, &workers.roster, workspace, node).await?;
-        extent::check_size(&ledger)?;
-        let commit = self.record(&mut ledger)?;
+        extent::check_size(&ledger, app.ledgers)?;
+        let commit = self.record(&mut ledger, app.clock.now())?;
         // A repetition changes nothing, whichever worker makes it.
         if let Some(saved) = repeated(&commit, after) {
             return Ok((saved, None));
@@ -172,8 +174,9 @@ impl CommitRequest {
     }
 
     /// Checks the entries with the ledger and makes a commit of them.
-    fn record(self, ledger: &mut Ledger) -> Result<Commit> {
+    fn record(self, ledger: &mut Ledger, now: Time) -> Result<Commit> {
         let (run, entries) = (self.run, self.entries?);
+        check_beginnings(&entries, now)?;
         let refused = |source| Error::Refused { run, source };
         let places = self.drafts.iter().map(|placed| placed.after);
         if !places.clone().is_sorted() || places.max().is_some_and(|last| last > entries.len() as u64) {
@@ -194,6 +197,26 @@ impl CommitRequest {
             .commit()
             .ok_or_else(|| Error::Validation("a commit appends at least one entry".to_owned()))?;
         Ok(commit.ask_news())
+    }
+}
+
+/// How far the beginning of a step may seem to be ahead of this server's clock: more than clocks differ that are set at
+/// all. Readers take no beginning to be later than its commit.
+const AHEAD: Duration = Duration::from_mins(1);
+
+/// Refuses steps that begin in the future.
+fn check_beginnings(entries: &[Entry], now: Time) -> Result<()> {
+    let latest = now.after(AHEAD);
+    let late = entries.iter().find_map(|entry| match entry {
+        Entry::StepStarted { step, at: Some(at), .. } if *at > latest => Some((step, *at)),
+        _ => None,
+    });
+    match late {
+        None => Ok(()),
+        Some((step, at)) => Err(Error::Validation(format!(
+            "`at` of `{step}` says that it began at {at}, and it is {now} now; take the time from the answers of the server, \
+             or leave `at` out"
+        ))),
     }
 }
 

@@ -9,7 +9,7 @@ use semel::id::{NodeId, WorkspaceId};
 use semel::store::memory::MemoryStore;
 use serde_json::{Value, json};
 
-use super::site::{Site, token};
+use super::site::{ServedSite, token};
 use super::test;
 
 type Done = Result<(), Failed>;
@@ -28,19 +28,19 @@ pub(super) fn trials() -> Vec<Trial> {
 }
 
 /// A server, and a worker that is registered there.
-struct Worker {
-    site: Site,
+struct FoldedWorker {
+    site: ServedSite,
     store: Arc<MemoryStore>,
     clock: Arc<SystemClock>,
     node: NodeId,
     http: reqwest::Client,
 }
 
-impl Worker {
+impl FoldedWorker {
     async fn join() -> Self {
         let clock = Arc::new(SystemClock::new());
         let store = Arc::new(MemoryStore::new(clock.clone()));
-        let site = Site::open(store.clone(), clock.clone()).await;
+        let site = ServedSite::open(store.clone(), clock.clone()).await;
         let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
         let http = reqwest::Client::builder().build().expect("a client can be built");
         let worker = Self { site, store, node: NodeId(clock.uuid()), clock, http };
@@ -54,7 +54,7 @@ impl Worker {
 
     /// Another server on the same store takes the place of this one.
     async fn restart_server(&mut self) {
-        self.site = Site::open(self.store.clone(), self.clock.clone()).await;
+        self.site = ServedSite::open(self.store.clone(), self.clock.clone()).await;
     }
 
     /// Calls a route with an `Idempotency-Key`, or without one if it is empty.
@@ -110,7 +110,7 @@ impl Worker {
 }
 
 async fn says_what_stands() -> Done {
-    let worker = Worker::join().await;
+    let worker = FoldedWorker::join().await;
     let run = worker.start("k").await;
     let claimed = worker.claim(json!({})).await.remove(0);
     assert_eq!((&claimed["run"], &claimed["lineage"]), (&json!(run), &json!(run)));
@@ -161,7 +161,7 @@ async fn says_what_stands() -> Done {
 }
 
 async fn repeated() -> Done {
-    let worker = Worker::join().await;
+    let worker = FoldedWorker::join().await;
     let (one, two) = (worker.start("1").await, worker.start("2").await);
     let call = worker.claim_call(&json!({}));
     let (_, first) = worker.under("claim-1", "/workers/claim", &call).await;
@@ -181,7 +181,7 @@ async fn repeated() -> Done {
 }
 
 async fn not_remembered() -> Done {
-    let mut worker = Worker::join().await;
+    let mut worker = FoldedWorker::join().await;
     let (claimed, call) = (worker.start("1").await, worker.claim_call(&json!({})));
     let (_, lost) = worker.under("claim-1", "/workers/claim", &call).await;
     assert_eq!(lost["runs"][0]["run"], json!(claimed));
@@ -196,7 +196,7 @@ async fn not_remembered() -> Done {
 }
 
 async fn repeated_steps() -> Done {
-    let mut worker = Worker::join().await;
+    let mut worker = FoldedWorker::join().await;
     let start = |key: &'static str| json!({"workflow": "queue:payments", "input": {"step": "charge", "input": 7}, "idempotencyKey": key});
     worker.call("/workflow-runs", start("1")).await;
     let call = json!({"node": worker.node, "queues": ["payments"], "limit": 10});
@@ -217,7 +217,7 @@ async fn repeated_steps() -> Done {
 }
 
 async fn looks() -> Done {
-    let worker = Worker::join().await;
+    let worker = FoldedWorker::join().await;
     let look = worker.claim_call(&json!({"look": true, "waitMs": 60_000}));
     let steps = json!({"node": worker.node, "queues": ["payments"], "look": true, "waitMs": 60_000});
     let starts = async {
@@ -237,13 +237,13 @@ async fn looks() -> Done {
 }
 
 async fn leaves_many() -> Done {
-    let mut worker = Worker::join().await;
+    let mut worker = FoldedWorker::join().await;
     let runs = 2_001;
     for part in [1_000, 1_000, 1] {
         let starts: Vec<Value> = (0..part).map(|_| json!({"workflow": "order"})).collect();
         worker.call("/workflow-runs/batch", json!({ "runs": starts })).await;
     }
-    let claim_all = async |worker: &Worker| {
+    let claim_all = async |worker: &FoldedWorker| {
         let mut claimed = 0;
         loop {
             match worker.claim(json!({"limit": 1_000})).await.len() {
@@ -261,7 +261,7 @@ async fn leaves_many() -> Done {
 }
 
 async fn one_run() -> Done {
-    let worker = Worker::join().await;
+    let worker = FoldedWorker::join().await;
     let (one, two) = (worker.start("1").await, worker.start("2").await);
     let claimed = worker.claim(json!({"run": two})).await;
     assert_eq!((claimed.len(), &claimed[0]["run"]), (1, &json!(two)));
@@ -278,7 +278,7 @@ async fn one_run() -> Done {
 }
 
 async fn news() -> Done {
-    let worker = Worker::join().await;
+    let worker = FoldedWorker::join().await;
     let run = worker.start("k").await;
     let claimed = worker.claim(json!({})).await.remove(0);
     let drafts = json!([{"after": 0, "draft": {"openHook": {"hook": "@hook[a]", "token": "a"}}}]);

@@ -14,6 +14,7 @@ use super::state::{Barrier, CellState, Deferred, Phase};
 use crate::clock::{Clock, Time};
 use crate::engine::Registry;
 use crate::engine::replay::watch::{Location as At, Requested};
+use crate::error::failure_code;
 use crate::fail::{Result, fatal};
 use crate::id::RunId;
 use crate::rules::entry::{Class, Entry};
@@ -23,7 +24,6 @@ use crate::rules::ledger::{HookState, Ledger, RefusedEntry, VisitRecord};
 use crate::rules::path::{Name, Path, Visit};
 use crate::rules::step::StepState;
 use crate::sabotage::{self, Bug};
-use crate::store::Store;
 
 /// Something new that a workflow does, apart from effects.
 pub(crate) enum Addition {
@@ -37,11 +37,20 @@ pub(crate) enum Addition {
 
 /// Conditions under which an effect may begin.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct BeginEffect {
+pub(crate) struct BeginEffect<'a> {
     /// Whether it may begin although the run was asked to end: it is clean-up, or began before.
     pub(crate) shielded: bool,
-    /// Number and class of an attempt whose start must be durable before its body is called.
-    pub(crate) intent: Option<(u32, Class)>,
+    /// An attempt whose start must be durable before its body is called.
+    pub(crate) intent: Option<Intent<'a>>,
+}
+
+/// The start of an attempt that is recorded before its body is called.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Intent<'a> {
+    pub(crate) attempt: u32,
+    pub(crate) class: Class,
+    /// The note at the step.
+    pub(crate) note: Option<&'a Payload>,
 }
 
 /// The run and its engine.
@@ -73,10 +82,6 @@ impl Cell {
     /// The functions that are registered in the engine.
     pub(crate) fn registry(&self) -> &Registry {
         &self.core.registry
-    }
-
-    pub(crate) fn store(&self) -> &dyn Store {
-        &*self.core.store
     }
 
     /// What decides whether the engine dies at a step, in a test.
@@ -214,9 +219,8 @@ impl Cell {
     fn check_size(&self, state: &CellState, shielded: bool) -> Result<()> {
         let bounds = self.core.limits.ledger;
         match !shielded && state.ledger.is_full(bounds) {
-            true => {
-                Err(fatal(format_args!("the ledger of this run is full: {bounds}")).with_code("LEDGER_FULL"))
-            }
+            true => Err(fatal(format_args!("the ledger of this run is full: {bounds}"))
+                .with_code(failure_code::LEDGER_FULL)),
             false => Ok(()),
         }
     }
@@ -307,7 +311,7 @@ impl Cell {
 
     /// Waits until an effect may begin, and counts it as active until the guard is dropped. An attempt whose start
     /// must be durable first is recorded here.
-    pub(crate) async fn begin(self: &Arc<Self>, asks: &Visit, how: BeginEffect) -> Result<Active> {
+    pub(crate) async fn begin(self: &Arc<Self>, asks: &Visit, how: BeginEffect<'_>) -> Result<Active> {
         let _waits = self.watch.as_ref().map(|watch| watch.waits(asks));
         let (mut parked, mut barrier) = (None, Barrier::default());
         // All conditions are checked each time: while one is awaited, another may change.
@@ -325,8 +329,9 @@ impl Cell {
             if let Err(full) = self.check_size(&state, how.shielded) {
                 return Poll::Ready(Err(full));
             }
-            if let Some((attempt, class)) = how.intent {
-                state.record(Entry::StepStarted { step: asks.clone(), attempt, class });
+            if let Some(Intent { attempt, class, note }) = how.intent {
+                let (step, note) = (asks.clone(), note.cloned());
+                state.record(Entry::StepStarted { step, attempt, class, at: None, note });
             }
             state.active += 1;
             Poll::Ready(Ok(()))

@@ -37,7 +37,7 @@ mod tests {
             vec![Entry::Created(Box::new(created())), Entry::Claimed { node: NodeId(uuid::Uuid::nil()) }];
         for path in ["a", "b"] {
             let step = Visit::parse(path).unwrap();
-            entries.push(Entry::StepStarted { step: step.clone(), attempt: 1, class: Class::AtMostOnce });
+            entries.push(Entry::step_started(step.clone(), 1, Class::AtMostOnce));
             entries.push(Entry::StepInDoubt { step, reason: "no answer".to_owned() });
         }
         entries.push(Entry::Paused { reason });

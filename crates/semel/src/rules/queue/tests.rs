@@ -54,7 +54,7 @@ fn failed(kind: FailureKind) -> Report {
 
 /// The entries of a first attempt that ended like this.
 fn attempt(end: Entry) -> [Entry; 3] {
-    [claimed(), Entry::StepStarted { step: visit(), attempt: 1, class: Class::Keyed }, end]
+    [claimed(), Entry::step_started(visit(), 1, Class::Keyed), end]
 }
 
 fn retrying() -> Vec<Entry> {

@@ -37,7 +37,7 @@ impl CallRows for MemoryTx<'_> {
     }
 
     async fn receipts(&mut self, num: i64) -> Result<Vec<(ReceiptKind, Receipts)>> {
-        let held = self.tables.receipts.range((num, ReceiptKind::Start)..=(num, ReceiptKind::Control));
+        let held = self.tables.receipts.range((num, ReceiptKind::Start)..=(num, ReceiptKind::Refused));
         Ok(held.map(|((_, kind), receipts)| (*kind, receipts.clone())).collect())
     }
 }

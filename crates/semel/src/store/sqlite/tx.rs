@@ -2,6 +2,7 @@
 
 mod calls;
 mod due;
+mod glances;
 mod hooks;
 mod inbox;
 mod ledger;
@@ -10,6 +11,7 @@ mod once;
 mod records;
 mod runs;
 mod sweep;
+mod tallies;
 mod watchers;
 
 use std::cell::Cell;
@@ -23,6 +25,7 @@ use super::values::{Id, Text};
 use crate::clock::Time;
 use crate::error::{Error, Result};
 use crate::id::{NodeId, RunId, WorkspaceId};
+use crate::rules::attention::Attention;
 use crate::rules::key::{Fingerprint, Key, Scope};
 use crate::rules::path::Name;
 use crate::rules::run::{NewRun, Retention, Run, RunState};
@@ -40,7 +43,7 @@ pub(super) const RUNS: &str = "runs JOIN heads USING (num)";
 
 /// Its columns, in the order in which [`read_run`] reads them.
 pub(super) const RUN: &str = "num, version, status, stalls, arrivals, due, node, ended, purge, holds_key, ties, purged, id, workspace, \
-     workflow, workflow_version, scope, key, fingerprint, lineage, parent, keep_history, keep_key, created, deadline";
+     workflow, workflow_version, scope, key, fingerprint, lineage, parent, keep_history, keep_key, created, deadline, attention";
 
 /// A transaction: the writer's, or a reader's.
 pub(super) struct SqliteStoreTx {
@@ -55,7 +58,7 @@ pub(super) struct SqliteStoreTx {
     /// The latest number that was given to a run.
     pub(super) last_num: i64,
     pub(super) heads: Heads,
-    /// Places in long ledgers, for those who read them part by part.
+    /// Positions in long ledgers, for readers that read them part by part.
     pub(super) trails: Trails,
     /// The latest node whose lease was read in this transaction, and the end of the lease: many starts come from one
     /// node.
@@ -187,9 +190,24 @@ impl SqliteStoreTx {
 
     /// The part of a run's state that stands apart from the head of its ledger.
     fn save_header(&self, num: i64, state: &RunState) -> Result<()> {
-        let RunState { status, due, node, ended, purge, deadline, holds_key, ties, .. } = state;
+        let RunState { status, due, node, ended, purge, deadline, holds_key, ties, attention, .. } = state;
         let sql = include_str!("sql/save_header.sql");
-        self.write(sql, params![num, status, due, node, ended, purge, holds_key, ties, deadline]).map(drop)
+        self.write(
+            sql,
+            params![
+                num,
+                status,
+                due,
+                node,
+                ended,
+                purge,
+                holds_key,
+                ties,
+                deadline,
+                attention.map(Attention::code)
+            ],
+        )
+        .map(drop)
     }
 
     fn run_where(&self, condition: &'static str, params: impl Params) -> Result<Option<Run>> {
@@ -209,6 +227,7 @@ pub(super) fn read_run(row: &Row<'_>) -> rusqlite::Result<Run> {
         deadline: row.get::<_, Option<i64>>(24)?.map(Time),
         holds_key: row.get(9)?,
         ties: row.get(10)?,
+        attention: row.get(25)?,
     };
     let new = NewRun {
         id: RunId(row.get::<_, Id>(12)?.0),

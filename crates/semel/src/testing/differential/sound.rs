@@ -19,12 +19,12 @@ impl PlayedDriver {
         let entry = match act {
             Act::Step { path, class } => {
                 let (step, attempt) = (visit(*path), self.next_attempt(*path));
-                self.ledger.record(Entry::StepStarted { step, attempt, class: *class })?;
+                self.ledger.record(Entry::step_started(step, attempt, *class))?;
                 Entry::StepCompleted { step: visit(*path), value: value(*path) }
             }
             Act::Begin { path, class } => {
                 let attempt = self.next_attempt(*path);
-                Entry::StepStarted { step: visit(*path), attempt, class: *class }
+                Entry::step_started(visit(*path), attempt, *class)
             }
             Act::Done { path } => Entry::StepCompleted { step: visit(*path), value: value(*path) },
             Act::FailStep { path, retry } => Entry::StepFailed {
@@ -36,7 +36,7 @@ impl PlayedDriver {
             Act::Doubt { path } => {
                 if self.ledger.record_at(&visit(*path)).is_none() {
                     let class = if *path == 0 { Class::Keyed } else { Class::AtMostOnce };
-                    self.ledger.record(Entry::StepStarted { step: visit(*path), attempt: 1, class })?;
+                    self.ledger.record(Entry::step_started(visit(*path), 1, class))?;
                 }
                 Entry::StepInDoubt { step: visit(*path), reason: "no answer".to_owned() }
             }

@@ -68,7 +68,7 @@ impl SuiteDriver {
     // Steps
 
     pub(super) fn begin(&mut self, path: &str, class: Class) -> &mut Self {
-        self.record(Entry::StepStarted { step: visit(path), attempt: 1, class })
+        self.record(Entry::step_started(visit(path), 1, class))
     }
 
     pub(super) fn done(&mut self, path: &str, value: &str) -> &mut Self {

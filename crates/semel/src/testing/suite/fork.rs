@@ -205,7 +205,7 @@ async fn a_doubt_that_was_given_up_is_forked_as_it_stands(world: World) {
     world.control(driver.id(), resolve(Resolution::DidNotHappen)).await.expect("it is in doubt");
     let mut again = world.claim_one().await;
     same(&again).await;
-    again.record(Entry::StepStarted { step: visit("charge"), attempt: 2, class: Class::AtMostOnce });
+    again.record(Entry::step_started(visit("charge"), 2, Class::AtMostOnce));
     again.done("charge", "1").save().await;
     same(&again).await;
     again.complete("1").await;

@@ -29,9 +29,13 @@ mod deliver;
 mod driver;
 mod finish;
 mod fork;
+mod glance;
 mod handover;
+mod hook;
+mod key;
 mod lease;
 mod list;
+mod mirrored;
 mod once;
 mod policy;
 mod read;
@@ -41,6 +45,7 @@ mod repeat;
 mod restart;
 mod start;
 mod sweep;
+mod tally;
 mod value;
 mod wakes;
 mod world;
@@ -98,6 +103,7 @@ pub fn cases() -> Vec<Case> {
         claim::cases(),
         commit::cases(),
         commit_rule::cases(),
+        mirrored::cases(),
         deliver::cases(),
         control::cases(),
         counts::cases(),
@@ -112,6 +118,10 @@ pub fn cases() -> Vec<Case> {
         wakes::cases(),
         read::cases(),
         list::cases(),
+        glance::cases(),
+        hook::cases(),
+        key::cases(),
+        tally::cases(),
         value::cases(),
         reopen::cases(),
         repeat::cases(),
