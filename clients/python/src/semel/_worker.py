@@ -240,7 +240,12 @@ class Worker:
     async def _look(self, path: str, body: dict[str, Any]) -> Any:
         """Waits until something is due. It claims nothing, so that no answer is missed if the server is restarted meanwhile."""
         text = encode({**body, "limit": 1, "waitMs": WAIT, "look": True})
-        return decode((await self._http.patiently("POST", path, text, timeout=WAIT / 1000 + 10)).body)
+        try:
+            return decode((await self._http.patiently("POST", path, text, timeout=WAIT / 1000 + 10)).body)
+        except SemelError as error:
+            # Whatever became of it, it has claimed nothing.
+            error.unsure = False
+            raise
 
     async def _claim(self, path: str, body: dict[str, Any]) -> Any:
         """A claim under an id: if its answer is lost, the repetition gets the same runs. A server that does not know the id any

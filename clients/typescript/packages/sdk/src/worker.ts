@@ -241,7 +241,12 @@ export class Worker implements Host, AsyncDisposable {
   /** Waits until something is due. It claims nothing, so that no answer is missed if the server is restarted meanwhile. */
   private async look<T>(path: string, body: object): Promise<T> {
     const call: Call = { body: encode({ ...body, limit: 1, waitMs: WAIT, look: true }), timeout: WAIT + 10_000, signal: this.stopped.signal };
-    return decode<T>((await this.transport.patiently(path, call)).text);
+    const answer = await this.transport.patiently(path, call).catch(error => {
+      // Whatever became of it, it has claimed nothing.
+      if (error instanceof SemelError) error.unsure = false;
+      throw error;
+    });
+    return decode<T>(answer.text);
   }
 
   /**

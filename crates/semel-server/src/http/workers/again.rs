@@ -40,9 +40,9 @@ pub(super) struct LastClaims(Mutex<BoundedCache<(ClaimKind, NodeId), WorkspaceId
 /// What is claimed. A worker claims both kinds at the same time, each under ids of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum ClaimKind {
-    /// Runs of workflows.
+    /// Runs of workflows, for drivers.
     Runs,
-    /// Steps of queues.
+    /// Steps of queues, for their workers.
     Steps,
 }
 
@@ -71,7 +71,7 @@ impl LastClaims {
 
 /// A claim that a worker may repeat.
 pub(super) struct RepeatableClaim {
-    /// What it claims.
+    /// Whether it claims runs or steps.
     pub(super) kind: ClaimKind,
     /// Workspace and node of the worker.
     pub(super) place: (WorkspaceId, NodeId),

@@ -133,8 +133,9 @@ async fn look(
         node: call.node,
         drives: drives(caller.workspace, call),
         most: MOST_WORKFLOWS,
-        limit: call.limit.max(1),
+        limit: call.limit,
         wait_ms: call.wait_ms,
+        looks: true,
     };
     let next_due = ClaimRequest::checked(app, workers, caller, wish)?.look(app, workers).await?;
     let claims = Claims { next_due, now: app.clock.now(), ..Claims::default() };
@@ -154,6 +155,7 @@ async fn take(
         most: MOST_WORKFLOWS,
         limit: call.limit,
         wait_ms: call.wait_ms,
+        looks: false,
     };
     let request = ClaimRequest::checked(&app, &workers, &caller, wanted)?;
     let node = request.node;

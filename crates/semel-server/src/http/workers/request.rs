@@ -31,6 +31,8 @@ pub(super) struct ClaimWish {
     pub(super) limit: usize,
     /// Milliseconds to wait for the first one.
     pub(super) wait_ms: u64,
+    /// Whether the worker only looks, and claims by another call.
+    pub(super) looks: bool,
 }
 
 /// A checked request.
@@ -40,6 +42,8 @@ pub(super) struct ClaimRequest {
     pub(super) node: NodeId,
     pub(super) workflows: Vec<Drives>,
     pub(super) wait_ms: u64,
+    /// Whether the worker only looks, and claims by another call.
+    pub(super) looks: bool,
     /// Node id that the worker has drawn, for errors.
     drawn: NodeId,
     /// The workspace's share of waiting calls, held until the request is dropped.
@@ -54,7 +58,7 @@ impl ClaimRequest {
         caller: &Caller,
         wanted: ClaimWish,
     ) -> Result<Self, Problem> {
-        let ClaimWish { node: drawn, drives, most, limit, wait_ms } = wanted;
+        let ClaimWish { node: drawn, drives, most, limit, wait_ms, looks } = wanted;
         if limit > wire::MOST || drives.len() > most || wait_ms > wire::MOST_WAIT_MS {
             return Err(Problem::validation(format!(
                 "a claim has a `limit` of at most {}, at most {most} workflows or queues, and a `waitMs` of at most {}",
@@ -71,9 +75,9 @@ impl ClaimRequest {
         });
         workers.roster.serves(app, workspace, drawn, served);
         // A claim with limit 0 takes nothing and must not be called before others.
-        let workflows = if limit == 0 { Vec::new() } else { drives };
+        let workflows = if limit == 0 && !looks { Vec::new() } else { drives };
         let node = node::of(workspace, drawn);
-        Ok(Self { workspace, node, workflows, wait_ms, drawn, _share: share })
+        Ok(Self { workspace, node, workflows, wait_ms, looks, drawn, _share: share })
     }
 
     /// Claims at once, or waits until something is due. The result may be empty.

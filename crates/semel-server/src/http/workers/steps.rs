@@ -63,8 +63,9 @@ pub(super) async fn claim(
         node: call.node,
         drives: drives.collect::<Result<Vec<Drives>, _>>().map_err(semel::Error::from)?,
         most: MOST_QUEUES,
-        limit: if call.look { call.limit.max(1) } else { call.limit },
+        limit: call.limit,
         wait_ms: call.wait_ms,
+        looks: call.look,
     };
     let request = ClaimRequest::checked(&app, &workers, &caller, wanted)?;
     if call.look {
