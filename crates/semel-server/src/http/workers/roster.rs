@@ -57,7 +57,7 @@ const SHOWN: usize = 100;
 const PAGE_BYTES: usize = 1024 * 1024;
 /// How often workers with an expired lease are removed from memory.
 const FORGET: Duration = Duration::from_secs(1);
-/// Number of runs that the release of a worker frees at once; the next sweep frees the rest.
+/// Number of runs that one pass of a release frees.
 const FREED_AT_ONCE: usize = 1_000;
 /// How long a worker that is registered at another server is cached.
 const REMEMBERED: Duration = Duration::from_secs(10);
