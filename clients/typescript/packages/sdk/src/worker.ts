@@ -215,19 +215,14 @@ export class Worker implements Host, AsyncDisposable {
         await this.room();
         continue;
       }
-      const call = { node, workflows, folded: true };
+      const path = '/workers/claim', call = { node, workflows, folded: true };
       try {
-        const { now, nextDue } = await this.look<Claims>('/workers/claim', call);
-        if (node !== this.node || this.stopping) continue;
-        if (nextDue === null || nextDue > now) {
-          await this.pause(EMPTY);
-          continue;
-        }
-        const claims = await this.claim<Claims>('/workers/claim', { ...call, limit: Math.min(free, COMMITS) });
+        if (!await this.look(path, call) || node !== this.node || this.stopping) continue;
+        const claims = await this.claim<Claims>(path, { ...call, limit: Math.min(free, COMMITS) });
         if (node !== this.node) continue;
         for (const claimed of claims.runs) this.drive(claimed);
         for (const run of claims.leftOut ?? []) {
-          const one = await this.claim<Claims>('/workers/claim', { ...call, limit: 1, run });
+          const one = await this.claim<Claims>(path, { ...call, limit: 1, run });
           if (node !== this.node) break;
           for (const claimed of one.runs) this.drive(claimed);
         }
@@ -238,15 +233,18 @@ export class Worker implements Host, AsyncDisposable {
     }
   }
 
-  /** Waits until something is due. It claims nothing, so that no answer is missed if the server is restarted meanwhile. */
-  private async look<T>(path: string, body: object): Promise<T> {
+  /** Waits until something is due; false if nothing is. It claims nothing, so that no answer is missed if the server is restarted meanwhile. */
+  private async look(path: string, body: object): Promise<boolean> {
     const call: Call = { body: encode({ ...body, limit: 1, waitMs: WAIT, look: true }), timeout: WAIT + 10_000, signal: this.stopped.signal };
     const answer = await this.transport.patiently(path, call).catch(error => {
       // Whatever became of it, it has claimed nothing.
       if (error instanceof SemelError) error.unsure = false;
       throw error;
     });
-    return decode<T>(answer.text);
+    const { due, nextDue, now } = decode<{ due?: boolean; nextDue?: number | null; now?: number }>(answer.text);
+    const isDue = due === true || (nextDue != null && nextDue <= now!);
+    if (!isDue) await this.pause(EMPTY);
+    return isDue;
   }
 
   /**
@@ -417,12 +415,7 @@ export class Worker implements Host, AsyncDisposable {
       }
       const path = '/workers/steps/claim';
       try {
-        const { due } = await this.look<{ due?: boolean }>(path, { node, queues });
-        if (node !== this.node || this.stopping) continue;
-        if (due !== true) {
-          await this.pause(EMPTY);
-          continue;
-        }
+        if (!await this.look(path, { node, queues }) || node !== this.node || this.stopping) continue;
         const { steps } = await this.claim<{ steps: Assignment[]; repeated?: boolean }>(path, { node, queues, limit: free });
         for (const task of steps) if (node === this.node && !this.stopping) void this.execute(task);
         if (steps.length === 0) await this.pause(EMPTY);
