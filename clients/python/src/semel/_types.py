@@ -13,7 +13,7 @@ from typing import Any
 
 from ._errors import fatal
 
-#: Hints that take any JSON value as it is. `None` stands for no hint; the hint `None` is `NoneType`.
+#: Hints that take any JSON value as it is. `None` says that there is no hint; the hint `None` is `NoneType`.
 _ANY = (None, Any, object, inspect.Parameter.empty)
 _PLAIN: dict[Any, tuple[type, ...]] = {
     str: (str,), int: (int,), float: (float, int), bool: (bool,), types.NoneType: (types.NoneType,), list: (list,), dict: (dict,)
