@@ -105,8 +105,6 @@ bugs! {
     BlameBystanders = "blame-bystanders",
 
     // engine and SDK
-    /// A ledger that others have written to since the claim is driven all the same.
-    NewerLedgerIsDriven = "newer-ledger-is-driven",
     /// A driver whose commit is refused because the run is another's goes on as if it had been saved.
     LostGoesOn = "lost-goes-on",
     /// A commit that was not answered is taken for saved.

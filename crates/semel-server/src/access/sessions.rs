@@ -33,7 +33,7 @@ const LONGEST_NAME: usize = 100;
 /// A session; its id among records is the hash of its secret.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Session {
+pub(crate) struct UserSession {
     /// Name of the person, as ledgers show it.
     pub(crate) name: String,
     /// One API key for each workspace, the last one that signed in first.
@@ -52,11 +52,11 @@ pub(crate) struct Membership {
     pub(crate) workspace: String,
 }
 
-impl RecordKind for Session {
+impl RecordKind for UserSession {
     const KIND: &'static str = "session";
 }
 
-impl Session {
+impl UserSession {
     /// The time from which it is refused, unless it is used before.
     pub(crate) fn expires_at(&self) -> Time {
         self.created_at.after(LONGEST).min(self.seen_at.after(IDLE))
@@ -69,10 +69,10 @@ impl Session {
 }
 
 /// The session of a request, if its cookie is that of a valid one.
-pub(crate) async fn find(app: &App, headers: &HeaderMap) -> Result<Option<Session>, Problem> {
+pub(crate) async fn find(app: &App, headers: &HeaderMap) -> Result<Option<UserSession>, Problem> {
     let Some(id) = id_of(headers) else { return Ok(None) };
     let now = app.clock.now();
-    let Some(found) = records::find::<Session>(&*app.store, &id).await? else {
+    let Some(found) = records::find::<UserSession>(&*app.store, &id).await? else {
         app.access.admit_unknown(now)?;
         return Ok(None);
     };
@@ -86,8 +86,12 @@ pub(crate) async fn find(app: &App, headers: &HeaderMap) -> Result<Option<Sessio
 }
 
 /// Writes down that a session is in use, so that it does not end.
-async fn note_use(store: &dyn Store, found: Versioned<Session>, now: Time) -> Result<Session, Problem> {
-    let seen = Session { seen_at: now, ..found.body };
+async fn note_use(
+    store: &dyn Store,
+    found: Versioned<UserSession>,
+    now: Time,
+) -> Result<UserSession, Problem> {
+    let seen = UserSession { seen_at: now, ..found.body };
     match records::keep(store, &found.id, &seen, found.version, Some(seen.lasts(now))).await {
         // Another request has written the same.
         Ok(_) | Err(semel::Error::RecordChanged { .. }) => Ok(seen),
@@ -100,7 +104,7 @@ pub(crate) async fn open(
     app: &App,
     headers: &HeaderMap,
     (key, name): (&str, &str),
-) -> Result<(Session, HeaderValue), Problem> {
+) -> Result<(UserSession, HeaderValue), Problem> {
     let Access::Keys(keys) = &app.access else {
         return Err(Problem::validation(
             "this server has no login: every caller on this machine may do everything",
@@ -114,7 +118,7 @@ pub(crate) async fn open(
     let mut memberships = vec![Membership { key: id, workspace: workspace.clone() }];
     memberships.extend(others.into_iter().filter(|other| other.workspace != workspace));
     memberships.truncate(MOST);
-    let session = Session { name, memberships, created_at: now, seen_at: now };
+    let session = UserSession { name, memberships, created_at: now, seen_at: now };
     let mut secret = [0; SECRET_BYTES];
     token::fill(&mut secret)?;
     let secret = hex(&secret);
@@ -132,7 +136,7 @@ pub(crate) async fn close(app: &App, headers: &HeaderMap) -> Result<HeaderValue,
 
 async fn end(app: &App, headers: &HeaderMap) -> Result<(), Problem> {
     let Some(id) = id_of(headers) else { return Ok(()) };
-    let Some(found) = records::find::<Session>(&*app.store, &id).await? else { return Ok(()) };
+    let Some(found) = records::find::<UserSession>(&*app.store, &id).await? else { return Ok(()) };
     match records::keep(&*app.store, &id, &found.body, found.version, Some(Duration::ZERO)).await {
         Ok(_) => Ok(()),
         Err(error) => Err(error.into()),
@@ -141,7 +145,11 @@ async fn end(app: &App, headers: &HeaderMap) -> Result<(), Problem> {
 
 /// The person of a session as a caller in one of its workspaces. Refused as an unknown key is, if the API key of that
 /// workspace was revoked or has expired.
-pub(crate) async fn caller(app: &App, session: &Session, workspace: &str) -> Result<Option<Caller>, Problem> {
+pub(crate) async fn caller(
+    app: &App,
+    session: &UserSession,
+    workspace: &str,
+) -> Result<Option<Caller>, Problem> {
     let Access::Keys(keys) = &app.access else { return Ok(None) };
     let Some(member) = session.memberships.iter().find(|member| member.workspace == workspace) else {
         return Ok(None);
@@ -193,7 +201,7 @@ mod tests {
     #[test]
     fn a_session_ends_after_half_a_day_without_use_and_after_a_week_in_any_case() {
         let hours = |count: i64| Time(count * 3_600_000);
-        let session = |seen: i64| Session {
+        let session = |seen: i64| UserSession {
             name: "Ada".to_owned(),
             memberships: Vec::new(),
             created_at: Time(0),

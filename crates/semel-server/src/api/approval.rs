@@ -79,7 +79,7 @@ pub struct ApprovalView {
     pub by: Vec<String>,
     /// Id of the run that asks.
     pub run: String,
-    /// Name of the step that asks.
+    /// Path of the step that asks, such as `large/approve`.
     pub step: String,
     /// Time at which the run began to ask, RFC 3339.
     #[schema(format = DateTime)]

@@ -121,6 +121,10 @@ pub struct DoubtView {
     /// The entry that was written before the effect. Absent if it is too far from the end of the ledger to be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub intent: Option<IntentView>,
+    /// The note that the step was given: what its effect is about. Absent if it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<serde_json::Value>)]
+    pub note: Option<Value>,
 }
 
 /// The entry with which a step in doubt began.

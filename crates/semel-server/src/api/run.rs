@@ -150,7 +150,7 @@ pub struct StepCounts {
     pub done: usize,
     /// Steps that run, wait for an attempt, or are in doubt.
     pub open: usize,
-    /// Steps that have failed for good.
+    /// Steps that have failed and are not retried.
     pub failed: usize,
 }
 

@@ -123,7 +123,7 @@ pub struct SpanView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(format = DateTime)]
     pub until: Option<String>,
-    /// Time of the first entry, RFC 3339.
+    /// Time at which it began, RFC 3339.
     #[schema(format = DateTime)]
     pub started_at: String,
     /// Time of the entry that ended it, RFC 3339. Absent while it is open.
@@ -132,7 +132,7 @@ pub struct SpanView {
     pub ended_at: Option<String>,
     /// Attempts at a step, the last 20, oldest first. Absent for other kinds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub attempts: Vec<AttemptView>,
+    pub attempts: Vec<SpanAttempt>,
     /// Why a step was skipped or is in doubt. Absent otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -145,10 +145,10 @@ pub struct SpanView {
 /// One attempt at a step.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct AttemptView {
+pub struct SpanAttempt {
     /// Number of the attempt, from 1. One that was lost with its owner is repeated under its number.
     pub number: u32,
-    /// Time at which the attempt was recorded, RFC 3339.
+    /// Time at which the body began, RFC 3339. In ledgers of earlier releases, the time at which the attempt was recorded.
     #[schema(format = DateTime)]
     pub started_at: String,
     /// Time at which its outcome was recorded, or at which another node took the run. Absent while it is open.
@@ -216,6 +216,10 @@ pub struct StepDetail {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<serde_json::Value>)]
     pub value: Option<Value>,
+    /// What the step is for, as the workflow's code notes it. Absent if the code gives no note.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<serde_json::Value>)]
+    pub note: Option<Value>,
     /// Numbers of the entries of the step, the last 100, in order.
     pub entries: Vec<u64>,
 }

@@ -18,7 +18,7 @@ pub struct Approval {
     pub workspace: WorkspaceId,
     /// Id of the run that asks.
     pub run: RunId,
-    /// Name of the step that asks.
+    /// Path of the step that asks.
     pub step: String,
     /// Token of the hook at which the run waits.
     pub token: Token,

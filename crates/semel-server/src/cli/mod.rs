@@ -12,10 +12,12 @@ mod definition;
 mod demo;
 mod dev;
 mod doctor;
+mod doubt;
 mod exit;
 mod hook;
 mod input;
 mod key;
+mod node;
 mod output;
 mod run;
 mod serve;
@@ -103,6 +105,8 @@ enum Command {
     Approval(ServerGroup<approval::ApprovalCommand>),
     Key(ServerGroup<key::Key>),
     Step(ServerGroup<step::Step>),
+    Doubt(ServerGroup<doubt::DoubtCommand>),
+    Node(ServerGroup<node::NodeCommand>),
     Worker(ServerGroup<worker::WorkerCommand>),
     Workspace(ServerGroup<workspace::WorkspaceCommand>),
     Token(ServerGroup<token::TokenCommand>),
@@ -145,6 +149,8 @@ impl Cli {
             Command::Approval(approval) => approval.command.execute(&approval.server).await?,
             Command::Key(key) => key.command.execute(&key.server).await?,
             Command::Step(step) => step.command.execute(&step.server).await?,
+            Command::Doubt(doubt) => doubt.command.execute(&doubt.server).await?,
+            Command::Node(node) => node.command.execute(&node.server).await?,
             Command::Worker(worker) => worker.command.execute(&worker.server).await?,
             Command::Workspace(workspace) => workspace.command.execute(&workspace.server).await?,
             Command::Token(token) => token.command.execute(&token.server).await?,

@@ -199,7 +199,7 @@ impl Find {
 
 impl Profile {
     /// Reads the profile of a connection: the name of a built-in one, or a table.
-    pub(super) fn read(at: &str, value: &Value) -> Result<Self, Vec<ConnectionProblem>> {
+    pub(crate) fn read(at: &str, value: &Value) -> Result<Self, Vec<ConnectionProblem>> {
         let refuse = |message: String| Err(vec![ConnectionProblem { member: at.to_owned(), message }]);
         match value {
             Value::Table(table) => Self::of_table(at, table),

@@ -97,7 +97,8 @@ fn refusal(place: TextPosition, message: impl Into<String>) -> Problem {
 /// Refuses what the store could not keep.
 fn check_text(text: &str, place: TextPosition) -> Result<(), Problem> {
     match text.contains('\0') {
-        true => Err(refusal(place, "the text contains the character U+0000, which databases cannot keep")),
+        true => Err(refusal(place, "the text contains the character U+0000, which databases cannot keep")
+            .hint("leave it out; bytes that are no text can be written in base64")),
         false => Ok(()),
     }
 }
@@ -106,7 +107,7 @@ fn check_text(text: &str, place: TextPosition) -> Result<(), Problem> {
 fn check_member(members: &[Member], name: &str, place: TextPosition) -> Result<(), Problem> {
     check_text(name, place)?;
     if name.is_empty() {
-        return Err(refusal(place, "a member has no name"));
+        return Err(refusal(place, "a member has no name").hint("write its name before the `:`"));
     }
     match members.iter().find(|member| member.name == name) {
         Some(first) => {

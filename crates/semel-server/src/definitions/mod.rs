@@ -5,6 +5,7 @@
 //! - [`shape`]: what a value may look like, for the check and for editors. [`language`]: a definition as it was understood.
 //! - [`check`]: all problems of a document at once. [`id`]: its id. [`limits`]: how large things may be.
 //! - [`outside`]: what a definition names outside of itself. [`graph`]: steps as nodes and edges. [`editor`]: the JSON Schema for editors. [`import`]: definitions of other engines.
+//! - [`codes`]: codes of the failures that a `catch` can find.
 //!
 //! All of these are pure: no IO, no clock, no async. What a task is, is said in [`crate::tasks`].
 //!

@@ -52,7 +52,7 @@ impl<const MOST: usize, S: Send + Sync> FromRequest<S> for TextBody<MOST> {
     }
 }
 
-/// The body as text, if it has at most so many bytes.
+/// The body as text, if it has at most this number of bytes.
 pub(crate) async fn read_text(request: Request, most: usize) -> Result<String, Problem> {
     let bytes = read(request, most).await?;
     Ok(utf8(&bytes)?.to_owned())

@@ -8,6 +8,7 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use semel::id::NodeId;
 use semel::rules::attention::Attention;
 use semel::rules::entry::{Class, Entry};
+use semel::rules::json::Payload;
 use semel::rules::key::EffectKey;
 use semel::rules::path::Visit;
 use semel::rules::run::Run;
@@ -22,7 +23,7 @@ use super::asked::{QueryOf, limit_of};
 use super::describe::Always;
 use super::runs::{page as runs_page, run_id};
 use crate::access::Caller;
-use crate::api::{DoubtList, DoubtView, IntentView, Permission, time};
+use crate::api::{DoubtList, DoubtView, IntentView, Permission, time, value};
 use crate::app::App;
 
 /// Runs on a page if no limit is given.
@@ -93,39 +94,40 @@ pub(crate) async fn page(app: &App, caller: &Caller, asked: ListDoubts) -> Resul
 
 /// The steps in doubt of a run, from the end of its ledger.
 async fn doubts_of(app: &App, run: &Run) -> Result<Vec<DoubtView>, Problem> {
-    let version = run.state.version;
+    let (version, mut doubts) = (run.state.version, Vec::new());
     for count in TAILS {
         let from = version.saturating_sub(count - 1).max(1);
         let (workspace, limit) = (run.new.workspace, count as usize);
         let part = Part { workspace, run: run.id(), from, limit, bytes: TAIL_BYTES };
         let lines = app.store.ledger_part(part).await?.entries;
-        let doubts = in_doubt(run, &lines);
+        doubts = in_doubt(run, &lines);
         if from == 1 || doubts.iter().any(|doubt| doubt.intent.is_some()) {
-            return Ok(doubts);
+            break;
         }
     }
-    Ok(Vec::new())
+    Ok(doubts)
 }
 
 /// The claim under which entries were written: its node and its number.
 type Driver = Option<(NodeId, u64)>;
 
 /// The latest beginning of a step.
-struct Begun {
+struct Begun<'a> {
     class: Class,
     intent: IntentView,
+    note: Option<&'a Payload>,
 }
 
 /// The steps that are in doubt after these entries.
 fn in_doubt(run: &Run, lines: &[Numbered]) -> Vec<DoubtView> {
-    let (mut driver, mut begun): (Driver, HashMap<&Visit, Begun>) = (None, HashMap::new());
+    let (mut driver, mut begun): (Driver, HashMap<&Visit, Begun<'_>>) = (None, HashMap::new());
     let mut doubts: Vec<(&Visit, DoubtView)> = Vec::new();
     for line in lines {
         match &line.entry {
             Entry::Claimed { node } => driver = Some((*node, line.number)),
-            Entry::StepStarted { step, attempt, class, .. } => {
+            Entry::StepStarted { step, attempt, class, note, .. } => {
                 let intent = intent(line, *attempt, driver);
-                begun.insert(step, Begun { class: *class, intent });
+                begun.insert(step, Begun { class: *class, intent, note: note.as_ref() });
             }
             Entry::StepInDoubt { step, reason } => {
                 doubts.push((step, doubt(run, line, (step, reason), begun.get(step))));
@@ -148,7 +150,7 @@ fn intent(line: &Numbered, attempt: u32, driver: Driver) -> IntentView {
     }
 }
 
-fn doubt(run: &Run, line: &Numbered, (step, reason): (&Visit, &str), begun: Option<&Begun>) -> DoubtView {
+fn doubt(run: &Run, line: &Numbered, (step, reason): (&Visit, &str), begun: Option<&Begun<'_>>) -> DoubtView {
     let new = &run.new;
     DoubtView {
         run: new.id.to_string(),
@@ -162,5 +164,6 @@ fn doubt(run: &Run, line: &Numbered, (step, reason): (&Visit, &str), begun: Opti
         since: time(line.at),
         effect_key: EffectKey::of(new.workspace, new.lineage, step, "").to_string(),
         intent: begun.map(|begun| begun.intent.clone()),
+        note: begun.and_then(|begun| begun.note).map(value),
     }
 }

@@ -16,7 +16,7 @@ use super::answer::Answer;
 use super::describe::Always;
 use super::{Problem, workers};
 use crate::access::Caller;
-use crate::api::{NodeKind, NodeList, NodeView, Permission, time};
+use crate::api::{CappedView, NodeKind, NodeList, NodeView, Permission, time};
 use crate::app::App;
 
 /// Maximum number of nodes of each kind that are read.
@@ -117,7 +117,7 @@ fn bare(record: &Record, kind: NodeKind) -> NodeView {
         host: None,
         serves: Vec::new(),
         lease_until: None,
-        runs: crate::api::CappedView::default(),
+        runs: CappedView::default(),
         stale: 0,
         lost_at: None,
     }

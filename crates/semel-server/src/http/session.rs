@@ -11,7 +11,7 @@ use utoipa_axum::routes;
 use super::answer::Answer;
 use super::describe::{Always, Oversize};
 use super::{Body, Problem};
-use crate::access::sessions::{self, Session};
+use crate::access::sessions::{self, UserSession};
 use crate::access::site::Site;
 use crate::api::{CreateSession, MembershipView, SessionView, time};
 use crate::app::App;
@@ -90,7 +90,7 @@ async fn end(State(app): State<Arc<App>>, uri: Uri, headers: HeaderMap) -> Resul
 }
 
 /// The session with those of its workspaces whose keys are valid.
-async fn view(app: &App, session: &Session) -> Result<SessionView, Problem> {
+async fn view(app: &App, session: &UserSession) -> Result<SessionView, Problem> {
     let mut workspaces = Vec::new();
     for member in &session.memberships {
         let caller = sessions::caller(app, session, &member.workspace).await?;

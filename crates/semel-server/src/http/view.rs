@@ -85,14 +85,11 @@ pub(super) fn failure_view(failure: &Failure) -> FailureView {
     FailureView { kind, message, code, data: data.as_ref().map(value) }
 }
 
-/// Why a run with a step in doubt is paused.
-pub(crate) const IN_DOUBT: &str = "a step is in doubt; resolve it";
-
 /// Why a run is paused, as text.
 pub(super) fn pause_words(reason: &PauseReason) -> String {
     match reason {
         PauseReason::Operator { by } => format!("paused by {by}; resume it to continue"),
-        PauseReason::InDoubt => IN_DOUBT.to_owned(),
+        PauseReason::InDoubt => "a step is in doubt; resolve it".to_owned(),
         PauseReason::Poisoned => {
             "its nodes died repeatedly before it made progress; find the cause, then resume it".to_owned()
         }

@@ -40,7 +40,8 @@ pub(super) fn execute(call: TaskCall<'_>) -> Executing<'_> {
         let mut hook = ctx.hook::<Decided>(&token);
         let opened = ctx.now("opened").await?;
         let timeout = question.timeout;
-        let approval = question.approval(&call, Token::new(token).map_err(fatal)?, opened);
+        let step = call.ctx.step_path(&call.step.name)?;
+        let approval = question.approval(&call, step, Token::new(token).map_err(fatal)?, opened);
         let approvals = ctx.state::<Approvals>();
         let open = ctx.step("open").retry(patient());
         let listed = open.run(async |_| Ok(approvals.open(id, &approval).await?)).await;
@@ -115,11 +116,11 @@ impl Question {
         })
     }
 
-    fn approval(self, call: &TaskCall<'_>, token: Token, opened_at: Time) -> Approval {
+    fn approval(self, call: &TaskCall<'_>, step: String, token: Token, opened_at: Time) -> Approval {
         Approval {
             workspace: call.ctx.workspace(),
             run: call.ctx.run_id(),
-            step: call.step.name.clone(),
+            step,
             token,
             title: self.title,
             content: self.content,

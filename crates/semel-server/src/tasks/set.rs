@@ -33,7 +33,7 @@ fn check(args: &Template, checks: &mut Checks<'_>) {
 /// Recorded, so that the values stay as they were whatever the engine of expressions does later.
 fn execute(call: TaskCall<'_>) -> Executing<'_> {
     Box::pin(async move {
-        match call.ctx.record(&*call.step.name, call.args()?).await? {
+        match call.ctx.record_with(&*call.step.name, || call.args()).await? {
             Json::Object(members) => Ok(TaskEnd::Set(members)),
             other => TaskEnd::value(&other),
         }

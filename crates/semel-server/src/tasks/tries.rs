@@ -10,7 +10,9 @@
 //! | look-up | reconciled | the look-up is asked; absent counts only when it has had time to settle |
 //! | nothing | at most once | doubt |
 //!
-//! A step fails only if its effect certainly did not take place. When the last attempt of a write leaves that open, it is in doubt.
+//! A step fails only if its effect certainly did not take place, in this try and in all earlier ones: what may have happened is never
+//! treated as if it had not, because its `undo` would be left out. When the last attempt of a write leaves that open, it is in doubt.
+//! So is a write that is refused after a lost answer, unless the refusal also speaks for the try before ([`TryEnd::Refused`]).
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -1,7 +1,9 @@
 //! `webhook`: tells a receiver of something, signed as the Standard Webhooks say.
 //!
 //! The receiver drops repetitions by `webhook-id`, which is the effect key: so the step is keyed. Its body has the time of the event,
-//! which is recorded before the first attempt: every attempt sends the same bytes.
+//! which is recorded before the first attempt: every attempt sends the same bytes. What a lost answer means is decided where it is for
+//! every write: see [`tries`](super::tries). No receiver promises that it looks at the id before it refuses a notice, so a refusal
+//! never speaks for an earlier try.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -10,18 +12,17 @@ use reqwest::Method;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use semel::clock::Time;
 use semel::rules::json::Payload;
-use semel::sdk::FailExt as _;
-use semel::{Attempt, Fail, Result, Retry, fatal};
+use semel::{Attempt, Fail, Result, fatal};
 use serde_json::{Value as Json, json};
 use sha2::Sha256;
 
 use super::connection::{connection, missing, target};
 use super::http::effect::send;
 use super::http::request::below;
-use super::http::result::{Tried, judge, value};
-use super::tries::{pause_before_next, uncertain};
+use super::http::result::{judge, value};
+use super::tries::{self, Sender, Tries, Way};
 use super::{Checks, Executing, Kind, TaskCall, keyed, read, record};
-use crate::connections::{Connection, Connections, HttpAnswer, Outgoing, Profile, SigningKey, WebhookTarget};
+use crate::connections::{Connection, Connections, Outgoing, Profile, SigningKey, WebhookTarget};
 use crate::definitions::shape::{Field, Shape};
 use crate::definitions::template::Template;
 
@@ -55,13 +56,10 @@ fn execute(call: TaskCall<'_>) -> Executing<'_> {
         let on = call.args.get("on").and_then(Template::text).unwrap_or_default();
         let connection = connection(&call, &connections, on).await;
         let at = call.ctx.now(&*call.step.name).await?;
-        let notice = Notice { call, connections: &connections, connection: &connection, at };
-        let step = call.begin_untimed();
-        let recorded = match call.step.at_most_once {
-            true => step.at_most_once().run(|attempt| notice.attempt(attempt)).await?,
-            false => step.run(|attempt| notice.attempt(attempt)).await?,
-        };
-        read(recorded)
+        let way = if call.step.at_most_once { Way::Once } else { Way::Key };
+        let tries = Tries::new(way, call.step.retry, None);
+        let notice = Notice { call, connections: &connections, connection: &connection, at, tries };
+        read(tries::run(&notice, call.begin_untimed()).await?)
     })
 }
 
@@ -72,44 +70,41 @@ struct Notice<'a> {
     connection: &'a std::result::Result<std::sync::Arc<Connection>, String>,
     /// Time of the event.
     at: Time,
+    tries: Tries,
 }
 
-impl Notice<'_> {
+impl Sender for Notice<'_> {
+    fn tries(&self) -> &Tries {
+        &self.tries
+    }
+
     async fn attempt(&self, attempt: Attempt) -> Result<Payload> {
+        self.tries.begin(&attempt);
         let (connection, webhook): (_, &WebhookTarget) = match target(self.connection, KIND.on) {
             Ok(found) => found,
-            Err(why) => {
-                return Err(missing(why)).retry_after(pause_before_next(self.retry(), &attempt, None));
-            }
+            Err(why) => return self.tries.not_now(&attempt, missing(why), None),
         };
-        let request = self.request(&attempt, webhook)?;
+        let request = self.request(&attempt, webhook).map_err(|fail| self.tries.sent_nothing(fail))?;
         let _turn = connection.turns.acquire().await.map_err(Fail::retryable)?;
         let what =
             webhook.route.redactor.text(&format!("{}: webhook {}", connection.name, request.url.path()));
         let limit = self.call.step.timeout.unwrap_or(connection.timeout);
         let called = send(&attempt, self.connections, &webhook.route, request, limit, None).await;
+        self.tries.ended(attempt.now());
         let tried = judge(&what, &Profile::default(), called, attempt.now());
-        let answer = self.answered(&attempt, tried)?;
-        record(value(&answer, None).and_then(|value| self.call.keep(&attempt, value, connection.max_result)))
+        self.tries.end(&attempt, tried, |answer| {
+            let kept =
+                value(&answer, None).and_then(|value| self.call.keep(&attempt, value, connection.max_result));
+            record(kept)
+        })
     }
 
-    /// The answer of a receiver that has accepted the notice. One that may have is told again: it drops repetitions.
-    fn answered(&self, attempt: &Attempt, tried: Tried) -> Result<HttpAnswer> {
-        match tried {
-            Tried::Done(answer) => Ok(answer),
-            Tried::Refused { fail, .. } => Err(fail),
-            Tried::NotNow { fail, pause, .. } => {
-                Err(fail).retry_after(pause_before_next(self.retry(), attempt, pause))
-            }
-            Tried::Unknown { fail, .. } if self.call.step.at_most_once => Err(uncertain(fail)),
-            Tried::Unknown { fail, .. } => Err(fail),
-        }
+    async fn search(&self, _: &Attempt) -> Result<Option<Payload>> {
+        Err(Fail::uncertain("a receiver of webhooks cannot be asked what it has processed"))
     }
+}
 
-    fn retry(&self) -> Retry {
-        self.call.step.retry.unwrap_or_default()
-    }
-
+impl Notice<'_> {
     fn request(&self, attempt: &Attempt, webhook: &WebhookTarget) -> Result<Outgoing> {
         let args = self.call.args_of(attempt)?;
         let url = match args.get("path").and_then(Json::as_str) {

@@ -7,11 +7,11 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 
 use super::Ui;
-use super::desk::{Answered, Call, Refused};
-use super::frame::{self, Frame, Section};
+use super::desk::{Call, CallAnswer, PageRefusal};
+use super::frame::{self, PageFrame, Section};
 use super::gate::Visitor;
 use super::parts::{Markup, Shown, age, shown, when};
-use super::query::{Sent, encoded};
+use super::query::{SentForm, encoded};
 use super::run;
 use crate::api::{ApprovalStatus, ApprovalView, Choice, DecideApproval, Permission};
 use crate::http::Problem;
@@ -42,7 +42,7 @@ pub(super) fn rows(visitor: &Visitor, open: Vec<ApprovalView>, now: i64) -> Vec<
 #[derive(Template)]
 #[template(path = "approval.html")]
 struct ApprovalPage {
-    frame: Frame,
+    frame: PageFrame,
     here: String,
     approval: ApprovalView,
     roles: String,
@@ -58,10 +58,10 @@ pub(super) async fn page(
     State(ui): State<Arc<Ui>>,
     visitor: Visitor,
     Path((_, id)): Path<(String, String)>,
-) -> Result<Response, Refused> {
+) -> Result<Response, PageRefusal> {
     let approval: ApprovalView = ui.get(&visitor, &format!("/approvals/{}", encoded(&id))).await?;
     let page = ApprovalPage {
-        frame: Frame::of(&ui, &visitor, Section::Hooks, &approval.title),
+        frame: PageFrame::of(&ui, &visitor, Section::Hooks, &approval.title),
         here: visitor.to(&format!("/approvals/{}", encoded(&id))),
         roles: approval.by.join(", "),
         open: approval.status == ApprovalStatus::Open,
@@ -79,8 +79,8 @@ pub(super) async fn decide(
     State(ui): State<Arc<Ui>>,
     visitor: Visitor,
     Path((_, id)): Path<(String, String)>,
-    Sent(form): Sent,
-) -> Result<Response, Refused> {
+    SentForm(form): SentForm,
+) -> Result<Response, PageRefusal> {
     let decision = match form.get("decision") {
         Some("approved") => Some(Choice::Approved),
         Some("rejected") => Some(Choice::Rejected),
@@ -93,7 +93,7 @@ pub(super) async fn decide(
     let comment = form.get("comment").map(str::to_owned);
     let body = DecideApproval { decision, content, comment };
     let call = Call::post(format!("/approvals/{}/decide", encoded(&id)), "", &body);
-    let answered: Answered<ApprovalView> = ui.send(&visitor, call).await?;
+    let answered: CallAnswer<ApprovalView> = ui.send(&visitor, call).await?;
     let to = visitor.to(&format!("/approvals/{}", encoded(&id)));
     Ok(frame::back(&to, if answered.replayed { "again" } else { "decided" }))
 }

@@ -1,4 +1,4 @@
-//! Styles, icons and scripts. The name of each has the first digits of its hash, so that browsers keep it for good.
+//! Styles, icons and scripts. The name of each has the first digits of its hash, so that browsers may keep it.
 
 use std::sync::LazyLock;
 

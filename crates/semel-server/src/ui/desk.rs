@@ -20,15 +20,15 @@ const LONGEST: usize = 64 * 1024 * 1024;
 
 /// The API has refused a call. The gate shows it as a page.
 #[derive(Clone, Debug)]
-pub(super) struct Refused(pub(super) ProblemView);
+pub(super) struct PageRefusal(pub(super) ProblemView);
 
-impl From<Problem> for Refused {
+impl From<Problem> for PageRefusal {
     fn from(problem: Problem) -> Self {
         Self(problem.view())
     }
 }
 
-impl IntoResponse for Refused {
+impl IntoResponse for PageRefusal {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
         let mut response = status.into_response();
@@ -49,7 +49,7 @@ pub(super) struct Call<'a> {
 }
 
 /// Answer to a call.
-pub(super) struct Answered<T> {
+pub(super) struct CallAnswer<T> {
     pub(super) value: T,
     /// Whether the call had been made before.
     pub(super) replayed: bool,
@@ -65,7 +65,11 @@ impl<'a> Call<'a> {
 
 impl Ui {
     /// What the API answers to this visitor's `GET`.
-    pub(super) async fn get<T: DeserializeOwned>(&self, visitor: &Visitor, path: &str) -> Result<T, Refused> {
+    pub(super) async fn get<T: DeserializeOwned>(
+        &self,
+        visitor: &Visitor,
+        path: &str,
+    ) -> Result<T, PageRefusal> {
         let call = Call { method: Method::GET, path: path.to_owned(), key: None, body: String::new() };
         self.send(visitor, call).await.map(|answered| answered.value)
     }
@@ -75,10 +79,10 @@ impl Ui {
         &self,
         visitor: &Visitor,
         path: &str,
-    ) -> Result<Option<T>, Refused> {
+    ) -> Result<Option<T>, PageRefusal> {
         match self.get(visitor, path).await {
             Ok(found) => Ok(Some(found)),
-            Err(Refused(problem)) if matches!(problem.status, 400 | 403 | 404) => Ok(None),
+            Err(PageRefusal(problem)) if matches!(problem.status, 400 | 403 | 404) => Ok(None),
             Err(refused) => Err(refused),
         }
     }
@@ -88,18 +92,18 @@ impl Ui {
         &self,
         visitor: &Visitor,
         call: Call<'_>,
-    ) -> Result<Answered<T>, Refused> {
-        let Answered { value, replayed } = self.ask(visitor, call).await?;
-        Ok(Answered { value: read(&value)?, replayed })
+    ) -> Result<CallAnswer<T>, PageRefusal> {
+        let CallAnswer { value, replayed } = self.ask(visitor, call).await?;
+        Ok(CallAnswer { value: read(&value)?, replayed })
     }
 
     /// The text of the API's answer to this visitor's `GET`.
-    pub(super) async fn text(&self, visitor: &Visitor, path: &str) -> Result<Bytes, Refused> {
+    pub(super) async fn text(&self, visitor: &Visitor, path: &str) -> Result<Bytes, PageRefusal> {
         let call = Call { method: Method::GET, path: path.to_owned(), key: None, body: String::new() };
         self.ask(visitor, call).await.map(|answered| answered.value)
     }
 
-    async fn ask(&self, visitor: &Visitor, call: Call<'_>) -> Result<Answered<Bytes>, Refused> {
+    async fn ask(&self, visitor: &Visitor, call: Call<'_>) -> Result<CallAnswer<Bytes>, PageRefusal> {
         let mut request = Request::new(Body::from(call.body));
         *request.method_mut() = call.method;
         *request.uri_mut() = address(&call.path)?;
@@ -117,21 +121,21 @@ impl Ui {
         let body =
             body.map_err(|_| Problem::unavailable("the answer is too long for a page; read it by the API"))?;
         if status.is_success() {
-            return Ok(Answered { value: body, replayed });
+            return Ok(CallAnswer { value: body, replayed });
         }
-        Err(Refused(read(&body)?))
+        Err(PageRefusal(read(&body)?))
     }
 }
 
 /// An answer of the API.
-pub(super) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refused> {
+pub(super) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, PageRefusal> {
     serde_json::from_slice(body).map_err(|error| {
         tracing::error!(%error, "a page cannot read an answer of the API");
         Problem::unavailable("the page cannot be made because of a defect; report it").into()
     })
 }
 
-fn address(path: &str) -> Result<Uri, Refused> {
+fn address(path: &str) -> Result<Uri, PageRefusal> {
     let uri = format!("{PREFIX}{path}").parse::<Uri>();
     uri.map_err(|_| Problem::validation("the address is not valid; use the links of the pages").into())
 }

@@ -8,8 +8,8 @@ use axum::response::{IntoResponse, Redirect, Response};
 use semel::id::RunId;
 
 use super::Ui;
-use super::desk::Refused;
-use super::frame::{self, Frame, Section};
+use super::desk::PageRefusal;
+use super::frame::{self, PageFrame, Section};
 use super::gate::Visitor;
 use super::query::{Fields, encoded};
 use crate::api::{HookView, KeyView, RunView};
@@ -17,7 +17,7 @@ use crate::api::{HookView, KeyView, RunView};
 #[derive(Template)]
 #[template(path = "find.html")]
 struct FindPage {
-    frame: Frame,
+    frame: PageFrame,
     asked: String,
     keys: String,
     runs: String,
@@ -28,13 +28,13 @@ pub(super) async fn page(
     State(ui): State<Arc<Ui>>,
     visitor: Visitor,
     asked: Fields,
-) -> Result<Response, Refused> {
+) -> Result<Response, PageRefusal> {
     let Some(text) = asked.get("q") else { return Ok(Redirect::to(&visitor.to("/runs")).into_response()) };
     if let Some(path) = place(&ui, &visitor, text).await? {
         return Ok(Redirect::to(&visitor.to(&path)).into_response());
     }
     let page = FindPage {
-        frame: Frame::of(&ui, &visitor, Section::None, "Find"),
+        frame: PageFrame::of(&ui, &visitor, Section::None, "Find"),
         keys: visitor.to(&format!("/keys/{}", encoded(text))),
         runs: visitor.to(&format!("/runs?workflow={}", encoded(text))),
         asked: text.to_owned(),
@@ -43,7 +43,7 @@ pub(super) async fn page(
 }
 
 /// The page of what the text names exactly.
-async fn place(ui: &Ui, visitor: &Visitor, text: &str) -> Result<Option<String>, Refused> {
+async fn place(ui: &Ui, visitor: &Visitor, text: &str) -> Result<Option<String>, PageRefusal> {
     let text_encoded = encoded(text);
     if text.parse::<RunId>().is_ok() {
         let found: Option<RunView> =

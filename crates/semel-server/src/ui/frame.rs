@@ -22,7 +22,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 /// Entry of the navigation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Section {
-    /// None of them.
+    /// A page that is in no section.
     None,
     Overview,
     Runs,
@@ -45,7 +45,7 @@ pub(super) struct NavLink {
 }
 
 /// What the frame of a page shows.
-pub(super) struct Frame {
+pub(super) struct PageFrame {
     pub(super) title: String,
     pub(super) workspace: String,
     pub(super) initial: String,
@@ -72,7 +72,7 @@ pub(super) struct WorkspaceLink {
     pub(super) to: String,
 }
 
-impl Frame {
+impl PageFrame {
     /// The frame of a page in a section.
     pub(super) fn of(ui: &Ui, visitor: &Visitor, section: Section, title: &str) -> Self {
         let others = visitor.workspaces.iter().filter(|name| **name != visitor.workspace);
@@ -120,7 +120,7 @@ fn navigation(visitor: &Visitor, section: Section) -> Vec<NavLink> {
         (Section::Hooks, "Hooks", "hook", "/hooks", false),
         (Section::Doubts, "In doubt", "doubt", "/doubts", false),
         (Section::Workflows, "Workflows", "workflows", "/workflows", true),
-        (Section::Workers, "Workers", "workers", "/workers", false),
+        (Section::Workers, "Workers & queues", "workers", "/workers", false),
         (Section::Settings, "Settings", "settings", "/settings", true),
     ];
     let link = |(of, title, icon_name, path, apart)| NavLink {
@@ -204,12 +204,12 @@ pub(super) fn back(to: &str, done: &str) -> Response {
 #[derive(Template)]
 #[template(path = "problem.html")]
 struct ProblemPage<'a> {
-    frame: Frame,
+    frame: PageFrame,
     problem: &'a ProblemView,
 }
 
 /// The page of a refusal.
-pub(super) fn refusal(frame: Frame, problem: &ProblemView) -> Response {
+pub(super) fn refusal(frame: PageFrame, problem: &ProblemView) -> Response {
     let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
     shown(status, &ProblemPage { frame, problem })
 }

@@ -10,8 +10,8 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Redirect, Response};
 
 use super::Ui;
-use super::desk::Refused;
-use super::frame::{self, Frame, Section};
+use super::desk::PageRefusal;
+use super::frame::{self, PageFrame, Section};
 use super::query::encoded;
 use crate::access::site::Site;
 use crate::access::{Caller, sessions};
@@ -52,9 +52,9 @@ impl Visitor {
 }
 
 impl<S: Send + Sync> FromRequestParts<S> for Visitor {
-    type Rejection = Refused;
+    type Rejection = PageRefusal;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refused> {
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, PageRefusal> {
         let visitor = parts.extensions.get::<Self>().cloned();
         visitor.ok_or_else(|| Problem::auth("sign in first").into())
     }
@@ -69,8 +69,8 @@ pub(super) async fn own_site(request: Request, next: Next) -> Response {
     }
     let response = next.run(request).await;
     // Outside a workspace there is no frame to show it in.
-    match response.extensions().get::<Refused>() {
-        Some(Refused(problem)) => {
+    match response.extensions().get::<PageRefusal>() {
+        Some(PageRefusal(problem)) => {
             (response.status(), serde_json::to_string(problem).unwrap_or_default()).into_response()
         }
         None => response,
@@ -98,8 +98,8 @@ pub(super) async fn visitors(State(ui): State<Arc<Ui>>, mut request: Request, ne
     };
     request.extensions_mut().insert(visitor.clone());
     let mut response = next.run(request).await;
-    if let Some(refused) = response.extensions_mut().remove::<Refused>() {
-        response = frame::refusal(Frame::of(&ui, &visitor, Section::None, &refused.0.title), &refused.0);
+    if let Some(refused) = response.extensions_mut().remove::<PageRefusal>() {
+        response = frame::refusal(PageFrame::of(&ui, &visitor, Section::None, &refused.0.title), &refused.0);
     }
     response.extensions_mut().insert(CalledIn(visitor.caller.workspace));
     response

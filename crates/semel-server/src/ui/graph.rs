@@ -19,7 +19,7 @@ const NAME: usize = 22;
 const DRAWN: usize = 300;
 
 /// A drawing, and the same as a list.
-pub(super) struct Drawn {
+pub(super) struct GraphDrawing {
     pub(super) svg: Markup,
     pub(super) nodes: Vec<NodeRow>,
 }
@@ -33,7 +33,7 @@ pub(super) struct NodeRow {
 }
 
 /// Draws a graph.
-pub(super) fn draw(graph: &Graph) -> Drawn {
+pub(super) fn draw(graph: &Graph) -> GraphDrawing {
     let shown = &graph.nodes[..graph.nodes.len().min(DRAWN)];
     let places = places(shown, &graph.edges);
     let (columns, rows) =
@@ -54,26 +54,26 @@ pub(super) fn draw(graph: &Graph) -> Drawn {
         }
     }
     out.push_str("</svg>");
-    Drawn {
+    GraphDrawing {
         svg: Markup::made(out),
         nodes: graph.nodes.iter().map(|node| listed(node, &graph.edges)).collect(),
     }
 }
 
 /// Column and row of a node.
-type Place = (usize, usize);
+type GridPlace = (usize, usize);
 
 /// Each node is one column behind the last node that leads to it. Edges lead forward in the order of the document, so that one
 /// pass is enough; a row is the first that is free in the column.
-fn places<'a>(nodes: &'a [GraphNode], edges: &[Edge]) -> HashMap<&'a str, Place> {
-    let mut places: HashMap<&str, Place> = HashMap::new();
+fn places<'a>(nodes: &'a [GraphNode], edges: &[Edge]) -> HashMap<&'a str, GridPlace> {
+    let mut places: HashMap<&str, GridPlace> = HashMap::new();
     let mut filled: HashMap<usize, usize> = HashMap::new();
     for node in nodes {
         let before = edges
             .iter()
             .filter(|edge| edge.to == node.path)
             .filter_map(|edge| places.get(edge.from.as_str()));
-        let before: Vec<Place> = before.copied().collect();
+        let before: Vec<GridPlace> = before.copied().collect();
         let column = before.iter().map(|(x, _)| x + 1).max().unwrap_or(0);
         let wanted = before.iter().map(|(_, y)| *y).min().unwrap_or(0);
         let row = filled.get(&column).copied().unwrap_or(0).max(wanted);
@@ -83,11 +83,11 @@ fn places<'a>(nodes: &'a [GraphNode], edges: &[Edge]) -> HashMap<&'a str, Place>
     places
 }
 
-fn corner((x, y): Place) -> Place {
+fn corner((x, y): GridPlace) -> GridPlace {
     (MARGIN + x * (WIDTH + GAP_X), MARGIN + y * (HEIGHT + GAP_Y))
 }
 
-fn line(out: &mut String, from: Place, to: Place, edge: &Edge) {
+fn line(out: &mut String, from: GridPlace, to: GridPlace, edge: &Edge) {
     let ((x, y), (to_x, to_y)) = (corner(from), corner(to));
     let (x, y, to_y) = (x + WIDTH, y + HEIGHT / 2, to_y + HEIGHT / 2);
     let middle = usize::midpoint(x, to_x);
@@ -102,7 +102,7 @@ fn line(out: &mut String, from: Place, to: Place, edge: &Edge) {
     write!(out, "{path}{}", label.unwrap_or_default()).expect("a text takes everything");
 }
 
-fn boxed(out: &mut String, place: Place, node: &GraphNode) {
+fn boxed(out: &mut String, place: GridPlace, node: &GraphNode) {
     let (x, y) = corner(place);
     let name = node.path.rsplit('/').next().unwrap_or(&node.path);
     write!(

@@ -8,13 +8,13 @@ use axum::response::Response;
 
 use super::Ui;
 use super::approvals::{self, ApprovalRow};
-use super::desk::{Answered, Call, Refused};
-use super::frame::{self, Frame, Section};
+use super::desk::{Call, CallAnswer, PageRefusal};
+use super::frame::{self, PageFrame, Section};
 use super::gate::Visitor;
-use super::parts::{Markup, mark};
-use super::query::{Fields, Sent, encoded, query};
+use super::parts::{Markup, age, mark, when};
+use super::query::{Fields, SentForm, encoded, query};
 use super::run;
-use crate::api::{ApprovalList, DeliverAnswer, HookView, Permission};
+use crate::api::{ApprovalList, DeliverAnswer, HookList, HookView, OpenHookView, Permission};
 
 /// A token and its owner.
 struct Owner {
@@ -24,11 +24,37 @@ struct Owner {
     mark: Markup,
 }
 
+/// An open hook.
+struct HookRow {
+    token: String,
+    key: String,
+    to: String,
+    since: Markup,
+    until: Markup,
+    unconsumed: u64,
+    /// The page with the token in its form.
+    deliver: String,
+}
+
+fn row(visitor: &Visitor, hook: &OpenHookView, now: i64) -> HookRow {
+    HookRow {
+        token: hook.token.clone(),
+        key: hook.key.clone(),
+        to: visitor.to(&format!("/runs/{}", encoded(&hook.run))),
+        since: hook.opened_at.as_deref().map(|opened| age(opened, now)).unwrap_or_default(),
+        until: hook.deadline.as_deref().map(when).unwrap_or_default(),
+        unconsumed: hook.unconsumed.count,
+        deliver: visitor.to(&format!("/hooks{}", query([("token", hook.token.as_str())]))),
+    }
+}
+
 #[derive(Template)]
 #[template(path = "hooks.html")]
 struct HooksPage {
-    frame: Frame,
+    frame: PageFrame,
     token: String,
+    hooks: Vec<HookRow>,
+    more: Option<String>,
     owner: Option<Owner>,
     approvals: Vec<ApprovalRow>,
     older: Option<String>,
@@ -40,10 +66,13 @@ pub(super) async fn page(
     State(ui): State<Arc<Ui>>,
     visitor: Visitor,
     asked: Fields,
-) -> Result<Response, Refused> {
+) -> Result<Response, PageRefusal> {
     let token = asked.get("token").unwrap_or_default().to_owned();
     let cursor = asked.get("cursor").map(|cursor| ("cursor", cursor));
     let open: ApprovalList = ui.get(&visitor, &format!("/approvals{}", query(cursor))).await?;
+    let after = asked.get("after").map(|cursor| ("cursor", cursor));
+    let waiting: Option<HookList> = ui.look(&visitor, &format!("/hooks{}", query(after))).await?;
+    let waiting = waiting.unwrap_or(HookList { hooks: Vec::new(), next: None });
     let found: Option<HookView> = match token.as_str() {
         "" => None,
         token => ui.look(&visitor, &format!("/hooks/{}", encoded(token))).await?,
@@ -56,7 +85,9 @@ pub(super) async fn page(
     };
     let now = ui.app.clock.now().0;
     let page = HooksPage {
-        frame: Frame::of(&ui, &visitor, Section::Hooks, "Hooks"),
+        frame: PageFrame::of(&ui, &visitor, Section::Hooks, "Hooks"),
+        hooks: waiting.hooks.iter().map(|hook| row(&visitor, hook, now)).collect(),
+        more: waiting.next.map(|next| visitor.to(&format!("/hooks{}", query([("after", next.as_str())])))),
         owner: found.map(owner),
         token,
         older: open
@@ -73,12 +104,12 @@ pub(super) async fn page(
 pub(super) async fn deliver(
     State(ui): State<Arc<Ui>>,
     visitor: Visitor,
-    Sent(form): Sent,
-) -> Result<Response, Refused> {
+    SentForm(form): SentForm,
+) -> Result<Response, PageRefusal> {
     let token = form.get("token").unwrap_or_default();
     let payload = run::json(form.get("payload").unwrap_or("null"))?;
     let call = Call::post(format!("/hooks/{}", encoded(token)), form.call(), &payload);
-    let answered: Answered<DeliverAnswer> = ui.send(&visitor, call).await?;
+    let answered: CallAnswer<DeliverAnswer> = ui.send(&visitor, call).await?;
     let to = visitor.to(&format!("/runs/{}", encoded(&answered.value.run)));
     Ok(frame::back(&to, if answered.value.absorbed { "absorbed" } else { "delivered" }))
 }

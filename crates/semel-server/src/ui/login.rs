@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
 
 use super::gate::LOCAL;
-use super::query::{Fields, Sent, encoded};
+use super::query::{Fields, SentForm, encoded};
 use super::{Ui, assets, frame};
 use crate::access::sessions;
 use crate::http::Problem;
@@ -52,7 +52,11 @@ pub(super) async fn page(State(ui): State<Arc<Ui>>, asked: Fields) -> Response {
 }
 
 /// `POST /login`.
-pub(super) async fn sign_in(State(ui): State<Arc<Ui>>, headers: HeaderMap, Sent(form): Sent) -> Response {
+pub(super) async fn sign_in(
+    State(ui): State<Arc<Ui>>,
+    headers: HeaderMap,
+    SentForm(form): SentForm,
+) -> Response {
     let text = |name: &str| form.get(name).unwrap_or_default().to_owned();
     let (key, name, next) = (text("apiKey"), text("name"), text("next"));
     match sessions::open(&ui.app, &headers, (&key, &name)).await {

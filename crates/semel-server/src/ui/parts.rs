@@ -3,6 +3,7 @@
 use std::fmt;
 
 use askama::filters::HtmlSafe;
+use semel::rules::attention::Attention;
 use semel::rules::status::Status;
 
 use super::assets;
@@ -54,25 +55,25 @@ pub(super) fn age(at: &str, now: i64) -> Markup {
 }
 
 /// Class, icon and word of a state.
-struct State(&'static str, &'static str, &'static str);
+struct StateMark(&'static str, &'static str, &'static str);
 
-fn state(run: &RunView) -> State {
+fn state(run: &RunView) -> StateMark {
     match run.status {
-        Status::Pending => State("pending", "pending", "Pending"),
-        Status::Running => State("running", "running", "Running"),
-        Status::Waiting => State("waiting", "waiting", "Waiting"),
-        Status::Paused if in_doubt(run) => State("doubt", "doubt", "In doubt"),
-        Status::Paused => State("paused", "paused", "Paused"),
-        Status::Completed => State("completed", "completed", "Completed"),
-        Status::Failed => State("failed", "failed", "Failed"),
-        Status::Cancelled => State("cancelled", "cancelled", "Cancelled"),
-        Status::TimedOut => State("timedout", "timedout", "Timed out"),
+        Status::Pending => StateMark("pending", "pending", "Pending"),
+        Status::Running => StateMark("running", "running", "Running"),
+        Status::Waiting => StateMark("waiting", "waiting", "Waiting"),
+        Status::Paused if in_doubt(run) => StateMark("doubt", "doubt", "In doubt"),
+        Status::Paused => StateMark("paused", "paused", "Paused"),
+        Status::Completed => StateMark("completed", "completed", "Completed"),
+        Status::Failed => StateMark("failed", "failed", "Failed"),
+        Status::Cancelled => StateMark("cancelled", "cancelled", "Cancelled"),
+        Status::TimedOut => StateMark("timedout", "timedout", "Timed out"),
     }
 }
 
 /// Whether a run is paused because of a step in doubt.
 pub(super) fn in_doubt(run: &RunView) -> bool {
-    run.pause_reason.as_deref() == Some(crate::http::IN_DOUBT)
+    run.paused_for == Some(Attention::InDoubt)
 }
 
 /// The state of a run: shape, word and colour.
@@ -85,13 +86,8 @@ pub(super) fn pill(run: &RunView) -> Markup {
     marked(&state(run), " pill")
 }
 
-fn marked(State(class, name, word): &State, more: &str) -> Markup {
+fn marked(StateMark(class, name, word): &StateMark, more: &str) -> Markup {
     Markup(format!(r#"<span class="st {class}{more}">{}{word}</span>"#, icon(name)))
-}
-
-/// A state of something else than a run.
-pub(super) fn mark_of(class: &str, name: &str, word: &str) -> Markup {
-    Markup(format!(r#"<span class="st {class}">{}{}</span>"#, icon(name), escaped(word)))
 }
 
 /// A JSON value as its text, for the viewer; a long one is only referred to.

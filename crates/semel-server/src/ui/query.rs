@@ -2,7 +2,7 @@
 
 use axum::extract::{FromRequest, Request};
 
-use super::desk::Refused;
+use super::desk::PageRefusal;
 use crate::http::{self, Problem};
 
 /// Maximum size of a form in bytes: a value of 2 MiB, percent-encoded.
@@ -54,7 +54,7 @@ impl Fields {
     }
 
     /// The field as a number.
-    pub(super) fn number(&self, name: &str) -> Result<Option<u64>, Refused> {
+    pub(super) fn number(&self, name: &str) -> Result<Option<u64>, PageRefusal> {
         let number = self.get(name).map(str::parse).transpose();
         number.map_err(|_| Problem::validation(format!("`{name}` is a number")).into())
     }
@@ -78,12 +78,12 @@ impl<S: Send + Sync> axum::extract::FromRequestParts<S> for Fields {
 }
 
 /// What a form has sent.
-pub(super) struct Sent(pub(super) Fields);
+pub(super) struct SentForm(pub(super) Fields);
 
-impl<S: Send + Sync> FromRequest<S> for Sent {
-    type Rejection = Refused;
+impl<S: Send + Sync> FromRequest<S> for SentForm {
+    type Rejection = PageRefusal;
 
-    async fn from_request(request: Request, _: &S) -> Result<Self, Refused> {
+    async fn from_request(request: Request, _: &S) -> Result<Self, PageRefusal> {
         if !http::is_form(request.headers()) {
             return Err(Problem::validation("send the form of the page; programs call /api/v1").into());
         }

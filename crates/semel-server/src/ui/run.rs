@@ -14,17 +14,19 @@ use semel::rules::status::Status;
 use serde::Deserialize;
 
 pub(super) use self::deeds::{act, fork, json, resolve};
-use self::tabs::{DuplicateRow, EntryRow, Lineage, StepPane};
+use self::tabs::{DuplicateRow, EntryRow, Lineage, MessageRow, StepPane};
 use super::Ui;
-use super::desk::{Refused, read};
-use super::frame::{self, Frame, Section};
+use super::desk::{PageRefusal, read};
+use super::frame::{self, PageFrame, Section};
 use super::gate::Visitor;
 use super::parts::{Markup, Shown, age, pill, shown, when};
 use super::query::{Fields, encoded};
 use super::runs::doing;
-use super::timeline::{Drawing, Timeline, icon_of};
+use super::timeline::{RunDrawing, Timeline, icon_of};
 use super::words::millis;
-use crate::api::{ChildView, DuplicatesView, Permission, RunView, SpanList, SpanView, TimerView, Value};
+use crate::api::{
+    ChildView, DuplicatesView, Permission, RunView, SpanList, SpanView, StepDetail, TimerView, Value,
+};
 
 /// Rows of the timeline that a page has; the script asks for more while it is scrolled.
 const ROWS: usize = 50;
@@ -33,7 +35,7 @@ const ROWS: usize = 50;
 /// that are flattened.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Rest {
+struct RunRest {
     #[serde(default)]
     input: Option<Value>,
     #[serde(default)]
@@ -48,20 +50,22 @@ struct Rest {
 }
 
 /// A tab of the page.
-struct Tab {
+struct RunTab {
     title: &'static str,
     to: String,
     here: bool,
     count: Option<u64>,
 }
 
-/// A step that somebody has to decide.
-struct Doubt {
+/// A step that waits for the decision of a person.
+struct PendingDoubt {
     path: String,
     tick: u32,
     effect_key: String,
     known: Markup,
     reason: String,
+    /// What the step was for, as the workflow has noted it.
+    note: Option<String>,
     rule: &'static str,
     /// Whether "it did not" has to be confirmed by the path.
     confirms: bool,
@@ -70,7 +74,7 @@ struct Doubt {
 #[derive(Template)]
 #[template(path = "run.html")]
 struct RunPage {
-    frame: Frame,
+    frame: PageFrame,
     here: String,
     run: RunView,
     pill: Markup,
@@ -80,10 +84,10 @@ struct RunPage {
     ended: Option<Markup>,
     deadline: Option<Markup>,
     absorbed: u64,
-    doubts: Vec<Doubt>,
+    doubts: Vec<PendingDoubt>,
     may_operate: bool,
     tab: &'static str,
-    tabs: Vec<Tab>,
+    tabs: Vec<RunTab>,
     timeline: Option<Timeline>,
     exact: bool,
     step: Option<StepPane>,
@@ -92,6 +96,7 @@ struct RunPage {
     newer: Option<String>,
     duplicates: Vec<DuplicateRow>,
     unconsumed: u64,
+    messages: Vec<MessageRow>,
     hooks: Vec<String>,
     timers: Vec<TimerView>,
     input: Option<Shown>,
@@ -120,7 +125,7 @@ pub(super) async fn page(
     visitor: Visitor,
     Path((_, id)): Path<(String, String)>,
     asked: Fields,
-) -> Result<Response, Refused> {
+) -> Result<Response, PageRefusal> {
     let (run, rest) = found(&ui, &visitor, &id).await?;
     let tab = tabs::named(asked.get("tab"));
     let api = format!("/workflow-runs/{}", encoded(&run.id));
@@ -132,9 +137,10 @@ pub(super) async fn page(
     let (entries, older, newer) = tabs::ledger(&ui, &visitor, &run, &asked, tab).await?;
     let lineage =
         if tab == "lineage" { Some(tabs::lineage(&ui, &visitor, &run, &rest).await?) } else { None };
+    let messages = if tab == "inbox" { tabs::messages(&ui, &visitor, &api).await? } else { Vec::new() };
     let exact = asked.get("scale").is_some();
     let timeline = (tab == "timeline").then(|| {
-        let drawing = Drawing {
+        let drawing = RunDrawing {
             list: &spans,
             duplicates: &rest.duplicates,
             from: millis(&run.created_at).unwrap_or(now),
@@ -152,7 +158,7 @@ pub(super) async fn page(
         Some(_) => format!("/events?runs={}", run.id),
     };
     let page = RunPage {
-        frame: Frame::of(&ui, &visitor, Section::Runs, &run.key).follows(&stream),
+        frame: PageFrame::of(&ui, &visitor, Section::Runs, &run.key).follows(&stream),
         pill: pill(&run),
         doing: doing(&run),
         started: when(&run.created_at),
@@ -172,6 +178,7 @@ pub(super) async fn page(
         newer,
         duplicates: tabs::duplicates(&rest.duplicates),
         unconsumed: rest.unconsumed,
+        messages,
         hooks: rest.hooks,
         timers: rest.timers,
         input: rest.input.as_ref().map(|input| shown(input.get())),
@@ -185,7 +192,7 @@ pub(super) async fn page(
 }
 
 /// A run without its steps.
-async fn found(ui: &Ui, visitor: &Visitor, id: &str) -> Result<(RunView, Rest), Refused> {
+async fn found(ui: &Ui, visitor: &Visitor, id: &str) -> Result<(RunView, RunRest), PageRefusal> {
     let text = ui.text(visitor, &format!("/workflow-runs/{}?steps=none", encoded(id))).await?;
     Ok((read(&text)?, read(&text)?))
 }
@@ -197,15 +204,22 @@ async fn doubts(
     api: &str,
     here: &str,
     spans: &SpanList,
-) -> Result<Vec<Doubt>, Refused> {
+) -> Result<Vec<PendingDoubt>, PageRefusal> {
     if spans.totals.in_doubt == 0 {
         return Ok(Vec::new());
     }
     let list: SpanList = ui.get(visitor, &format!("{api}/spans?status=in-doubt&limit=20")).await?;
-    Ok(list.spans.iter().map(|span| doubt(span, here)).collect())
+    let mut doubts = Vec::new();
+    for span in &list.spans {
+        let path = format!("{api}/steps/{}?tick={}", encoded(&span.path), span.tick);
+        let step: Option<StepDetail> = ui.look(visitor, &path).await?;
+        let note = step.and_then(|step| step.note).map(|note| note.get().to_owned());
+        doubts.push(PendingDoubt { note, ..doubt(span, here) });
+    }
+    Ok(doubts)
 }
 
-fn doubt(span: &SpanView, here: &str) -> Doubt {
+fn doubt(span: &SpanView, here: &str) -> PendingDoubt {
     let known = match span.attempts.last() {
         None => String::from("The step is in doubt; no attempt is recorded."),
         Some(attempt) => {
@@ -222,12 +236,13 @@ fn doubt(span: &SpanView, here: &str) -> Doubt {
         }
     };
     let class = span.class.unwrap_or_default();
-    Doubt {
+    PendingDoubt {
         path: span.path.clone(),
         tick: span.tick,
         effect_key: span.effect_key.clone().unwrap_or_default(),
         known: Markup::made(known),
         reason: span.reason.clone().unwrap_or_default(),
+        note: None,
         rule: match class {
             Class::AtMostOnce => "At most once: Semel never runs it again by itself",
             Class::Reconcile => "Reconciled: the provider was asked, and has not said it",
@@ -244,7 +259,7 @@ pub(super) async fn value(
     visitor: Visitor,
     Path((_, id)): Path<(String, String)>,
     asked: Fields,
-) -> Result<Response, Refused> {
+) -> Result<Response, PageRefusal> {
     let (run, rest) = found(&ui, &visitor, &id).await?;
     let of = asked.get("of").unwrap_or("input");
     let value = match of {

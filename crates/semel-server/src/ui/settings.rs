@@ -8,11 +8,11 @@ use axum::http::Method;
 use axum::response::Response;
 
 use super::Ui;
-use super::desk::{Answered, Call, Refused};
-use super::frame::{self, Frame, Section};
+use super::desk::{Call, CallAnswer, PageRefusal};
+use super::frame::{self, PageFrame, Section};
 use super::gate::Visitor;
 use super::parts::{Markup, when};
-use super::query::{Fields, Sent, encoded, query};
+use super::query::{Fields, SentForm, encoded, query};
 use crate::api::{ApiKeyCreated, ApiKeyList, ApiKeyView, AuditList, CreateApiKey, Permission};
 use crate::http::Problem;
 
@@ -65,7 +65,7 @@ struct ActRow {
 #[derive(Template)]
 #[template(path = "settings.html")]
 struct SettingsPage {
-    frame: Frame,
+    frame: PageFrame,
     /// None if the person may not see them.
     keys: Option<Vec<ApiKeyRow>>,
     /// The token of a key that was created just now: it is shown once.
@@ -80,7 +80,7 @@ pub(super) async fn page(
     State(ui): State<Arc<Ui>>,
     visitor: Visitor,
     asked: Fields,
-) -> Result<Response, Refused> {
+) -> Result<Response, PageRefusal> {
     show(&ui, &visitor, &asked, None).await
 }
 
@@ -89,7 +89,7 @@ async fn show(
     visitor: &Visitor,
     asked: &Fields,
     token: Option<String>,
-) -> Result<Response, Refused> {
+) -> Result<Response, PageRefusal> {
     let keys: Option<ApiKeyList> = ui.look(visitor, "/api-keys").await?;
     let cursor = asked.get("cursor").map(|cursor| ("cursor", cursor));
     let audit: Option<AuditList> = ui.look(visitor, &format!("/audit{}", query(cursor))).await?;
@@ -102,7 +102,7 @@ async fn show(
         status: act.status,
     };
     let page = SettingsPage {
-        frame: Frame::of(ui, visitor, Section::Settings, "Settings"),
+        frame: PageFrame::of(ui, visitor, Section::Settings, "Settings"),
         keys: keys.map(|list| list.keys.iter().map(Into::into).collect()),
         token,
         permissions: &PERMISSIONS,
@@ -119,8 +119,8 @@ async fn show(
 pub(super) async fn create(
     State(ui): State<Arc<Ui>>,
     visitor: Visitor,
-    Sent(form): Sent,
-) -> Result<Response, Refused> {
+    SentForm(form): SentForm,
+) -> Result<Response, PageRefusal> {
     let chosen: Vec<_> = form.all("permission").collect();
     let wanted = PERMISSIONS.iter().filter(|(_, word, _)| chosen.contains(word));
     let body = CreateApiKey {
@@ -133,7 +133,7 @@ pub(super) async fn create(
         workspace: None,
         expires_at: None,
     };
-    let created: Answered<ApiKeyCreated> =
+    let created: CallAnswer<ApiKeyCreated> =
         ui.send(&visitor, Call::post("/api-keys".to_owned(), form.call(), &body)).await?;
     let Some(token) = created.value.token else {
         return Err(Problem::conflict(
@@ -149,9 +149,9 @@ pub(super) async fn revoke(
     State(ui): State<Arc<Ui>>,
     visitor: Visitor,
     Path((_, id)): Path<(String, String)>,
-) -> Result<Response, Refused> {
+) -> Result<Response, PageRefusal> {
     let path = format!("/api-keys/{}", encoded(&id));
     let call = Call { method: Method::DELETE, path, key: None, body: String::new() };
-    let _: Answered<ApiKeyView> = ui.send(&visitor, call).await?;
+    let _: CallAnswer<ApiKeyView> = ui.send(&visitor, call).await?;
     Ok(frame::back(&visitor.to("/settings"), "revoked"))
 }

@@ -7,17 +7,17 @@ use axum::extract::State;
 use axum::response::Response;
 
 use super::Ui;
-use super::desk::{Answered, Call, Refused};
-use super::frame::{self, Frame, Section};
+use super::desk::{Call, CallAnswer, PageRefusal};
+use super::frame::{self, PageFrame, Section};
 use super::gate::Visitor;
-use super::query::{Fields, Sent, encoded};
+use super::query::{Fields, SentForm, encoded};
 use super::run;
 use crate::api::{Permission, StartAnswer, StartRun};
 
 #[derive(Template)]
 #[template(path = "start.html")]
-struct StartPage {
-    frame: Frame,
+struct StartFormPage {
+    frame: PageFrame,
     definition: String,
     workflow: String,
     may_start: bool,
@@ -28,9 +28,9 @@ pub(super) async fn page(
     State(ui): State<Arc<Ui>>,
     visitor: Visitor,
     asked: Fields,
-) -> Result<Response, Refused> {
-    let page = StartPage {
-        frame: Frame::of(&ui, &visitor, Section::Runs, "Start a run"),
+) -> Result<Response, PageRefusal> {
+    let page = StartFormPage {
+        frame: PageFrame::of(&ui, &visitor, Section::Runs, "Start a run"),
         definition: asked.get("definition").unwrap_or_default().to_owned(),
         workflow: asked.get("workflow").unwrap_or_default().to_owned(),
         may_start: visitor.may(Permission::Start),
@@ -42,8 +42,8 @@ pub(super) async fn page(
 pub(super) async fn start(
     State(ui): State<Arc<Ui>>,
     visitor: Visitor,
-    Sent(form): Sent,
-) -> Result<Response, Refused> {
+    SentForm(form): SentForm,
+) -> Result<Response, PageRefusal> {
     let key = form.get("key").unwrap_or_else(|| form.call());
     let body = StartRun {
         definition_id: form.get("definition").map(str::to_owned),
@@ -52,7 +52,7 @@ pub(super) async fn start(
         ..StartRun::default()
     };
     let call = Call::post("/workflow-runs".to_owned(), key, &body);
-    let answered: Answered<StartAnswer> = ui.send(&visitor, call).await?;
+    let answered: CallAnswer<StartAnswer> = ui.send(&visitor, call).await?;
     let to = visitor.to(&format!("/runs/{}", encoded(&answered.value.run.id)));
     Ok(frame::back(&to, if answered.value.created { "started" } else { "attached" }))
 }

@@ -3,6 +3,8 @@
 
 use std::fmt::Write as _;
 
+use semel::rules::entry::Class;
+
 use super::assets;
 use super::parts::Markup;
 use super::words::{millis, took};
@@ -87,7 +89,7 @@ fn put(out: &mut String, part: std::fmt::Arguments<'_>) {
 }
 
 /// A row of the timeline.
-pub(super) struct Row {
+pub(super) struct SpanRow {
     pub(super) place: usize,
     pub(super) name: String,
     pub(super) icon: Markup,
@@ -96,7 +98,7 @@ pub(super) struct Row {
     pub(super) selected: bool,
     pub(super) nested: bool,
     pub(super) bar: Markup,
-    /// The state in a word, for those who do not see the bar.
+    /// The state in a word, for readers who do not see the bar.
     pub(super) state: &'static str,
     pub(super) took: String,
 }
@@ -109,14 +111,14 @@ pub(super) struct Timeline {
     pub(super) claims: String,
     pub(super) duplicates: Markup,
     pub(super) calls: String,
-    pub(super) rows: Vec<Row>,
+    pub(super) rows: Vec<SpanRow>,
     pub(super) total: usize,
     /// Whether there are more spans than rows.
     pub(super) more: bool,
 }
 
 /// What a timeline is drawn of.
-pub(super) struct Drawing<'a> {
+pub(super) struct RunDrawing<'a> {
     pub(super) list: &'a SpanList,
     pub(super) duplicates: &'a [DuplicatesView],
     /// Creation of the run.
@@ -131,7 +133,7 @@ pub(super) struct Drawing<'a> {
     pub(super) selected: Option<(&'a str, u32)>,
 }
 
-impl Drawing<'_> {
+impl RunDrawing<'_> {
     /// The timeline.
     pub(super) fn draw(&self) -> Timeline {
         let scale = self.scale();
@@ -226,7 +228,7 @@ impl Drawing<'_> {
         Markup::made(out)
     }
 
-    fn row(&self, span: &SpanView, scale: &Scale, back: &str) -> Row {
+    fn row(&self, span: &SpanView, scale: &Scale, back: &str) -> SpanRow {
         let place = |at: &str| scale.x(millis(at).unwrap_or(self.from));
         let end = span.ended_at.as_deref().map_or(100.0, place);
         let mut bar = format!(r#"<svg class="row" aria-hidden="true">{back}"#);
@@ -258,7 +260,7 @@ impl Drawing<'_> {
         bar.push_str("</svg>");
         let mark = if self.page.contains('?') { '&' } else { '?' };
         let to = format!("{}{mark}step={}&tick={}", self.page, super::query::encoded(&span.path), span.tick);
-        Row {
+        SpanRow {
             place: span.place,
             name: name_of(span),
             icon: super::icon(icon_of(span)),
@@ -304,15 +306,21 @@ fn class_of(span: &SpanView) -> &'static str {
 
 /// The icon of a span: how its effect is protected, or what it waits for.
 pub(super) fn icon_of(span: &SpanView) -> &'static str {
-    use semel::rules::entry::Class;
-    match (span.kind, span.class) {
-        (SpanKind::Timer, _) => "clock",
-        (SpanKind::Hook, _) => "hook",
-        (SpanKind::Child, _) => "child",
-        (SpanKind::Step, Some(Class::AtMostOnce)) => "amo",
-        (SpanKind::Step, Some(Class::Reconcile)) => "reconcile",
-        (SpanKind::Step, Some(Class::Tx)) => "tx",
-        (SpanKind::Step, _) => "key",
+    match span.kind {
+        SpanKind::Timer => "clock",
+        SpanKind::Hook => "hook",
+        SpanKind::Child => "child",
+        SpanKind::Step => step_icon(span.class),
+    }
+}
+
+/// The icon of a step by the class of its effect.
+pub(super) fn step_icon(class: Option<Class>) -> &'static str {
+    match class {
+        Some(Class::AtMostOnce) => "amo",
+        Some(Class::Reconcile) => "reconcile",
+        Some(Class::Tx) => "tx",
+        Some(Class::Keyed) | None => "key",
     }
 }
 

@@ -2,6 +2,8 @@
 
 use jiff::Timestamp;
 
+use crate::api::CappedView;
+
 /// Milliseconds since 1970 of a time on the wire.
 pub(super) fn millis(at: &str) -> Option<i64> {
     at.parse::<Timestamp>().ok().map(|at| at.as_millisecond())
@@ -36,6 +38,11 @@ pub(super) fn bytes(count: usize) -> String {
         10_240..1_048_576 => format!("{} KB", count / 1_024),
         _ => format!("{}.{} MB", count / 1_048_576, count % 1_048_576 * 10 / 1_048_576),
     }
+}
+
+/// A number that was counted up to a bound.
+pub(super) fn capped(counted: CappedView) -> String {
+    format!("{}{}", counted.count, if counted.more { "+" } else { "" })
 }
 
 /// A number with a word that fits it.

@@ -7,13 +7,14 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 
 use super::Ui;
-use super::desk::Refused;
-use super::frame::{self, Frame, Section};
+use super::desk::PageRefusal;
+use super::frame::{self, PageFrame, Section};
 use super::gate::Visitor;
-use super::graph::{Drawn, draw};
+use super::graph::{GraphDrawing, draw};
 use super::parts::{Markup, when};
 use super::query::{Fields, encoded, query};
-use crate::api::{DefinitionDetail, DefinitionList, DefinitionVersion};
+use super::words::capped;
+use crate::api::{DefinitionDetail, DefinitionList, DefinitionVersion, WorkflowList, WorkflowView};
 use crate::definitions::graph::Graph;
 
 /// A definition.
@@ -27,10 +28,33 @@ struct WorkflowRow {
     versions: usize,
 }
 
+/// A workflow version that is served, or has open runs.
+struct ServedRow {
+    name: String,
+    version: String,
+    served_by: String,
+    open: String,
+    due: String,
+    runs: String,
+}
+
+fn served(visitor: &Visitor, one: &WorkflowView) -> ServedRow {
+    let filter = [("workflow", one.name.as_str()), ("workflowVersion", one.version.as_str())];
+    ServedRow {
+        runs: visitor.to(&format!("/runs{}", query(filter))),
+        name: one.name.clone(),
+        version: one.version.clone(),
+        served_by: one.served_by.join(", "),
+        open: capped(one.open),
+        due: capped(one.due),
+    }
+}
+
 #[derive(Template)]
 #[template(path = "workflows.html")]
 struct WorkflowsPage {
-    frame: Frame,
+    frame: PageFrame,
+    served: Vec<ServedRow>,
     rows: Vec<WorkflowRow>,
     more: Option<String>,
 }
@@ -40,7 +64,7 @@ pub(super) async fn page(
     State(ui): State<Arc<Ui>>,
     visitor: Visitor,
     asked: Fields,
-) -> Result<Response, Refused> {
+) -> Result<Response, PageRefusal> {
     let cursor = asked.get("cursor").map(|cursor| ("cursor", cursor));
     let list: DefinitionList = ui.get(&visitor, &format!("/workflow-definitions{}", query(cursor))).await?;
     let row = |one: &crate::api::DefinitionSummary| WorkflowRow {
@@ -52,8 +76,10 @@ pub(super) async fn page(
         at: when(&one.current.pushed_at),
         versions: one.versions,
     };
+    let workflows: WorkflowList = ui.get(&visitor, "/workflows").await?;
     let page = WorkflowsPage {
-        frame: Frame::of(&ui, &visitor, Section::Workflows, "Workflows"),
+        served: workflows.workflows.iter().map(|one| served(&visitor, one)).collect(),
+        frame: PageFrame::of(&ui, &visitor, Section::Workflows, "Workflows"),
         rows: list.definitions.iter().map(row).collect(),
         more: list.next.map(|next| visitor.to(&format!("/workflows{}", query([("cursor", next.as_str())])))),
     };
@@ -76,13 +102,13 @@ impl From<&DefinitionVersion> for VersionRow {
 #[derive(Template)]
 #[template(path = "workflow.html")]
 struct WorkflowPage {
-    frame: Frame,
+    frame: PageFrame,
     name: String,
     label: String,
     id: String,
     current: bool,
     archived: bool,
-    drawn: Drawn,
+    drawn: GraphDrawing,
     text: String,
     versions: Vec<VersionRow>,
 }
@@ -92,12 +118,12 @@ pub(super) async fn definition(
     State(ui): State<Arc<Ui>>,
     visitor: Visitor,
     Path((_, name)): Path<(String, String)>,
-) -> Result<Response, Refused> {
+) -> Result<Response, PageRefusal> {
     let path = format!("/workflow-definitions/{}", encoded(&name));
     let found: DefinitionDetail = ui.get(&visitor, &path).await?;
     let graph: Graph = ui.get(&visitor, &format!("{path}/graph")).await?;
     let page = WorkflowPage {
-        frame: Frame::of(&ui, &visitor, Section::Workflows, &found.named.name),
+        frame: PageFrame::of(&ui, &visitor, Section::Workflows, &found.named.name),
         name: found.named.name,
         label: found.named.version.version,
         id: found.named.version.id,

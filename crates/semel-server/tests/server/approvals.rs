@@ -25,6 +25,7 @@ use crate::world::{Api, Reply, World, cases};
 
 cases![
     an_open_approval_is_listed_until_it_is_decided,
+    an_approval_inside_of_blocks_names_the_path_of_its_step,
     the_first_of_fifty_decisions_counts,
     a_second_decision_is_told_about_the_first,
     only_the_roles_that_are_named_may_decide,
@@ -47,6 +48,14 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 const APPROVE: &str = r#"{"decision": "approved"}"#;
 const REJECT: &str = r#"{"decision": "rejected", "comment": "too dear"}"#;
+
+async fn an_approval_inside_of_blocks_names_the_path_of_its_step(world: World) {
+    let each = "for_each: {in: [ink], as: line, key: '{{ line }}'}\n    steps: [{name: approve, approval: {title: t}}]";
+    let asking = asking(&world, each).await;
+    let listed = world.client.get("/approvals").await.ok();
+    assert_eq!(listed["approvals"][0]["step"], "ask[ink]/approve");
+    world.client.post(&asking.path("/decide"), APPROVE).await.ok();
+}
 
 async fn an_open_approval_is_listed_until_it_is_decided(world: World) {
     let asking = asking(

@@ -59,6 +59,11 @@ impl Said {
 }
 
 impl Said {
+    /// All that it has said.
+    pub(crate) fn all(&self) -> String {
+        format!("{}{}", self.out, self.err)
+    }
+
     /// Its output.
     pub(crate) fn stdout(&self) -> &str {
         &self.out
@@ -77,7 +82,7 @@ impl std::fmt::Debug for Said {
 }
 
 /// The binary, without whatever the environment of the tests says about servers.
-fn semel(arguments: &[&str]) -> Command {
+pub(crate) fn semel(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_semel"));
     for name in ["SEMEL_URL", "SEMEL_TOKEN", "SEMEL_STORE", "NO_COLOR"] {
         command.env_remove(name);
@@ -87,7 +92,7 @@ fn semel(arguments: &[&str]) -> Command {
 }
 
 /// Waits for a command.
-fn ended(child: Child) -> Said {
+pub(crate) fn ended(child: Child) -> Said {
     let output = child.wait_with_output().expect("the command ends");
     let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
     Said { code: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
@@ -112,9 +117,21 @@ impl Server {
         Self { folder, child, url }
     }
 
+    /// The same, with this configuration of its connections.
+    fn configured(text: &str) -> Self {
+        let folder = TempDir::new().expect("a folder");
+        std::fs::write(folder.path().join("semel.toml"), text).expect("the folder is ours");
+        let (child, url) = Self::dev(&folder, "127.0.0.1:0");
+        Self { folder, child, url }
+    }
+
     fn dev(folder: &TempDir, listen: &str) -> (Child, String) {
         let path = folder.path().to_str().expect("UTF-8");
         let mut command = semel(&["dev", "--listen", listen, "--folder", path]);
+        let config = folder.path().join("semel.toml");
+        if config.exists() {
+            command.arg("--config").arg(config);
+        }
         let mut child =
             command.env("SEMEL_LOG", "off").stderr(Stdio::null()).spawn().expect("the binary is there");
         let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();

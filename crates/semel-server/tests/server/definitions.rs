@@ -9,11 +9,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::future::join_all;
+use semel::WorkflowName;
 use semel::error::Error;
 use semel::rules::path::Name;
 use semel::rules::record::{Keep, Look, LookBy, Record};
 use semel::store::layer::{Layered, StoreCall, StoreLayer, StoreWork};
 use semel::store::{Answer, Store};
+use semel_server::definitions::catalog::Catalog;
+use semel_server::definitions::check::check;
+use semel_server::definitions::interpret::Interpreter;
 use serde_json::{Value, json};
 
 use crate::world::{Api, Reply, World, cases};
@@ -39,6 +43,7 @@ cases![
     a_key_is_attached_to_also_if_no_new_start_were_accepted,
     timeout_and_retention_are_those_of_the_definition,
     versions_of_definitions_belong_to_the_server,
+    a_definition_that_is_missing_pauses_its_runs_until_it_is_there_again,
 ];
 
 /// A definition with one step, which waits this long.
@@ -498,4 +503,22 @@ async fn versions_of_definitions_belong_to_the_server(world: World) {
     let refused = client.post("/workers/claim", claim.to_string()).await;
     assert_eq!(refused.status, 400, "{}", refused.text);
     assert!(refused.text.contains("definitions"), "{}", refused.text);
+}
+
+/// As in a store that was restored in part: the run is there, and its definition is not.
+async fn a_definition_that_is_missing_pauses_its_runs_until_it_is_there_again(world: World) {
+    let text = text("gone", "", "1ms");
+    let id = check(&text).unwrap().id.to_string();
+    let programs = Interpreter::new(Arc::new(Catalog::new(world.store.clone())));
+    let engine = world.engine(|builder| builder.programs(programs)).await;
+    let run = engine.start(WorkflowName::new("gone").version(&id), &json!({})).key("k").await.unwrap();
+    let run_id = run.id().to_string();
+    world.client.reached(&run_id, "PAUSED").await;
+    let ledger = world.client.get(&format!("/workflow-runs/{run_id}/ledger")).await;
+    for said in [&*id, "is not stored where this engine loads it from"] {
+        assert!(ledger.text.contains(said), "{said}: {}", ledger.text);
+    }
+    assert_eq!(of(&push(&world.client, &text).await, "id"), id);
+    world.client.post(&format!("/workflow-runs/{run_id}/resume"), "").await.ok();
+    assert_eq!(world.client.ended(&run_id).await["status"], "COMPLETED");
 }

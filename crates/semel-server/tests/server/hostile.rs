@@ -29,6 +29,8 @@ const LISTENERS: usize = 500;
 const LARGE_WORKERS: usize = 200;
 /// Unfinished bodies over HTTP/2 that have room.
 const BODIES: usize = 4;
+/// Unfinished bodies over HTTP/2 that have none, and as many over HTTP/1.
+const REFUSED: usize = 12;
 /// The size of each unfinished body, in mebibytes.
 const BODY: usize = 15;
 /// The server's most memory.
@@ -93,13 +95,10 @@ struct Held {
     claims: JoinSet<u16>,
     /// Bodies over HTTP/2 that have room and never end. One that is refused ends with its status.
     bodies: JoinSet<u16>,
-    /// The same bodies without room: they are refused.
-    _refused: JoinSet<u16>,
 }
 
 impl Held {
     async fn take(base: &str, key: &Token) -> Self {
-        // These are first, so that the others find no room.
         let sent = Arc::new(AtomicUsize::new(0));
         let bodies = unfinished(base, key, BODIES, &sent);
         let all_sent = async {
@@ -108,11 +107,15 @@ impl Held {
             }
         };
         tokio::time::timeout(Duration::from_mins(1), all_sent).await.expect("the server takes the bodies");
-        let _refused = unfinished(base, key, 100 - BODIES, &sent);
-        let mut connections = streams(base, key).await;
-        connections.extend(unfinished_calls(base, key).await);
+        // The last of what was sent arrives meanwhile.
+        let connections = streams(base, key).await;
+        // For more there is no room.
+        let refused = unfinished(base, key, REFUSED, &sent);
+        unfinished_calls(base, key).await;
+        let refused = refused.join_all().await;
+        assert!(refused.iter().all(|status| *status == 429), "{refused:?}");
         register(key).await;
-        Self { _connections: connections, claims: claims(key), bodies, _refused }
+        Self { _connections: connections, claims: claims(key), bodies }
     }
 
     /// What is held counts for the measurement only if nothing of it was refused.
@@ -147,10 +150,10 @@ async fn streams(base: &str, key: &Token) -> Vec<TcpStream> {
     open
 }
 
-/// Calls whose bodies never end. Those that find no room are refused.
-async fn unfinished_calls(base: &str, key: &Token) -> Vec<TcpStream> {
+/// Calls whose bodies never end, and for which there is no room.
+async fn unfinished_calls(base: &str, key: &Token) {
     let mut open = Vec::new();
-    for _ in 0..30 {
+    for _ in 0..REFUSED {
         let length = BODY * 1024 * 1024 + 1;
         let call = "POST /api/v1/workers/commit";
         let mut connection = begun(base, key, call, &format!("content-length: {length}\r\n")).await;
@@ -163,7 +166,11 @@ async fn unfinished_calls(base: &str, key: &Token) -> Vec<TcpStream> {
         }
         open.push(connection);
     }
-    open
+    for mut connection in open {
+        let mut answer = [0; 12];
+        let is_closed = connection.read_exact(&mut answer).await.is_err();
+        assert!(is_closed || &answer == b"HTTP/1.1 429", "{}", String::from_utf8_lossy(&answer));
+    }
 }
 
 fn node(number: usize) -> String {

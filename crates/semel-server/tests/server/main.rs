@@ -30,6 +30,7 @@ mod overtaken;
 mod process;
 #[cfg(all(feature = "nats", feature = "redis"))]
 mod publish;
+mod questions;
 mod queues;
 mod reads;
 mod replays;
@@ -63,7 +64,7 @@ fn main() -> ExitCode {
     trials.extend(servers::trials());
     trials.extend(kill::trials());
     trials.extend(access::trials());
-    trials.extend(console::access::trials());
+    trials.extend(console::visitors::trials());
     trials.extend(operate::trials());
     trials.extend(process::trials());
     trials.extend(secure::trials());
@@ -101,6 +102,7 @@ fn main() -> ExitCode {
         hooks::cases(),
         definitions::cases(),
         keys::cases(),
+        questions::cases(),
         queues::cases(),
         strict::cases(),
         workers::large::cases(),

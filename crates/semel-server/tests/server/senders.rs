@@ -248,7 +248,7 @@ async fn a_body_is_json_or_a_form(world: World) {
 }
 
 /// The headers of Standard Webhooks.
-fn standard(secret: &str, id: &str, at: i64, body: &str) -> Vec<(&'static str, String)> {
+pub(crate) fn standard(secret: &str, id: &str, at: i64, body: &str) -> Vec<(&'static str, String)> {
     let key = STANDARD.decode(secret.strip_prefix("whsec_").unwrap()).unwrap();
     let signature = STANDARD.encode(mac(&key, &format!("{id}.{at}.{body}")));
     vec![
@@ -258,7 +258,7 @@ fn standard(secret: &str, id: &str, at: i64, body: &str) -> Vec<(&'static str, S
     ]
 }
 
-fn borrowed<'a>(headers: &'a [(&'static str, String)]) -> Vec<(&'static str, &'a str)> {
+pub(crate) fn borrowed<'a>(headers: &'a [(&'static str, String)]) -> Vec<(&'static str, &'a str)> {
     headers.iter().map(|(name, value)| (*name, value.as_str())).collect()
 }
 

@@ -206,7 +206,7 @@ async fn starts_at_once_do_not_exceed_the_open_runs() {
     assert!(again.to_string().contains("created"), "{again}");
 }
 
-/// A server whose workspaces may have so many open runs, and a key of one of them.
+/// A server with this limit on the open runs of a workspace, and a key of one workspace.
 async fn with_open_runs(max: u32) -> (Served, Token) {
     let limits = Limits { max_open_runs: max, ..Limits::default() };
     let served = Served::open(&Config { limits, ..keyed() }).await;
@@ -228,7 +228,7 @@ async fn repeated_starts_use_up_no_room() {
         let run = semel::id::RunId(uuid::Uuid::from_u128(n.into()));
         let start = json!({"run": run, "workflow": "w", "input": null, "key": n.to_string()});
         let answer = key.post("/workers/start", &json!({"starts": vec![start; 3]})).await.ok();
-        answer["answers"].to_string().matches("created").count()
+        answer["answers"].as_array().unwrap().iter().filter(|answer| answer["ok"].is_object()).count()
     };
     assert_eq!([started(1).await, started(2).await], [3, 3]);
     assert_eq!([started(3).await, started(1).await], [0, 3]);

@@ -440,9 +440,7 @@ impl Core {
         let (id, version) = (run.id(), run.state.version);
         loop {
             match self.store.ledger(run.new.workspace, id, 1).await {
-                Ok(numbered)
-                    if numbered.len() as u64 == version || sabotage::commits(Bug::NewerLedgerIsDriven) =>
-                {
+                Ok(numbered) if numbered.len() as u64 == version => {
                     let entries = numbered.into_iter().map(|numbered| numbered.entry).collect();
                     return self.take(Claimed { run, entries: Some(entries), inbox });
                 }
@@ -578,11 +576,15 @@ impl Core {
             Some(code) => Some(code),
             None => self.hosted.load(workspace, workflow, version).await?,
         };
-        code.ok_or_else(|| {
-            Error::Validation(format!(
+        code.ok_or_else(|| match self.hosted.has_family_of(version) {
+            true => Error::Validation(format!(
+                "version {version} of the workflow {workflow} is not stored where this engine loads it from: store it there again, \
+                 and resume the run"
+            )),
+            false => Error::Validation(format!(
                 "version {version} of the workflow {workflow} is not registered in this engine: add \
                  `.workflow_version(\"{workflow}\", \"{version}\", function)` to its builder"
-            ))
+            )),
         })
     }
 

@@ -103,7 +103,9 @@ impl GlanceFacts {
                 | Entry::StepFailed { step, .. }
                 | Entry::StepSkipped { step, .. }
                 | Entry::StepInDoubt { step, .. }
-                | Entry::StepResolved { step, .. } => drop(settled.insert(step)),
+                | Entry::StepResolved { step, .. } => {
+                    settled.insert(step);
+                }
                 Entry::StepStarted { step, attempt, .. } if !settled.contains(step) => {
                     let at = DoesNow::at(NowKind::Step, Some(step.clone()));
                     return DoesNow { attempt: Some(*attempt), ..at };
@@ -114,7 +116,7 @@ impl GlanceFacts {
         DoesNow::at(NowKind::Step, None)
     }
 
-    /// A hook first, because it needs somebody's answer; then the latest wait that is not over.
+    /// A hook first, because an answer from outside ends it; then the latest wait that is not over.
     fn waits(&self, run: &Run) -> Option<DoesNow> {
         let until = run.state.due;
         if let Some((token, visit)) = &self.hook {
@@ -133,7 +135,7 @@ impl GlanceFacts {
                     over.insert(visit);
                 }
                 Entry::StepStarted { step, .. } | Entry::StepCompleted { step, .. } => {
-                    drop(over.insert(step))
+                    over.insert(step);
                 }
                 Entry::TimerSet { timer, .. } if !over.contains(timer) => {
                     return Some(DoesNow::at(NowKind::Timer, Some(timer.clone())));
@@ -178,7 +180,7 @@ mod tests {
     }
 
     fn started(path: &str) -> Entry {
-        Entry::StepStarted { step: visit(path), attempt: 3, class: Class::AtMostOnce }
+        Entry::step_started(visit(path), 3, Class::AtMostOnce)
     }
 
     fn done(path: &str) -> Entry {

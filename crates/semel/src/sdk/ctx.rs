@@ -275,27 +275,6 @@ impl Ctx {
         Ok(self.cell.ledger(|ledger| matches!(ledger.record_at(&at), Some(VisitRecord::Step(_)))))
     }
 
-    /// The value that [`Ctx::record`] kept under this name before the run was retried; none in a run that was not, and
-    /// none if nothing was kept. It reads the ledger only: the name does not count as visited.
-    ///
-    /// ```
-    /// # use semel::{Ctx, Result, fatal};
-    /// # async fn workflow(ctx: Ctx, (): ()) -> Result<()> {
-    /// if ctx.earlier::<bool>("refunded")?.is_some() {
-    ///     return Err(fatal("this order was refunded; place a new one"));
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn earlier<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>> {
-        let at = Visit::first(self.path(name, None).map_err(fatal)?);
-        let found = self.cell.ledger(|ledger| match ledger.record_at(&at) {
-            Some(VisitRecord::Value(value)) if ledger.is_carried(&at) => Some(value.clone()),
-            _ => None,
-        });
-        found.map(|value| read(&at, &value)).transpose()
-    }
-
     /// Waits this long. The run needs no memory meanwhile.
     ///
     /// ```
@@ -645,7 +624,7 @@ impl Ctx {
         self.cell.visit(path, indexed)
     }
 
-    fn path(&self, name: &str, key: Option<&str>) -> std::result::Result<Path, String> {
+    pub(super) fn path(&self, name: &str, key: Option<&str>) -> std::result::Result<Path, String> {
         let scope = match &self.scope {
             None => None,
             Some(Ok(scope)) => Some(scope),

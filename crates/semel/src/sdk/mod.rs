@@ -8,6 +8,7 @@ mod hook;
 mod once;
 mod profiled;
 mod race;
+mod recorded;
 mod remote;
 mod step;
 pub mod tx;

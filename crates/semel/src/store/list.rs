@@ -230,7 +230,7 @@ mod one_or_more {
 
     #[derive(Deserialize)]
     #[serde(untagged)]
-    enum Given<T> {
+    enum Listed<T> {
         None,
         One(T),
         More(Vec<T>),
@@ -250,10 +250,10 @@ mod one_or_more {
     pub(super) fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Vec<T>, D::Error> {
-        Ok(match Given::deserialize(deserializer)? {
-            Given::None => Vec::new(),
-            Given::One(one) => vec![one],
-            Given::More(more) => more,
+        Ok(match Listed::deserialize(deserializer)? {
+            Listed::None => Vec::new(),
+            Listed::One(one) => vec![one],
+            Listed::More(more) => more,
         })
     }
 }

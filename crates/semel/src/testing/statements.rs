@@ -117,6 +117,13 @@ fn name(text: &str) -> Name {
     Name::new(text).expect("a name")
 }
 
+/// The statements on SQLite that list hooks and that count, each with the index that it reads.
+pub fn sqlite_questions() -> Vec<(String, &'static str)> {
+    let hooks = [(sqlite::HOOKS_BY_TOKEN, "sqlite_autoindex_hooks_1"), (sqlite::HOOKS_BY_AGE, "hooks_age")];
+    let hooks = hooks.map(|(text, index)| (text.to_owned(), index));
+    sqlite::count_statements().into_iter().chain(hooks).collect()
+}
+
 /// Families in the statements of claims.
 pub const FAMILIES: [&str; 2] = ["def1_", "sch1_"];
 

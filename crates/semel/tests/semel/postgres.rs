@@ -247,7 +247,7 @@ async fn carry(client: TcpStream, server: &str, longest: &AtomicUsize) -> std::i
 async fn steps_of_many_runs() -> Test {
     const RUNS: usize = 500;
     const STEPS: usize = 10;
-    let place = Place::open("steps", &server_url()?).await?;
+    let place = SchemaStore::open("steps", &server_url()?).await?;
     let mut ledgers = Vec::new();
     for n in 0..RUNS {
         ledgers.push(place.driven(&format!("run-{n}")).await?);

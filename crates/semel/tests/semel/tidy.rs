@@ -148,6 +148,16 @@ fn checks_of_code() -> Vec<Check> {
             refuses: ("crates/semel/src/engine/drive.rs", "use crate::sdk::ctx::Ctx;".into()),
         },
         Check {
+            name: "statements_of_three_lines_stand_in_files_of_their_own",
+            reads: |path| path.starts_with("crates/semel/src/store/") && is_rust(path),
+            at_least: 40,
+            finds: long_statements,
+            refuses: (
+                "crates/semel/src/store/postgres/tx.rs",
+                "let sql = \"SELECT num \\\n FROM runs \\\n WHERE id = $1\";".into(),
+            ),
+        },
+        Check {
             name: "codes_of_failures_are_those_of_the_table",
             reads: docs::is_source,
             at_least: 200,
@@ -253,6 +263,21 @@ fn run(check: &Check) -> Result<(), Failed> {
         })
         .collect();
     if found.is_empty() { Ok(()) } else { Err(found.join("\n").into()) }
+}
+
+/// Statements of SQL in the code that are longer than two lines. Those that are composed have to stand there.
+fn long_statements(file: &Source) -> Vec<Finding> {
+    const VERBS: [&str; 5] = ["\"SELECT ", "\"WITH ", "\"INSERT ", "\"UPDATE ", "\"DELETE "];
+    let lines = untested_lines(&file.text);
+    let is_long = |(index, (_, line)): &(usize, &(usize, &str))| {
+        let statement = VERBS.iter().find_map(|verb| line.split_once(verb).map(|(_, rest)| rest));
+        let open = |text: &str| !text.contains('"');
+        let next = |lines_on: usize| lines.get(index + lines_on).is_some_and(|(_, line)| open(line));
+        let is_composed = *index > 0 && lines[index - 1].1.ends_with("format!(");
+        is_code(line) && !is_composed && statement.is_some_and(open) && next(1)
+    };
+    let long = lines.iter().enumerate().filter(is_long);
+    long.map(|(_, (number, _))| (*number, "move the statement into sql/".into())).collect()
 }
 
 /// Codes that are spelled out, and are not in the table.

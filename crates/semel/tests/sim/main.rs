@@ -14,6 +14,7 @@ mod line;
 mod operator;
 mod oracle;
 mod outside;
+mod overdue;
 mod plain;
 mod play;
 mod postman;
@@ -21,6 +22,7 @@ mod postman;
 mod programs;
 #[cfg(feature = "sabotage")]
 mod sabotage;
+mod seen;
 mod shrink;
 mod stage;
 mod time;

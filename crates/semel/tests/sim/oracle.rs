@@ -10,21 +10,17 @@ use semel::error::Result;
 use semel::id::{NodeId, RunId, WorkspaceId};
 use semel::rules::deliver::{Deliver, Delivered};
 use semel::rules::entry::{Class, Entry, Outcome, Resolution, RestartFrom};
-use semel::rules::json::Payload;
 use semel::rules::run::Run;
-use semel::rules::status::Status;
 use semel::store::{Lease, LeaseAct, Numbered, Query, Store};
 
 use crate::blame::Blame;
 use crate::outside::{Begun, Provider};
 use crate::programs::Nap;
+pub(crate) use crate::seen::Seen;
 use crate::stage::{Scene, Stage};
 
 /// Maximum number of bodies that a node may begin under one claim before it learns that the run has ended: one per branch.
 const UNAWARE: u32 = 8;
-
-/// Milliseconds after the deadline of a run by which its driver or a sweep must have ended it.
-const ENDS_WITHIN: i64 = 5_000;
 
 /// Pause of a step before it is tried again.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
@@ -78,106 +74,6 @@ pub(crate) struct Won {
     pub(crate) life: u32,
     /// Its position in the sequence of all events.
     pub(crate) asked: u64,
-}
-
-/// A run as the oracle has read it.
-pub(crate) struct Seen {
-    pub(crate) run: Run,
-    pub(crate) entries: Vec<Numbered>,
-    pub(crate) outcomes: Vec<Outcome>,
-    restarted: bool,
-    /// Its latest claim.
-    pub(crate) claim: u64,
-    /// Steps that have a result, with the claim under which they got it.
-    completed: BTreeMap<String, u64>,
-    /// When each timer fires.
-    timers: BTreeMap<String, Time>,
-    fired: BTreeSet<String>,
-    /// When a step may be tried again, and the claim under which that was recorded.
-    retries: BTreeMap<String, (Time, u64)>,
-    hooks: BTreeMap<String, String>,
-    consumed: BTreeSet<u64>,
-    /// The latest message that was consumed, by token.
-    latest: BTreeMap<String, u64>,
-    /// Number of payloads that earlier lives of the run consumed, by token; a new life begins without them.
-    pub(crate) spent: BTreeMap<String, u32>,
-    taken: BTreeMap<String, u32>,
-}
-
-impl Seen {
-    pub(crate) fn created(&self) -> Option<&semel::rules::entry::Created> {
-        match self.entries.first().map(|numbered| &numbered.entry) {
-            Some(Entry::Created(created)) => Some(created),
-            _ => None,
-        }
-    }
-
-    /// Whether a client started it by its key: it is neither a child nor a fork.
-    pub(crate) fn is_root(&self) -> bool {
-        self.created().is_some_and(|created| created.parent.is_none() && created.forked_from.is_none())
-    }
-
-    pub(crate) fn is_fork(&self) -> bool {
-        self.created().is_some_and(|created| created.forked_from.is_some())
-    }
-
-    pub(crate) fn has(&self, what: impl Fn(&Entry) -> bool) -> bool {
-        self.entries.iter().any(|numbered| what(&numbered.entry))
-    }
-
-    /// The reason of the request to end, if the run has recorded one.
-    pub(crate) fn asked_to_end(&self) -> Option<&String> {
-        self.entries.iter().find_map(|numbered| match &numbered.entry {
-            Entry::Cancelling { reason, .. } => Some(reason),
-            _ => None,
-        })
-    }
-
-    pub(crate) fn ended(&self) -> bool {
-        self.run.status().is_terminal()
-    }
-
-    /// The result of a `run_once` since the last restart from the beginning.
-    pub(crate) fn once(&self, wanted: &str) -> Option<&Payload> {
-        let anew = |numbered: &&Numbered| match &numbered.entry {
-            Entry::Restarted { from, .. } => *from != RestartFrom::Beginning,
-            _ => true,
-        };
-        self.entries.iter().rev().take_while(anew).find_map(|numbered| match &numbered.entry {
-            Entry::Once { label, value, .. } if label.to_string() == wanted => Some(value),
-            _ => None,
-        })
-    }
-
-    /// Number of lives before the current or last one.
-    pub(crate) fn lives_before(&self) -> usize {
-        self.outcomes.len() - usize::from(self.ended())
-    }
-
-    /// Deadline of the current life.
-    fn deadline(&self) -> Option<Time> {
-        let limit = |numbered: &Numbered| match &numbered.entry {
-            Entry::Created(created) => Some(created.deadline),
-            Entry::Restarted { deadline, .. } => Some(*deadline),
-            _ => None,
-        };
-        self.entries.iter().rev().find_map(limit).flatten()
-    }
-
-    /// Whether a timer of this name was copied from the source of the fork.
-    fn has_inherited(&self, name: &str) -> bool {
-        let set = |entry: &Entry| match entry {
-            Entry::TimerSet { timer, .. } => timer.to_string().rsplit('/').next() == Some(name),
-            _ => false,
-        };
-        let is_claim = |numbered: &&Numbered| !matches!(numbered.entry, Entry::Claimed { .. });
-        self.is_fork() && self.entries.iter().take_while(is_claim).any(|numbered| set(&numbered.entry))
-    }
-
-    /// Whether the entry that is being read was copied from the source of the fork.
-    fn inherits(&self) -> bool {
-        self.is_fork() && self.claim == 0
-    }
 }
 
 pub(crate) fn everything() -> Query {
@@ -396,19 +292,6 @@ impl Scene {
         match lease.act {
             LeaseAct::Leave => drop(self.oracle.leases.remove(&lease.node)),
             _ => drop(self.oracle.leases.insert(lease.node, until)),
-        }
-    }
-
-    /// A sweep has changed nothing: then no run is open that should have ended before.
-    pub(crate) fn had_nothing_to_sweep(&mut self) {
-        let latest = Time(self.now.0 - ENDS_WITHIN);
-        let is_overdue = |seen: &&Seen| {
-            let may_end = matches!(seen.run.status(), Status::Pending | Status::Running | Status::Waiting);
-            may_end && seen.deadline().is_some_and(|limit| limit < latest)
-        };
-        let overdue = self.oracle.runs.values().find(is_overdue).map(|seen| seen.run.id());
-        if let Some(id) = overdue {
-            self.violate("overdue", format!("the time of {id} is up, and a sweep does not end it"));
         }
     }
 

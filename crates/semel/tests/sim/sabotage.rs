@@ -46,6 +46,7 @@ const HUNTED: &[(Bug, u64)] = &[
     (Bug::HappenedIgnored, 169),
     (Bug::FreshForkSharesKeys, 61),
     (Bug::SweepForgetsOrphans, 2),
+    (Bug::OverdueIsNotEnded, 3_291),
     (Bug::BlameBystanders, 54),
     (Bug::LostGoesOn, 51),
     (Bug::UnknownIsSaved, 48),

@@ -14,7 +14,7 @@ const BELIEVED_MS: i64 = 5_000;
 /// Time for which a count that found no room is believed, in milliseconds.
 const APART_MS: i64 = 1_000;
 
-/// Open runs of a workspace: the last count, and what has come to it since.
+/// Open runs of a workspace: the last count, and the changes since.
 #[derive(Clone, Copy, Debug, Default)]
 struct Count {
     /// Open runs in the store when they were counted.

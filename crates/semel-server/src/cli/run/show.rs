@@ -3,8 +3,8 @@
 use serde::Deserialize;
 
 use crate::api::{
-    ChildView, DuplicatesView, FailureView, OnceView, RunDetail, RunView, StepStatus, StepView, TimerView,
-    Value,
+    ChildView, DuplicatesView, FailureView, OnceView, RunDetail, RunView, StepCounts, StepStatus, StepView,
+    TimerView, Value,
 };
 use crate::cli::client::{ApiCall, Client, ServerAnswer, ServerArgs};
 use crate::cli::exit::Done;
@@ -41,6 +41,8 @@ struct Rest {
     #[serde(default)]
     deadline: Option<String>,
     steps: Vec<StepView>,
+    #[serde(default)]
+    step_counts: Option<StepCounts>,
     hooks: Vec<String>,
     #[serde(default)]
     children: Vec<ChildView>,
@@ -56,13 +58,25 @@ struct Rest {
 
 pub(super) fn detail(answer: &ServerAnswer) -> Done<RunDetail> {
     let (run, rest): (RunView, Rest) = (answer.read()?, answer.read()?);
-    let Rest { input, deadline, steps, hooks, children, timers, onces, unconsumed, duplicates, next_entry } =
-        rest;
+    let Rest {
+        input,
+        deadline,
+        steps,
+        step_counts,
+        hooks,
+        children,
+        timers,
+        onces,
+        unconsumed,
+        duplicates,
+        next_entry,
+    } = rest;
     Ok(RunDetail {
         run,
         input,
         deadline,
         steps,
+        step_counts,
         hooks,
         children,
         timers,

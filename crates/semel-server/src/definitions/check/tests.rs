@@ -20,13 +20,43 @@ fn files(name: &str) -> Vec<(String, String)> {
     found.into_iter().map(read).collect()
 }
 
-/// What a file says about itself: `# 3:5 /steps/0 part of the message`.
-fn expectations(text: &str) -> Vec<(String, String, String)> {
+/// What a file says about a problem: `# 3:5 /steps/0 part of the message => part of the hint`.
+#[derive(Debug)]
+struct Expectation {
+    place: String,
+    pointer: String,
+    message: String,
+    /// Absent if the problem has no hint.
+    hint: Option<String>,
+}
+
+impl Expectation {
+    fn fits(&self, problem: &Problem) -> bool {
+        let place = format!("{}:{}", problem.place.line, problem.place.column);
+        let hint_fits = match (&self.hint, &problem.hint) {
+            (Some(expected), Some(found)) => found.contains(expected.as_str()),
+            (None, None) => true,
+            _ => false,
+        };
+        self.place == place
+            && self.pointer == problem.pointer
+            && problem.message.contains(self.message.as_str())
+            && hint_fits
+    }
+}
+
+/// What a file says about itself.
+fn expectations(text: &str) -> Vec<Expectation> {
     let lines = text.lines().take_while(|line| line.starts_with("# "));
     let parse = |line: &str| {
         let (place, rest) = line[2..].split_once(' ').expect("place, pointer and message");
-        let (pointer, message) = rest.split_once(' ').expect("pointer and message");
-        (place.to_owned(), pointer.trim_end_matches('~').replace('%', " "), message.to_owned())
+        let (pointer, said) = rest.split_once(' ').expect("pointer and message");
+        let (message, hint) = match said.split_once(" => ") {
+            Some((message, hint)) => (message, Some(hint.to_owned())),
+            None => (said, None),
+        };
+        let pointer = pointer.trim_end_matches('~').replace('%', " ");
+        Expectation { place: place.to_owned(), pointer, message: message.to_owned(), hint }
     };
     lines.map(parse).collect()
 }
@@ -47,19 +77,39 @@ fn every_wrong_document_is_refused_at_the_place_that_a_person_would_name() {
         let is_warning = name.starts_with("warning-");
         let shown: Vec<String> = problems
             .iter()
-            .map(|p| format!("{}:{} {} {}", p.place.line, p.place.column, p.pointer, p.message))
+            .map(|p| {
+                let hint = p.hint.as_deref().map(|hint| format!(" => {hint}")).unwrap_or_default();
+                format!("{}:{} {} {}{hint}", p.place.line, p.place.column, p.pointer, p.message)
+            })
             .collect();
         let fits = expected.len() == problems.len()
-            && expected.iter().zip(&problems).all(|((place, pointer, message), problem)| {
-                *place == format!("{}:{}", problem.place.line, problem.place.column)
-                    && *pointer == problem.pointer
-                    && problem.message.contains(message.as_str())
-            });
+            && expected.iter().zip(&problems).all(|(expected, problem)| expected.fits(problem));
         if !fits || refused == is_warning {
             wrong.push(format!("{name}:\n  expected {expected:?}\n  found    {shown:#?}"));
         }
     }
     assert!(wrong.is_empty(), "{} files:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn a_definition_with_more_than_a_thousand_steps_is_refused_at_the_first_one_too_many() {
+    let step = |n: usize| format!("  - {{name: s{n}, wait: 1s}}\n");
+    let text =
+        |steps: usize| format!("semel: 1\nname: a\nsteps:\n{}", (0..steps).map(step).collect::<String>());
+    assert!(check(&text(1_000)).is_ok());
+    // Those inside of blocks count too.
+    let inside = "  - name: block\n    try:\n      - {name: one, wait: 1s}\n";
+    for (text, place, pointer) in
+        [(text(1_001), (1_004, 5), "/steps/1000"), (text(999) + inside, (1_005, 9), "/steps/999/try/0")]
+    {
+        let problems = check(&text).unwrap_err();
+        let [problem] = problems.as_slice() else { panic!("{problems:?}") };
+        assert_eq!((problem.place.line, problem.place.column), place);
+        assert_eq!(problem.pointer, pointer);
+        assert_eq!(problem.message, "the definition has more than 1000 steps");
+        let hint = "move a part of it into a definition of its own, and call that with `child`";
+        assert_eq!(problem.hint.as_deref(), Some(hint));
+    }
 }
 
 #[test]

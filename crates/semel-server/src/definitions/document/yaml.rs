@@ -8,6 +8,10 @@ use super::{Member, Node, Value, check_depth, check_member, check_text, refusal}
 use crate::definitions::limits;
 use crate::definitions::problem::{Problem, TextPosition};
 
+fn is_empty(place: TextPosition) -> Problem {
+    refusal(place, "the document is empty").hint("a definition has `semel: 1`, a `name` and `steps`")
+}
+
 /// Reads a text as YAML.
 pub(super) fn read(text: &str) -> Result<Node, Problem> {
     let mut events = YamlEvents { parser: Parser::new_from_str(text) };
@@ -15,12 +19,12 @@ pub(super) fn read(text: &str) -> Result<Node, Problem> {
         match events.next()? {
             (Event::StreamStart, _) => {}
             (Event::DocumentStart(_), place) => break place,
-            _ => return Err(refusal(TextPosition { line: 1, column: 1 }, "the document is empty")),
+            _ => return Err(is_empty(TextPosition { line: 1, column: 1 })),
         }
     };
     let node = events.node(1)?;
     if node.value == Value::Null {
-        return Err(refusal(begins, "the document is empty"));
+        return Err(is_empty(begins));
     }
     loop {
         match events.next()? {

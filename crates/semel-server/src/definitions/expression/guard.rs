@@ -81,7 +81,8 @@ impl<'a> Expression<'a> {
         for at in 1..self.tokens.len() {
             let (before, here) = (self.word(at - 1), self.word(at));
             if matches!(here, "*" | "**") && matches!(before, "(" | ",") {
-                return Err(Refused::new("arguments cannot be unpacked with `*`"));
+                let hint = "write the arguments one by one";
+                return Err(Refused::new("arguments cannot be unpacked with `*`").hint(hint));
             }
             let callable = self.is(at - 1, TokenKind::Word) && !KEYWORDS.contains(&before);
             if here != "(" || !(callable || matches!(before, ")" | "]")) {
@@ -181,7 +182,7 @@ pub(super) fn check_tag(expression: &Expression<'_>) -> Result<(), Refused> {
     }
     let recursive = expression.tokens.len().checked_sub(1).filter(|_| tag == "for");
     if recursive.is_some_and(|last| expression.word(last) == "recursive") {
-        return Err(Refused::new("loops cannot be recursive"));
+        return Err(Refused::new("loops cannot be recursive").hint("write a loop for each level"));
     }
     Ok(())
 }

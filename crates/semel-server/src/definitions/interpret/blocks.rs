@@ -259,16 +259,7 @@ impl<'d> Frame<'d> {
     }
 
     async fn switch(&self, step: &'d DefinedStep, cases: &'d [Case], fresh: bool) -> Listed {
-        let chosen = match self.case_of(cases, &step.name) {
-            Ok(chosen) => chosen,
-            Err(broken) => return Listed::failed(broken, fresh),
-        };
-        // The choice stays, whatever the engine of expressions does later.
-        let recorded = match sabotage::commits(Bug::DecisionNotRecorded) {
-            false => self.ctx.record(&*step.name, chosen).await,
-            true => Ok(chosen),
-        };
-        let chosen = match recorded {
+        let chosen = match self.decide(&step.name, cases).await {
             Ok(chosen) => chosen,
             Err(fail) => return Listed::failed(self.broken(&step.name)(fail), fresh),
         };
@@ -281,12 +272,19 @@ impl<'d> Frame<'d> {
         }
     }
 
-    /// The first case that applies.
-    pub(super) fn case_of(&self, cases: &[Case], step: &str) -> Result<Option<usize>, Broken> {
+    /// The first case that applies. The choice is recorded under this name, and stays whatever the engine of expressions does later:
+    /// a replay does not evaluate the conditions.
+    pub(super) async fn decide(&self, name: &str, cases: &[Case]) -> Result<Option<usize>, Fail> {
+        match sabotage::commits(Bug::DecisionNotRecorded) {
+            false => self.ctx.record_with(name, || self.case_of(cases)).await,
+            true => self.case_of(cases),
+        }
+    }
+
+    fn case_of(&self, cases: &[Case]) -> Result<Option<usize>, Fail> {
         for (index, case) in cases.iter().enumerate() {
             let Some(when) = &case.when else { return Ok(Some(index)) };
-            let applies = when.is_true(&self.visible.data());
-            if applies.map_err(crate::tasks::not_evaluated).map_err(self.broken(step))? {
+            if when.is_true(&self.visible.data()).map_err(crate::tasks::not_evaluated)? {
                 return Ok(Some(index));
             }
         }

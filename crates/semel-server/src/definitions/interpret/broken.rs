@@ -101,7 +101,6 @@ impl Caught {
 fn code_of(kind: FailureKind) -> &'static str {
     match kind {
         FailureKind::Timeout => failure_code::TIMEOUT,
-        FailureKind::Cancelled => failure_code::CANCELLED,
         _ => failure_code::FAILED,
     }
 }

@@ -201,11 +201,17 @@ impl<'d> Frame<'d> {
     async fn applies(&self, step: &DefinedStep) -> Result<bool> {
         self.execution.count_step()?;
         let Some(condition) = &step.condition else { return Ok(true) };
-        if condition.is_true(&self.visible.data()).map_err(not_evaluated)? {
+        // What is recorded stays, whatever the engine of expressions does later.
+        let may_begin = !self.ctx.has_skipped(&step.name)?;
+        if may_begin && (self.ctx.has_begun(&step.name)? || self.is_true(condition)?) {
             return Ok(true);
         }
         self.ctx.skip(&step.name, "its condition is false").await?;
         Ok(false)
+    }
+
+    fn is_true(&self, condition: &Template) -> Result<bool> {
+        condition.is_true(&self.visible.data()).map_err(not_evaluated)
     }
 
     async fn task(&self, step: &'d DefinedStep, kind: &'static Kind, args: &'d Template) -> Listed {

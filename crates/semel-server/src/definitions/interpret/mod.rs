@@ -41,6 +41,7 @@ use self::frame::{Flow, Frame};
 use self::undo::UndoList;
 use self::visible::Visible;
 use super::catalog::Catalog;
+use super::codes;
 use super::expression::Data;
 use super::id::FAMILY;
 use super::language::Definition;
@@ -125,7 +126,9 @@ async fn interpret(
 ) -> Result<Payload> {
     if ctx.earlier::<bool>(UNDONE)?.is_some() {
         let hint = "the steps of this run were undone when it failed, so it cannot go on from there";
-        return Err(fatal(format!("{hint}; start a new run under a new key")).with_code(failure_code::UNDONE));
+        let instead =
+            "start a new run under a new key, or fork this one from its beginning with fresh effect keys";
+        return Err(fatal(format!("{hint}; {instead}")).with_code(failure_code::UNDONE));
     }
     let run =
         json!({"id": ctx.run_id().to_string(), "key": ctx.key(), "started": frame::rfc3339(ctx.started())?});
@@ -162,8 +165,8 @@ async fn undone<'d>(
     if undo.is_empty() {
         return Ok(broken.into_fail(&[]));
     }
-    // A retry of the run would go on after steps that are undone by then.
-    ctx.cleanup().record(UNDONE, true).await?;
+    // A run that went on would rely on steps that are undone by then.
+    undo::keep_for_ever(&ctx.cleanup(), UNDONE, true).await?;
     let failures = undo.take_back(execution).await;
     Ok(broken.into_fail(&failures))
 }

@@ -6,19 +6,22 @@ mod kills;
 mod planted;
 mod random;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use semel::engine::{Code, Programs};
 use semel::id::WorkspaceId;
-use semel::rules::entry::{Failure, Outcome};
+use semel::rules::entry::{Entry, Failure, Outcome};
 use semel::rules::family::Family;
 use semel::rules::path::Name;
 use semel::{Engine, WorkflowRef};
 use serde_json::{Value as Json, json};
 
 use self::effect::Doings;
-use super::{code_of, code_within};
+use super::{UNDONE, code_of, code_within};
 use crate::definitions::check::check;
+use crate::definitions::graph::{Graph, GraphNode};
 use crate::definitions::language::Definition;
 
 /// One definition, for every version of its family.
@@ -207,6 +210,117 @@ async fn what_has_completed_is_undone_the_last_first() {
     let undone: Vec<_> = effects.order().into_iter().filter(|name| name.starts_with("undo")).collect();
     assert_eq!(undone, ["undo-b", "undo-b", "undo-a"]);
     assert_eq!(effects.effects.calls("never"), 0);
+}
+
+/// The path of a node of the graph that a recorded path lies on: keys are replaced by `*`, and marks of blocks belong to the block.
+fn node_of(path: &str) -> String {
+    let part = |part: &str| match part.split_once('[') {
+        // A value that the engine makes is below a name of its own.
+        Some((kind, key)) if kind.starts_with('@') => key.trim_end_matches(']').to_owned(),
+        Some((name, _)) => format!("{name}[*]"),
+        None => part.split(" (").next().unwrap_or_default().to_owned(),
+    };
+    path.split('/').map(part).collect::<Vec<_>>().join("/")
+}
+
+#[tokio::test]
+async fn everything_that_a_run_records_lies_on_a_node_of_its_graph() {
+    let steps = "steps:
+  - {name: id, uuid: }
+  - {name: charge, worker: {queue: x}, undo: [{name: back, worker: {queue: x}}]}
+  - name: both
+    parallel:
+      left: [{name: pause, wait: 1ms}]
+      right: [{name: at, now: }]
+  - name: pack
+    for_each: {in: '{{ input }}', key: '{{ item }}'}
+    steps:
+      - name: size
+        switch: [{when: '{{ item == 1 }}', steps: [{name: small, set: {n: 1}}]}, {steps: [{name: large, set: {n: 2}}]}]
+      - name: count
+        loop: {while: '{{ index < 2 }}', most: 3}
+        steps: [{name: label, worker: {queue: x}}]
+  - {name: skipped, if: '{{ input == 7 }}', worker: {queue: x}}
+  - name: guarded
+    try: [{name: taken, worker: {queue: x}, undo: [{name: free, worker: {queue: x}}]}, {name: bad, fail: {code: BAD}}]
+    catch: [{steps: [{name: mend, worker: {queue: x}}]}]
+    finally: [{name: close, worker: {queue: x}}]
+  - {name: fails, fail: {code: LAST}}";
+    let definition = definition(steps);
+    let builder = Engine::builder().store("memory:").state(Doings::default());
+    let engine = builder.programs(Fixed(definition.clone())).open().await.unwrap();
+    let run = engine.start(TESTED, json!([1, 2])).await.unwrap();
+    assert!(matches!(run.outcome().await.unwrap(), Outcome::Failed(_)));
+    let entries = run.ledger().await.unwrap();
+    let paths = entries.iter().filter_map(|numbered| match &numbered.entry {
+        Entry::StepStarted { step, .. } | Entry::StepSkipped { step, .. } => Some(step),
+        Entry::Recorded { at, .. } | Entry::TimerSet { timer: at, .. } => Some(at),
+        _ => None,
+    });
+    // The mark that a whole run was undone stands beside its steps.
+    let laid: BTreeSet<_> =
+        paths.map(|path| node_of(&path.to_string())).filter(|path| path != UNDONE).collect();
+    let graph = Graph::of(&definition);
+    let is_seen = |node: &&GraphNode| {
+        let is_silent = matches!(&*node.kind, "parallel" | "for_each" | "loop" | "fail");
+        !is_silent
+    };
+    let nodes: BTreeSet<_> = graph.nodes.iter().filter(is_seen).map(|node| node.path.clone()).collect();
+    assert_eq!(laid, nodes);
+}
+
+/// A definition whose expressions can stop working, as those of a later version of their engine might.
+struct Changing(Arc<Definition>, Arc<Definition>, Arc<AtomicBool>);
+
+impl Programs for Changing {
+    fn families(&self) -> Vec<Family> {
+        Fixed(self.0.clone()).families()
+    }
+
+    fn code(&self, _: WorkspaceId, _: &Name, _: &Name) -> Option<Code> {
+        Some(code_of(if self.2.load(Ordering::SeqCst) { self.1.clone() } else { self.0.clone() }))
+    }
+}
+
+#[tokio::test]
+async fn what_was_decided_is_replayed_although_its_expression_now_fails() {
+    let steps = "steps:
+  - name: size
+    switch:
+      - when: '{{ input.n == 2 }}'
+        steps: [{name: never, worker: {queue: never}}]
+      - when: '{{ input.n == 1 }}'
+        steps: [{name: small, worker: {queue: x}}]
+  - {name: more, set: {n: '{{ input.n == 1 }}'}}
+  - {name: skipped, if: '{{ input.n == 2 }}', worker: {queue: never}}
+  - {name: told, if: '{{ input.n == 1 }}', worker: {queue: x}}
+  - name: pay
+    try: [{name: card, fail: {code: DECLINED}}]
+    catch:
+      - when: '{{ input.n == 2 }}'
+        steps: [{name: other, worker: {queue: never}}]
+      - when: '{{ input.n == 1 }}'
+        steps: [{name: invoice, worker: {queue: x}}]
+return: '{{ vars.n }}'";
+    let now_fails = steps.replace("input.n == 1", "input.gone").replace("input.n == 2", "input.gone");
+    let (effects, fails) = (Doings::default(), Arc::new(AtomicBool::new(false)));
+    let changing = Changing(definition(steps), definition(&now_fails), fails.clone());
+    let builder = Engine::builder().store("memory:").state(effects.clone()).programs(changing);
+    let engine = builder.open().await.unwrap();
+    let run = engine.start(TESTED, json!({"n": 1})).await.unwrap();
+    assert!(matches!(run.outcome().await.unwrap(), Outcome::Completed(_)));
+    fails.store(true, Ordering::SeqCst);
+    let replay = engine.replay(run.id()).await.unwrap();
+    assert!(replay.is_identical(), "{replay}");
+    assert_eq!(effects.effects.calls("never"), 0);
+    let anew = engine.start(TESTED, json!({"n": 1})).await.unwrap();
+    let Outcome::Failed(failure) = anew.outcome().await.unwrap() else { panic!("its expressions fail") };
+    assert_eq!(
+        failure.code.as_deref(),
+        Some("EXPRESSION"),
+        "nothing is recorded of a decision that cannot be made"
+    );
+    assert!(engine.replay(anew.id()).await.unwrap().is_identical());
 }
 
 #[tokio::test]

@@ -1,10 +1,11 @@
 //! `try`: what is done about a failure, and in any case.
 
+use semel::Result;
 use semel::sabotage::{self, Bug};
 
-use super::broken::{Broken, Caught};
+use super::broken::Caught;
 use super::frame::{Flow, Frame, Listed};
-use super::undo::UndoList;
+use super::undo::{UndoList, keep_for_ever};
 use crate::definitions::expression::Data;
 use crate::definitions::language::{DefinedStep, Try};
 
@@ -32,45 +33,66 @@ impl<'d> Frame<'d> {
     /// The steps, and what is done about their failure.
     async fn caught(&self, step: &'d DefinedStep, tried: &'d Try, fresh: bool) -> Listed {
         let mark = format!("{} (failed)", step.name);
-        let (error, fresh) = match self.ctx.earlier::<Caught>(&mark) {
+        let (failure, fresh) = match self.ctx.earlier::<Caught>(&mark) {
             Err(fail) => return Listed::failed(self.broken(&step.name)(fail), fresh),
-            // The run has been retried, and had handled this failure before: its steps are not tried again.
-            Ok(Some(error)) => (error, fresh),
+            // The failure was caught or undone before the run was retried: what followed it has happened, so it stays.
+            Ok(Some(error)) => (Failed { error, is_kept: true }, fresh),
             Ok(None) => {
                 let undo = self.undo.inside(&tried.steps);
                 let inside = Frame { undo: undo.clone(), ..self.block(&step.name) };
                 let listed = inside.list(&tried.steps, fresh).await;
                 match listed.end {
                     Err(broken) if !broken.is_cancelled() => {
-                        match self.given_up(&mark, broken, &undo).await {
-                            Ok(error) => (error, listed.fresh),
-                            Err(broken) => return Listed::failed(broken, listed.fresh),
+                        match self.taken_back(&mark, broken.caught(), &undo).await {
+                            Ok(failure) => (failure, listed.fresh),
+                            Err(fail) => return Listed::failed(self.broken(&mark)(fail), listed.fresh),
                         }
                     }
                     end => return Listed { end, ..listed },
                 }
             }
         };
-        let names = vec![("error".to_owned(), Data::of_json(&error.json()))];
-        let block = self.block(&step.name);
-        let visible = self.visible.inside(names);
-        let frame = Frame { visible, ..block.block("catch") };
-        match frame.case_of(&tried.catch, &step.name) {
-            Err(broken) => Listed::failed(broken, fresh),
-            Ok(None) => Listed::failed(error.into_broken(), fresh),
-            Ok(Some(case)) => {
-                let steps = &tried.catch[case].steps;
-                Frame { undo: self.undo.inside(steps), ..frame }.list(steps, fresh).await
-            }
-        }
+        self.handled(step, tried, &mark, failure, fresh).await
     }
 
-    /// Records that the steps have failed, and undoes what of them has completed.
-    async fn given_up(&self, mark: &str, broken: Broken, undo: &UndoList<'d>) -> Result<Caught, Broken> {
-        let path = self.path_of(mark);
-        let error = self.ctx.cleanup().record(mark, broken.caught()).await;
-        let error = error.map_err(|fail| Broken::new(fail, path))?;
+    /// Undoes what has completed. That it is undone is known for ever.
+    async fn taken_back(&self, mark: &str, error: Caught, undo: &UndoList<'d>) -> Result<Failed> {
+        if undo.is_empty() {
+            return Ok(Failed { error, is_kept: false });
+        }
+        let error = keep_for_ever(&self.ctx.cleanup(), mark, error).await?;
         undo.take_back(self.execution).await;
-        Ok(error)
+        Ok(Failed { error, is_kept: true })
     }
+
+    /// Executes the case of `catch` that applies. That the failure is caught is known for ever, because the steps of the case follow
+    /// from it. A failure that nothing catches is tried again by a retry of the run.
+    async fn handled(
+        &self,
+        step: &'d DefinedStep,
+        tried: &'d Try,
+        mark: &str,
+        Failed { error, is_kept }: Failed,
+        fresh: bool,
+    ) -> Listed {
+        let visible = self.visible.inside(vec![("error".to_owned(), Data::of_json(&error.json()))]);
+        // In the scope of the `try`: inside of `catch` its name could be that of a step.
+        let beside = Frame { visible: visible.clone(), ..self.clone() };
+        let case = match beside.decide(&format!("{} (caught)", step.name), &tried.catch).await {
+            Err(fail) => return Listed::failed(self.broken(&step.name)(fail), fresh),
+            Ok(None) => return Listed::failed(error.into_broken(), fresh),
+            Ok(Some(case)) => &tried.catch[case].steps,
+        };
+        if !is_kept && let Err(fail) = keep_for_ever(&self.ctx.cleanup(), mark, error).await {
+            return Listed::failed(self.broken(mark)(fail), fresh);
+        }
+        let frame = Frame { visible, undo: self.undo.inside(case), ..self.block(&step.name).block("catch") };
+        frame.list(case, fresh).await
+    }
+}
+
+/// A failure of the steps of a `try`, and whether it is kept for ever that they have failed.
+struct Failed {
+    error: Caught,
+    is_kept: bool,
 }

@@ -3,6 +3,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use semel::sabotage::{self, Bug};
+use semel::{Ctx, Result};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::frame::Frame;
 use super::{Doing, Execution};
@@ -77,6 +80,17 @@ impl<'d> UndoList<'d> {
             failures
         })
     }
+}
+
+/// Records, before something is undone, that it is: a retry, a restart, and a fork with the same effect keys find it with
+/// [`Ctx::earlier`]. Done again under those keys it would be absorbed by the other side, and stay undone.
+pub(super) async fn keep_for_ever<T>(ctx: &Ctx, mark: &str, value: T) -> Result<T>
+where
+    T: Clone + Serialize + DeserializeOwned + Send + Sync + 'static,
+{
+    // An intent carries over, and its end is known: a crash leaves no doubt.
+    let step = ctx.step(mark).reconcile(async |_| Ok(Some(value.clone())));
+    step.run(async |_| Ok(value.clone())).await
 }
 
 /// Whether something in these steps can be undone.

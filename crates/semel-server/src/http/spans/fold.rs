@@ -86,7 +86,7 @@ impl SpanFold {
     /// Adds the next entry.
     pub(super) fn add(&mut self, line: &Numbered) {
         let at = line.at;
-        self.rested(at);
+        self.rested(begun(line));
         match &line.entry {
             Entry::Claimed { node } => self.claimed(*node, line),
             Entry::Waiting { .. } | Entry::Paused { .. } => self.released(at, false),
@@ -106,7 +106,7 @@ impl SpanFold {
         self.version = line.number;
     }
 
-    /// Notes the time since the last entry, if it was a rest.
+    /// Notes the time between the last entry and this one, if it was a rest.
     fn rested(&mut self, at: Time) {
         let Some(before) = self.last_at.replace(at) else { return };
         if at < before.after(IDLE) || !self.running.is_empty() {
@@ -199,6 +199,14 @@ impl SpanFold {
     }
 }
 
+/// Time of an entry; of an attempt, the time at which its body began.
+fn begun(line: &Numbered) -> Time {
+    match line.entry {
+        Entry::StepStarted { at: Some(began), .. } => began.min(line.at),
+        _ => line.at,
+    }
+}
+
 fn kind_of(entry: &Entry) -> Option<SpanKind> {
     Some(match entry {
         Entry::StepStarted { .. }
@@ -227,7 +235,7 @@ impl Span {
             token: None,
             other: None,
             until: None,
-            started: line.at,
+            started: begun(line),
             ended: None,
             attempts: Vec::new(),
             reason: None,
@@ -277,7 +285,7 @@ impl Span {
     fn attempt(&mut self, number: u32, class: Class, line: &Numbered, driver: Option<(NodeId, u64)>) {
         (self.status, self.class, self.ended) = (SpanStatus::Open, Some(class), None);
         (self.until, self.reason) = (None, None);
-        let (started, entry) = (line.at, line.number);
+        let (started, entry) = (begun(line), line.number);
         self.attempts.push(Attempt { number, started, ended: None, driver, entry, lost: false, error: None });
         if self.attempts.len() > ATTEMPTS {
             self.attempts.remove(0);
@@ -333,7 +341,7 @@ mod tests {
     }
 
     fn started(path: &str, attempt: u32) -> Entry {
-        Entry::StepStarted { step: visit(path), attempt, class: Class::Keyed }
+        Entry::StepStarted { step: visit(path), attempt, class: Class::Keyed, at: None, note: None }
     }
 
     fn fold(entries: Vec<Entry>) -> SpanFold {
@@ -373,6 +381,26 @@ mod tests {
         assert_eq!((span.status, span.until, span.ended), (SpanStatus::Retrying, retry_at, None));
         assert_eq!(span.attempts[0].error.as_ref().unwrap().message.len(), MESSAGE);
         assert_eq!(fold.totals(), SpanTotals { all: 1, retrying: 1, ..SpanTotals::default() });
+    }
+
+    #[test]
+    fn a_body_that_ran_before_its_entry_is_no_rest() {
+        let step = Entry::StepStarted {
+            step: visit("pay"),
+            attempt: 1,
+            class: Class::Keyed,
+            at: Some(Time(11_000)),
+            note: None,
+        };
+        let done = Entry::StepCompleted { step: visit("pay"), value: Payload::null() };
+        let mut fold = SpanFold::default();
+        for (number, at, entry) in
+            [(1, 1_000, Entry::Claimed { node: node(1) }), (2, 21_000, step), (3, 21_000, done)]
+        {
+            fold.add(&Numbered { number, at: Time(at), entry });
+        }
+        assert_eq!((fold.spans[0].started, fold.spans[0].ended), (Time(11_000), Some(Time(21_000))));
+        assert_eq!(fold.idle, [(Time(1_000), Time(11_000))]);
     }
 
     #[test]

@@ -28,7 +28,7 @@ use super::runs::run_id;
 use super::wait::found;
 use crate::access::Caller;
 use crate::api::{
-    AttemptView, ClaimSpan, IdleView, Permission, SpanKind, SpanList, SpanStatus, SpanView, StepDetail,
+    ClaimSpan, IdleView, Permission, SpanAttempt, SpanKind, SpanList, SpanStatus, SpanView, StepDetail,
     Value, time, value,
 };
 use crate::app::App;
@@ -156,16 +156,21 @@ async fn step(
     let (entries, span) = (span.entries.clone(), view(&run, place, span));
     drop(fold);
     let has_value = span.kind == SpanKind::Step && span.status == SpanStatus::Completed;
-    let value = if has_value { value_of(&app, &run, span.last_entry).await? } else { None };
-    Ok(Answer::ok(StepDetail { span, value, entries }))
+    let value = if has_value { value_in(&app, &run, span.last_entry).await? } else { None };
+    let note = match span.attempts.last() {
+        Some(attempt) => value_in(&app, &run, attempt.entry).await?,
+        None => None,
+    };
+    Ok(Answer::ok(StepDetail { span, value, note, entries }))
 }
 
-/// The value in an entry that ended a step.
-async fn value_of(app: &App, run: &Run, entry: u64) -> Result<Option<Value>, Problem> {
+/// The value in the entry that ended a step, or the note in the one that began it.
+async fn value_in(app: &App, run: &Run, entry: u64) -> Result<Option<Value>, Problem> {
     let part = Part { workspace: run.new.workspace, run: run.id(), from: entry, limit: 1, bytes: PART_BYTES };
     let entries = app.store.ledger_part(part).await?.entries;
     Ok(entries.first().and_then(|line| match &line.entry {
-        Entry::StepCompleted { value: result, .. }
+        Entry::StepStarted { note: Some(result), .. }
+        | Entry::StepCompleted { value: result, .. }
         | Entry::StepResolved { resolution: Resolution::Happened(result), .. } => Some(value(result)),
         _ => None,
     }))
@@ -236,8 +241,8 @@ fn view(run: &Run, place: usize, span: &Span) -> SpanView {
     }
 }
 
-fn attempt_view(attempt: &Attempt) -> AttemptView {
-    AttemptView {
+fn attempt_view(attempt: &Attempt) -> SpanAttempt {
+    SpanAttempt {
         number: attempt.number,
         started_at: time(attempt.started),
         ended_at: attempt.ended.map(time),

@@ -103,7 +103,7 @@ impl<'a> Trace<'a> {
         }
     }
 
-    /// The last attempt has come to a known end.
+    /// The last attempt has a known end.
     fn end(&mut self, at: Time) {
         if let Some(attempt) = self.attempts.last_mut() {
             attempt.ended = Some(at);

@@ -31,7 +31,7 @@ pub(in crate::tasks) fn judge(
     {
         return tried;
     }
-    by_status(what, answer, now)
+    by_status(what, profile, answer, now)
 }
 
 /// What it means that there is no answer.
@@ -78,7 +78,7 @@ fn by_key(what: &str, key: &KeyProfile, answer: &HttpAnswer, now: Time) -> Optio
     })
 }
 
-fn by_status(what: &str, answer: HttpAnswer, now: Time) -> Tried {
+fn by_status(what: &str, profile: &Profile, answer: HttpAnswer, now: Time) -> Tried {
     let status = answer.status;
     let message = format!("{what} was answered with status {status}");
     let pause = retry_after(&answer, now);
@@ -91,8 +91,10 @@ fn by_status(what: &str, answer: HttpAnswer, now: Time) -> Tried {
         // The request may have been carried out before its answer led elsewhere.
         302 => Tried::Unknown { fail: retryable(&answer), is_final: false },
         300..=499 => {
-            // Answered before anything is looked at: who calls, and where.
-            let is_about_effect = !matches!(status, 300..=399 | 401 | 403 | 404 | 405 | 407);
+            // These are answered before a key is looked up (who calls, and where), or because of an earlier request (409). A side
+            // that knows no keys says nothing about earlier requests.
+            let is_silent = matches!(status, 300..=399 | 401 | 403 | 404 | 405 | 407 | 409);
+            let is_about_effect = matches!(profile.by, By::Key(_)) && !is_silent;
             let fail = fatal(&message).with_code("HTTP").with_data(&data(&answer));
             Tried::Refused { fail, is_about_effect }
         }
@@ -175,6 +177,12 @@ mod tests {
         }
     }
 
+    /// The profile of a side that recognises keys, and says nothing more about its answers.
+    fn by_key() -> Profile {
+        let table = toml::from_str("by = 'key'\nheader = 'Idempotency-Key'\nwindow = 'for-ever'").unwrap();
+        Profile::read("profile", &toml::Value::Table(table)).unwrap()
+    }
+
     #[test]
     fn a_status_says_whether_something_took_place() {
         for (status, headers, meant) in [
@@ -187,7 +195,8 @@ mod tests {
             (401, &[], "HTTP false"),
             (402, &[], "HTTP true"),
             (404, &[], "HTTP false"),
-            (409, &[], "HTTP true"),
+            (409, &[], "HTTP false"),
+            (422, &[], "HTTP true"),
             (429, &[], "later None false"),
             (429, &[("retry-after", "7")], "later Some(7) false"),
             (429, &[("retry-after", "Thu, 01 Jan 1970 00:01:00 GMT")], "later Some(60) false"),
@@ -196,14 +205,20 @@ mod tests {
             (500, &[("retry-after", "7")], "unknown false"),
             (504, &[], "unknown false"),
         ] {
-            assert_eq!(kind(&Profile::default(), answer(status, headers, "")), meant, "{status} {headers:?}");
+            assert_eq!(kind(&by_key(), answer(status, headers, "")), meant, "{status} {headers:?}");
+            let without = meant.replace("true", "false");
+            assert_eq!(
+                kind(&Profile::default(), answer(status, headers, "")),
+                without,
+                "{status} without keys"
+            );
         }
     }
 
     #[test]
     fn a_failure_carries_the_status_and_a_bounded_body() {
         let Tried::Refused { fail, .. } =
-            by_status("a", answer(402, &[], r#"{"error":"declined"}"#), Time(0))
+            by_status("a", &Profile::default(), answer(402, &[], r#"{"error":"declined"}"#), Time(0))
         else {
             panic!("402 is refused")
         };

@@ -14,11 +14,11 @@ use crate::api::{
 };
 use crate::http::Problem;
 use crate::ui::Ui;
-use crate::ui::desk::{Answered, Call, Refused};
-use crate::ui::frame::{self, Frame, Section};
+use crate::ui::desk::{Call, CallAnswer, PageRefusal};
+use crate::ui::frame::{self, PageFrame, Section};
 use crate::ui::gate::Visitor;
 use crate::ui::parts::{Markup, icon};
-use crate::ui::query::{Fields, Sent, encoded};
+use crate::ui::query::{Fields, SentForm, encoded};
 use crate::ui::timeline::icon_of;
 
 /// Steps that the page of a fork lists.
@@ -29,8 +29,8 @@ pub(in crate::ui) async fn act(
     State(ui): State<Arc<Ui>>,
     visitor: Visitor,
     Path((_, id)): Path<(String, String)>,
-    Sent(form): Sent,
-) -> Result<Response, Refused> {
+    SentForm(form): SentForm,
+) -> Result<Response, PageRefusal> {
     let action = form.get("action").unwrap_or_default();
     let api = format!("/workflow-runs/{}/{action}", encoded(&id));
     // A run that is driven has a new version in every moment, and the first call to end or pause it wins in any case. The other
@@ -47,7 +47,7 @@ pub(in crate::ui) async fn act(
         "fork" => Call::post(api, form.call(), &fork_of(&form)?),
         _ => return Err(Problem::validation("the form names no action; reload the page").into()),
     };
-    let answered: Answered<ControlAnswer> = ui.send(&visitor, call).await?;
+    let answered: CallAnswer<ControlAnswer> = ui.send(&visitor, call).await?;
     let done = match (answered.replayed, answered.value.changed, action) {
         (true, ..) => "again",
         (_, false, "cancel") => "late",
@@ -57,7 +57,7 @@ pub(in crate::ui) async fn act(
     Ok(frame::back(&to, done))
 }
 
-fn fork_of(form: &Fields) -> Result<ForkRun, Refused> {
+fn fork_of(form: &Fields) -> Result<ForkRun, PageRefusal> {
     Ok(ForkRun {
         at: form.number("at")?,
         key: form.get("key").map(str::to_owned),
@@ -71,8 +71,8 @@ pub(in crate::ui) async fn resolve(
     State(ui): State<Arc<Ui>>,
     visitor: Visitor,
     Path((_, id)): Path<(String, String)>,
-    Sent(form): Sent,
-) -> Result<Response, Refused> {
+    SentForm(form): SentForm,
+) -> Result<Response, PageRefusal> {
     let step = form.get("step").unwrap_or_default();
     let resolution = match form.get("decision") {
         Some("happened") => ResolutionView::Happened,
@@ -99,20 +99,20 @@ pub(in crate::ui) async fn resolve(
         data: None,
     };
     let api = format!("/workflow-runs/{}/steps/{}/resolve", encoded(&id), encoded(step));
-    let answered: Answered<ControlAnswer> = ui.send(&visitor, Call::post(api, form.call(), &body)).await?;
+    let answered: CallAnswer<ControlAnswer> = ui.send(&visitor, Call::post(api, form.call(), &body)).await?;
     let done = if answered.replayed { "again" } else { "yes" };
     Ok(frame::back(&visitor.to(&format!("/runs/{}", encoded(&id))), done))
 }
 
 /// A text of a form as a JSON value, which keeps its digits.
-pub(in crate::ui) fn json(text: &str) -> Result<Value, Refused> {
+pub(in crate::ui) fn json(text: &str) -> Result<Value, PageRefusal> {
     RawValue::from_string(text.to_owned()).map_err(|error| {
         Problem::validation(format!("the value is not JSON ({error}); a text has quotes, as in \"done\""))
             .into()
     })
 }
 
-/// What becomes of a step in a fork.
+/// What a fork does with a step.
 struct ForkRow {
     icon: Markup,
     path: String,
@@ -124,7 +124,7 @@ struct ForkRow {
 #[derive(Template)]
 #[template(path = "fork.html")]
 struct ForkPage {
-    frame: Frame,
+    frame: PageFrame,
     here: String,
     run: RunView,
     at: u64,
@@ -139,7 +139,7 @@ pub(in crate::ui) async fn fork(
     visitor: Visitor,
     Path((_, id)): Path<(String, String)>,
     asked: Fields,
-) -> Result<Response, Refused> {
+) -> Result<Response, PageRefusal> {
     let (run, _) = found(&ui, &visitor, &id).await?;
     let at = asked.number("at")?.unwrap_or(run.version).clamp(1, run.version);
     let api = format!("/workflow-runs/{}/spans?limit={LISTED}", encoded(&run.id));
@@ -154,7 +154,7 @@ pub(in crate::ui) async fn fork(
         effect_key: span.effect_key.clone().unwrap_or_default(),
     };
     let page = ForkPage {
-        frame: Frame::of(&ui, &visitor, Section::Runs, &format!("Fork {}", run.key)),
+        frame: PageFrame::of(&ui, &visitor, Section::Runs, &format!("Fork {}", run.key)),
         here: visitor.to(&format!("/runs/{}", encoded(&run.id))),
         rows: steps.map(row).collect(),
         more: list.next.is_some(),

@@ -3,10 +3,10 @@
 use semel::rules::receipt::ReceiptKind;
 use semel::rules::status::Status;
 
-use super::{Rest, Tab, icon_of};
-use crate::api::{DuplicatesView, LedgerView, RunView, StepDetail};
+use super::{RunRest, RunTab, icon_of};
+use crate::api::{DuplicatesView, InboxView, LedgerView, RunView, StepDetail};
 use crate::ui::Ui;
-use crate::ui::desk::Refused;
+use crate::ui::desk::PageRefusal;
 use crate::ui::gate::Visitor;
 use crate::ui::parts::{Markup, Shown, icon, shown, when};
 use crate::ui::query::{Fields, encoded};
@@ -35,7 +35,7 @@ pub(super) fn named(asked: Option<&str>) -> &'static str {
     TABS.iter().map(|(_, name)| *name).find(|name| Some(*name) == asked).unwrap_or(TABS[0].1)
 }
 
-pub(super) fn all(here: &str, tab: &str, run: &RunView, rest: &Rest) -> Vec<Tab> {
+pub(super) fn all(here: &str, tab: &str, run: &RunView, rest: &RunRest) -> Vec<RunTab> {
     let count = |name: &str| match name {
         "ledger" => Some(run.version),
         "duplicates" => Some(rest.duplicates.iter().map(|kind| kind.count).sum()),
@@ -44,7 +44,7 @@ pub(super) fn all(here: &str, tab: &str, run: &RunView, rest: &Rest) -> Vec<Tab>
     };
     let to = |name: &str| if name == TABS[0].1 { here.to_owned() } else { format!("{here}?tab={name}") };
     TABS.iter()
-        .map(|(title, name)| Tab { title, to: to(name), here: *name == tab, count: count(name) })
+        .map(|(title, name)| RunTab { title, to: to(name), here: *name == tab, count: count(name) })
         .collect()
 }
 
@@ -69,7 +69,7 @@ pub(super) async fn ledger(
     run: &RunView,
     asked: &Fields,
     tab: &str,
-) -> Result<LedgerRows, Refused> {
+) -> Result<LedgerRows, PageRefusal> {
     let (from, limit) = match tab {
         "ledger" => (asked.number("from")?.unwrap_or(1).max(1), ENTRIES),
         "timeline" => (run.version.saturating_sub(LATEST - 1).max(1), LATEST),
@@ -134,7 +134,26 @@ fn words_of(kind: ReceiptKind) -> (&'static str, &'static str) {
         ReceiptKind::Delivery => ("Delivery", "accepted before, consumed once"),
         ReceiptKind::Result => ("Result", "refused: its owner had lost the run"),
         ReceiptKind::Control => ("Operator call", "done before"),
+        ReceiptKind::Refused => ("Call", "refused"),
     }
+}
+
+/// A message that the run has not consumed.
+pub(super) struct MessageRow {
+    pub(super) number: u64,
+    pub(super) at: Markup,
+    pub(super) text: Shown,
+}
+
+/// The first messages that wait in the inbox.
+pub(super) async fn messages(ui: &Ui, visitor: &Visitor, api: &str) -> Result<Vec<MessageRow>, PageRefusal> {
+    let inbox: InboxView = ui.get(visitor, &format!("{api}/inbox")).await?;
+    let row = |message: &crate::api::MessageView| MessageRow {
+        number: message.number,
+        at: when(&message.at),
+        text: shown(message.message.get()),
+    };
+    Ok(inbox.messages.iter().map(row).collect())
 }
 
 /// The step beside the timeline.
@@ -151,6 +170,7 @@ pub(super) struct StepPane {
     pub(super) reason: Option<String>,
     pub(super) attempts: Vec<AttemptRow>,
     pub(super) value: Option<Shown>,
+    pub(super) note: Option<Shown>,
     pub(super) entries: Vec<u64>,
 }
 
@@ -171,7 +191,7 @@ pub(super) async fn step(
     visitor: &Visitor,
     api: &str,
     asked: &Fields,
-) -> Result<Option<StepPane>, Refused> {
+) -> Result<Option<StepPane>, PageRefusal> {
     let Some(path) = asked.get("step") else { return Ok(None) };
     let tick = asked.number("tick")?.unwrap_or(1);
     let found = ui.look(visitor, &format!("{api}/steps/{}?tick={tick}", encoded(path))).await?;
@@ -179,9 +199,9 @@ pub(super) async fn step(
     Ok(found.map(|step: StepDetail| pane(step, now)))
 }
 
-fn pane(StepDetail { span, value, entries }: StepDetail, now: i64) -> StepPane {
+fn pane(StepDetail { span, value, note, entries }: StepDetail, now: i64) -> StepPane {
     use semel::rules::entry::Class;
-    let attempt = |one: &crate::api::AttemptView| AttemptRow {
+    let attempt = |one: &crate::api::SpanAttempt| AttemptRow {
         number: one.number,
         began: when(&one.started_at),
         took: if one.lost {
@@ -215,6 +235,7 @@ fn pane(StepDetail { span, value, entries }: StepDetail, now: i64) -> StepPane {
         until: span.until.as_deref().map(when),
         attempts: span.attempts.iter().map(attempt).collect(),
         value: value.as_ref().map(|value| shown(value.get())),
+        note: note.as_ref().map(|note| shown(note.get())),
         path: span.path,
         tick: span.tick,
         effect_key: span.effect_key,
@@ -246,15 +267,15 @@ pub(super) async fn lineage(
     ui: &Ui,
     visitor: &Visitor,
     run: &RunView,
-    rest: &Rest,
-) -> Result<Lineage, Refused> {
+    rest: &RunRest,
+) -> Result<Lineage, PageRefusal> {
     let now = ui.app.clock.now().0;
-    let row = async |id: Option<&str>| -> Result<Option<RunRow>, Refused> {
+    let row = async |id: Option<&str>| -> Result<Option<RunRow>, PageRefusal> {
         let Some(id) = id else { return Ok(None) };
         let path = format!("/workflow-runs/{}?steps=none", encoded(id));
         match ui.text(visitor, &path).await {
             Ok(text) => Ok(Some(RunRow::of(visitor, &crate::ui::desk::read::<RunView>(&text)?, now))),
-            Err(Refused(problem)) if problem.status == 404 => Ok(None),
+            Err(PageRefusal(problem)) if problem.status == 404 => Ok(None),
             Err(refused) => Err(refused),
         }
     };

@@ -15,9 +15,11 @@ tests![
     a_pushed_definition_is_listed_shown_started_and_archived,
     a_refused_push_says_where_and_pushes_what_came_before,
     a_server_checks_children_too,
+    a_server_checks_connections_too_and_lists_them,
     a_start_takes_a_definition_before_a_workflow_in_code,
     definitions_move_with_a_store,
     a_replay_by_the_server_is_a_comparison,
+    a_run_of_a_pushed_definition_is_replayed_by_the_server,
 ];
 
 const RIGHT: &str =
@@ -141,6 +143,35 @@ fn a_server_checks_children_too() {
     );
 }
 
+fn a_server_checks_connections_too_and_lists_them() {
+    let folder = TempDir::new().unwrap();
+    let secret = file(&folder, "secret", "the secret of the receiver");
+    let server = Server::configured(&format!(
+        "[connections.shop]\nkind = 'http'\nbase = 'http://127.0.0.1:1'\nprofile = 'stripe'\n\
+         [connections.told]\nkind = 'webhook'\nurl = 'http://127.0.0.1:1'\nsecret = {{ file = '{secret}' }}\n"
+    ));
+    let listed = server.say(&["connection", "ls"]).ends(0);
+    for row in ["shop", "http", "stripe (key, 24h)", "told", "webhook"] {
+        assert!(listed.out.contains(row), "{row}: {listed:?}");
+    }
+    let listed = server.say(&["connection", "ls", "-o", "json"]).ends(0).json();
+    let names: Vec<_> = listed["connections"].as_array().unwrap().iter().map(|view| &view["name"]).collect();
+    assert_eq!(names, ["shop", "told"]);
+    let check = |on: &str| {
+        let text = format!("semel: 1\nname: calls\nsteps:\n  - {{name: a, http: {{on: {on}, post: /a}}}}\n");
+        let path = file(&folder, "calls.yaml", &text);
+        server.say(&["definition", "check", &path, "--url", &server.url])
+    };
+    check("shop").ends(0);
+    let near = check("shp").ends(2);
+    assert!(
+        near.out.contains("calls.yaml:4:26: there is no connection `shp` for this workspace; is it `shop`?"),
+        "{near:?}"
+    );
+    let kind = check("told").ends(2);
+    assert!(kind.out.contains("calls.yaml:4:26: the connection `told` is of the kind `webhook`"), "{kind:?}");
+}
+
 fn a_start_takes_a_definition_before_a_workflow_in_code() {
     let server = Server::start();
     let version = |arguments: &[&str]| {
@@ -188,5 +219,24 @@ fn a_replay_by_the_server_is_a_comparison() {
         server.say(&["run", "replay", &idle]).ends(0).json()["format"],
         "semel/history/1",
         "nothing has its code"
+    );
+}
+
+fn a_run_of_a_pushed_definition_is_replayed_by_the_server() {
+    let server = Server::start();
+    let text = "semel: 1\nname: quick\nsteps:\n  - {name: total, set: {n: '{{ input.n + 1 }}'}}\n  - {name: pause, wait: 1ms}\n";
+    server.say_with(&["definition", "push", "-"], text).ends(0);
+    let started =
+        server.say(&["start", "quick", "--key", "k", "--input", "{\"n\": 6}", "-o", "json"]).ends(0).json();
+    let run = started["run"]["id"].as_str().unwrap().to_owned();
+    server.say(&["run", "watch", &run]).ends(0);
+    let replayed = server.say(&["run", "replay", &run]).ends(0).tells(" 0 changed, 0 missing, 0 added");
+    assert_eq!(replayed.out, "the code does what is recorded\n");
+    let diff = server.say(&["run", "replay", &run, "-o", "json"]).ends(0).json();
+    let paths: Vec<_> =
+        diff["rows"].as_array().unwrap().iter().map(|row| row["path"].as_str().unwrap()).collect();
+    assert!(
+        diff["identical"] == true && ["total", "pause"].iter().all(|path| paths.contains(path)),
+        "{diff}"
     );
 }

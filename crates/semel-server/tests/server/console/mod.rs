@@ -1,8 +1,8 @@
 //! The web console: its pages as text, on every store, and who may see them.
 
-pub(crate) mod access;
 pub(crate) mod pages;
 pub(crate) mod timeline;
+pub(crate) mod visitors;
 
 use std::sync::Arc;
 

@@ -22,7 +22,7 @@ cases![
     a_page_that_is_not_there_is_a_page,
 ];
 
-/// A text that would be markup, in every way that comes to mind.
+/// A text that would be markup, in every known way.
 const HOSTILE: &str = "</script><script>alert(1)</script>\"'><img src=x onerror=alert(1)>\u{202e}&amp;";
 
 /// Addresses of all pages about a run with a key.
@@ -116,7 +116,7 @@ async fn hostile_texts_are_texts_on_every_page(world: World) {
     async fn fails(ctx: Ctx, (): ()) -> semel::Result<()> {
         let mut hook = ctx.hook::<String>(HOSTILE);
         let told = hook.recv().await?;
-        ctx.step("pay").key(HOSTILE).run(async |_| Err::<(), _>(semel::fatal(told))).await
+        ctx.step("pay").key(HOSTILE).run(async |_| Err::<(), _>(semel::fatal(told.clone()))).await
     }
     let (browser, api) = local(&world).await;
     let _engine = world.engine(|builder| builder.workflow("fails", fails)).await;
@@ -362,7 +362,7 @@ async fn a_page_that_is_not_there_is_a_page(world: World) {
     let (browser, _) = local(&world).await;
     let missing = browser.open(&format!("/w/default/runs/run_{}", "0".repeat(26))).await;
     assert_eq!((missing.status, missing.header("content-type")), (404, "text/html; charset=utf-8"));
-    assert!(missing.text.contains("<nav") && missing.text.contains("RUN_NOT_FOUND"), "{}", missing.text);
+    assert!(missing.text.contains("<nav") && missing.text.contains("NOT_FOUND"), "{}", missing.text);
     assert_eq!(browser.open("/").await.leads_to(), "/w/default/");
     assert_eq!(browser.open("/w/other/").await.status, 404);
     let written = Page::of(

@@ -52,7 +52,7 @@ async fn a_timeline_has_all_steps_in_pages_without_values(world: World) {
     assert_eq!(none["spans"], json!([]));
     world.client.get(&format!("{path}?limit=0")).await.problem(400, "VALIDATION_ERROR");
     let missing = format!("/workflow-runs/run_{}/spans", "0".repeat(26));
-    world.client.get(&missing).await.problem(404, "RUN_NOT_FOUND");
+    world.client.get(&missing).await.problem(404, "NOT_FOUND");
 }
 
 async fn a_step_has_its_value_and_its_entries(world: World) {

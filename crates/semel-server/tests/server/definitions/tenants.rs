@@ -1,8 +1,14 @@
 //! Who may push, what the audit says of it, and what others see: nothing.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::Router;
 use libtest_mimic::Trial;
 use reqwest::Method;
+use semel_server::config::{Config, StoreAddress};
 use serde_json::{Value, json};
+use tokio::net::TcpListener;
 
 use crate::served::{ROOT, Served, Token, keyed};
 use crate::world::{Reply, runtime};
@@ -12,6 +18,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         a_push_needs_define_and_a_read_needs_read,
         pushes_uses_and_archives_are_in_the_audit,
         definitions_of_another_workspace_answer_like_unknown_ones,
+        connections_are_those_of_the_workspace_that_pushes,
+        a_run_whose_connection_was_closed_to_its_workspace_sends_nothing,
         the_schema_for_editors_needs_no_token,
     ]
 }
@@ -110,6 +118,121 @@ async fn definitions_of_another_workspace_answer_like_unknown_ones() {
     assert_eq!((own.status, &own.json()["id"]), (201, &pushed["id"]));
     acme.post(&format!("{PUSH}/greet/archive"), &json!({})).await.ok();
     bolt.post("/workflow-runs", &json!({"definitionId": "greet"})).await.ok();
+}
+
+/// The problems of a push: pointer, line and column, and message.
+async fn problems(caller: &Token, document: &str) -> Vec<(String, String, String)> {
+    let reply = Reply::of(caller.request(Method::POST, PUSH).body(document.to_owned())).await;
+    let refused = reply.problem(400, "VALIDATION_ERROR");
+    let all = refused["problems"].as_array().unwrap().iter();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    all.map(|problem| {
+        let place = format!("{}:{}", problem["line"], problem["column"]);
+        (text(&problem["pointer"]), place, text(&problem["message"]))
+    })
+    .collect()
+}
+
+async fn connections_are_those_of_the_workspace_that_pushes() {
+    let folder = tempfile::tempdir().unwrap();
+    let secret = folder.path().join("secret");
+    std::fs::write(&secret, "the secret of the receiver").unwrap();
+    let text = format!(
+        "[connections.acmes]\nkind = 'http'\nbase = 'https://acme.example'\nworkspaces = ['acme']\n\
+         [connections.told]\nkind = 'webhook'\nurl = 'https://told.example'\nsecret = {{ file = '{}' }}\n",
+        secret.display()
+    );
+    let configured: Config = toml::from_str(&text).unwrap();
+    let served = Served::open(&Config { connections: configured.connections, ..keyed() }).await;
+    let [acme, bolt] = two(&served.caller(ROOT)).await;
+    let document = "semel: 1
+name: calls
+steps:
+  - {name: own, http: {on: acmes, post: /a}}
+  - {name: kind, http: {on: told, get: /b}}
+  - name: none
+    webhook: {on: nowhere, type: a.b, data: 1}
+  - {name: other, webhook: {on: acmes, type: a.b, data: 1}}
+";
+    let at = |line: usize, name: &str| {
+        let column = document.lines().nth(line - 1).unwrap().find(name).unwrap() + 1;
+        format!("{line}:{column}")
+    };
+    let problem =
+        |pointer: &str, place: String, message: &str| (pointer.to_owned(), place, message.to_owned());
+    let kind = problem(
+        "/steps/1/http/on",
+        at(5, "told"),
+        "the connection `told` is of the kind `webhook`, and `http` is needed",
+    );
+    let none = |pointer: &str, line, name: &str| {
+        problem(pointer, at(line, name), &format!("there is no connection `{name}` for this workspace"))
+    };
+    let unknown = none("/steps/2/webhook/on", 7, "nowhere");
+    let other = problem(
+        "/steps/3/webhook/on",
+        at(8, "acmes"),
+        "the connection `acmes` is of the kind `http`, and `webhook` is needed",
+    );
+    assert_eq!(problems(&acme, document).await, [kind.clone(), unknown.clone(), other]);
+    let closed =
+        [none("/steps/0/http/on", 4, "acmes"), kind, unknown, none("/steps/3/webhook/on", 8, "acmes")];
+    assert_eq!(problems(&bolt, document).await, closed, "what is closed looks like what does not exist");
+    let names = async |caller: &Token| {
+        let listed = caller.get("/connections").await.ok();
+        let all = listed["connections"].as_array().unwrap().iter();
+        all.map(|connection| connection["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        (names(&acme).await, names(&bolt).await),
+        (vec!["acmes".to_owned(), "told".to_owned()], vec!["told".to_owned()])
+    );
+}
+
+/// An address that counts what is sent to it.
+async fn counting(calls: Arc<AtomicUsize>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base = format!("http://{}", listener.local_addr().unwrap());
+    let count = move || {
+        calls.fetch_add(1, Ordering::SeqCst);
+        std::future::ready("{}")
+    };
+    tokio::spawn(async move { axum::serve(listener, Router::new().fallback(count)).await.unwrap() });
+    base
+}
+
+/// Both workspaces push while the connection is open to both; then the operator closes it to one of them.
+async fn a_run_whose_connection_was_closed_to_its_workspace_sends_nothing() {
+    let (folder, calls) = (tempfile::tempdir().unwrap(), Arc::new(AtomicUsize::new(0)));
+    let base = counting(calls.clone()).await;
+    let config = |workspaces: &str| {
+        let text =
+            format!("[connections.shop]\nkind = 'http'\nbase = '{base}'\nworkspaces = [{workspaces}]\n");
+        let configured: Config = toml::from_str(&text).unwrap();
+        let store = StoreAddress::new(format!("sqlite:{}", folder.path().join("semel.db").display()));
+        Config { connections: configured.connections, store, ..keyed() }
+    };
+    let document = json!({"semel": 1, "name": "calls", "steps": [
+        {"name": "call", "http": {"on": "shop", "post": "/orders"}, "retry": {"attempts": 1}}
+    ]});
+    let served = Served::open(&config("'acme', 'bolt'")).await;
+    let callers = two(&served.caller(ROOT)).await;
+    for caller in &callers {
+        caller.post(PUSH, &document).await.ok();
+    }
+    served.stop.order();
+    served.stopped().await;
+    let served = Served::open(&config("'acme'")).await;
+    let mut outcomes = Vec::new();
+    for caller in &callers {
+        let caller = served.caller(caller.text());
+        let start = json!({"definitionId": "calls", "idempotencyKey": "k"});
+        let asked = caller.request(Method::POST, "/workflow-runs").header("prefer", "wait=60");
+        let run = Reply::of(asked.body(start.to_string())).await.json()["run"].clone();
+        outcomes.push((run["status"].clone(), run["error"]["code"].clone()));
+    }
+    assert_eq!(outcomes, [(json!("COMPLETED"), Value::Null), (json!("FAILED"), json!("CONNECTION"))]);
+    assert_eq!(calls.load(Ordering::SeqCst), 1, "acme's call alone was made");
 }
 
 async fn the_schema_for_editors_needs_no_token() {

@@ -72,6 +72,13 @@ pub(super) fn told(outcome: Outcome) -> Value {
 
 /// Waits for the end. An operator who is asked about a step in doubt looks into the books of the provider.
 pub(super) async fn settled(scene: &Scene<Stage>, run: &RunHandle<Value>) -> Result<Value, Error> {
+    let outcome = settle(scene, run).await?;
+    replayed(scene).await?;
+    Ok(told(outcome))
+}
+
+/// The same without a look at the replays of all runs, of which some may go on.
+pub(super) async fn settle(scene: &Scene<Stage>, run: &RunHandle<Value>) -> Result<Outcome, Error> {
     let account = scene.world().account;
     let became = |_, path: &str| {
         let step = path.rsplit('/').next().unwrap_or(path);
@@ -80,20 +87,18 @@ pub(super) async fn settled(scene: &Scene<Stage>, run: &RunHandle<Value>) -> Res
             Resolution::Happened(Payload::of(&json!({"id": at + 1})).expect("it is JSON"))
         })
     };
-    let outcome = scene.settle(run, became).await?;
-    replayed(scene).await?;
-    Ok(told(outcome))
+    scene.settle(run, became).await
 }
 
 /// The end of a run that is never in doubt.
-async fn ended(scene: &Scene<Stage>, run: &RunHandle<Value>) -> Result<Value, Error> {
+pub(super) async fn ended(scene: &Scene<Stage>, run: &RunHandle<Value>) -> Result<Value, Error> {
     let outcome = run.outcome().await?;
     replayed(scene).await?;
     Ok(told(outcome))
 }
 
 /// A replay of each run does what was recorded, and calls nothing.
-async fn replayed(scene: &Scene<Stage>) -> Result<(), Error> {
+pub(super) async fn replayed(scene: &Scene<Stage>) -> Result<(), Error> {
     let done = scene.world().account.done();
     // The runs of remote steps are the worker's: there is no code to replay.
     let own = |run: &Run| !run.new.workflow.as_str().starts_with("queue:");
@@ -106,7 +111,7 @@ async fn replayed(scene: &Scene<Stage>) -> Result<(), Error> {
 }
 
 /// Everything was done as often as expected, each time under a key of its own, and nothing was refused.
-fn check(account: Account, expected: &[(&str, usize)]) {
+pub(super) fn check(account: Account, expected: &[(&str, usize)]) {
     let expected: BTreeMap<_, _> =
         expected.iter().map(|(path, times)| ((*path).to_owned(), *times)).collect();
     assert_eq!(account.all_times(), expected);
@@ -116,7 +121,7 @@ fn check(account: Account, expected: &[(&str, usize)]) {
     assert_eq!(keys.iter().collect::<HashSet<_>>().len(), keys.len(), "{done:?}");
 }
 
-fn document(steps: &str) -> String {
+pub(super) fn document(steps: &str) -> String {
     format!("semel: 1\nname: tested\n{steps}")
 }
 
@@ -204,7 +209,7 @@ fn webhook() {
 }
 
 /// Lease of a worker elsewhere, which does not die.
-const LEASE: Duration = Duration::from_hours(24);
+pub(super) const LEASE: Duration = Duration::from_hours(24);
 
 fn worker() {
     let steps = "steps:

@@ -1,10 +1,12 @@
 //! Tasks of definitions: a crash at every durable write of each of them, with other systems that really answer.
 
+mod again;
 mod crashes;
 pub(crate) mod order;
 mod outcomes;
 mod play;
 mod provider;
+mod unusual;
 mod zombies;
 
 use libtest_mimic::Trial;
@@ -12,5 +14,8 @@ use libtest_mimic::Trial;
 pub(crate) use play::{Stage, crasher};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    [crashes::trials(), outcomes::trials(), zombies::trials()].into_iter().flatten().collect()
+    [again::trials(), crashes::trials(), outcomes::trials(), unusual::trials(), zombies::trials()]
+        .into_iter()
+        .flatten()
+        .collect()
 }

@@ -14,7 +14,7 @@ use semel::{Error, RunHandle};
 use serde_json::{Value, json};
 
 use super::crashes::{settled, told};
-use super::play::Stage;
+use super::play::{Stage, crasher};
 use super::provider::{Account, Scripted};
 
 pub(super) fn trials() -> Vec<Trial> {
@@ -52,6 +52,23 @@ pub(super) fn trials() -> Vec<Trial> {
             "a_connection_that_is_put_back_goes_on_with_the_same_effect",
             a_connection_that_is_put_back_goes_on_with_the_same_effect,
         ),
+        (
+            "a_write_whose_last_answer_is_lost_is_in_doubt_and_undone",
+            a_write_whose_last_answer_is_lost_is_in_doubt_and_undone,
+        ),
+        (
+            "a_refusal_after_a_lost_answer_fails_only_if_it_speaks_for_both",
+            a_refusal_after_a_lost_answer_fails_only_if_it_speaks_for_both,
+        ),
+        (
+            "a_read_whose_answers_are_all_lost_fails_with_what_happened",
+            a_read_whose_answers_are_all_lost_fails_with_what_happened,
+        ),
+        (
+            "a_token_of_another_run_is_a_conflict_that_names_it",
+            a_token_of_another_run_is_a_conflict_that_names_it,
+        ),
+        ("a_child_that_is_absent_at_run_time_is_not_found", a_child_that_is_absent_at_run_time_is_not_found),
         ("what_a_worker_reports_is_bounded_after_keep", what_a_worker_reports_is_bounded_after_keep),
         (
             "what_a_child_and_a_delivery_bring_is_bounded_after_keep",
@@ -181,6 +198,114 @@ fn a_connection_that_is_put_back_goes_on_with_the_same_effect() {
         goes_on += usize::from(!is_in_doubt(&ended) && ended.world.account.writes() == 2);
     }
     assert!(goes_on > 0, "it is sent again under its key");
+}
+
+/// The two tasks that send again under a key: each tells the provider of something, by a step that is undone when the run fails.
+const TOLD: [&str; 2] = [
+    "http: {on: for-ever, post: /told}",
+    "webhook: {on: notices, path: /told, type: order.paid, data: {n: 7}}",
+];
+
+/// Such a step with two attempts, and the failure of the run after it.
+fn told_and_failed(task: &str) -> String {
+    format!(
+        "  - name: told
+    {task}
+    keep: {{id: '{{{{ this.body.id }}}}'}}
+    retry: {{attempts: 2, first: 1s}}
+    undo: [{{name: back, http: {{on: plain, post: /back, json: {{id: '{{{{ steps.told.id }}}}'}}}}}}]
+  - {{name: fails, fail: {{code: LAST}}}}"
+    )
+}
+
+/// How often the effect and its undo took place.
+fn told_and_back(account: Account) -> (usize, usize) {
+    let times = account.all_times();
+    let of = |end: &str| times.iter().filter(|(path, _)| path.ends_with(end)).map(|(_, times)| times).sum();
+    (of("/told"), of("/back"))
+}
+
+fn a_write_whose_last_answer_is_lost_is_in_doubt_and_undone() {
+    for task in TOLD {
+        for last in [None, Some(500), Some(409)] {
+            let lost = Scripted { does: true, status: None, ..Scripted::status(200) };
+            let ended = play(&told_and_failed(task), vec![lost.clone(), Scripted { status: last, ..lost }]);
+            assert!(is_in_doubt(&ended), "{task} {last:?}: {}", ended.history());
+            assert_eq!(
+                ended.value.0,
+                json!({"failed": "LAST"}),
+                "{task} {last:?}: it took place, and the run goes on"
+            );
+            assert_eq!(told_and_back(ended.world.account), (1, 1), "{task} {last:?}");
+        }
+    }
+}
+
+/// A provider that knows keys looks one up before it refuses a request: the lost try did nothing either. A receiver of webhooks
+/// promises nothing of the kind, and an answer about credentials or the path comes before any look-up.
+fn a_refusal_after_a_lost_answer_fails_only_if_it_speaks_for_both() {
+    let lost = |does| Scripted { does, status: None, ..Scripted::status(200) };
+    let by_key = play(&told_and_failed(TOLD[0]), vec![lost(false), Scripted::status(400)]);
+    assert_eq!(by_key.value.0, json!({"failed": "HTTP"}));
+    assert!(!is_in_doubt(&by_key), "{}", by_key.history());
+    assert_eq!(told_and_back(by_key.world.account), (0, 0));
+    for (task, status) in [(TOLD[0], 401), (TOLD[0], 404), (TOLD[1], 400), (TOLD[1], 401), (TOLD[1], 410)] {
+        let ended = play(&told_and_failed(task), vec![lost(true), Scripted::status(status)]);
+        assert!(is_in_doubt(&ended), "{task} {status}: {}", ended.history());
+        assert_eq!(ended.value.0, json!({"failed": "LAST"}), "{task} {status}");
+        assert_eq!(told_and_back(ended.world.account), (1, 1), "{task} {status}");
+    }
+    for task in TOLD {
+        for status in [400, 401, 404, 409] {
+            let ended = play(&told_and_failed(task), vec![Scripted::status(status)]);
+            assert_eq!(ended.value.0, json!({"failed": "HTTP"}), "{task} {status}: nothing was lost before");
+            assert!(!is_in_doubt(&ended), "{task} {status}: {}", ended.history());
+        }
+    }
+}
+
+fn a_read_whose_answers_are_all_lost_fails_with_what_happened() {
+    let steps = "  - {name: rate, http: {on: silent, get: /rates}, retry: {attempts: 2, first: 1s}}";
+    let ended = play(steps, Vec::new());
+    assert_eq!(ended.value.0, json!({"failed": "HTTP"}));
+    assert!(!is_in_doubt(&ended), "{}", ended.history());
+}
+
+/// A run of another definition holds the token, while a step asks for it, and a child that has it among its `hooks`.
+fn a_token_of_another_run_is_a_conflict_that_names_it() {
+    let parent = "semel: 1
+name: tested
+steps:
+  - {name: owner, child: {run: holds, wait: false, later: true}}
+  - {name: pause, wait: 5m}
+  - name: step
+    try: [{name: asks, event: {token: taken, timeout: 1h}}]
+    catch: [{when: \"{{ error.code == 'HOOK_CONFLICT' }}\", steps: [{name: told, set: {step: '{{ error.data.owner == steps.owner.run }}'}}]}]
+  - name: hooks
+    try: [{name: asks, child: {run: rival, later: true}}]
+    catch:
+      - when: \"{{ error.code == 'CHILD' and error.data.code == 'HOOK_CONFLICT' }}\"
+        steps: [{name: told, set: {hooks: '{{ error.data.data.owner == steps.owner.run }}'}}]
+return: '{{ vars }}'";
+    let other = |name: &str| {
+        format!(
+            "semel: 1\nname: {name}\nhooks: {{own: taken}}\nsteps: [{{name: waits, event: {{hook: own}}}}]"
+        )
+    };
+    let crasher = crasher(vec![parent.to_owned(), other("holds"), other("rival")], false, async |scene| {
+        let run = Stage::start(&scene, &json!({})).await?;
+        Ok(told(run.outcome().await?))
+    });
+    assert_eq!(crasher.undisturbed().value, json!({"step": true, "hooks": true}));
+}
+
+fn a_child_that_is_absent_at_run_time_is_not_found() {
+    let steps = "  - name: child
+    try: [{name: absent, child: {run: nowhere@1, later: true}}]
+    catch: [{when: \"{{ error.code == 'DEFINITION_NOT_FOUND' }}\", steps: [{name: caught, set: {of: '{{ error.step }}'}}]}]";
+    let ended = plan(steps, |_| {}).undisturbed();
+    assert_eq!(ended.value.0, json!({"of": "child/absent"}));
+    assert_eq!(ended.runs.len(), 1, "no run was started for it");
 }
 
 /// A value that is larger than what a step may keep, 256 KiB.

@@ -27,6 +27,8 @@ struct Books {
     reads: usize,
     /// Requests that were refused, with the reason.
     refused: Vec<String>,
+    /// Whether what was locked at first has been unlocked.
+    unlocked: bool,
     /// Whether the first answer to each effect is lost.
     loses: bool,
     /// Answers to the next writes, whatever they ask for; after them everything is answered as usual.
@@ -83,6 +85,11 @@ impl Account {
     /// Gives these answers to the next writes.
     pub(super) fn answers(self, scripted: impl IntoIterator<Item = Scripted>) {
         books()[self.0].scripted.extend(scripted);
+    }
+
+    /// From now on everything below `locked` can be done.
+    pub(super) fn unlock(self) {
+        books()[self.0].unlocked = true;
     }
 
     /// Whether the next servers that open have a connection to it.
@@ -218,12 +225,14 @@ fn act(books: &mut Books, asked: &SentRequest) -> Told {
     let kind = asked.path.split('/').nth(1).unwrap_or_default();
     match (asked.method.as_str(), kind) {
         ("GET", "searched") => Some((200, search(books, asked))),
+        ("GET", "silent") => None,
         ("GET" | "HEAD", _) => {
             books.reads += 1;
             // The first read is lost too.
             (!books.loses || books.reads > 1).then(|| (200, json!({"n": 7})))
         }
-        (_, "keyed") => keyed(books, asked, "idempotency-key"),
+        (_, "locked") if !books.unlocked => Some((423, json!({"error": "locked"}))),
+        (_, "keyed" | "locked") => keyed(books, asked, "idempotency-key"),
         (_, "notices") if !is_signed(asked) => refuse(books, "the signature is wrong"),
         (_, "notices") => keyed(books, asked, "webhook-id"),
         (_, "searched") => {

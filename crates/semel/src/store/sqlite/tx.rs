@@ -37,6 +37,11 @@ pub(super) use self::ledger::read_ledger;
 pub(super) use self::nodes::reopen;
 pub(super) use self::once::read_held_once;
 pub(super) use self::records::read_record_row;
+#[cfg(all(feature = "testing", feature = "postgres"))]
+pub(crate) use self::{
+    hooks::{HOOKS_BY_AGE, HOOKS_BY_TOKEN},
+    tallies::count_statements,
+};
 
 /// A run with the head of its ledger.
 pub(super) const RUNS: &str = "runs JOIN heads USING (num)";

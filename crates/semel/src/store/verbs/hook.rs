@@ -1,4 +1,4 @@
-//! Listing open hooks.
+//! Pages of open hooks that fit a query.
 
 use crate::error::Result;
 use crate::store::tx::{StoreTx, Verb};

@@ -131,7 +131,7 @@ impl Verb for KeyQuery {
     }
 }
 
-/// The runs of whole keys, as many as fit. A key that so many runs have lost that it does not fit is cut short.
+/// The runs of whole keys, as many as fit. A key whose former runs do not fit is cut short.
 fn keys_of(mut runs: Vec<Run>, limit: usize) -> KeyPage {
     if runs.len() <= limit {
         return KeyPage { runs, next: None };

@@ -53,10 +53,16 @@ impl TallyQuery {
         if let Some(workflow) = &self.workflow {
             (scan.workflow, scan.rows) = (Some(workflow), FILTERED.min(scan.rows));
             let (count, read) = tx.count_runs(&scan).await?;
-            return Ok(Capped { count: count.min(self.cap as u64), more: read == scan.rows });
+            return Ok(self.found(count, read == scan.rows));
         }
         let (count, _) = tx.count_runs(&scan).await?;
         Ok(Capped::of(count, self.cap))
+    }
+
+    /// Runs that were found among others; `stopped` is whether there may be more behind those that were read.
+    fn found(&self, count: u64, stopped: bool) -> Capped {
+        let counted = Capped::of(count, self.cap);
+        Capped { more: counted.more || stopped, ..counted }
     }
 
     /// Completed runs have no index of their own: they are all runs without the others. If the others are not known exactly,
@@ -69,7 +75,7 @@ impl TallyQuery {
         if !exact {
             (scan.status, scan.rows) = (Some(Status::Completed), FILTERED);
             let (count, read) = tx.count_runs(&scan).await?;
-            return Ok(Capped { count: count.min(self.cap as u64), more: read == scan.rows });
+            return Ok(self.found(count, read == scan.rows));
         }
         scan.rows += known as usize;
         let (count, _) = tx.count_runs(&scan).await?;

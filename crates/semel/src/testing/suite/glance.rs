@@ -40,7 +40,7 @@ async fn a_page_tells_what_its_runs_do_now(world: World) {
     let mut retries = world.driven("retry").await;
     let step = visit("pay");
     let error = Failure::new(FailureKind::Retryable, "no answer");
-    retries.record(Entry::StepStarted { step: step.clone(), attempt: 1, class: Class::Keyed });
+    retries.record(Entry::step_started(step.clone(), 1, Class::Keyed));
     retries.record(Entry::StepFailed { step: step.clone(), attempt: 1, error, retry_at: Some(due) });
     retries.wait(Some(due)).await;
     let retry = now(&world, retries.id()).await.expect("it waits");
@@ -54,7 +54,6 @@ async fn a_page_tells_what_its_runs_do_now(world: World) {
 
     let mut doubt = world.driven("doubt").await;
     doubt.doubt("pay").await;
-    doubt.record(Entry::Paused { reason: PauseReason::InDoubt }).save().await;
     let glance = glance(&world, doubt.id()).await;
     assert_eq!(glance.pause, Some(PauseReason::InDoubt));
     let doubt = glance.now.expect("it waits for a person");
@@ -88,7 +87,7 @@ async fn a_commit_that_is_too_large_is_left_out_of_a_glance(world: World) {
     let start = Start { input: payload(&large), workflow: name("order"), ..world.request("large") };
     let mut driver = world.drive(start).await;
     let due = world.after(900);
-    driver.record(Entry::StepStarted { step: visit("read"), attempt: 1, class: Class::Keyed });
+    driver.record(Entry::step_started(visit("read"), 1, Class::Keyed));
     driver.record(Entry::StepCompleted { step: visit("read"), value: payload(&large) });
     driver.record(Entry::TimerSet { timer: visit("pause"), at: due });
     driver.wait(Some(due)).await;

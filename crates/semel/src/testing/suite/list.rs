@@ -315,12 +315,11 @@ async fn paused_runs_are_listed_by_what_they_need(world: World) {
     let operator = world.run_that_is(Status::Paused, "operator").await;
     let mut doubt = world.driven("doubt").await;
     doubt.doubt("pay").await;
-    doubt.record(Entry::Paused { reason: PauseReason::InDoubt }).save().await;
     let mut diverged = world.driven("diverged").await;
     diverged.record(Entry::Paused { reason: PauseReason::Diverged("here".to_owned()) }).save().await;
     let mut tied = world.driven("tied").await;
     tied.open("token").await;
-    tied.record(Entry::Paused { reason: PauseReason::InDoubt }).save().await;
+    tied.doubt("pay").await;
     let poisoned = world.driven("poisoned").await;
     for _ in 0..20 {
         world.crash().await;
@@ -348,7 +347,6 @@ async fn a_run_that_goes_on_needs_no_attention(world: World) {
     world.cancel(cancelled).await;
     let mut resolved = world.driven("resolved").await;
     resolved.doubt("pay").await;
-    resolved.record(Entry::Paused { reason: PauseReason::InDoubt }).save().await;
     let resolution = Resolution::DidNotHappen;
     let resolve = ControlAction::Resolve { step: visit("pay"), resolution };
     world.control(resolved.id(), resolve).await.expect("a doubt can be resolved");

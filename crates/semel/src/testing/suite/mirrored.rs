@@ -24,7 +24,7 @@ promises![
 ];
 
 /// A message for a run, and the run that it must leave.
-struct Sent {
+struct SentMessage {
     child: SuiteDriver,
     before: Run,
     row: String,
@@ -41,7 +41,7 @@ enum EndOfChild {
 
 impl World {
     /// A run in a status, with a child that can end.
-    async fn parent(&self, status: Status, due: Option<Time>, end: EndOfChild) -> Sent {
+    async fn parent(&self, status: Status, due: Option<Time>, end: EndOfChild) -> SentMessage {
         let row = format!("{status} {due:?} {end:?}");
         let key = row.replace(' ', "-");
         let mut parent = self.drive(self.request_for(status, &key)).await;
@@ -57,11 +57,11 @@ impl World {
         }
         let before = self.run(parent.id()).await;
         assert_eq!(before.status(), status);
-        Sent { child, before, row }
+        SentMessage { child, before, row }
     }
 
-    async fn check_arrival(&self, sent: &Sent) {
-        let Sent { before, row, .. } = sent;
+    async fn check_arrival(&self, sent: &SentMessage) {
+        let SentMessage { before, row, .. } = sent;
         let mut expected = before.clone();
         if !before.status().is_terminal() {
             expected.arrivals += 1;
@@ -76,31 +76,30 @@ impl World {
 }
 
 async fn a_message_reaches_a_run_as_its_status_and_due_time_say(world: World) {
-    let mut table = Vec::new();
+    /// Time from the change of the run's status to the message, in milliseconds.
+    const LATER: u64 = 1_000;
+    let mut rows = 0;
     for end in [EndOfChild::InABatch, EndOfChild::ByTheVerb] {
         for status in Status::ALL {
-            let dues = match status {
-                Status::Waiting => {
-                    vec![None, Some(world.now()), Some(world.after(500)), Some(world.after(1_500))]
-                }
-                _ => vec![None],
+            let dues: &[_] = match status {
+                Status::Waiting => &[None, Some(0), Some(LATER / 2), Some(LATER), Some(2 * LATER)],
+                _ => &[None],
             };
             for due in dues {
-                table.push(world.parent(status, due, end).await);
+                let mut sent = world.parent(status, due.map(|due| world.after(due)), end).await;
+                world.pass(LATER);
+                sent.child.complete("7").await;
+                world.check_arrival(&sent).await;
+                rows += 1;
             }
         }
     }
-    // Between the due times of the waiting runs.
-    world.pass(1_000);
-    for sent in &mut table {
-        sent.child.complete("7").await;
-        world.check_arrival(sent).await;
-    }
-    assert_eq!(table.len(), 2 * (Status::ALL.len() + 3));
+    assert_eq!(rows, 2 * (Status::ALL.len() + 4));
 }
 
 async fn a_time_limit_ends_runs_as_their_status_says(world: World) {
-    const LIMIT: Duration = Duration::from_secs(10);
+    // Limit and grace period are shorter than the leases of the drivers together.
+    const LIMIT: Duration = Duration::from_secs(4);
     let mut runs = Vec::new();
     for status in Status::ALL {
         for timeout in [None, Some(LIMIT)] {
@@ -117,11 +116,12 @@ async fn a_time_limit_ends_runs_as_their_status_says(world: World) {
     let moments = [LIMIT.saturating_sub(Duration::from_millis(1)), Duration::from_millis(1), GRACE];
     let mut ended = 0;
     for moment in moments {
-        world.clock().advance(moment);
+        // Read before the time passes: an overdue run is shown as ended even before the sweep writes it.
         let mut before = Vec::new();
         for (id, _) in &runs {
             before.push(world.run(*id).await);
         }
+        world.clock().advance(moment);
         world.sweep(1000).await;
         for (before, (id, key)) in before.into_iter().zip(&runs) {
             let after = world.run(*id).await;
@@ -155,7 +155,7 @@ async fn a_start_is_driven_by_its_node_only_if_the_node_is_alive(world: World) {
     world.clock().advance(LEASE + Duration::from_millis(1));
     let mut starts = Vec::new();
     for (node, until) in nodes {
-        let start = Start { claim: Some(node), ..world.request(&format!("of {node}")) };
+        let start = Start { claim: Some(node), ..world.request(&format!("of-{node}")) };
         starts.push((start, is_alive(until, world.now()), node));
     }
     assert_eq!(starts.iter().filter(|(_, lives, _)| *lives).count(), 1);
@@ -163,7 +163,7 @@ async fn a_start_is_driven_by_its_node_only_if_the_node_is_alive(world: World) {
     let together = starts.iter().map(|(start, ..)| world.try_start(start.clone()));
     let mut started = all_at_once(together).await;
     for (start, _, node) in &starts {
-        let (run, key) = (world.run_id(), key(&format!("of {node} alone")));
+        let (run, key) = (world.run_id(), key(&format!("of-{node}-alone")));
         started.push(world.try_start(Start { run, key, ..start.clone() }).await);
     }
     for (started, (_, lives, node)) in started.into_iter().zip(starts.iter().cycle()) {

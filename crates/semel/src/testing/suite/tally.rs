@@ -1,10 +1,15 @@
 //! Numbers of a workspace: runs by status, by what they need, by version and by node.
 
 use super::world::{ORDER, STRANGER, WORKSPACE, World, name};
+use crate::id::NodeId;
 use crate::rules::attention::Attention;
+use crate::rules::json::Payload;
+use crate::rules::node::{EngineRecord, LostNode, WorkerNode};
+use crate::rules::path::Name;
+use crate::rules::record::{Keep, Look, LookBy, Record};
 use crate::rules::start::Start;
 use crate::rules::status::Status;
-use crate::store::{Capped, RunTally, TallyQuery};
+use crate::store::{Capped, LeaseAct, RunTally, TallyQuery};
 
 promises![
     runs_are_counted_by_status_and_attention,
@@ -14,6 +19,8 @@ promises![
     open_runs_are_counted_by_version,
     a_node_shows_its_lease_and_its_runs,
     a_late_commit_is_counted_on_its_node,
+    a_node_that_was_lost_is_remembered_for_a_day,
+    a_node_that_left_in_good_order_is_not_remembered,
 ];
 
 fn query(cap: usize) -> TallyQuery {
@@ -52,7 +59,7 @@ async fn a_number_ends_at_its_bound(world: World) {
         let tally = tally(&world, query(cap)).await;
         let of = |status: Status| tally.statuses[status.code() as usize].1;
         assert_eq!([of(Status::Pending), of(Status::Failed)], [expected; 2], "{cap}");
-        assert_eq!(of(Status::Completed).count, expected.count, "{cap}");
+        assert_eq!(of(Status::Completed), expected, "{cap}");
         assert_eq!(tally.versions[0].due, expected, "{cap}");
     }
     assert_eq!(tally(&world, query(100)).await.statuses[4].1, exactly(4));
@@ -162,4 +169,43 @@ async fn a_late_commit_is_counted_on_its_node(world: World) {
     let stale: Vec<_> =
         nodes.iter().filter(|facts| facts.stale > 0).map(|facts| (facts.node, facts.stale)).collect();
     assert_eq!(stale, [(node, 1)]);
+}
+
+/// A node with what a server writes about the worker that it belongs to.
+async fn worker(world: &World) -> NodeId {
+    let node = world.node().await;
+    let (name, serves) = ("till".to_owned(), vec!["queue:payments".to_owned()]);
+    let body = Payload::of(&WorkerNode { name, workspace: WORKSPACE, serves }).expect("plain data");
+    let (kind, id) = (WorkerNode::kind(), EngineRecord::id(node));
+    let keep = Keep { kind, id, body, expected: Some(0), ttl: None };
+    world.store().keep(keep).await.expect("nothing is there yet");
+    node
+}
+
+async fn records(world: &World, kind: Name) -> Vec<Record> {
+    let by = LookBy::Page { after: None, limit: 10, newest_first: false };
+    world.store().records(Look { kind, by }).await.expect("a look-up is always possible")
+}
+
+async fn a_node_that_was_lost_is_remembered_for_a_day(world: World) {
+    let node = worker(&world).await;
+    world.crash().await;
+    assert_eq!(records(&world, WorkerNode::kind()).await, []);
+    let found = records(&world, LostNode::kind()).await;
+    assert_eq!(found.iter().map(|record| record.id.clone()).collect::<Vec<_>>(), [EngineRecord::id(node)]);
+    let lost: LostNode = found[0].body.read().expect("it is readable");
+    let serves = vec!["queue:payments".to_owned()];
+    let (name, host) = ("till".to_owned(), String::new());
+    assert_eq!(lost, LostNode { name, host, workspace: WORKSPACE, serves, remote: true, lost: world.now() });
+    world.clock().advance(LostNode::KEPT);
+    world.sweep(10).await;
+    assert_eq!(records(&world, LostNode::kind()).await, []);
+}
+
+async fn a_node_that_left_in_good_order_is_not_remembered(world: World) {
+    let node = worker(&world).await;
+    world.lease(node, LeaseAct::Leave).await.expect("a node may go");
+    world.sweep(10).await;
+    assert_eq!(records(&world, WorkerNode::kind()).await, []);
+    assert_eq!(records(&world, LostNode::kind()).await, []);
 }

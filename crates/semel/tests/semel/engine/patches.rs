@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
 use semel::rules::entry::{Entry, Outcome};
+use semel::rules::ledger::Lineage;
 use semel::rules::status::Status;
 use semel::testing::{Effects, history};
 use semel::{Ctx, Result, fatal};
@@ -21,6 +22,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("patches::a_retried_run_does_not_repeat_an_effect_of_the_old_way", retried),
         trial("patches::a_patch_can_be_asked_for_twice_and_removed_at_last", removed),
         trial("record::a_value_stays_as_it_was_recorded", recorded),
+        trial("record::a_decision_that_can_no_longer_be_made_is_given_as_recorded", decided),
+        trial("record::what_a_step_keeps_of_a_failure_is_known_after_a_retry_a_restart_and_a_fork", kept),
         trial("scope::passes_of_a_loop_have_paths_of_their_own", passes),
         trial("failures::code_and_data_are_recorded_and_given_again", coded),
     ]
@@ -201,6 +204,78 @@ async fn recorded() -> Result<(), Failed> {
     let paths: Vec<String> = recorded.filter_map(|entry| entry.visit().map(ToString::to_string)).collect();
     assert_eq!(paths, ["large", "inner/large"]);
     identical(&engine.replay(run.id()).await?);
+    Ok(())
+}
+
+/// A decision that only the first edition of the code can make.
+async fn reads(ctx: Ctx, text: String) -> Result<u64> {
+    let shop = ctx.state::<Shop>();
+    let made = || match shop.edition {
+        Edition::Before => text.parse::<u64>().map_err(fatal),
+        _ => Err(fatal("texts are no longer read")),
+    };
+    let read = ctx.record_with("read", made).await?;
+    ctx.hook::<()>("go").recv().await?;
+    Ok(read)
+}
+
+async fn decided() -> Result<(), Failed> {
+    let (lab, effects) = (Lab::new(), Effects::default());
+    let builder = |edition| lab.forgetful().state(shop(edition, &effects)).workflow("reads", reads);
+    let engine = builder(Edition::Before).open().await?;
+    let run = engine.start(reads, "7".to_owned()).await?;
+    waiting(&lab, &run).await;
+    let wrong = engine.start(reads, "seven".to_owned()).await?;
+    assert!(matches!(wrong.outcome().await?, Outcome::Failed(_)));
+    let ledger = wrong.ledger().await?;
+    assert!(!ledger.iter().any(|line| matches!(line.entry, Entry::Recorded { .. })), "it was not made");
+    engine.shutdown(Duration::from_secs(5)).await?;
+    let engine = builder(Edition::After).open().await?;
+    engine.deliver("go", ()).await?;
+    assert_eq!(engine.run(run.id()).typed::<u64>().result().await?, 7);
+    identical(&engine.replay(run.id()).await?);
+    Ok(())
+}
+
+/// Keeps for ever that it has failed, and says whether it had been kept.
+async fn keeps(ctx: Ctx, (): ()) -> Result<String> {
+    if let Some(found) = ctx.earlier::<String>("kept")? {
+        return Ok(found);
+    }
+    let failed = ctx.step("fails").run(async |_| Err::<(), _>(fatal("it is broken"))).await;
+    ctx.record("recorded", true).await?;
+    let kept = ctx.step("kept").reconcile(async |_| Ok(Some("kept".to_owned())));
+    kept.run(async |_| Ok("kept".to_owned())).await?;
+    assert_eq!(
+        ctx.earlier::<bool>("recorded")?,
+        None,
+        "what follows a failure that is tried again is not kept"
+    );
+    failed.map(|()| "mended".to_owned())
+}
+
+async fn kept() -> Result<(), Failed> {
+    let lab = Lab::new();
+    let engine = lab.forgetful().workflow("keeps", keeps).open().await?;
+    for restart in [false, true] {
+        let run = engine.start(keeps, ()).await?;
+        assert!(matches!(run.outcome().await?, Outcome::Failed(_)));
+        let early = engine.run(run.id()).fork(Some(1), Lineage::Inherited).await?;
+        assert_eq!(
+            engine.run(early.id()).typed::<String>().result().await?,
+            "kept",
+            "with the same effect keys"
+        );
+        let fresh = engine.run(run.id()).fork(Some(1), Lineage::Fresh).await?;
+        assert!(matches!(fresh.outcome().await?, Outcome::Failed(_)), "with fresh ones it begins anew");
+        let again = engine.run(run.id());
+        if restart {
+            again.restart().await?;
+        } else {
+            again.retry().await?;
+        }
+        assert_eq!(engine.run(run.id()).typed::<String>().result().await?, "kept");
+    }
     Ok(())
 }
 

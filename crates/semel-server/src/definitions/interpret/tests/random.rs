@@ -3,7 +3,9 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use semel::Error;
 use semel::rules::entry::{Entry, Outcome};
+use semel::rules::status::Status;
 use semel::testing::{Crasher, Dice, Scene};
 use serde_json::{Map, Value as Json, json};
 
@@ -25,16 +27,42 @@ enum Act {
     Set { n: u32 },
     Parallel { n: u32, branches: Vec<Vec<Act>> },
     ForEach { n: u32, times: u32, parallel: u32, acts: Vec<Act> },
-    Loop { n: u32, times: u32, acts: Vec<Act> },
+    Loop { n: u32, times: u32, before: bool, acts: Vec<Act> },
     Switch { n: u32, chosen: u32, acts: Vec<Act> },
     Try { n: u32, fails: bool, acts: Vec<Act>, mend: Vec<Act>, close: Vec<Act> },
 }
 
-/// A definition, and whether it fails at its end.
+/// How a definition ends, after its acts.
+#[derive(Clone, Debug)]
+enum End {
+    Completes,
+    Fails,
+    /// By a `return` inside of these blocks.
+    Returns(Vec<Around>),
+    /// By a graceful cancel, while it waits inside of these blocks.
+    Cancelled(Vec<Around>),
+}
+
+/// A block around one step.
+#[derive(Clone, Debug)]
+enum Around {
+    ForEach {
+        n: u32,
+    },
+    Loop,
+    Switch,
+    Parallel,
+    /// With an effect that takes place in any case.
+    Try {
+        n: u32,
+    },
+}
+
+/// A definition.
 #[derive(Clone, Debug)]
 struct Drawn {
     acts: Vec<Act>,
-    fails: bool,
+    end: End,
 }
 
 struct Drawer {
@@ -86,8 +114,8 @@ impl Drawer {
                 Act::ForEach { n, times, parallel, acts: self.list(depth - 1, undo) }
             }
             11 | 12 => {
-                let (n, times) = (self.next(), self.dice.some(1, 3));
-                Act::Loop { n, times, acts: self.list(depth - 1, undo) }
+                let (n, times, before) = (self.next(), self.dice.some(1, 3), self.dice.percent(50));
+                Act::Loop { n, times, before, acts: self.list(depth - 1, undo) }
             }
             13 => {
                 let (n, chosen) = (self.next(), self.dice.some(0, 2));
@@ -103,6 +131,32 @@ impl Drawer {
     }
 }
 
+impl Drawer {
+    fn around(&mut self) -> Vec<Around> {
+        let depth = self.dice.between(1, 3);
+        (0..depth).map(|_| self.one_around()).collect()
+    }
+
+    fn one_around(&mut self) -> Around {
+        match self.dice.below(6) {
+            0 => Around::ForEach { n: self.next() },
+            1 => Around::Loop,
+            2 => Around::Switch,
+            3 => Around::Parallel,
+            _ => Around::Try { n: self.next() },
+        }
+    }
+
+    fn end(&mut self) -> End {
+        match self.dice.below(10) {
+            0..=3 => End::Fails,
+            4 | 5 => End::Returns(self.around()),
+            6 | 7 => End::Cancelled(self.around()),
+            _ => End::Completes,
+        }
+    }
+}
+
 fn draw(seed: u64) -> Drawn {
     let mut drawer = Drawer { dice: Dice::named(seed, "definition"), last: 0, left: STEPS };
     let mut acts = Vec::new();
@@ -111,7 +165,42 @@ fn draw(seed: u64) -> Drawn {
         acts.push(act);
     }
     acts.push(drawer.effect(true));
-    Drawn { acts, fails: drawer.dice.percent(40) }
+    Drawn { acts, end: drawer.end() }
+}
+
+/// The last steps of a definition that ends in this way.
+fn last_steps(end: &End) -> Vec<Json> {
+    let never = || json!({"name": "never", "worker": {"queue": "never"}});
+    match end {
+        End::Completes => Vec::new(),
+        End::Fails => vec![json!({"name": "end", "fail": {"code": "LAST"}})],
+        End::Returns(around) => {
+            vec![wrapped(around, json!({"name": "found", "return": {"returned": "{{ input.x }}"}})), never()]
+        }
+        End::Cancelled(around) => {
+            vec![wrapped(around, json!({"name": "silence", "event": {"token": SILENCE}})), never()]
+        }
+    }
+}
+
+/// A step inside of blocks, the first of them around all others.
+fn wrapped(around: &[Around], step: Json) -> Json {
+    around.iter().rev().fold(step, |inside, around| match around {
+        Around::ForEach { n } => {
+            let each = json!({"in": [7], "as": format!("k{n}")});
+            json!({"name": "each", "for_each": each, "steps": [inside]})
+        }
+        Around::Loop => {
+            json!({"name": "loop", "loop": {"while": "{{ index < 1 }}", "most": 1}, "steps": [inside]})
+        }
+        Around::Switch => json!({"name": "case", "switch": [{"steps": [inside]}]}),
+        Around::Parallel => json!({"name": "both", "parallel": {"one": [inside]}}),
+        Around::Try { n } => {
+            let close = json!({"name": format!("s{n}"), "worker": {"queue": format!("e{n}")}});
+            let never = json!([{"steps": [{"name": "never", "worker": {"queue": "never"}}]}]);
+            json!({"name": format!("t{n}"), "try": [inside], "catch": never, "finally": [close]})
+        }
+    })
 }
 
 /// The steps as JSON, which is YAML. `inside` says that there is an `index`.
@@ -147,7 +236,11 @@ fn step(act: &Act, inside: bool) -> Json {
             let each = json!({"in": items, "as": format!("k{n}"), "key": format!("{{{{ k{n} }}}}"), "parallel": parallel});
             json!({"name": name(*n), "for_each": each, "steps": steps(acts, true)})
         }
-        Act::Loop { n, times, acts } => {
+        Act::Loop { n, times, before: true, acts } => {
+            let goes_on = format!("{{{{ index < {times} }}}}");
+            json!({"name": name(*n), "loop": {"while": goes_on, "most": 5}, "steps": steps(acts, true)})
+        }
+        Act::Loop { n, times, before: false, acts } => {
             let until = format!("{{{{ steps.{}.i == {} }}}}", name(last(acts)), times - 1);
             json!({"name": name(*n), "loop": {"until": until, "most": 5}, "steps": steps(acts, true)})
         }
@@ -237,7 +330,7 @@ fn value(act: &Act) -> Option<(u32, Json)> {
             let branch = |(b, acts): (usize, &Vec<Act>)| (format!("b{b}"), value_of(acts, 0));
             (*n, Json::Object(branches.iter().enumerate().map(branch).collect()))
         }
-        Act::ForEach { n, times, acts, .. } | Act::Loop { n, times, acts } => (*n, passes(acts, *times)),
+        Act::ForEach { n, times, acts, .. } | Act::Loop { n, times, acts, .. } => (*n, passes(acts, *times)),
         Act::Switch { n, acts, .. } => (*n, value_of(acts, 0)),
         Act::Try { n, fails, acts, mend, .. } => (*n, value_of(if *fails { mend } else { acts }, 0)),
     })
@@ -271,39 +364,66 @@ impl Drop for Seed {
     }
 }
 
+/// Effects of a definition, and its outcome as it is told.
+fn expected(drawn: &Drawn, values: &BTreeMap<String, Json>) -> (Times, Result<Json, String>) {
+    let mut done = Times::new();
+    let open = count(&drawn.acts, 1, &mut done);
+    if let End::Returns(around) | End::Cancelled(around) = &drawn.end {
+        for around in around {
+            if let Around::Try { n } = around {
+                *done.entry(format!("e{n}")).or_default() += 1;
+            }
+        }
+    }
+    let outcome = match &drawn.end {
+        End::Completes => Ok(json!(values)),
+        End::Returns(_) => Ok(json!({"returned": 1})),
+        End::Fails => Err("LAST".to_owned()),
+        End::Cancelled(_) => Err("cancelled: enough".to_owned()),
+    };
+    if outcome.is_err() {
+        undo(open, &mut done);
+    }
+    (done, outcome)
+}
+
+/// Token of the hook at which a run waits that is cancelled.
+const SILENCE: &str = "silence";
+
+/// Starts the definition, cancels it if that is its end, and gives its outcome.
+async fn script(scene: Scene<Doings>, is_cancelled: bool) -> Result<Result<Json, String>, Error> {
+    let run = scene.engine().start(TESTED, json!({"x": 1})).key("k").await?;
+    if is_cancelled {
+        let has_ended = async || scene.status(run.id()).await.is_ok_and(Status::is_terminal);
+        scene.until(async || has_ended().await || matches!(scene.owner(SILENCE).await, Ok(Some(_)))).await;
+        run.request_cancel("enough").await?;
+    }
+    Ok(match run.outcome().await? {
+        Outcome::Completed(value) => Ok(value.read::<Json>().unwrap()),
+        Outcome::Failed(failure) => Err(failure.code.unwrap_or(failure.message)),
+        Outcome::Cancelled(reason) => Err(format!("cancelled: {reason}")),
+        other => Err(format!("{other:?}")),
+    })
+}
+
 fn play(seed: u64) {
     let drawn = draw(seed);
     let mut all = steps(&drawn.acts, false);
-    if drawn.fails {
-        all.push(json!({"name": "end", "fail": {"code": "LAST"}}));
-    }
+    all.extend(last_steps(&drawn.end));
     let values: BTreeMap<String, Json> =
         drawn.acts.iter().filter_map(value).map(|(n, value)| (format!("s{n}"), value)).collect();
     let told: Map<String, Json> =
         values.keys().map(|name| (name.clone(), format!("{{{{ steps.{name} }}}}").into())).collect();
     let text = format!("steps: {}\nreturn: {}", Json::from(all), Json::from(told));
     let seed = Seed(seed, text.clone());
-    let mut expected = Times::new();
-    let open = count(&drawn.acts, 1, &mut expected);
-    let outcome = if drawn.fails {
-        undo(open, &mut expected);
-        Err("LAST".to_owned())
-    } else {
-        Ok(json!(values))
-    };
+    let (expected, outcome) = expected(&drawn, &values);
     let mut chosen = HashSet::new();
     choices(&drawn.acts, &mut chosen);
+    let is_cancelled = matches!(drawn.end, End::Cancelled(_));
     let crasher = Crasher::new(
         Doings::default,
         move |doings: &Doings, builder| builder.state(doings.clone()).programs(Fixed(definition(&text))),
-        async move |scene: Scene<Doings>| {
-            let run = scene.engine().start(TESTED, json!({"x": 1})).key("k").await?;
-            Ok(match run.outcome().await? {
-                Outcome::Completed(value) => Ok(value.read::<Json>().unwrap()),
-                Outcome::Failed(failure) => Err(failure.code.unwrap_or(failure.message)),
-                other => Err(format!("{other:?}")),
-            })
-        },
+        async move |scene: Scene<Doings>| script(scene, is_cancelled).await,
     );
     let plays = crasher.every_boundary(|ended| {
         assert_eq!(ended.value, outcome, "the result\n{}", ended.history());

@@ -8,11 +8,7 @@ use crate::store::sqlite::values::Text;
 use crate::store::tx::{GLANCE_BYTES, GLANCE_TAIL, GlanceRow, GlanceRows, NOT_ABSORBED};
 
 /// The latest commits of a run, the last one first; those that are too large are null.
-const TAIL: &str = "WITH RECURSIVE tail (row, left) AS ( \
-         SELECT last, ?2 FROM heads WHERE num = ?1 \
-         UNION ALL SELECT l.prev, t.left - 1 FROM tail t JOIN ledger l ON l.num = t.row WHERE t.left > 1 \
-     ) SELECT CASE WHEN octet_length(l.entries) <= ?3 THEN l.entries END \
-     FROM tail t JOIN ledger l ON l.num = t.row ORDER BY l.seq DESC";
+const TAIL: &str = include_str!("../sql/tail.sql");
 const FIRST: &str = "SELECT CASE WHEN octet_length(entries) <= ?2 THEN entries END FROM ledger \
      WHERE num = (SELECT first FROM heads WHERE num = ?1) AND seq = 0";
 const LATEST_HOOK: &str = "SELECT token, visit FROM hooks WHERE run = ? ORDER BY opened DESC, token LIMIT 1";

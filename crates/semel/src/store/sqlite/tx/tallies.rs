@@ -14,18 +14,11 @@ use crate::store::tx::{CountScan, DueScan, LATE_MS, TallyRows, due_version};
 use crate::store::{DueVersion, OpenVersion};
 
 /// The next version of a workspace with runs that are due or will be.
-const NEXT_VERSION: &str = "SELECT workflow, workflow_version FROM runs INDEXED BY runs_due \
-     WHERE due IS NOT NULL AND workspace = ?1 AND (workflow, workflow_version) > (?2, ?3) \
-     ORDER BY workflow, workflow_version LIMIT 1";
+const NEXT_VERSION: &str = include_str!("../sql/next_version.sql");
 /// How many runs of a version are due at ?4, and since when.
-const DUE_OF: &str = "SELECT count(*), min(due) FROM ( \
-     SELECT due FROM runs INDEXED BY runs_due \
-     WHERE due IS NOT NULL AND workspace = ?1 AND workflow = ?2 AND workflow_version = ?3 AND due <= ?4 \
-     ORDER BY due LIMIT ?5)";
+const DUE_OF: &str = include_str!("../sql/due_of.sql");
 /// The nodes of driven runs of a workspace.
-const HELD: &str = "SELECT node, count(*) FROM ( \
-     SELECT node FROM runs INDEXED BY runs_driven WHERE node IS NOT NULL AND workspace = ?1 LIMIT ?2 \
-     ) GROUP BY node ORDER BY node";
+const HELD: &str = include_str!("../sql/held_in.sql");
 
 /// The partial indexes in which the runs of a state stand, with their conditions: for `runs_driven` word for word.
 fn stretches(status: Status) -> &'static [(&'static str, &'static str)] {
@@ -43,6 +36,20 @@ fn counting(index: &str, condition: &str, filtered: bool) -> String {
     )
 }
 
+/// The statements of numbers, each with the index that it reads.
+#[cfg(all(feature = "testing", feature = "postgres"))]
+pub(crate) fn count_statements() -> Vec<(String, &'static str)> {
+    let runs = stretches(Status::Running).iter().chain(&[
+        ("runs_list", "?4 IS NULL"),
+        ("runs_workflow", "workflow = ?4"),
+        ("runs_attention", "attention IS NOT NULL AND attention = ?4"),
+    ]);
+    let counted = runs.flat_map(|(index, condition)| {
+        [true, false].map(|filtered| (counting(index, condition, filtered), *index))
+    });
+    counted.chain([NEXT_VERSION, DUE_OF].map(|text| (text.to_owned(), "runs_due"))).collect()
+}
+
 impl TallyRows for SqliteStoreTx {
     async fn count_runs(&mut self, scan: &CountScan<'_>) -> Result<(u64, usize)> {
         let workflow = |name: &Name| Box::new(name.to_string()) as Box<dyn ToSql>;
@@ -54,7 +61,8 @@ impl TallyRows for SqliteStoreTx {
                 let stretch = ("runs_attention", "attention IS NOT NULL AND attention = ?4");
                 (&[stretch], Box::new(kind.code()))
             }
-            Index::Parent(_) | Index::Lineage(_) => return Ok((0, 0)),
+            Index::Parent(run) => (&[("runs_parent", "parent IS NOT NULL AND parent = ?4")], Box::new(run)),
+            Index::Lineage(run) => (&[("runs_lineage", "lineage <> id AND lineage = ?4")], Box::new(run)),
         };
         let (mut count, mut read) = (0, 0);
         for (index, condition) in stretches {
@@ -139,11 +147,11 @@ impl TallyRows for SqliteStoreTx {
 impl SqliteStoreTx {
     fn due_of(&self, scan: &DueScan<'_>, workflow: Name, version: Name) -> Result<DueVersion> {
         let most = i64::try_from(scan.cap).unwrap_or(i64::MAX).saturating_add(1);
-        let count = |time: Time| {
+        let count = |time: Time| -> Result<(u64, Option<i64>)> {
             let params = params![scan.workspace, workflow.as_str(), version.as_str(), time, most];
             let found =
                 self.first(DUE_OF, params, |row| Ok((row.get::<_, u64>(0)?, row.get::<_, Option<i64>>(1)?)))?;
-            Ok(found.unwrap_or_default())
+            Ok::<_, crate::error::Error>(found.unwrap_or_default())
         };
         let (due, oldest) = count(self.now)?;
         let (late, _) = count(Time(self.now.0.saturating_sub(LATE_MS)))?;

@@ -12,7 +12,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     crate::served_trials![
         no_page_is_shown_without_a_session,
         a_person_signs_in_and_out_and_a_link_leads_through_the_login,
-        a_wrong_or_revoked_key_signs_nobody_in,
+        a_wrong_or_revoked_key_signs_no_person_in,
         a_revoked_key_ends_its_sessions,
         a_session_enters_the_workspaces_of_its_keys_only,
         a_page_of_another_site_can_send_no_form,
@@ -134,7 +134,7 @@ async fn a_person_signs_in_and_out_and_a_link_leads_through_the_login() {
     assert_eq!(signed.open("/api/v1/session").await.status, 401);
 }
 
-async fn a_wrong_or_revoked_key_signs_nobody_in() {
+async fn a_wrong_or_revoked_key_signs_no_person_in() {
     let served = Served::open(&keyed()).await;
     let browser = browser(&served);
     let root = served.caller(ROOT);
