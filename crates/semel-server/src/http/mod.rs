@@ -58,7 +58,6 @@ pub use errors::PAGES;
 pub(crate) use form::{fields, is_form};
 pub use problem::Problem;
 pub use services::Services;
-pub(crate) use view::IN_DOUBT;
 
 use crate::app::App;
 use crate::config::ClockMode;
