@@ -27,6 +27,8 @@ check: ## all that CI checks; writes nothing in the tree
 	$(SERVICES) cargo test $(EVERYTHING) $(LOCKED)
 	@echo "== SDKs for TypeScript and Python"
 	scripts/with-postgres scripts/check-clients target/debug/semel
+	@echo "== SDKs under the proof"
+	[ "$$SEMEL_SKIP_CLIENTS" = 1 ] || $(SERVICES) cargo test $(EVERYTHING) $(LOCKED) --test proof -- --ignored languages::
 	@echo "== documentation"
 	RUSTDOCFLAGS="-D warnings" cargo doc $(EVERYTHING) $(LOCKED) --no-deps
 

@@ -178,6 +178,23 @@ async def program(ctx: Ctx, given: dict[str, Any]) -> Told:
         raise
 
 
+@workflow("letters")
+async def letters(ctx: Ctx, given: dict[str, Any]) -> Told:
+    """What the proof does while it restarts servers: letters that must not be written twice, each of which takes a while."""
+
+    async def write(a: Attempt) -> Any:
+        await asyncio.sleep(given["millis"] / 1000)
+        while True:
+            # The recorder loses answers, and absorbs what it knows.
+            try:
+                return await effect(f"{given['place']} {a.path}", "keyed")(a)
+            except Exception as error:
+                print(f"the recorder is asked again: {error}", flush=True)
+
+    names = [f"letter{n}" for n in range(given["count"])]
+    return [[name, await ctx.step(name, write, at_most_once=True, timeout=60)] for name in names]
+
+
 async def elsewhere(given: Any, task: QueueTask) -> Any:
     return await post("effects", {**given, "key": task.key, "fence": task.fence, "attempt": task.attempt, "kind": "keyed"}, PATIENCE)
 
@@ -188,7 +205,7 @@ async def main() -> None:
     while True:
         try:
             # The nemesis knows workers by their process.
-            return await semel.worker([program], queues={QUEUE: elsewhere}, name=f"pid-{os.getpid()}", lease=LEASE).run()
+            return await semel.worker([program, letters], queues={QUEUE: elsewhere}, name=f"pid-{os.getpid()}", lease=LEASE).run()
         except Exception as error:
             print(f"there is no server yet: {error}", flush=True)
             await asyncio.sleep(0.1)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import signal
 import threading
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from test_workflows import delivered, play
 
 from semel import AsyncSemel, Attempt, Cancelled, Ctx, QueueTask, Retry, RunFailed, fatal, workflow
+from semel._http import Address, Answer, AsyncHttp, Unreached
 from semel.testing import TestServer
 
 
@@ -359,5 +361,213 @@ def test_a_key_may_have_any_characters(semel_server: TestServer) -> None:
             assert await (await semel.start(echo, 1, key="Bestellung „7“ 日")).result(20) == "Bestellung „7“ 日 1"
             assert (await semel.start(echo, 1, key="Bestellung „7“ 日")).verdict == "replayed"
         semel.close()
+
+    play(go())
+
+
+def is_claim(path: str, body: str | None) -> bool:
+    """Whether a call claims runs, and does not only look for them."""
+    return path == "/workers/claim" and '"look":true' not in (body or "")
+
+
+class LosesClaims(AsyncHttp):
+    """The first claim takes place and its answer is lost. Its repetition reaches a server that knows the id, or one that does not."""
+
+    def __init__(self, url: str, known: bool) -> None:
+        super().__init__(Address(url, None))
+        self.claims, self.known = 0, known
+
+    async def _send(self, method: str, path: str, body: str | None, headers: dict[str, str]) -> Answer:
+        if is_claim(path, body):
+            self.claims += 1
+            if self.claims == 1:
+                await super()._send(method, path, body, headers)
+                raise EOFError("the answer is lost")
+            if self.claims == 2 and not self.known:
+                headers = {**headers, "idempotency-key": "unknown"}
+        return await super()._send(method, path, body, headers)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_the_runs_of_a_lost_claim_are_driven_whether_or_not_the_server_remembers_it(
+    semel_server: TestServer, caplog: pytest.LogCaptureFixture, known: bool
+) -> None:
+    @workflow(f"py-lost-claim-{known}")
+    async def echo(ctx: Ctx, n: int) -> int:
+        return n
+
+    async def go() -> None:
+        semel, far = AsyncSemel(semel_server.url), AsyncSemel(semel_server.url)
+        far.http = LosesClaims(semel_server.url, known)
+        run = await semel.start(echo, 7)
+        async with far.worker([echo], lease=3600):
+            assert await run.result(20) == 7
+        for client in (semel, far):
+            client.close()
+
+    with caplog.at_level(logging.WARNING, "semel"):
+        play(go())
+    assert ("joins anew" in caplog.text) == (not known)
+
+
+class Restarted(AsyncHttp):
+    """A way to a server that is killed and comes back: calls under way are lost, others refused."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(Address(url, None))
+        self.down, self.enough = asyncio.Event(), asyncio.Event()
+        self.refused = 0
+
+    async def _send(self, method: str, path: str, body: str | None, headers: dict[str, str]) -> Answer:
+        if self.down.is_set():
+            self.refused += 1
+            if self.refused == 8:
+                self.enough.set()
+            raise Unreached("refused")
+        call, killed = asyncio.create_task(super()._send(method, path, body, headers)), asyncio.create_task(self.down.wait())
+        await asyncio.wait([call, killed], return_when=asyncio.FIRST_COMPLETED)
+        killed.cancel()
+        if call.done():
+            return await call
+        call.cancel()
+        raise EOFError("the server was killed")
+
+
+def test_a_worker_keeps_its_runs_and_its_steps_of_queues_while_the_server_cannot_be_reached(
+    semel_server: TestServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    bodies: list[str] = []
+
+    async def go() -> None:
+        entered, leave = [asyncio.Event(), asyncio.Event()], asyncio.Event()
+
+        async def body(name: str, i: int) -> str:
+            bodies.append(name)
+            entered[i].set()
+            await leave.wait()
+            return name
+
+        @workflow("py-both")
+        async def both(ctx: Ctx, _: None) -> Any:
+            return await ctx.all(
+                letter=lambda c: c.step("letter", lambda a: body("letter", 0), at_most_once=True, inline=True),
+                parcel=lambda c: c.remote("parcel", "py-parcels", None),
+            )
+
+        async def parcel(given: Any, task: QueueTask) -> str:
+            return await body("parcel", 1)
+
+        semel, far = AsyncSemel(semel_server.url), AsyncSemel(semel_server.url)
+        http = far.http = Restarted(semel_server.url)
+        async with far.worker([both], queues={"py-parcels": parcel}, lease=3600):
+            run = await semel.start(both, None)
+            await asyncio.gather(*(one.wait() for one in entered))
+            http.down.set()
+            await http.enough.wait()
+            http.down.clear()
+            leave.set()
+            assert await run.result(20) == {"letter": "letter", "parcel": "parcel"}
+        for client in (semel, far):
+            client.close()
+
+    with caplog.at_level(logging.WARNING, "semel"):
+        play(go())
+    assert sorted(bodies) == ["letter", "parcel"] and "joins anew" not in caplog.text
+
+
+class NoClaims(AsyncHttp):
+    """A way to a server to which claims find no connection for a while."""
+
+    down, refused, looks = False, 0, 0
+
+    async def _send(self, method: str, path: str, body: str | None, headers: dict[str, str]) -> Answer:
+        if path == "/workers/claim" and not is_claim(path, body):
+            self.looks += 1
+            if self.looks == 2:
+                # A proxy in between fails at a look, which is not a claim.
+                return Answer(502, {}, b"<html>")
+        if self.down and is_claim(path, body):
+            self.refused += 1
+            # By then half of the lease is over, after which a claim that was sent is given up.
+            self.down = self.refused < 6
+            raise Unreached("refused")
+        return await super()._send(method, path, body, headers)
+
+
+def test_a_claim_without_a_connection_is_made_again_for_as_long_as_it_takes(semel_server: TestServer, caplog: pytest.LogCaptureFixture) -> None:
+    bodies: list[int] = []
+
+    async def go() -> None:
+        entered, leave = asyncio.Event(), asyncio.Event()
+
+        @workflow("py-letter")
+        async def letter(ctx: Ctx, n: int) -> int:
+            async def write(a: Attempt) -> int:
+                bodies.append(n)
+                if n == 1:
+                    entered.set()
+                    await leave.wait()
+                return n
+
+            return await ctx.step("letter", write, at_most_once=True)
+
+        semel, far = AsyncSemel(semel_server.url), AsyncSemel(semel_server.url)
+        http = far.http = NoClaims(Address(semel_server.url, None))
+        async with far.worker([letter], lease=0.9):
+            first = await semel.start(letter, 1)
+            await entered.wait()
+            http.down = True
+            assert await (await semel.start(letter, 2)).result(20) == 2
+            leave.set()
+            assert await first.result(20) == 1
+        for client in (semel, far):
+            client.close()
+        assert (bodies, http.refused) == ([1, 2], 6)
+
+    with caplog.at_level(logging.WARNING, "semel"):
+        play(go())
+    assert "HTTP_502" in caplog.text and "joins anew" not in caplog.text
+
+
+def test_a_worker_that_has_run_leaves_the_signals_of_the_process_as_they_were(semel_server: TestServer) -> None:
+    @workflow("py-signals")
+    async def idle(ctx: Ctx, _: None) -> None:
+        return None
+
+    async def go() -> None:
+        semel, loop = AsyncSemel(semel_server.url), asyncio.get_running_loop()
+        worker = semel.worker([idle])
+        running = asyncio.create_task(worker.run())
+        while not worker._loops:
+            await asyncio.sleep(0)
+        signal.raise_signal(signal.SIGTERM)
+        await running
+        assert [loop.remove_signal_handler(number) for number in (signal.SIGINT, signal.SIGTERM)] == [False, False]
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        semel.close()
+
+    play(go())
+
+
+def test_a_server_that_speaks_another_protocol_is_refused_with_a_sentence_that_says_what_to_do() -> None:
+    @workflow("py-idle")
+    async def idle(ctx: Ctx, _: None) -> None:
+        return None
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        body = b'{"node":"node_1","until":2,"now":1}'
+        writer.write(b"HTTP/1.1 200 OK\r\nsemel-protocol: 2\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
+        writer.close()
+
+    async def go() -> None:
+        async with await asyncio.start_server(answer, "127.0.0.1", 0) as other:
+            semel = AsyncSemel(f"http://127.0.0.1:{other.sockets[0].getsockname()[1]}")
+            with pytest.raises(RuntimeError) as refused:
+                await semel.worker([idle]).start()
+            semel.close()
+        assert str(refused.value) == (
+            "the server speaks version 2 of the worker protocol, and this SDK version 1: install the SDK of the server's release"
+        )
 
     play(go())

@@ -14,8 +14,8 @@ import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.orm import Session, sessionmaker
 
-from semel import AsyncSemel, Attempt, Ctx, Retry, RunFailed, fatal, retry_after, workflow
-from semel.testing import CrashCase, TestServer, crash_everywhere
+from semel import AsyncSemel, Attempt, Ctx, Retry, RunFailed, Semel, SemelError, fatal, retry_after, workflow
+from semel.testing import CrashCase, TestServer, crash_everywhere, effects
 from semel.tx import SqlAlchemy, postgres_table, sqlite_table
 
 LIMIT = 20
@@ -333,5 +333,66 @@ def test_a_commit_tells_of_a_delivery_long_before_the_next_heartbeat(semel_serve
             await delivered(semel, "py-heard", 5)
             leave.set()
             assert await run.result(LIMIT) == ["answer", 5]
+
+    play(semel_server.url, test)
+
+
+def test_a_client_restarts_forks_frees_keys_and_starts_many_runs(semel_server: TestServer) -> None:
+    calls: list[str] = []
+    broken = [True]
+
+    @workflow("py-verbs")
+    async def verbs(ctx: Ctx, n: int) -> int:
+        await ctx.step("charge", lambda a: calls.append(a.key))
+
+        def check(a: Attempt) -> None:
+            if broken[0]:
+                raise fatal("not now")
+
+        await ctx.step("check", check)
+        return n
+
+    async def test(semel: AsyncSemel) -> None:
+        async with semel.worker([verbs]):
+            run = await semel.start(verbs, 7, key="py-verbs")
+            with pytest.raises(RunFailed):
+                await run.result(LIMIT)
+            broken[0] = False
+            assert (await run.restart(from_="beginning"))["id"] == run.id
+            assert await run.result(LIMIT) == 7
+            fork = await run.fork(at=1, key="py-verbs-again")
+            assert fork.id != run.id and await fork.result(LIMIT) == 7
+            assert len(calls) == 3 and len(set(calls)) == 1, "the beginning, the restart from there and the fork, under one key"
+            assert (await semel.release_key("py-verbs"))["id"] == run.id
+            assert await semel.key("py-verbs") is None
+            starts: list[dict[str, Any]] = [{"input": 1, "key": "py-verbs-again"}, {"input": 2, "key": "py-verbs"}, {"input": 3}]
+            other, second, third = await semel.start_many(verbs, starts, id="py-many")
+            assert isinstance(other, SemelError) and (other.code, other.owner) == ("KEY_REUSED", fork.id)
+            assert not isinstance(second, SemelError) and not isinstance(third, SemelError)
+            assert [await second.result(LIMIT), await third.result(LIMIT)] == [2, 3]
+            _, _, again = await asyncio.to_thread(lambda: Semel(semel_server.url).start_many(verbs, starts, id="py-many"))
+            assert not isinstance(again, SemelError) and (again.id, again.verdict) == (third.id, "replayed")
+
+    play(semel_server.url, test)
+
+
+def test_effects_are_counted_by_their_keys_wherever_the_worker_crashes(semel_server: TestServer) -> None:
+    charges, repeated = effects(), 0
+
+    @workflow("py-counted")
+    async def counted(ctx: Ctx, _: None) -> Any:
+        first = await ctx.step("charge", lambda a: charges.take(a.key, lambda: f"ch_{charges.count}"), inline=True)
+        return [first, await ctx.step("again", lambda a: charges.take(a.key, lambda: f"ch_{charges.count}"), inline=True)]
+
+    async def test(semel: AsyncSemel) -> None:
+        def check(run: dict[str, Any], boundary: str) -> None:
+            nonlocal repeated
+            count = len(charges.calls)
+            assert run["result"] == [f"ch_{count - 2}", f"ch_{count - 1}"] and charges.count == count, boundary
+            repeated = sum(charges.calls.values()) - count
+
+        case = CrashCase(semel, lambda _: semel.worker([counted], lease=5), lambda play: semel.start(counted, None, key=play), check)
+        assert await crash_everywhere(case) >= 6
+        assert repeated > 0, "a crash after a body repeats its call"
 
     play(semel_server.url, test)

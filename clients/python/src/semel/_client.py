@@ -9,13 +9,14 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, Literal, TypeVar, cast
 
 from ._duration import Duration, millis
 from ._errors import SemelError
 from ._http import Address, AsyncHttp, BlockingHttp, pause_of
 from ._json import decode, encode
 from ._keys import uuid7
+from ._types import read_as
 from ._worker import Worker
 from ._workflow import Workflow
 
@@ -68,22 +69,44 @@ def _period(duration: Duration) -> str:
     return duration if isinstance(duration, str) else f"{millis(duration)}ms"
 
 
-def _start(workflow: Workflow[Any, Any] | str, input: Any, key: str | None, definition: bool, options: dict[str, Any]) -> _Call:
+def _start_body(workflow: Workflow[Any, Any] | str, input: Any, definition: bool, options: dict[str, Any]) -> dict[str, Any]:
     body: dict[str, Any] = {"input": input}
     if isinstance(workflow, Workflow):
         body |= {"workflow": workflow.name, "workflowVersion": workflow.version}
     else:
         body["definitionId" if definition else "workflow"] = workflow
-    names = {"on_conflict": "onConflict"}
     for name, value in options.items():
         if value is not None:
-            body[names.get(name, name)] = _period(value) if name in ("delay", "timeout") else value
+            body["onConflict" if name == "on_conflict" else name] = _period(value) if name in ("delay", "timeout") else value
+    if "retention" in body:
+        body["retention"] = {name: _period(period) for name, period in body["retention"].items()}
+    return body
+
+
+def _start(workflow: Workflow[Any, Any] | str, input: Any, key: str | None, definition: bool, options: dict[str, Any]) -> _Call:
+    body = _start_body(workflow, input, definition, options)
     # A header has only ASCII characters; a key may have others.
     if key is not None and not key.isascii():
         body["idempotencyKey"] = key
-    if "retention" in body:
-        body["retention"] = {name: _period(period) for name, period in body["retention"].items()}
     return _write("/workflow-runs", body, key)
+
+
+def _start_many(workflow: Workflow[Any, Any] | str, starts: list[dict[str, Any]], id: str | None, definition: bool) -> _Call:
+    runs = []
+    for start in starts:
+        options = {name: value for name, value in start.items() if name not in ("input", "key")}
+        body = _start_body(workflow, start.get("input"), definition, options)
+        runs.append(body | ({"idempotencyKey": start["key"]} if start.get("key") is not None else {}))
+    return _write("/workflow-runs/batch", {"runs": runs}, id)
+
+
+def _refused(result: dict[str, Any]) -> SemelError:
+    said = result["problem"]
+    return SemelError(said["status"], said["code"], said["detail"], owner=said.get("owner"), pointers=said.get("pointers"))
+
+
+def _output_of(workflow: Workflow[Any, Any] | str) -> Any:
+    return workflow.output_type() if isinstance(workflow, Workflow) else None
 
 
 def _steps(generator: Generator[_Call, Any, T], send: Callable[[_Call], Any]) -> T:
@@ -139,8 +162,8 @@ class _Started(Generic[Out]):
 class AsyncRun(Generic[Out]):
     """A run on the server."""
 
-    def __init__(self, semel: AsyncSemel, run: str) -> None:
-        self._semel = semel
+    def __init__(self, semel: AsyncSemel, run: str, type_: Any = None) -> None:
+        self._semel, self._type = semel, type_
         #: Id of the run.
         self.id = run
 
@@ -156,7 +179,7 @@ class AsyncRun(Generic[Out]):
             while True:
                 call = talk.send(await self._semel._send(call))
         except StopIteration as over:
-            return cast(Out, over.value)
+            return cast(Out, read_as(self._type, over.value, f"the result of {self.id}"))
 
     async def cancel(self, reason: str = "", *, graceful: bool = False) -> dict[str, Any]:
         """Ends the run. With ``graceful``, its code is asked to end and may clean up."""
@@ -172,6 +195,15 @@ class AsyncRun(Generic[Out]):
         """Tries a failed run again from where it failed, with the same effect keys."""
         return await self._control("retry", {})
 
+    async def restart(self, *, from_: Literal["failure", "beginning"] = "failure") -> dict[str, Any]:
+        """Starts a run again that has failed or timed out, where it failed or from the beginning. Its effects keep their keys."""
+        return await self._control("restart", {"from": from_})
+
+    async def fork(self, *, at: int | None = None, key: str | None = None, fresh_keys: bool = False) -> AsyncRun[Out]:
+        """A new run with the first ``at`` entries of this one, or all of them. It has the same effect keys, unless they are to be fresh."""
+        forked = await self._control("fork", {"at": at, "key": key, "freshKeys": fresh_keys})
+        return AsyncRun(self._semel, forked["id"], self._type)
+
     async def resolve(self, step: str, *, happened: Any = None, give_up: str | None = None, did_not_happen: bool = False) -> None:
         """Settles a step in doubt: it happened with this value, it did not, or the run gives up."""
         await self._semel._send(_write(f"/workflow-runs/{self.id}/steps/{_quoted(step)}/resolve", _resolution(happened, give_up, did_not_happen)))
@@ -184,8 +216,8 @@ class AsyncRun(Generic[Out]):
 class AsyncStarted(AsyncRun[Out], _Started[Out]):
     """A run that was just started, or found under its key."""
 
-    def __init__(self, semel: AsyncSemel, answer: dict[str, Any]) -> None:
-        AsyncRun.__init__(self, semel, answer["run"]["id"])
+    def __init__(self, semel: AsyncSemel, answer: dict[str, Any], type_: Any) -> None:
+        AsyncRun.__init__(self, semel, answer["run"]["id"], type_)
         _Started.__init__(self, answer)
 
 
@@ -213,7 +245,17 @@ class AsyncSemel:
     ) -> AsyncStarted[Out]:
         """Starts a run, or finds the one that has the key. With ``definition``, ``workflow`` names a definition."""
         options = {"scope": scope, "on_conflict": on_conflict, "delay": delay, "timeout": timeout, "retention": retention, "deliver": deliver, "exclude": exclude}
-        return AsyncStarted(self, await self._send(_start(workflow, input, key, definition, options)))
+        return AsyncStarted(self, await self._send(_start(workflow, input, key, definition, options)), _output_of(workflow))
+
+    async def start_many(
+        self, workflow: Workflow[In, Out] | str, starts: builtins.list[dict[str, Any]], *, id: str | None = None, definition: bool = False
+    ) -> builtins.list[AsyncStarted[Out] | SemelError]:
+        """Starts up to 1,000 runs by one call: each of ``starts`` has ``input`` and, if wanted, the options of ``start``. Each is decided by
+        itself: a refused one is a ``SemelError`` at its place. One without a key gets a key of the call, which can be repeated under the
+        same ``id``.
+        """
+        results, type_ = (await self._send(_start_many(workflow, starts, id, definition)))["results"], _output_of(workflow)
+        return [AsyncStarted(self, one["start"], type_) if "start" in one else _refused(one) for one in results]
 
     def run(self, id: str) -> AsyncRun[Any]:
         """A run by its id."""
@@ -230,6 +272,11 @@ class AsyncSemel:
     async def key(self, key: str, scope: str = "*") -> dict[str, Any] | None:
         """What a key points at."""
         return await self._find(f"/keys/{_quoted(key)}?scope={_quoted(scope)}")
+
+    async def release_key(self, key: str, scope: str = "*") -> dict[str, Any]:
+        """Frees a key: its run goes on, and the next start with the key makes a new run. Gives the run that had it."""
+        answer = await self._send(_write(f"/keys/{_quoted(key)}/release?scope={_quoted(scope)}", {}))
+        return cast(dict[str, Any], answer["run"])
 
     async def list(self, *, status: str | None = None, workflow: str | None = None, key: str | None = None, since: datetime | None = None) -> AsyncIterator[dict[str, Any]]:
         """Runs, newest first, page by page."""
@@ -278,8 +325,8 @@ class AsyncSemel:
 class SyncRun(Generic[Out]):
     """A run on the server, for programs without asyncio."""
 
-    def __init__(self, semel: Semel, run: str) -> None:
-        self._semel = semel
+    def __init__(self, semel: Semel, run: str, type_: Any = None) -> None:
+        self._semel, self._type = semel, type_
         #: Id of the run.
         self.id = run
 
@@ -289,7 +336,8 @@ class SyncRun(Generic[Out]):
 
     def result(self, timeout: Duration | None = None) -> Out:
         """The result, when the run has ended. Any other end is raised as ``RunFailed``; a time that is over as ``SemelError``."""
-        return cast(Out, _steps(_result(self.id, None if timeout is None else millis(timeout) / 1000), self._semel._send))
+        value = _steps(_result(self.id, None if timeout is None else millis(timeout) / 1000), self._semel._send)
+        return cast(Out, read_as(self._type, value, f"the result of {self.id}"))
 
     def cancel(self, reason: str = "", *, graceful: bool = False) -> dict[str, Any]:
         """Ends the run. With ``graceful``, its code is asked to end and may clean up."""
@@ -305,6 +353,15 @@ class SyncRun(Generic[Out]):
         """Tries a failed run again from where it failed, with the same effect keys."""
         return self._control("retry", {})
 
+    def restart(self, *, from_: Literal["failure", "beginning"] = "failure") -> dict[str, Any]:
+        """Starts a run again that has failed or timed out, where it failed or from the beginning. Its effects keep their keys."""
+        return self._control("restart", {"from": from_})
+
+    def fork(self, *, at: int | None = None, key: str | None = None, fresh_keys: bool = False) -> SyncRun[Out]:
+        """A new run with the first ``at`` entries of this one, or all of them. It has the same effect keys, unless they are to be fresh."""
+        forked = self._control("fork", {"at": at, "key": key, "freshKeys": fresh_keys})
+        return SyncRun(self._semel, forked["id"], self._type)
+
     def resolve(self, step: str, *, happened: Any = None, give_up: str | None = None, did_not_happen: bool = False) -> None:
         """Settles a step in doubt: it happened with this value, it did not, or the run gives up."""
         self._semel._send(_write(f"/workflow-runs/{self.id}/steps/{_quoted(step)}/resolve", _resolution(happened, give_up, did_not_happen)))
@@ -316,8 +373,8 @@ class SyncRun(Generic[Out]):
 class SyncStarted(SyncRun[Out], _Started[Out]):
     """A run that was just started, or found under its key."""
 
-    def __init__(self, semel: Semel, answer: dict[str, Any]) -> None:
-        SyncRun.__init__(self, semel, answer["run"]["id"])
+    def __init__(self, semel: Semel, answer: dict[str, Any], type_: Any) -> None:
+        SyncRun.__init__(self, semel, answer["run"]["id"], type_)
         _Started.__init__(self, answer)
 
 
@@ -345,7 +402,17 @@ class Semel:
     ) -> SyncStarted[Out]:
         """Starts a run, or finds the one that has the key. With ``definition``, ``workflow`` names a definition."""
         options = {"scope": scope, "on_conflict": on_conflict, "delay": delay, "timeout": timeout, "retention": retention, "deliver": deliver, "exclude": exclude}
-        return SyncStarted(self, self._send(_start(workflow, input, key, definition, options)))
+        return SyncStarted(self, self._send(_start(workflow, input, key, definition, options)), _output_of(workflow))
+
+    def start_many(
+        self, workflow: Workflow[In, Out] | str, starts: builtins.list[dict[str, Any]], *, id: str | None = None, definition: bool = False
+    ) -> builtins.list[SyncStarted[Out] | SemelError]:
+        """Starts up to 1,000 runs by one call: each of ``starts`` has ``input`` and, if wanted, the options of ``start``. Each is decided by
+        itself: a refused one is a ``SemelError`` at its place. One without a key gets a key of the call, which can be repeated under the
+        same ``id``.
+        """
+        results, type_ = (self._send(_start_many(workflow, starts, id, definition)))["results"], _output_of(workflow)
+        return [SyncStarted(self, one["start"], type_) if "start" in one else _refused(one) for one in results]
 
     def run(self, id: str) -> SyncRun[Any]:
         """A run by its id."""
@@ -362,6 +429,11 @@ class Semel:
     def key(self, key: str, scope: str = "*") -> dict[str, Any] | None:
         """What a key points at."""
         return self._find(f"/keys/{_quoted(key)}?scope={_quoted(scope)}")
+
+    def release_key(self, key: str, scope: str = "*") -> dict[str, Any]:
+        """Frees a key: its run goes on, and the next start with the key makes a new run. Gives the run that had it."""
+        answer = self._send(_write(f"/keys/{_quoted(key)}/release?scope={_quoted(scope)}", {}))
+        return cast(dict[str, Any], answer["run"])
 
     def list(self, *, status: str | None = None, workflow: str | None = None, key: str | None = None, since: datetime | None = None) -> Iterator[dict[str, Any]]:
         """Runs, newest first, page by page."""

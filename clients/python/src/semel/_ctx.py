@@ -17,7 +17,8 @@ from ._json import decode, encode
 from ._keys import Effect, id_of, is_name, path_key, uuid7
 from ._retry import Retry
 from ._run import Body, Branch, Run, Stand, once_visit, path_of
-from ._workflow import Workflow, read_as
+from ._types import expect_type, read_as, result_type
+from ._workflow import Workflow
 
 if TYPE_CHECKING:
     from .tx import TxSource
@@ -142,6 +143,7 @@ class Ctx:
         at_most_once: bool = False,
         reconcile: Callable[[Attempt], Coroutine[Any, Any, T | None] | T | None] | None = None,
         inline: bool = False,
+        type_: type[T] | None = None,
     ) -> T: ...
 
     @overload
@@ -157,6 +159,7 @@ class Ctx:
         at_most_once: bool = False,
         reconcile: Callable[[Attempt], Coroutine[Any, Any, T | None] | T | None] | None = None,
         inline: bool = False,
+        type_: type[T] | None = None,
     ) -> T: ...
 
     async def step(
@@ -171,14 +174,17 @@ class Ctx:
         at_most_once: bool = False,
         reconcile: Callable[[Attempt], Any] | None = None,
         inline: bool = False,
+        type_: Any = None,
     ) -> Any:
         """An effect, tried until it has an outcome. After a crash the recorded outcome is given, and the body is not called.
 
-        A plain function runs in a thread, or on the loop of the process with ``inline``.
+        A plain function runs in a thread, or on the loop of the process with ``inline``. The result is read as ``type_``, or as the
+        body's hint says; without both it is plain JSON.
         """
         visit = self._visit(name, key, indexed)
         of = "reconcile" if reconcile is not None else "at-most-once" if at_most_once else "keyed"
         step = StepDriver(self._run, self._stand, visit, of, retry or Retry(), None if timeout is None else millis(timeout), body, reconcile, inline)
+        step.type_ = result_type(body) if type_ is None else type_
         return await step.perform()
 
     async def tx(
@@ -256,7 +262,9 @@ class Ctx:
     ) -> Child[Out]:
         """Starts another run, or finds it again. It is there when this returns; ``result()`` waits for its end."""
         of, version = (workflow.name, workflow.version) if isinstance(workflow, Workflow) else workflow
-        return await self._begin(self._visit(name or of, key, indexed), of, version, input)
+        child = await self._begin(self._visit(name or of, key, indexed), of, version, input)
+        child.type_ = workflow.output_type() if isinstance(workflow, Workflow) else None
+        return child
 
     async def remote(
         self, name: str, queue: str, input: Any, *, key: Key = None, indexed: bool = False, retry: Retry | None = None, timeout: Duration | None = None
@@ -439,6 +447,8 @@ class StepDriver:
     body: Callable[..., Any]
     reconcile: Callable[[Attempt], Any] | None
     inline: bool
+    #: Type of the result; ``None`` if it is plain JSON.
+    type_: Any = None
 
     async def perform(self, once: Callable[[StepDriver, int], Awaitable[None]] | None = None) -> Any:
         """Tries until there is an outcome. ``once`` makes an attempt of its own kind."""
@@ -451,7 +461,7 @@ class StepDriver:
             elif record == "skipped":
                 return await self._unlike("was skipped, but is a step in the code")
             elif "completed" in record:
-                return record["completed"]
+                return read_as(self.type_, record["completed"], f"the result of {self.visit}")
             elif "failed" in record:
                 raise Fail.recorded(self.visit, record["failed"])
             elif "inDoubt" in record:
@@ -498,6 +508,7 @@ class StepDriver:
         try:
             value = await run.call(body, self.limit, lambda: self.body(attempt), self._threaded(self.body))
             try:
+                expect_type(self.type_, value)
                 text = encode(value)
             except Fail as unkept:
                 fail = unkept if keyed else Fail("uncertain", f"it took place, but its result cannot be kept: {unkept.message}")
@@ -687,6 +698,8 @@ class Child(Generic[Out]):
         self._run, self._stand, self._at = ctx._run, ctx._stand, visit
         #: Id of the child.
         self.id = run
+        #: Type of its result; ``None`` if it is plain JSON.
+        self.type_: Any = None
 
     async def outcome(self) -> Any:
         """How the child ended, whatever that is: ``{"completed": …}``, ``{"failed": …}``, ``{"cancelled": …}`` or ``timedOut``."""
@@ -707,7 +720,7 @@ class Child(Generic[Out]):
         """The child's result. Any other end is raised as a failure."""
         outcome = await self.outcome()
         if isinstance(outcome, dict) and "completed" in outcome:
-            return cast(Out, outcome["completed"])
+            return cast(Out, read_as(self.type_, outcome["completed"], f"the result of {self._at}"))
         if outcome == "timedOut":
             fail = Fail("timeout", f"{self._at}: {self.id} has timed out")
         elif "failed" in outcome:
@@ -733,14 +746,16 @@ async def _run_once(
     scope = {"run": "", "workspace": "*"}.get(kind, f"k{len(of['scope'].encode())}/{of['scope']}/{of['key']}")
     place, asks, inside = (scope, label), once_visit(_ONCE_NAMES[kind], label), run.is_inside
     limit = None if timeout is None else millis(timeout)
-    threaded = not inline and is_plain(body)
+    threaded, type_ = not inline and is_plain(body), result_type(body)
 
     def call(ask: Any) -> Awaitable[dict[str, Any]]:
         request = {"scope": wire, "label": label, "run": run.id, "ask": ask}
         return run.outside(None, lambda: run.host.once(request))
 
     async def made(active: Body) -> Any:
-        return decode(encode(await run.call(active, limit, body, threaded)))
+        value = await run.call(active, limit, body, threaded)
+        expect_type(type_, value)
+        return decode(encode(value))
 
     async def shared(active: Body) -> dict[str, Any]:
         claimed = await call("claim")
@@ -757,7 +772,7 @@ async def _run_once(
     async def turn() -> Any:
         while True:
             if place in run.onces:
-                return run.onces[place]
+                return read_as(type_, run.onces[place], f"the value of {label}")
             record = run.records.get(asks)
             if record is not None and not inside:
                 run.visit_again(asks)

@@ -93,7 +93,9 @@ def fail_of(raised: BaseException) -> Fail:
 class SemelError(Exception):
     """A call that the server refused, or did not answer in time (status 0)."""
 
-    def __init__(self, status: int, code: str, detail: str, *, owner: str | None = None, pointers: list[str] | None = None) -> None:
+    def __init__(
+        self, status: int, code: str, detail: str, *, owner: str | None = None, pointers: list[str] | None = None, unsure: bool = False
+    ) -> None:
         super().__init__(f"{code}: {detail}")
         self.status = status
         self.code = code
@@ -102,6 +104,8 @@ class SemelError(Exception):
         self.owner = owner
         #: JSON pointers to what is wrong, or to what differs from the first request under the key.
         self.pointers = pointers or []
+        #: Whether the call may have taken place: it was sent and not answered, or it is unknown whether it was written.
+        self.unsure = unsure
 
     @property
     def retryable(self) -> bool:

@@ -27,6 +27,8 @@ class Answer:
     status: int
     headers: dict[str, str]
     body: bytes
+    #: Whether an earlier try of the same call may have taken place.
+    again: bool = False
 
     def raised(self) -> Answer:
         """The answer, unless it is a refusal."""
@@ -38,7 +40,11 @@ class Answer:
             # A proxy in between answers with a text of its own.
             said = {"detail": self.body[:200].decode(errors="replace")}
         detail = said.get("detail") or said.get("title") or "the server has refused the call"
-        raise SemelError(self.status, said.get("code", f"HTTP_{self.status}"), detail, owner=said.get("owner"), pointers=said.get("pointers"))
+        # Worker routes name the error of the store: "unavailable" says that nothing was written.
+        unsure = self.again or (self.status >= 500 and said.get("error") != "unavailable")
+        raise SemelError(
+            self.status, said.get("code", f"HTTP_{self.status}"), detail, owner=said.get("owner"), pointers=said.get("pointers"), unsure=unsure
+        )
 
 
 class Address:
@@ -58,7 +64,11 @@ class Address:
             self.headers["authorization"] = f"Bearer {token}"
 
     def no_answer(self, why: BaseException) -> SemelError:
-        return SemelError(0, "NO_ANSWER", f"no answer from {self.url}: {why or type(why).__name__}")
+        return SemelError(0, "NO_ANSWER", f"no answer from {self.url}: {why or type(why).__name__}", unsure=not isinstance(why, Unreached))
+
+
+class Unreached(OSError):
+    """There was no connection to the server: the call was not sent."""
 
 
 def pause_of(tries: int) -> float:
@@ -91,11 +101,14 @@ class AsyncHttp:
         until: float = float("inf"),
     ) -> Answer:
         """The same call, again and again while the server cannot answer. Only for calls that may be repeated."""
-        tries = 0
+        tries, again = 0, False
         while True:
             try:
-                return await self.call(method, path, body, headers, timeout)
+                answer = await self.call(method, path, body, headers, timeout)
+                answer.again |= again
+                return answer
             except SemelError as error:
+                again = error.unsure = error.unsure or again
                 pause = pause_of(tries)
                 if not error.retryable or time.monotonic() + pause > until:
                     raise
@@ -113,7 +126,7 @@ class AsyncHttp:
         lines = [f"{method} {address.prefix}{path} HTTP/1.1", f"host: {address.host}:{address.port}", f"content-length: {len(data)}"]
         lines += [f"{name}: {value}" for name, value in (address.headers | headers).items()]
         kept = bool(self._idle)
-        reader, writer = self._idle.pop() if kept else await asyncio.open_connection(address.host, address.port, ssl=address.context)
+        reader, writer = self._idle.pop() if kept else await self._connect()
         answered = False
         try:
             writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + data)
@@ -124,10 +137,15 @@ class AsyncHttp:
             answer = Answer(status, said, await _body(reader, said))
         except (OSError, EOFError, asyncio.IncompleteReadError):
             writer.close()
-            # The server had ended an idle connection: the call has not reached it.
+            # The server had ended an idle connection, or has died since: the call may have reached it.
             if kept and not answered:
                 self.close()
-                return await self._send(method, path, body, headers)
+                try:
+                    answer = await self._send(method, path, body, headers)
+                except Unreached as gone:
+                    raise OSError(str(gone)) from gone
+                answer.again = True
+                return answer
             raise
         except BaseException:
             writer.close()
@@ -137,6 +155,13 @@ class AsyncHttp:
         else:
             self._idle.append((reader, writer))
         return answer
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        address = self.address
+        try:
+            return await asyncio.open_connection(address.host, address.port, ssl=address.context)
+        except OSError as refused:
+            raise Unreached(str(refused) or type(refused).__name__) from refused
 
 
 def _head(head: bytes) -> tuple[int, dict[str, str]]:

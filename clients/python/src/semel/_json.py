@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 import json
 from typing import Any
 
@@ -15,7 +16,17 @@ def _plain(value: Any) -> Any:
         return dump(mode="json")
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return dataclasses.asdict(value)
-    raise fatal(f"a {type(value).__name__} is not JSON: return a plain value, a dataclass or a pydantic model")
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, set | frozenset):
+        return list(value)
+    try:
+        # Dates, decimals and so on: what hints can read back.
+        from pydantic_core import to_jsonable_python
+
+        return to_jsonable_python(value)
+    except (ImportError, ValueError):
+        raise fatal(f"a {type(value).__name__} is not JSON: return a plain value, a dataclass or a pydantic model") from None
 
 
 def encode(value: Any) -> str:

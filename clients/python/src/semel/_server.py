@@ -21,7 +21,7 @@ def binary() -> str:
     others = [folder for folder in os.get_exec_path() if Path(folder).resolve() != Path(sys.argv[0]).resolve().parent]
     found = shutil.which("semel", path=os.pathsep.join(others))
     if found is None:
-        raise FileNotFoundError("the server is not here: install the package semel-server; if there is none for this platform, build it with cargo and set SEMEL_BIN to it")
+        raise FileNotFoundError("the server is not here: install semel[server]; if there is none for this platform, build it with cargo and set SEMEL_BIN to it")
     return found
 
 

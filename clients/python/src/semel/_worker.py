@@ -19,7 +19,7 @@ from ._http import PROTOCOL, TIMEOUT, AsyncHttp
 from ._json import decode, encode
 from ._keys import id_of, uuid7
 from ._run import Branch, Commit, Run, Stand
-from ._workflow import Workflow, read_as
+from ._workflow import Workflow
 
 #: Maximum number of commits in one request, and of requests under way.
 COMMITS = 1_000
@@ -30,6 +30,8 @@ REQUEST = 4 * 1024 * 1024
 WAIT = 20_000
 #: Pause after a call that failed for a reason that time may mend, in seconds.
 PAUSE = 0.5
+#: Pause after a look or a claim that has found nothing, in seconds: a server that stops answers them at once.
+EMPTY = 0.02
 
 _log = logging.getLogger("semel")
 
@@ -98,12 +100,21 @@ class Worker:
     async def run(self) -> None:
         """Works until the process is asked to stop, by SIGINT or SIGTERM, or until ``stop()``."""
         loop, asked = asyncio.get_running_loop(), asyncio.Event()
-        for number in (signal.SIGINT, signal.SIGTERM):
+        signals = (signal.SIGINT, signal.SIGTERM)
+        for number in signals:
             loop.add_signal_handler(number, asked.set)
-        await self.start()
-        done = asyncio.create_task(asked.wait())
-        await asyncio.wait([done, asyncio.create_task(self._stopped.wait())], return_when=asyncio.FIRST_COMPLETED)
-        await self.stop()
+        waits: list[asyncio.Task[Any]] = []
+        try:
+            await self.start()
+            waits += [asyncio.create_task(asked.wait()), asyncio.create_task(self._stopped.wait())]
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            await self.stop()
+        finally:
+            for wait in waits:
+                wait.cancel()
+            # A second signal ends the process, as it did before.
+            for number in signals:
+                loop.remove_signal_handler(number)
 
     async def stop(self) -> None:
         """Claims nothing more, lets running bodies end, and gives the runs back."""
@@ -168,14 +179,14 @@ class Worker:
                 await self._lost(error, node)
 
     async def _lost(self, error: Exception, node: str, claimed: bool = False) -> None:
-        """After an error. A lease that has ended means a new node; so does a claim that was not answered, because the node may own
-        runs that no worker drives. Anything else is tried again.
+        """After an error. A lease that has ended means a new node; so does a claim that may have taken place and was not answered,
+        because the node may own runs that no worker drives. Anything else is tried again.
         """
         if node != self._node:
             return
         status = error.status if isinstance(error, SemelError) else None
         ended = status in (404, 409)
-        if ended or (claimed and status == 0):
+        if ended or (claimed and isinstance(error, SemelError) and error.unsure):
             why = "the lease has ended: the runs belong to other workers" if ended else f"a claim was not answered: {error}"
             _log.warning("%s; this worker joins anew", why)
             self._drop_all()
@@ -210,23 +221,48 @@ class Worker:
                 self._room.clear()
                 await self._room.wait()
                 continue
-            call = {"node": node, "workflows": workflows, "folded": True}
+            path, call = "/workers/claim", {"node": node, "workflows": workflows, "folded": True}
             try:
-                claims = await self._claim({**call, "limit": min(free, COMMITS), "waitMs": WAIT})
+                told = await self._look(path, call)
+                claims: dict[str, Any] = {"runs": []}
+                if node == self._node and not self._stopping and told["nextDue"] is not None and told["nextDue"] <= told["now"]:
+                    claims = await self._claim(path, {**call, "limit": min(free, COMMITS)})
                 for claimed in claims["runs"]:
                     self._drive(claimed, node)
                 for run in claims.get("leftOut", []):
-                    for claimed in (await self._claim({**call, "limit": 1, "run": run}))["runs"]:
+                    for claimed in (await self._claim(path, {**call, "limit": 1, "run": run}))["runs"]:
                         self._drive(claimed, node)
+                if not claims["runs"]:
+                    await asyncio.sleep(EMPTY)
             except Exception as error:
                 await self._lost(error, node, claimed=True)
 
-    async def _claim(self, body: dict[str, Any]) -> Any:
-        """A claim under an id: if its answer is lost, the repetition gets the same runs."""
-        until = time.monotonic() + self._lease / 2000
-        headers = {"idempotency-key": str(uuid7())}
-        answer = await self._http.patiently("POST", "/workers/claim", encode(body), headers, WAIT / 1000 + 10, until)
-        return decode(answer.body)
+    async def _look(self, path: str, body: dict[str, Any]) -> Any:
+        """Waits until something is due. It claims nothing, so that no answer is missed if the server is restarted meanwhile."""
+        text = encode({**body, "limit": 1, "waitMs": WAIT, "look": True})
+        try:
+            return decode((await self._http.patiently("POST", path, text, timeout=WAIT / 1000 + 10)).body)
+        except SemelError as error:
+            # Whatever became of it, it has claimed nothing.
+            error.unsure = False
+            raise
+
+    async def _claim(self, path: str, body: dict[str, Any]) -> Any:
+        """A claim under an id: if its answer is lost, the repetition gets the same runs. A server that does not know the id any
+        more answers it as a new claim; what the lost answer had is then driven by no worker, which is an error.
+        """
+        text, headers = encode(body), {"idempotency-key": str(uuid7())}
+        while True:
+            try:
+                answer = await self._http.patiently("POST", path, text, headers, until=time.monotonic() + self._lease / 2000)
+                claims = decode(answer.body)
+                if not answer.again or claims.get("repeated"):
+                    return claims
+                raise SemelError(0, "NO_ANSWER", "the server was restarted before it answered", unsure=True)
+            except SemelError as error:
+                # A server that was not reached has claimed nothing: leases continue, and it is asked until it is back.
+                if not error.retryable or error.unsure:
+                    raise
 
     def _drive(self, claimed: dict[str, Any], node: str) -> None:
         workflow = self._by_version.get((claimed["workflow"], claimed["workflowVersion"]))
@@ -239,7 +275,7 @@ class Worker:
         ctx = Ctx(run, Stand(Branch()), "")
 
         async def execute() -> Any:
-            return await workflow.code(ctx, read_as(workflow.input_type(), claimed["input"], "the input"))
+            return await workflow.code(ctx, workflow.read_input(claimed["input"]))
 
         run.begin(execute)
 
@@ -371,12 +407,16 @@ class Worker:
                 self._room.clear()
                 await self._room.wait()
                 continue
-            body = encode({"node": node, "queues": list(self._queues), "limit": free, "waitMs": WAIT})
+            path, call = "/workers/steps/claim", {"node": node, "queues": list(self._queues)}
             try:
-                answer = await self._http.call("POST", "/workers/steps/claim", body, timeout=WAIT / 1000 + 10)
-                for assignment in decode(answer.body)["steps"]:
+                told, steps = await self._look(path, call), []
+                if node == self._node and not self._stopping and told.get("due"):
+                    steps = (await self._claim(path, {**call, "limit": free}))["steps"]
+                for assignment in steps:
                     if node == self._node and not self._stopping:
                         self._spawn(self._execute(assignment))
+                if not steps:
+                    await asyncio.sleep(EMPTY)
             except Exception as error:
                 await self._lost(error, node, claimed=True)
 

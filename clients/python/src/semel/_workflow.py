@@ -1,14 +1,14 @@
-"""Definitions of workflows, and conversion of their inputs by type hints."""
+"""Definitions of workflows."""
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import typing
 from collections.abc import Awaitable, Callable
 from typing import Any, Generic, ParamSpec, TypeVar
 
-from ._errors import fatal
+from ._errors import Fail
+from ._types import read_as, result_type
 
 In = TypeVar("In")
 Out = TypeVar("Out")
@@ -33,6 +33,23 @@ class Workflow(Generic[In, Out]):
         hints = typing.get_type_hints(self.code)
         return hints.get(parameters[1], Any) if len(parameters) > 1 else None
 
+    def read_input(self, value: Any) -> Any:
+        """An input as its hint has it. A start without an input, or with None, has an empty object."""
+        type_ = self.input_type()
+        try:
+            return read_as(type_, value, "the input")
+        except Fail as refused:
+            if value != {}:
+                raise
+            try:
+                return read_as(type_, None, "the input")
+            except Fail:
+                raise refused from None
+
+    def output_type(self) -> Any:
+        """Type of the result, as the hints say."""
+        return result_type(self.code)
+
 
 def workflow(name: str, *, version: str = "1") -> Callable[[Callable[[Any, In], Awaitable[Out]]], Workflow[In, Out]]:
     """Names an async function as a workflow. Open runs keep the version that they were started with."""
@@ -41,25 +58,3 @@ def workflow(name: str, *, version: str = "1") -> Callable[[Callable[[Any, In], 
         return Workflow(name, version, code)
 
     return named
-
-
-def read_as(type_: Any, value: Any, what: str) -> Any:
-    """A value as its type has it: a pydantic model, a dataclass, or plain JSON. What does not fit is a fatal failure."""
-    try:
-        if type_ is None or type_ is Any or type_ is inspect.Parameter.empty:
-            return value
-        validate = getattr(type_, "model_validate", None)
-        if callable(validate):
-            return validate(value)
-        if dataclasses.is_dataclass(type_) and isinstance(value, dict):
-            hints = typing.get_type_hints(type_)
-            members = {f.name for f in dataclasses.fields(type_)}
-            if unknown := set(value) - members:
-                raise ValueError(f"unknown members {sorted(unknown)}")
-            return typing.cast(Any, type_)(**{name: read_as(hints[name], member, name) for name, member in value.items()})
-        origin, arguments = typing.get_origin(type_), typing.get_args(type_)
-        if origin is list and isinstance(value, list) and arguments:
-            return [read_as(arguments[0], item, what) for item in value]
-        return value
-    except (TypeError, ValueError) as refused:
-        raise fatal(f"{what} does not fit its type: {refused}", code="INPUT_INVALID") from refused

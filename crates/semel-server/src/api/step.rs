@@ -25,6 +25,10 @@ pub struct TakeSteps {
     /// Milliseconds to wait for the first step, up to 60,000. 0 (no wait) if absent.
     #[serde(default)]
     pub wait_ms: u64,
+    /// Waits until a step is due and takes none: the answer has `due`. Unlike a claim it may be lost without harm, so a
+    /// worker that executes something waits in this way. False if absent.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub look: bool,
 }
 
 fn one() -> usize {
@@ -77,6 +81,13 @@ impl From<Assignment> for AssignmentView {
 pub struct AssignmentList {
     /// The taken steps; they belong to the worker until its lease ends. Empty if none was available in time.
     pub steps: Vec<AssignmentView>,
+    /// Whether a step was due when a `look` ended. Absent if none was, and in answers to other calls.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub due: bool,
+    /// Whether this repeats the answer to an earlier call with the same `Idempotency-Key`. Absent if not: if an earlier call
+    /// with that key was sent, it may have taken steps that are not in this answer.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub repeated: bool,
 }
 
 /// Body of `POST /workers/steps/complete`.

@@ -14,7 +14,7 @@ use crate::disk::SmallDisk;
 use crate::disturbances::{ClockJumps, Database, FullDisk, Network, SyncErrors, database};
 use crate::faults::Haunted;
 use crate::findings::Findings;
-use crate::languages::Language;
+use crate::languages::{self, Language};
 use crate::nemesis::Pace;
 use crate::phase::{Phase, Tally, play};
 use crate::poison;
@@ -80,6 +80,7 @@ pub(crate) fn sqlite(name: &'static str) -> Layout {
         servers: 1,
         workers: 3,
         language: None,
+        planted: None,
         store: None,
         rows: None,
         surroundings,
@@ -117,10 +118,19 @@ fn short() -> Result<(), Failed> {
 }
 
 fn restarted() -> Result<(), Failed> {
+    kept_over_restarts(sqlite("restarts"))
+}
+
+/// Workers keep their steps while their server is restarted.
+pub(crate) fn kept_over_restarts(layout: Layout) -> Result<(), Failed> {
     let (seed, findings) = (seed()?, Arc::new(Findings::default()));
     in_folder(async |folder| {
-        let seen = restarts::play(sqlite("restarts"), &folder, seed, &findings).await?;
+        let workers = layout.workers as u64;
+        let seen = restarts::play(layout, &folder, seed, &findings).await?;
         println!("\n{seen:?}");
+        if seen.given_up == workers {
+            return Err("no worker has kept its lease".into());
+        }
         match findings.is_empty() {
             true => Ok(()),
             false => Err("promises were broken, see above".into()),
@@ -212,7 +222,7 @@ const PARTS: [Part; 7] = [
 ];
 
 /// The least of a phase that was asked to be short.
-const SOMETHING: [Least; 2] = [("runs", 1), ("effects", 1)];
+pub(crate) const SOMETHING: [Least; 2] = [("runs", 1), ("effects", 1)];
 
 /// The least of all phases together.
 const LONG: [Least; 10] = [
@@ -263,7 +273,12 @@ fn long() -> Result<(), Failed> {
     })
 }
 
-async fn phase(name: &'static str, load: Duration, folder: &Path, seed: u64) -> Result<Tally, Failed> {
+pub(crate) async fn phase(
+    name: &'static str,
+    load: Duration,
+    folder: &Path,
+    seed: u64,
+) -> Result<Tally, Failed> {
     let findings = Arc::new(Findings::default());
     if name == "definitions" {
         let brief = load < Duration::from_mins(1);
@@ -286,12 +301,7 @@ async fn phase(name: &'static str, load: Duration, folder: &Path, seed: u64) -> 
         // Both SDKs have a driver for this database; the servers have a file.
         let (new, line, url) = database(&own).await?;
         phase.layout = Layout { rows: Some(url), language: Some(language), workers: 4, ..phase.layout };
-        phase.pace = Pace {
-            server_kills: Duration::from_secs(10),
-            worker_kills: Duration::from_millis(900),
-            zombies: Duration::from_secs(3),
-            freezes: Duration::from_secs(20),
-        };
+        phase.pace = languages::PACE;
         kept = Some((new, line));
     }
     match name {

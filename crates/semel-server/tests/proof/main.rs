@@ -87,6 +87,7 @@ fn main() -> ExitCode {
         power::trials(),
         forms::trials(),
         definitions::trials(),
+        languages::trials(),
     ];
     libtest_mimic::run(&arguments, trials.into_iter().flatten().collect()).exit_code()
 }

@@ -39,9 +39,10 @@ const PATIENCE: Duration = Duration::from_mins(1);
 const ROUND: Duration = Duration::from_millis(20);
 
 /// What a worker logs when its lease has ended.
-const LOST: &str = "the lease has ended; this engine goes on as another node";
-/// What a worker logs when it gives up its lease itself: the answer to a claim was lost with the server.
-const GIVEN_UP: &str = "it is unknown which runs were claimed";
+const LOST: &str = "the lease has ended";
+/// What a worker in Rust, or in another language, logs when it gives up its lease itself: the answer to a claim was lost with the
+/// server.
+const GIVEN_UP: [&str; 2] = ["it is unknown which runs were claimed", "a claim was not answered"];
 
 /// Steps one after the other, each of which takes a while and has an effect.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -247,7 +248,11 @@ impl Trial<'_> {
     fn kept(&mut self, nodes: &BTreeMap<usize, String>) -> Result<BTreeSet<String>, Failed> {
         let mut kept = BTreeSet::new();
         for (worker, node) in nodes {
-            if self.lines(*worker, GIVEN_UP)? == 0 {
+            let mut given_up = 0;
+            for words in GIVEN_UP {
+                given_up += self.lines(*worker, words)?;
+            }
+            if given_up == 0 {
                 kept.insert(node.clone());
             } else {
                 self.seen.given_up += 1;

@@ -45,6 +45,8 @@ pub(crate) struct Layout {
     pub(crate) workers: usize,
     /// The language of the workers; Rust if nothing is said.
     pub(crate) language: Option<Language>,
+    /// A copy of that language's SDK with a deliberate bug; the SDK itself if nothing is said.
+    pub(crate) planted: Option<PathBuf>,
     /// Where the servers keep runs; a file in the folder if nothing is said.
     pub(crate) store: Option<String>,
     /// Where transactional steps write; a file in the folder if nothing is said.
@@ -274,7 +276,9 @@ impl Site {
         let log = self.folder.join(format!("worker-{worker}.log"));
         let process = match self.layout.language {
             None => Process::role("worker", &place, &self.layout.env, &log)?,
-            Some(language) => Process::start(&mut language.worker(&place)?, &log)?,
+            Some(language) => {
+                Process::start(&mut language.worker(&place, self.layout.planted.as_deref())?, &log)?
+            }
         };
         *self.workers[worker].lock() = Some(Arc::new(process));
         Ok(())

@@ -119,8 +119,20 @@ impl Queues {
         let mut taken = Assignments { next_due: claims.next_due, ..Assignments::default() };
         taken.more =
             limit > 0 && claims.runs.len() == limit || claims.next_due.is_some_and(|due| due <= claims.now);
+        self.hand_all(workspace, claims.runs, &mut taken).await;
+        Ok(taken)
+    }
+
+    /// The tasks of runs that a worker has claimed before and still holds, for a worker that has not got the answer.
+    pub async fn take_again(&self, workspace: WorkspaceId, claimed: Vec<Claimed>) -> Vec<Assignment> {
+        let mut taken = Assignments::default();
+        self.hand_all(workspace, claimed, &mut taken).await;
+        taken.tasks
+    }
+
+    async fn hand_all(&self, workspace: WorkspaceId, runs: Vec<Claimed>, taken: &mut Assignments) {
         let mut bytes = 0;
-        for claimed in claims.runs {
+        for claimed in runs {
             let run = claimed.run.id();
             match self.hand(claimed, bytes).await {
                 Ok(Some(task)) => {
@@ -135,7 +147,6 @@ impl Queues {
                 }
             }
         }
-        Ok(taken)
     }
 
     /// A claimed run as a task; none if it was settled, or given back because the answer is full.

@@ -62,9 +62,11 @@ impl RemoteStore {
             wait_ms: 0,
             keeps: held.is_some(),
             folded: false,
+            look: false,
             run: only,
         };
-        let ClaimsView { runs, next_due, now } = self.client.call(wire::CLAIM, &call, Does::Writes).await?;
+        let ClaimsView { runs, next_due, now, .. } =
+            self.client.call(wire::CLAIM, &call, Does::Writes).await?;
         let mut claims = Claims { runs: Vec::with_capacity(runs.len()), next_due, now };
         for claimed in runs {
             match self.complete(claimed, held.as_deref()).await {

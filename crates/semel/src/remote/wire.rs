@@ -1,10 +1,13 @@
 //! What travels between a worker and its server, as JSON. Used by both sides.
 //!
 //! The words are those of the [store](crate::store), but the types are of their own: what travels is a contract with workers
-//! that are already installed, and the types of the rules and of the store may change. Only entries, messages, outcomes and
-//! failures travel as they are, because they are stored in the same form and so are a contract already. The texts in
-//! `wire/golden.json` pin all of it. The tenant is never said; the server knows it by the credential. A commit travels as
-//! the entries that it appends: the server has them checked by a ledger of its own before they get anywhere.
+//! that are already installed, and the types of the rules and of the store may change. Some travel as they are. Entries, messages,
+//! outcomes and failures are stored in the same form and so are a contract already. Look-ups and lists (`Find`, `Query`,
+//! `RunCounts`, `Receipts`), wake-ups (`Wake`), calls about `run_once` values (`OnceCall`, `OnceAnswer`), actions of operators
+//! (`ControlAction`), policies, verdicts, retentions and the reasons of refusals (`RefusedEntry`) have no second type either:
+//! a change of them is a change of the protocol. The texts in `wire/golden.json` pin what travels. The tenant is never said;
+//! the server knows it by the credential. A commit travels as the entries that it appends: the server has them checked by a
+//! ledger of its own before they get anywhere.
 
 /// Conversions both ways between a type of the rules or of the store and the one that travels, which has the same members.
 macro_rules! same_members {
@@ -36,6 +39,8 @@ mod tests;
 
 use serde::{Deserialize, Serialize};
 
+#[cfg(feature = "openapi")]
+pub use self::commit::described::{CommitCallSchema, CommitItemSchema};
 pub use self::commit::{CommitAnswers, CommitCall, CommitItem, DraftView, PlacedDraft, SavedCommit, entries};
 pub use self::control::ControlCall;
 pub use self::folded::{CancellingView, FoldedRun, HookStateView, OnceRecordView, RecordView};
@@ -265,6 +270,10 @@ pub struct ClaimCall {
     /// Whether the answer has folded runs ([`FoldedRun`]) instead of headers and entries. False by default.
     #[serde(default)]
     pub folded: bool,
+    /// Waits until a run is due and claims nothing: the answer has no runs, and `nextDue`. Unlike a claim it may be lost
+    /// without harm, so a worker that executes something waits in this way. False by default.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub look: bool,
     /// Claims this run only, without waiting. A run that the worker holds already is given again, without another claim, and
     /// whole however large it is. Absent: any run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -365,6 +374,10 @@ pub struct ClaimsView {
     /// Time of the store when it answered.
     #[serde(default)]
     pub now: Time,
+    /// Whether this repeats the answer to an earlier call with the same `Idempotency-Key`. Absent if not: if an earlier call
+    /// with that key was sent, it may have claimed runs that are not in this answer.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub repeated: bool,
 }
 
 /// Answer to a claim that asks for folded runs.
@@ -381,6 +394,10 @@ pub struct FoldedClaims {
     pub next_due: Option<Time>,
     /// Time of the store when it answered.
     pub now: Time,
+    /// Whether this repeats the answer to an earlier call with the same `Idempotency-Key`. Absent if not: if an earlier call
+    /// with that key was sent, it may have claimed runs that are not in this answer.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub repeated: bool,
 }
 
 /// A claimed run, as it travels.

@@ -12,13 +12,15 @@ import urllib.request
 import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Generic, Literal, Self, TypeVar
 
 from .._client import AsyncRun, AsyncSemel, RunFailed
 from .._duration import Duration, millis
 from .._errors import SemelError
 from .._server import binary
 from .._worker import Worker
+
+T = TypeVar("T")
 
 _URL = re.compile(rb"http://127\.0\.0\.1:\d+")
 
@@ -62,6 +64,32 @@ class TestServer:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+class Effects(Generic[T]):
+    """Effects by their keys, as a provider has them that recognises keys: a repeated call gets the first answer."""
+
+    def __init__(self) -> None:
+        self._answers: dict[str, T] = {}
+        #: Number of calls under each key.
+        self.calls: dict[str, int] = {}
+
+    def take(self, key: str, make: Callable[[], T]) -> T:
+        """A call of the provider, from a body: ``lambda a: charges.take(a.key, lambda: "ch_1")``."""
+        if key not in self._answers:
+            self._answers[key] = make()
+        self.calls[key] = self.calls.get(key, 0) + 1
+        return self._answers[key]
+
+    @property
+    def count(self) -> int:
+        """Number of effects: calls under one key are one."""
+        return len(self._answers)
+
+
+def effects() -> Effects[Any]:
+    """Counts effects by their keys."""
+    return Effects()
 
 
 @dataclass

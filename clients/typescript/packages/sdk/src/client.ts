@@ -1,5 +1,5 @@
 import { millis, type Duration } from './duration.js';
-import { fatal, SemelError } from './errors.js';
+import { fatal, SemelError, type Problem } from './errors.js';
 import { Transport, type Connection } from './http.js';
 import { decode, encode } from './json.js';
 import { uuid7, uuidText } from './keys.js';
@@ -110,6 +110,16 @@ export class RunHandle<Out = unknown> {
     return this.control('retry');
   }
 
+  /** Starts a run again that has failed or timed out, where it failed or from the beginning. Its effects keep their keys. */
+  async restart(options: { from?: 'failure' | 'beginning' } = {}): Promise<RunView> {
+    return this.control('restart', options);
+  }
+
+  /** A new run with the first `at` entries of this one, or all of them. It has the same effect keys, unless they are to be fresh. */
+  async fork(options: { at?: number; key?: string; freshKeys?: boolean } = {}): Promise<RunHandle<Out>> {
+    return new RunHandle<Out>(this.semel, (await this.control('fork', options)).id);
+  }
+
   /** Settles a step in doubt: it happened with this value, it did not, or the run gives up. */
   async resolve(step: string, resolution: { happened: unknown } | 'did-not-happen' | { giveUp: string }): Promise<void> {
     const body = resolution === 'did-not-happen'
@@ -144,21 +154,28 @@ export class Semel {
 
   /** Starts a run, or finds the one that has the key. */
   async start<In, Out>(workflow: Workflow<In, Out> | string | { definition: string }, input: NoInfer<In>, options: StartOptions = {}): Promise<StartedRun<Out>> {
-    const { key, delay, timeout, retention, ...rest } = options;
-    const body: { [name: string]: unknown } = { ...rest, input: input ?? null };
-    if (typeof workflow === 'string') body['workflow'] = workflow;
-    else if ('definition' in workflow) body['definitionId'] = workflow.definition;
-    else {
-      await checked(workflow.input, input, 'the input');
-      Object.assign(body, { workflow: workflow.name, workflowVersion: workflow.version });
-    }
-    if (delay !== undefined) body['delay'] = period(delay);
-    if (timeout !== undefined) body['timeout'] = period(timeout);
-    if (retention !== undefined) body['retention'] = Object.fromEntries(Object.entries(retention).map(([name, time]) => [name, period(time)]));
+    const { key } = options;
+    const body = await startBody(workflow, input, options);
     // A header has only ASCII characters; a key may have others.
     if (key !== undefined && !isAscii(key)) body['idempotencyKey'] = key;
-    const answer = await this.write<{ run: RunView; created: boolean; verdict: Verdict }>('/workflow-runs', body, key);
-    return new StartedRun<Out>(this, answer.verdict, answer.created, answer.run);
+    const { verdict, created, run } = await this.write<StartAnswer>('/workflow-runs', body, key);
+    return new StartedRun<Out>(this, verdict, created, run);
+  }
+
+  /**
+   * Starts up to 1,000 runs by one call. Each start is decided by itself: a refused one is a `SemelError` at its place. A start
+   * without a key gets one of the call, so that the call can be repeated under the same `id`.
+   */
+  async startMany<In, Out>(workflow: Workflow<In, Out> | string | { definition: string }, starts: ({ input: NoInfer<In> } & StartOptions)[], options: { id?: string } = {}): Promise<(StartedRun<Out> | SemelError)[]> {
+    const runs = await Promise.all(starts.map(async ({ input, key, ...rest }) => {
+      const body = await startBody(workflow, input, rest);
+      if (key !== undefined) body['idempotencyKey'] = key;
+      return body;
+    }));
+    const { results } = await this.write<{ results: { start?: StartAnswer; problem?: Problem }[] }>('/workflow-runs/batch', { runs }, options.id);
+    return results.map(({ start, problem }) => start !== undefined
+      ? new StartedRun<Out>(this, start.verdict, start.created, start.run)
+      : new SemelError(problem!));
   }
 
   /** A run by its id. */
@@ -189,6 +206,12 @@ export class Semel {
       if (error instanceof SemelError && error.status === 404) return undefined;
       throw error;
     }
+  }
+
+  /** Frees a key: its run goes on, and the next start with the key makes a new run. Gives the run that had it. */
+  async releaseKey(key: string, scope = '*'): Promise<RunView> {
+    const answer = await this.write<{ run: RunView }>(`/keys/${encodeURIComponent(key)}/release?scope=${encodeURIComponent(scope)}`, {});
+    return answer.run;
   }
 
   /** Runs, newest first, page by page. */
@@ -251,6 +274,28 @@ export class Semel {
     const answer = await this.transport.patiently(path, call, performance.now() + this.patience);
     return decode<T>(answer.text);
   }
+}
+
+interface StartAnswer {
+  run: RunView;
+  created: boolean;
+  verdict: Verdict;
+}
+
+/** A start as it travels, without its key. */
+async function startBody(workflow: Workflow<any, any> | string | { definition: string }, input: unknown, options: StartOptions): Promise<{ [name: string]: unknown }> {
+  const { key: _, delay, timeout, retention, ...rest } = options;
+  const body: { [name: string]: unknown } = { ...rest, input: input ?? null };
+  if (typeof workflow === 'string') body['workflow'] = workflow;
+  else if ('definition' in workflow) body['definitionId'] = workflow.definition;
+  else {
+    await checked(workflow.input, input, 'the input');
+    Object.assign(body, { workflow: workflow.name, workflowVersion: workflow.version });
+  }
+  if (delay !== undefined) body['delay'] = period(delay);
+  if (timeout !== undefined) body['timeout'] = period(timeout);
+  if (retention !== undefined) body['retention'] = Object.fromEntries(Object.entries(retention).map(([name, time]) => [name, period(time)]));
+  return body;
 }
 
 function isAscii(text: string): boolean {

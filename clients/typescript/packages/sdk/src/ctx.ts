@@ -675,7 +675,7 @@ async function runOnce<T>(run: Run, stand: Stand, label: string, body: () => Pro
       throw thrown;
     }
   };
-  return run.turn_of(place, async () => {
+  return run.turnOf(place, async () => {
     for (;;) {
       if (run.onces.has(place)) return run.onces.get(place) as T;
       const failure = failureAt(run, asks, isInside);

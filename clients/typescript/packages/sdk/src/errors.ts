@@ -106,6 +106,8 @@ export interface Problem {
   owner?: string;
   /** JSON pointers to what is wrong, or to what differs from the first request under the key. */
   pointers?: string[];
+  /** Whether the call may have taken place although it was not answered by a result. */
+  unsure?: boolean;
 }
 
 /** A call that the server refused, or that it did not answer in time. */
@@ -118,6 +120,8 @@ export class SemelError extends Error implements Problem {
   readonly pointers: string[];
   /** Whether the same call may succeed later. */
   readonly retryable: boolean;
+  /** Whether the call may have taken place: it was sent and not answered, or it is unknown whether it was written. */
+  unsure: boolean;
 
   constructor(problem: Problem, options?: ErrorOptions) {
     super(`${problem.code}: ${problem.detail}`, options);
@@ -126,6 +130,7 @@ export class SemelError extends Error implements Problem {
     this.detail = problem.detail;
     if (problem.owner !== undefined) this.owner = problem.owner;
     this.pointers = problem.pointers ?? [];
+    this.unsure = problem.unsure ?? false;
     this.retryable = problem.status === 429 || problem.status === 503 || problem.status === 0;
   }
 }

@@ -25,9 +25,14 @@ export interface Answer {
   status: number;
   headers: { get(name: string): string | null };
   text: string;
+  /** Whether an earlier try of the same call may have taken place. */
+  again?: boolean;
 }
 
 type Send = (url: URL, call: Call & { headers: { [name: string]: string } }) => Promise<Answer>;
+
+/** Errors of a connection that was not made. */
+const UNREACHED = new Set(['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN', 'EHOSTUNREACH', 'ENETUNREACH', 'EHOSTDOWN']);
 
 const http = await import('node:http').catch(() => undefined);
 const https = await import('node:https').catch(() => undefined);
@@ -57,7 +62,7 @@ export class Transport {
     } catch (cause) {
       if (call.signal?.aborted) throw call.signal.reason;
       const detail = `no answer from ${this.url}: ${cause instanceof Error ? cause.message : String(cause)}`;
-      throw new SemelError({ status: 0, code: 'NO_ANSWER', detail }, { cause });
+      throw new SemelError({ status: 0, code: 'NO_ANSWER', detail, unsure: !isUnreached(cause) }, { cause });
     }
     if (answer.status >= 400) throw new SemelError(problemOf(answer));
     return answer;
@@ -65,12 +70,15 @@ export class Transport {
 
   /** The same call, again and again while the server cannot answer. Only for calls that may be repeated. */
   async patiently(path: string, call: Call = {}, until = Number.POSITIVE_INFINITY): Promise<Answer> {
+    let again = false;
     for (let tries = 0; ; tries++) {
       try {
-        return await this.call(path, call);
+        return { ...await this.call(path, call), again };
       } catch (error) {
+        if (!(error instanceof SemelError)) throw error;
+        again = error.unsure ||= again;
         const pause = Math.min(50 * 2 ** tries, 2_000) * (0.5 + Math.random() / 2);
-        if (!(error instanceof SemelError) || !error.retryable || performance.now() + pause > until) throw error;
+        if (!error.retryable || performance.now() + pause > until) throw error;
         await paused(pause, call.signal);
       }
     }
@@ -107,6 +115,12 @@ export class Transport {
   }
 }
 
+/** Whether a call has not reached the server: there was no connection to it. */
+function isUnreached(error: unknown): boolean {
+  const codes = [error, (error as Error).cause].map(one => (one as { code?: unknown } | undefined)?.code);
+  return codes.some(code => typeof code === 'string' && UNREACHED.has(code));
+}
+
 /** Waits; an abort ends the wait by its reason. */
 function paused(ms: number, signal: AbortSignal | undefined): Promise<void> {
   return new Promise((resolve, reject) => {
@@ -132,7 +146,7 @@ function byFetch(fetch: typeof globalThis.fetch): Send {
 }
 
 function problemOf(answer: Answer): Problem {
-  let said: { code?: string; detail?: string; title?: string; owner?: string; pointers?: string[] } = {};
+  let said: { code?: string; detail?: string; title?: string; owner?: string; pointers?: string[]; error?: unknown } = {};
   try {
     said = JSON.parse(answer.text) as typeof said;
   } catch {
@@ -143,6 +157,8 @@ function problemOf(answer: Answer): Problem {
     status: answer.status,
     code: said.code ?? `HTTP_${answer.status}`,
     detail: said.detail ?? said.title ?? 'the server has refused the call',
+    // Worker routes name the error of the store: "unavailable" says that nothing was written.
+    unsure: answer.status >= 500 && said.error !== 'unavailable',
   };
   if (said.owner !== undefined) problem.owner = said.owner;
   if (said.pointers !== undefined) problem.pointers = said.pointers;

@@ -62,9 +62,9 @@ const GRACE = 10_000;
 const NOT_WORTH_A_REST = 20;
 /** Sentinel of a promise that never settles: the run goes on elsewhere, or not at all. */
 export const never = <T>(): Promise<T> => new Promise<T>(() => {});
-/** Names of records that an execution may leave out. */
 /** Maximum length of a commit in characters, far below what the server takes; a longer one is sent in parts. */
 const COMMIT = 4 * 1024 * 1024;
+/** Names of records that an execution may leave out. */
 const OPTIONAL = /(^|\/)@patch\[/;
 
 const inside = new AsyncLocalStorage<Run>();
@@ -393,7 +393,7 @@ export class Run {
   }
 
   /** One call at a time under a name. */
-  async turn_of<T>(name: string, work: () => Promise<T>): Promise<T> {
+  async turnOf<T>(name: string, work: () => Promise<T>): Promise<T> {
     const before = this.turns.get(name) ?? Promise.resolve();
     const mine = before.then(work, work);
     this.turns.set(name, mine.catch(() => undefined));

@@ -4,7 +4,15 @@ import { statements, TABLE, type FenceRow, type OpenTx, type TxSource } from './
 /** What of better-sqlite3 and of node:sqlite is used. */
 export interface SqliteDb {
   exec(sql: string): unknown;
-  prepare(sql: string): { get(...values: unknown[]): unknown; run(...values: unknown[]): { changes: number | bigint } };
+  prepare(sql: string): { get(...values: any[]): unknown; run(...values: any[]): { changes: number | bigint } };
+}
+
+/** @internal The parameters have names: numbered ones are bound by position in node:sqlite only. */
+export const sqliteStatements = (table: string = TABLE): { find: string; put: string } => statements(table, n => `:p${n}`);
+
+/** The values of the parameters 1, 2, 3 … */
+function bound(...values: unknown[]): object {
+  return Object.fromEntries(values.map((value, i) => [`p${i + 1}`, value]));
 }
 
 /**
@@ -12,7 +20,7 @@ export interface SqliteDb {
  * not wait: a promise is refused. The fence table must exist: its statement is `sqliteTable()`.
  */
 export function sqlite<D extends SqliteDb>(db: D, options: { table?: string } = {}): TxSource<D> {
-  const { find, put } = statements(options.table ?? TABLE, n => `?${n}`);
+  const { find, put } = sqliteStatements(options.table);
   let turn: Promise<void> = Promise.resolve();
   return {
     async begin(): Promise<OpenTx<D>> {
@@ -39,11 +47,11 @@ export function sqlite<D extends SqliteDb>(db: D, options: { table?: string } = 
       return {
         db,
         async find(key): Promise<FenceRow | undefined> {
-          const row = db.prepare(find).get(key) as { run_id: string; fence: number; attempt: number; outcome: string | null } | undefined;
+          const row = db.prepare(find).get(bound(key)) as { run_id: string; fence: number; attempt: number; outcome: string | null } | undefined;
           return row && { run: row.run_id, fence: Number(row.fence), attempt: Number(row.attempt), outcome: row.outcome };
         },
         async put(mark, outcome) {
-          return Number(db.prepare(put).run(mark.key, mark.run, mark.step, mark.fence, mark.attempt, outcome).changes) > 0;
+          return Number(db.prepare(put).run(bound(mark.key, mark.run, mark.step, mark.fence, mark.attempt, outcome)).changes) > 0;
         },
         commit: async () => end('COMMIT'),
         rollback: async () => end('ROLLBACK'),

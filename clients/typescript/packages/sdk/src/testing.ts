@@ -66,6 +66,34 @@ export class TestServer implements AsyncDisposable {
   }
 }
 
+/** Effects by their keys, as a provider has them that recognises keys: a repeated call gets the first answer. */
+export class Effects<T = unknown> {
+  private readonly answers = new Map<string, { value: T; calls: number }>();
+
+  /** A call of the provider, from a body: `a => charges.take(a.key, () => 'ch_1')`. */
+  take(key: string, make: () => T): T {
+    const known = this.answers.get(key) ?? { value: make(), calls: 0 };
+    known.calls += 1;
+    this.answers.set(key, known);
+    return known.value;
+  }
+
+  /** Number of effects: calls under one key are one. */
+  get count(): number {
+    return this.answers.size;
+  }
+
+  /** Number of calls under each key. */
+  get calls(): Map<string, number> {
+    return new Map([...this.answers].map(([key, { calls }]) => [key, calls]));
+  }
+}
+
+/** Counts effects by their keys. */
+export function effects<T>(): Effects<T> {
+  return new Effects<T>();
+}
+
 /** A workflow that is to survive a crash at any moment. */
 export interface CrashCase {
   semel: Semel;

@@ -83,6 +83,7 @@ export interface FoldedRun {
 export interface Claims {
   runs: FoldedRun[];
   leftOut?: string[];
+  repeated?: boolean;
   nextDue: number | null;
   now: number;
 }

@@ -42,6 +42,8 @@ const REQUEST = 4 * 1024 * 1024;
 const WAIT = 20_000;
 /** Pause after a call that failed for a reason that time may mend. */
 const PAUSE = 500;
+/** Pause after a look or a claim that has found nothing: a server that stops answers them at once. */
+const EMPTY = 20;
 
 interface Assignment {
   run: string;
@@ -175,14 +177,14 @@ export class Worker implements Host, AsyncDisposable {
   }
 
   /**
-   * After an error. A lease that has ended means a new node; so does a claim that was not answered, because the node may own
-   * runs that no worker drives. Anything else is tried again.
+   * After an error. A lease that has ended means a new node; so does a claim that may have taken place and was not answered,
+   * because the node may own runs that no worker drives. Anything else is tried again.
    */
   private async lost(error: unknown, node: string, claimed = false): Promise<void> {
     if (this.stopped.signal.aborted || node !== this.node) return;
     const status = error instanceof SemelError ? error.status : undefined;
     const ended = status === 404 || status === 409;
-    if (ended || (claimed && status === 0)) {
+    if (ended || (claimed && error instanceof SemelError && error.unsure)) {
       this.log('warn', ended
         ? 'the lease has ended: the runs belong to other workers, and this one joins anew'
         : `a claim was not answered, and the worker joins anew: ${(error as Error).message}`);
@@ -213,28 +215,56 @@ export class Worker implements Host, AsyncDisposable {
         await this.room();
         continue;
       }
-      const call = { node, workflows, limit: Math.min(free, COMMITS), waitMs: WAIT, folded: true };
+      const path = '/workers/claim', call = { node, workflows, folded: true };
       try {
-        const claims = await this.claim(call);
+        if (!await this.look(path, call) || node !== this.node || this.stopping) continue;
+        const claims = await this.claim<Claims>(path, { ...call, limit: Math.min(free, COMMITS) });
         if (node !== this.node) continue;
         for (const claimed of claims.runs) this.drive(claimed);
         for (const run of claims.leftOut ?? []) {
-          const one = await this.claim({ node, workflows, limit: 1, folded: true, run });
+          const one = await this.claim<Claims>(path, { ...call, limit: 1, run });
           if (node !== this.node) break;
           for (const claimed of one.runs) this.drive(claimed);
         }
+        if (claims.runs.length === 0) await this.pause(EMPTY);
       } catch (error) {
         await this.lost(error, node, true);
       }
     }
   }
 
-  /** A claim under an id: if its answer is lost, the repetition gets the same runs. */
-  private async claim(body: object): Promise<Claims> {
+  /** Waits until something is due; false if nothing is. It claims nothing, so that no answer is missed if the server is restarted meanwhile. */
+  private async look(path: string, body: object): Promise<boolean> {
+    const call: Call = { body: encode({ ...body, limit: 1, waitMs: WAIT, look: true }), timeout: WAIT + 10_000, signal: this.stopped.signal };
+    const answer = await this.transport.patiently(path, call).catch(error => {
+      // Whatever became of it, it has claimed nothing.
+      if (error instanceof SemelError) error.unsure = false;
+      throw error;
+    });
+    const { due, nextDue, now } = decode<{ due?: boolean; nextDue?: number | null; now?: number }>(answer.text);
+    const isDue = due === true || (nextDue != null && nextDue <= now!);
+    if (!isDue) await this.pause(EMPTY);
+    return isDue;
+  }
+
+  /**
+   * A claim under an id: if its answer is lost, the repetition gets the same runs. A server that does not know the id any more
+   * answers it as a new claim; what the lost answer had is then driven by no worker, which is an error.
+   */
+  private async claim<T extends { repeated?: boolean }>(path: string, body: object): Promise<T> {
     const headers = { 'idempotency-key': uuidText(uuid7()) };
-    const call: Call = { body: encode(body), headers, timeout: WAIT + 10_000, signal: this.stopped.signal };
-    const answer = await this.transport.patiently('/workers/claim', call, performance.now() + this.options.lease / 2);
-    return decode<Claims>(answer.text);
+    const call: Call = { body: encode(body), headers, signal: this.stopped.signal };
+    for (;;) {
+      try {
+        const answer = await this.transport.patiently(path, call, performance.now() + this.options.lease / 2);
+        const claims = decode<T>(answer.text);
+        if (answer.again !== true || claims.repeated === true) return claims;
+        throw new SemelError({ status: 0, code: 'NO_ANSWER', detail: 'the server was restarted before it answered', unsure: true });
+      } catch (error) {
+        // A server that was not reached has claimed nothing: leases continue, and it is asked until it is back.
+        if (!(error instanceof SemelError) || !error.retryable || error.unsure) throw error;
+      }
+    }
   }
 
   private drive(claimed: FoldedRun): void {
@@ -383,10 +413,12 @@ export class Worker implements Host, AsyncDisposable {
         await this.room();
         continue;
       }
-      const body = encode({ node, queues, limit: free, waitMs: WAIT });
+      const path = '/workers/steps/claim';
       try {
-        const answer = await this.transport.call('/workers/steps/claim', { body, timeout: WAIT + 10_000, signal: this.stopped.signal });
-        for (const task of decode<{ steps: Assignment[] }>(answer.text).steps) if (node === this.node && !this.stopping) void this.execute(task);
+        if (!await this.look(path, { node, queues }) || node !== this.node || this.stopping) continue;
+        const { steps } = await this.claim<{ steps: Assignment[]; repeated?: boolean }>(path, { node, queues, limit: free });
+        for (const task of steps) if (node === this.node && !this.stopping) void this.execute(task);
+        if (steps.length === 0) await this.pause(EMPTY);
       } catch (error) {
         await this.lost(error, node, true);
       }

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { Semel, workflow, type RunHandle, type RunView } from '../src/index.js';
 import { effectKey } from '../src/keys.js';
-import { crashEverywhere, TestServer } from '../src/testing.js';
+import { crashEverywhere, effects, TestServer } from '../src/testing.js';
 import { playTie } from './tie.js';
 
 let server: TestServer, semel: Semel;
@@ -20,12 +20,6 @@ after(async () => {
 /** The workspace of a server without tenants. */
 const WORKSPACE = `ws_${'0'.repeat(26)}`;
 
-/** Effects by key, as a provider that recognises keys counts them. */
-function effects() {
-  const calls = new Map<string, number>();
-  return { calls, call: (key: string) => { calls.set(key, (calls.get(key) ?? 0) + 1); return key; } };
-}
-
 async function delivered(token: string, payload: unknown): Promise<void> {
   while ((await semel.hook(token)) === undefined) await new Promise(resolve => setImmediate(resolve));
   await semel.deliver(token, payload, { id: 'once' });
@@ -33,11 +27,11 @@ async function delivered(token: string, payload: unknown): Promise<void> {
 
 test('every boundary of steps, races, hooks, children and once', async () => {
   const outside = effects();
-  const part = workflow('part', async (ctx, n: number) => ctx.step('part', a => { outside.call(a.key); return n * 2; }));
+  const part = workflow('part', async (ctx, n: number) => ctx.step('part', a => { outside.take(a.key, () => a.key); return n * 2; }));
   const whole = workflow('whole', async (ctx, play: string) => {
-    const first = await ctx.step('first', a => outside.call(a.key));
-    const letter = await ctx.step('letter', a => outside.call(a.key), { reconcile: a => (outside.calls.has(a.key) ? a.key : undefined) });
-    const { left, right } = await ctx.all({ left: c => c.step('go', a => outside.call(a.key)), right: c => c.step('go', a => outside.call(a.key)) });
+    const first = await ctx.step('first', a => outside.take(a.key, () => a.key));
+    const letter = await ctx.step('letter', a => outside.take(a.key, () => a.key), { reconcile: a => (outside.calls.has(a.key) ? a.key : undefined) });
+    const { left, right } = await ctx.all({ left: c => c.step('go', a => outside.take(a.key, () => a.key)), right: c => c.step('go', a => outside.take(a.key, () => a.key)) });
     const hook = ctx.hook<number>(`hook-${play}`);
     const gate = await ctx.race('gate', { answer: () => hook.recv(), patience: c => c.sleep('patience', '1h') });
     const child = await ctx.child(part, 21);

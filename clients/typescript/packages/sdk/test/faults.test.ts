@@ -1,4 +1,7 @@
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { after, before, test } from 'node:test';
 import { Cancelled, fatal, RunFailed, Semel, workflow, type RunHandle } from '../src/index.js';
 import { TestServer } from '../src/testing.js';
@@ -22,6 +25,11 @@ function latch() {
   let open!: () => void;
   const opened = new Promise<void>(resolve => { open = resolve; });
   return { open, opened };
+}
+
+/** Whether a call claims runs, and does not only look for them. */
+function isClaim(url: unknown, init?: RequestInit): boolean {
+  return String(url).endsWith('/workers/claim') && !String(init?.body).includes('"look":true');
 }
 
 async function status(run: RunHandle, wanted: string) {
@@ -261,7 +269,7 @@ test('a worker whose claim is not answered joins anew, and the runs that it was 
   // The answers to the claims of the first node are lost.
   const unreliable: typeof fetch = async (url, init) => {
     const answer = await fetch(url, init);
-    if (!String(url).endsWith('/workers/claim')) return answer;
+    if (!isClaim(url, init)) return answer;
     const { node } = JSON.parse(String(init?.body)) as { node: string };
     if (lost.size > 0 && !lost.has(node)) return answer;
     lost.add(node);
@@ -275,6 +283,93 @@ test('a worker whose claim is not answered joins anew, and the runs that it was 
   await worker.start();
   assert.equal(await run.result({ timeout: '20s' }), 7);
   assert.equal(lost.size, 1);
+});
+
+test('a worker whose lost claim is not known to the server any more joins anew, and its runs are due at once', async () => {
+  let claims = 0;
+  // The first claim takes place and its answer is lost; its repetition reaches a server that has no memory of the id.
+  const forgetful: typeof fetch = async (url, init) => {
+    if (!isClaim(url, init) || ++claims > 2) return fetch(url, init);
+    if (claims === 2) return fetch(url, { ...init!, headers: { ...init!.headers as object, 'idempotency-key': 'unknown' } });
+    await (await fetch(url, init)).text();
+    throw new TypeError('the answer is lost');
+  };
+  const far = new Semel({ url: server.url, fetch: forgetful });
+  const echo = workflow('forgotten', async (_, n: number) => n);
+  const run = await semel.start(echo, 7);
+  await using worker = far.worker({ workflows: [echo], lease: '1h', log: quiet });
+  await worker.start();
+  assert.equal(await run.result({ timeout: '20s' }), 7);
+});
+
+test('a worker keeps its runs and its steps of queues while the server cannot be reached', async () => {
+  const entered = [latch(), latch()], leave = latch(), downs = latch(), lost = latch();
+  const bodies: string[] = [], told: string[] = [];
+  let refused = 0, down = false;
+  const restarted: typeof fetch = async (url, init) => {
+    if (!down) {
+      const answer = fetch(url, init), gone = lost.opened.then(() => { throw new TypeError('the server was killed'); });
+      return Promise.race([answer, gone]);
+    }
+    if (++refused === 8) downs.open();
+    throw new TypeError('fetch failed', { cause: Object.assign(new Error('refused'), { code: 'ECONNREFUSED' }) });
+  };
+  const body = (name: string, i: number) => async () => {
+    bodies.push(name);
+    entered[i]!.open();
+    await leave.opened;
+    return name;
+  };
+  const both = workflow('both', async ctx => ctx.all({
+    letter: c => c.step('letter', body('letter', 0), { atMostOnce: true }),
+    parcel: c => c.remote('parcel', 'parcels', null),
+  }));
+  const far = new Semel({ url: server.url, fetch: restarted });
+  const worker = await far.worker({ workflows: [both], queues: { parcels: body('parcel', 1) }, lease: '1h', log: (_, message) => told.push(message) }).start();
+  const run = await semel.start(both, null);
+  await Promise.all(entered.map(one => one.opened));
+  down = true;
+  // Calls that wait at the server are lost with it.
+  lost.open();
+  await downs.opened;
+  down = false;
+  lost.opened = new Promise(() => undefined);
+  leave.open();
+  assert.deepEqual(await run.result({ timeout: '20s' }), { letter: 'letter', parcel: 'parcel' });
+  assert.deepEqual([bodies.sort(), told.filter(message => /joins anew/.test(message))], [['letter', 'parcel'], []]);
+  await worker.stop();
+});
+
+test('a claim without a connection is made again for as long as it takes, and nothing is given up', async () => {
+  const entered = latch(), leave = latch(), told: string[] = [], bodies: number[] = [];
+  let refused = 0, down = false, looks = 0;
+  const noClaims: typeof fetch = async (url, init) => {
+    // A proxy in between fails at a look, which is not a claim.
+    if (String(url).endsWith('/workers/claim') && !isClaim(url, init) && ++looks === 2) return new Response('<html>', { status: 502 });
+    if (!down || !isClaim(url, init)) return fetch(url, init);
+    // By now half of the lease is over, after which a claim that was sent is given up.
+    if (++refused === 6) down = false;
+    throw new TypeError('fetch failed', { cause: Object.assign(new Error('refused'), { code: 'ECONNREFUSED' }) });
+  };
+  const letter = workflow('letter', async (ctx, n: number) => ctx.step('letter', async () => {
+    bodies.push(n);
+    if (n === 1) {
+      entered.open();
+      await leave.opened;
+    }
+    return n;
+  }, { atMostOnce: true }));
+  const far = new Semel({ url: server.url, fetch: noClaims });
+  const worker = await far.worker({ workflows: [letter], lease: '900ms', log: (_, message) => told.push(message) }).start();
+  const first = await semel.start(letter, 1);
+  await entered.opened;
+  down = true;
+  const second = await semel.start(letter, 2);
+  assert.equal(await second.result({ timeout: '20s' }), 2);
+  leave.open();
+  assert.equal(await first.result({ timeout: '20s' }), 1);
+  await worker.stop();
+  assert.deepEqual([bodies, refused, told.filter(message => /joins anew/.test(message))], [[1, 2], 6, []]);
 });
 
 test('after a restart a run is given the end of its child again', async () => {
@@ -293,4 +388,17 @@ test('after a restart a run is given the end of its child again', async () => {
   const again = (await semel.key('restart'))!.run;
   assert.equal(await semel.run(again.id).result({ timeout: '20s' }), 300);
   assert.deepEqual([plays, prices], [2, 1]);
+});
+
+test('a server that speaks another protocol is refused with a sentence that says what to do', async () => {
+  const other = createServer((_, response) => {
+    response.writeHead(200, { 'content-type': 'application/json', 'semel-protocol': '2' }).end('{"node":"node_1","until":2,"now":1}');
+  }).listen(0, '127.0.0.1');
+  await once(other, 'listening');
+  const far = new Semel({ url: `http://127.0.0.1:${(other.address() as AddressInfo).port}` });
+  const idle = workflow('idle', async () => null);
+  const sentence = 'the server speaks version 2 of the worker protocol, and this SDK version 1: install the SDK of the server\'s release';
+  await assert.rejects(far.worker({ workflows: [idle], log: quiet }).start(), { message: sentence });
+  far.close();
+  other.close();
 });

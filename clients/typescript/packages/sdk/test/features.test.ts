@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { retryAfter, RunFailed, Semel, workflow, type Fail, type RunHandle, type Schema } from '../src/index.js';
+import { retryAfter, RunFailed, Semel, workflow, type Fail, type RunHandle, type Schema, type SemelError, type StartedRun } from '../src/index.js';
 import { TestServer } from '../src/testing.js';
 
 let server: TestServer, semel: Semel;
@@ -230,4 +230,36 @@ test('a commit tells of a delivery, long before the next heartbeat', async () =>
   await delivered('heard', 5);
   leave();
   assert.deepEqual(await run.result(limit), { winner: 'answer', value: 5 });
+});
+
+test('a client restarts, forks, frees keys and starts many runs', async () => {
+  let broken = true;
+  const calls: string[] = [];
+  const verbs = workflow('verbs', async (ctx, n: number) => {
+    await ctx.step('charge', a => { calls.push(a.key); });
+    await ctx.step('check', () => { if (broken) throw retryAfter('not now', '1ms'); }, { retry: { maxAttempts: 1 } });
+    return n;
+  });
+  await using worker = semel.worker({ workflows: [verbs], log: quiet });
+  await worker.start();
+  const run = await semel.start(verbs, 7, { key: 'verbs' });
+  await assert.rejects(run.result(limit), (e: RunFailed) => e.run.status === 'FAILED');
+  broken = false;
+  assert.equal((await run.restart({ from: 'beginning' })).id, run.id);
+  assert.equal(await run.result(limit), 7);
+  const fork = await run.fork({ at: 1, key: 'verbs-again' });
+  assert.notEqual(fork.id, run.id);
+  assert.equal(await fork.result(limit), 7);
+  assert.equal(calls.length, 3, 'the beginning, the restart from there, and the fork');
+  assert.equal(new Set(calls).size, 1, 'all of them under one key');
+  assert.equal((await semel.releaseKey('verbs')).id, run.id);
+  assert.equal(await semel.key('verbs'), undefined);
+  const starts = [{ input: 1, key: 'verbs-again' }, { input: 2, key: 'verbs' }, { input: 3 }];
+  const many = await semel.startMany(verbs, starts, { id: 'many' });
+  const [other, second, third] = many as [SemelError, StartedRun<number>, StartedRun<number>];
+  assert.deepEqual([other.code, other.owner], ['KEY_REUSED', fork.id]);
+  assert.deepEqual([second.verdict, third.verdict], ['created', 'created']);
+  assert.deepEqual(await Promise.all([second.result(limit), third.result(limit)]), [2, 3]);
+  const again = await semel.startMany(verbs, starts, { id: 'many' }) as StartedRun<number>[];
+  assert.deepEqual([again[2]!.id, again[2]!.verdict], [third.id, 'replayed']);
 });

@@ -161,6 +161,24 @@ const program = workflow<Program, Told>('program', async (ctx, { place, acts }) 
   }
 });
 
+/** What the proof does while it restarts servers: letters that must not be written twice, each of which takes a while. */
+const letters = workflow<{ place: string; count: number; millis: number }, Told>('letters', async (ctx, { place, count, millis }) => {
+  const told: Told = [];
+  for (let n = 0; n < count; n++) {
+    const name = `letter${n}`;
+    const write = async (a: Attempt): Promise<number> => {
+      await new Promise(resolve => setTimeout(resolve, millis));
+      for (;;) {
+        // The recorder loses answers, and absorbs what it knows.
+        const number = await effect(`${place} ${a.path}`, 'keyed')(a).catch(() => undefined);
+        if (number !== undefined) return number;
+      }
+    };
+    told.push([name, await ctx.step(name, write, { atMostOnce: true, timeout: '1m' })]);
+  }
+  return told;
+});
+
 async function elsewhere(input: unknown, { key, fence, attempt }: QueueTask): Promise<number> {
   return post<number>('effects', { ...input as Remote, key, fence, attempt, kind: 'keyed' }, PATIENCE);
 }
@@ -169,7 +187,7 @@ const semel = new Semel({ url: place.server });
 for (;;) {
   try {
     // The nemesis knows workers by their process.
-    await semel.worker({ workflows: [program], queues: { [QUEUE]: elsewhere }, name: `pid-${process.pid}`, lease }).run();
+    await semel.worker({ workflows: [program, letters], queues: { [QUEUE]: elsewhere }, name: `pid-${process.pid}`, lease }).run();
     break;
   } catch (error) {
     console.error(`there is no server yet: ${(error as Error).message}`);

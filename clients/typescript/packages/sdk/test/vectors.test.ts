@@ -4,7 +4,7 @@ import { test } from 'node:test';
 import { effectKey, effectUuid, type Effect } from '../src/keys.js';
 import { guarded, pgTable } from '../src/pg.js';
 import { next } from '../src/retry.js';
-import { sqliteTable } from '../src/sqlite.js';
+import { sqliteStatements, sqliteTable } from '../src/sqlite.js';
 import { statements } from '../src/tx.js';
 
 interface Vector<G, E> { why: string; given: G; expected: E }
@@ -15,30 +15,56 @@ function vectors<G, E>(name: string, atLeast: number): Vector<G, E>[] {
   return all;
 }
 
-test('effect keys are those of the golden vectors', () => {
-  for (const { why, given, expected } of vectors<Effect, { key: string; uuid: string }>('effect_keys', 10)) {
-    assert.deepEqual({ key: effectKey(given), uuid: effectUuid(given) }, expected, why);
-  }
-});
+type Check = (vector: Vector<any, any>) => void;
 
-test('statements of the fence table are those of the golden vectors', () => {
-  interface Statements { create: string; find: string; put: string }
-  for (const { why, given: { dialect, table }, expected } of vectors<{ dialect: string; table: string }, Statements>('fence', 6)) {
-    // There is no source for MySQL.
-    if (dialect === 'mysql') continue;
-    const ofPg = dialect === 'postgres';
-    const texts = ofPg ? statements(table, n => `$${n}`, guarded) : statements(table, n => `?${n}`);
-    const { create, find, put } = expected;
-    assert.deepEqual({ create: (ofPg ? pgTable : sqliteTable)(table), ...texts }, { create, find, put }, why);
-  }
-});
+/** What each kind of vectors must be, and how many there are at least. */
+const CHECKS: { [kind: string]: { atLeast: number; check: Check } } = {
+  effect_keys: {
+    atLeast: 10,
+    check: ({ why, given, expected }: Vector<Effect, { key: string; uuid: string }>) => {
+      assert.deepEqual({ key: effectKey(given), uuid: effectUuid(given) }, expected, why);
+    },
+  },
+  fence: {
+    atLeast: 4,
+    check: ({ why, given: { dialect, table }, expected }: Vector<{ dialect: string; table: string }, { create: string; find: string; put: string }>) => {
+      const ofPg = dialect === 'postgres';
+      // The parameters of SQLite have names, which end with their numbers.
+      const { find: found, put: written } = ofPg ? statements(table, n => `$${n}`, guarded) : sqliteStatements(table);
+      const [find, put] = [found, written].map(text => ofPg ? text : text.replace(/:p(\d)/g, '?$1'));
+      assert.deepEqual({ create: (ofPg ? pgTable : sqliteTable)(table), find, put }, { create: expected.create, find: expected.find, put: expected.put }, why);
+    },
+  },
+  retry: {
+    atLeast: 20,
+    check: ({ why, given, expected }: Vector<Tried, { pauseMs: number } | string>) => {
+      const { policy: { initialMs: initial, maxDelayMs: maxDelay, ...rest }, attempt, kind, random } = given;
+      const found = next({ initial, maxDelay, ...rest }, attempt, kind, random);
+      assert.deepEqual(typeof found === 'number' ? { pauseMs: found } : found, expected, why);
+    },
+  },
+};
 
-test('pauses between attempts are those of the golden vectors', () => {
-  interface Policy { maxAttempts: number; initialMs: number; factor: number; maxDelayMs: number; jitter: number }
-  interface Given { policy: Policy; attempt: number; kind: 'retryable'; random: number }
-  for (const { why, given, expected } of vectors<Given, { pauseMs: number } | string>('retry', 20)) {
-    const { policy: { initialMs: initial, maxDelayMs: maxDelay, ...rest }, attempt, kind, random } = given;
-    const found = next({ initial, maxDelay, ...rest }, attempt, kind, random);
-    assert.deepEqual(typeof found === 'number' ? { pauseMs: found } : found, expected, why);
-  }
-});
+interface Tried {
+  policy: { maxAttempts: number; initialMs: number; factor: number; maxDelayMs: number; jitter: number };
+  attempt: number;
+  kind: 'retryable';
+  random: number;
+}
+
+/** Other than what is expected, in one place. */
+function altered(expected: unknown): unknown {
+  if (typeof expected === 'number') return expected + 1;
+  if (typeof expected === 'string') return `${expected} `;
+  return Object.fromEntries(Object.entries(expected as object).map(([name, value], i) => [name, i === 0 ? altered(value) : value]));
+}
+
+for (const [kind, { atLeast, check }] of Object.entries(CHECKS)) {
+  // There is no source for MySQL.
+  const all = () => vectors<{ dialect?: string }, unknown>(kind, atLeast).filter(({ given }) => given.dialect !== 'mysql');
+  test(`${kind} are those of the golden vectors`, () => all().forEach(check));
+  test(`an altered vector of ${kind} is found`, () => {
+    const vector = all().at(-1)!;
+    assert.throws(() => check({ ...vector, expected: altered(vector.expected) }), assert.AssertionError);
+  });
+}

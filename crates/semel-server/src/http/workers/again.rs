@@ -1,7 +1,8 @@
 //! Claims that are repeated because their answer was lost, and runs that are given to their owner again.
 //!
 //! Without this, a lost answer would cost the worker its lease: it would hold runs that it does not know of. The memory
-//! is one entry per worker. A server that was restarted in between has none; the worker then joins anew.
+//! is one entry per worker and kind of claim. A server that was restarted in between, or another server, has none: its
+//! answer does not say `repeated`, and the worker joins anew.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,8 +13,11 @@ use semel::rules::key::CallId;
 use semel::rules::run::Run;
 use semel::store::{Claimed, Claims, Find, FindBy, Numbered};
 
+use super::Workers;
+use super::answer::Refusal;
 use crate::app::App;
 use crate::bounded::{BoundedCache, Most};
+use crate::http::Problem;
 
 /// Maximum number of remembered workers.
 const MOST: usize = 10_000;
@@ -21,17 +25,26 @@ const MOST: usize = 10_000;
 const MOST_RUNS: usize = 1_000_000;
 
 /// The last claim of one worker. Its lock makes a repetition wait for the first call.
-pub(super) type LastClaim = Arc<tokio::sync::Mutex<Option<ClaimUnderId>>>;
+type LastClaim = Arc<tokio::sync::Mutex<Option<ClaimUnderId>>>;
 
 /// A claim that was made under an id.
-pub(super) struct ClaimUnderId {
-    pub(super) id: CallId,
+struct ClaimUnderId {
+    id: CallId,
     /// The claimed runs.
-    pub(super) runs: Vec<RunId>,
+    runs: Vec<RunId>,
 }
 
 /// The last claims of all workers.
-pub(super) struct LastClaims(Mutex<BoundedCache<NodeId, WorkspaceId, LastClaim>>);
+pub(super) struct LastClaims(Mutex<BoundedCache<(ClaimKind, NodeId), WorkspaceId, LastClaim>>);
+
+/// What is claimed. A worker claims both kinds at the same time, each under ids of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum ClaimKind {
+    /// Runs of workflows, for drivers.
+    Runs,
+    /// Steps of queues, for their workers.
+    Steps,
+}
 
 impl Default for LastClaims {
     fn default() -> Self {
@@ -41,19 +54,61 @@ impl Default for LastClaims {
 
 impl LastClaims {
     /// The last claim of a worker.
-    pub(super) fn of(&self, workspace: WorkspaceId, node: NodeId) -> LastClaim {
+    fn of(&self, workspace: WorkspaceId, place: (ClaimKind, NodeId)) -> LastClaim {
         let mut claims = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let last = claims.touch(node, workspace, LastClaim::default).clone();
+        let last = claims.touch(place, workspace, LastClaim::default).clone();
         claims.trim();
         last
     }
 
     /// Records how many runs the last claim of a worker has taken.
-    pub(super) fn weigh(&self, node: NodeId, runs: usize) {
+    fn weigh(&self, place: (ClaimKind, NodeId), runs: usize) {
         let mut claims = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        claims.weigh(&node, runs);
+        claims.weigh(&place, runs);
         claims.trim();
     }
+}
+
+/// A claim that a worker may repeat.
+pub(super) struct RepeatableClaim {
+    /// Whether it claims runs or steps.
+    pub(super) kind: ClaimKind,
+    /// Workspace and node of the worker.
+    pub(super) place: (WorkspaceId, NodeId),
+    /// Id under which it is repeated.
+    pub(super) id: CallId,
+}
+
+/// What a claim under an id gives its worker.
+pub(super) enum OnceClaimed<T> {
+    /// The claim was made by this call.
+    Now(T),
+    /// An earlier call under this id has claimed these runs.
+    Before(Vec<RunId>),
+}
+
+/// Claims under an id. The repetition of the worker's last claim claims nothing, and names the runs of the first call.
+pub(super) async fn once<T: Send + 'static>(
+    workers: Arc<Workers>,
+    RepeatableClaim { kind, place: (workspace, node), id }: RepeatableClaim,
+    claim: impl Future<Output = Result<T, Refusal>> + Send + 'static,
+    runs: impl FnOnce(&T) -> Vec<RunId> + Send + 'static,
+) -> Result<OnceClaimed<T>, Refusal> {
+    let last = workers.last_claims.of(workspace, (kind, node));
+    // In a task of its own: if the client disconnects, its repetition finds what was claimed.
+    let done = tokio::spawn(async move {
+        let mut last = last.lock().await;
+        if let Some(claim) = last.as_ref().filter(|claim| claim.id == id) {
+            return Ok(OnceClaimed::Before(claim.runs.clone()));
+        }
+        *last = None;
+        let claimed = claim.await?;
+        let runs = runs(&claimed);
+        workers.last_claims.weigh((kind, node), runs.len());
+        *last = Some(ClaimUnderId { id, runs });
+        Ok(OnceClaimed::Now(claimed))
+    });
+    done.await.map_err(|_| Problem::unavailable("the server is stopping; try again"))?
 }
 
 /// What a claim gives its worker.
@@ -63,6 +118,8 @@ pub(super) struct HeldClaims {
     pub(super) claims: Claims,
     /// Runs whose ledgers and inboxes were not read, because those of the others are large enough for one answer.
     pub(super) left_out: Vec<Run>,
+    /// Whether an earlier call under the same id has claimed them.
+    pub(super) repeated: bool,
 }
 
 /// Those of the runs that the node holds, as a claim would give them: ledgers and inboxes up to the run that exceeds `most`

@@ -12,13 +12,13 @@ use semel::rules::claim::{Claim, Drives, HeldRuns, MOST_BYTES};
 use semel::rules::key::CallId;
 use semel::rules::ledger::Ledger;
 use semel::rules::run::Run;
-use semel::store::{Arrival, Claimed};
+use semel::store::{Arrival, Claimed, Claims};
 use serde::Serialize;
 use utoipa::openapi::schema::{AnyOfBuilder, Schema};
 use utoipa::openapi::{Ref, RefOr};
 use utoipa::{PartialSchema, ToSchema};
 
-use super::again::{ClaimUnderId, HeldClaims};
+use super::again::{ClaimKind, HeldClaims, OnceClaimed, RepeatableClaim};
 use super::answer::{CallBody, Refusal, Told};
 use super::folds::RestingWith;
 use super::request::{ClaimRequest, ClaimWish};
@@ -55,11 +55,14 @@ pub(super) async fn claim(
     CallBody(call): CallBody<ClaimCall>,
 ) -> Result<Told<ClaimAnswer>, Refusal> {
     caller.may(Permission::Worker)?;
-    if call.run.is_some() && call.wait_ms > 0 {
-        return Err(Problem::validation("a claim of one `run` does not wait: leave `waitMs` out").into());
+    if call.run.is_some() && (call.wait_ms > 0 || call.look) {
+        return Err(
+            Problem::validation("a claim of one `run` does not wait: leave `waitMs` and `look` out").into()
+        );
     }
     let (folded, workspace) = (call.folded, caller.workspace);
     let held = match key.0 {
+        _ if call.look => look(&app, &workers, &caller, &call).await?,
         None => take(app.clone(), workers.clone(), caller, call).await?,
         Some(id) => take_once(app.clone(), workers.clone(), caller, call, id).await?,
     };
@@ -109,22 +112,34 @@ async fn take_once(
     id: CallId,
 ) -> Result<HeldClaims, Refusal> {
     let place = (caller.workspace, node::of(caller.workspace, call.node));
-    let last = workers.last_claims.of(place.0, place.1);
-    let claimed_by = workers.clone();
-    // In a task of its own: if the client disconnects, its repetition finds what was claimed.
-    let done = tokio::spawn(async move {
-        let mut last = last.lock().await;
-        if let Some(claim) = last.as_ref().filter(|claim| claim.id == id) {
-            return again::held(&app, place, &claim.runs, MOST_BYTES).await.map_err(Refusal::from);
+    let claim = take(app.clone(), workers.clone(), caller, call);
+    let runs = |held: &HeldClaims| held.claims.runs.iter().map(|claimed| claimed.run.id()).collect();
+    match again::once(workers, RepeatableClaim { kind: ClaimKind::Runs, place, id }, claim, runs).await? {
+        OnceClaimed::Now(held) => Ok(held),
+        OnceClaimed::Before(runs) => {
+            Ok(HeldClaims { repeated: true, ..again::held(&app, place, &runs, MOST_BYTES).await? })
         }
-        *last = None;
-        let held = take(app, workers, caller, call).await?;
-        let runs: Vec<_> = held.claims.runs.iter().map(|claimed| claimed.run.id()).collect();
-        claimed_by.last_claims.weigh(place.1, runs.len());
-        *last = Some(ClaimUnderId { id, runs });
-        Ok(held)
-    });
-    done.await.map_err(|_| Problem::unavailable("the server is stopping; try again"))?
+    }
+}
+
+/// Waits until a run is due, and claims none.
+async fn look(
+    app: &Arc<App>,
+    workers: &Arc<Workers>,
+    caller: &Caller,
+    call: &ClaimCall,
+) -> Result<HeldClaims, Refusal> {
+    let wish = ClaimWish {
+        node: call.node,
+        drives: drives(caller.workspace, call),
+        most: MOST_WORKFLOWS,
+        limit: call.limit,
+        wait_ms: call.wait_ms,
+        looks: true,
+    };
+    let next_due = ClaimRequest::checked(app, workers, caller, wish)?.look(app, workers).await?;
+    let claims = Claims { next_due, now: app.clock.now(), ..Claims::default() };
+    Ok(HeldClaims { claims, ..HeldClaims::default() })
 }
 
 async fn take(
@@ -140,6 +155,7 @@ async fn take(
         most: MOST_WORKFLOWS,
         limit: call.limit,
         wait_ms: call.wait_ms,
+        looks: false,
     };
     let request = ClaimRequest::checked(&app, &workers, &caller, wanted)?;
     let node = request.node;
@@ -160,7 +176,7 @@ async fn take(
     let claims = request.claim(&app, &workers, take).await?;
     match call.run.filter(|_| claims.runs.is_empty()) {
         Some(run) => Ok(again::held(&app, (caller.workspace, node), &[run], MOST_BYTES).await?),
-        None => Ok(HeldClaims { claims, left_out: Vec::new() }),
+        None => Ok(HeldClaims { claims, ..HeldClaims::default() }),
     }
 }
 
@@ -175,8 +191,9 @@ fn drives(workspace: WorkspaceId, call: &ClaimCall) -> Vec<Drives> {
 }
 
 /// Keeps the folds of the claimed runs, and gives them whole. A run that does not fit is claimed by its id next.
-fn fold(workers: &Workers, HeldClaims { claims, left_out }: HeldClaims) -> FoldedClaims {
-    let mut answer = FoldedClaims { next_due: claims.next_due, now: claims.now, ..FoldedClaims::default() };
+fn fold(workers: &Workers, HeldClaims { claims, left_out, repeated }: HeldClaims) -> FoldedClaims {
+    let (next_due, now) = (claims.next_due, claims.now);
+    let mut answer = FoldedClaims { next_due, now, repeated, ..FoldedClaims::default() };
     let mut bytes = 0;
     for Claimed { run, entries, inbox } in claims.runs {
         let id = run.id();
@@ -213,7 +230,7 @@ fn fitting(mut inbox: Vec<Arrival>, bytes: &mut usize) -> (Vec<Arrival>, Option<
 }
 
 /// Keeps the folds of the claimed runs, and leaves out what is too large for one answer.
-fn keep(workers: &Workers, HeldClaims { claims, left_out }: HeldClaims) -> ClaimsView {
+fn keep(workers: &Workers, HeldClaims { claims, left_out, repeated }: HeldClaims) -> ClaimsView {
     let (mut ledgers, mut inboxes) = (0, 0);
     let mut view = |Claimed { run, mut entries, inbox }: Claimed| {
         workers.known.learn(run.id(), run.new.workspace);
@@ -237,5 +254,5 @@ fn keep(workers: &Workers, HeldClaims { claims, left_out }: HeldClaims) -> Claim
     let unread =
         |run: Run| ClaimedView { run: run.into(), entries: None, inbox: Vec::new(), inbox_from: Some(1) };
     runs.extend(left_out.into_iter().map(unread));
-    ClaimsView { runs, next_due: claims.next_due, now: claims.now }
+    ClaimsView { runs, next_due: claims.next_due, now: claims.now, repeated }
 }

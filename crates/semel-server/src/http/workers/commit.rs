@@ -32,7 +32,7 @@ use crate::http::describe::{SpokenProtocol, WorkerProblems};
 #[utoipa::path(
     post, path = "/workers/commit",
     operation_id = "workerCommit", tag = "workers",
-    request_body(content = CommitCall<Vec<Entry>>, content_type = "application/json", example = json!({"commits": [{"run": "run_01j0000000e00800000000007z", "node": "node_01j0000000e00800000000007z", "expected": 2, "entries": [{"stepStarted": {"step": "pay", "attempt": 1}}, {"stepCompleted": {"step": "pay", "value": 7}}]}]})),
+    request_body(content = wire::CommitCallSchema, content_type = "application/json", example = json!({"commits": [{"run": "run_01j0000000e00800000000007z", "node": "node_01j0000000e00800000000007z", "expected": 2, "entries": [{"stepStarted": {"step": "pay", "attempt": 1}}, {"stepCompleted": {"step": "pay", "value": 7}}]}]})),
     params(SpokenProtocol),
     responses((status = 200, body = CommitAnswers, description = "One result per commit"), WorkerProblems),
 )]

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
+use semel::clock::Time;
 use semel::error::Result;
 use semel::id::{NodeId, WorkspaceId};
 use semel::remote::wire;
@@ -29,6 +31,8 @@ pub(super) struct ClaimWish {
     pub(super) limit: usize,
     /// Milliseconds to wait for the first one.
     pub(super) wait_ms: u64,
+    /// Whether the worker only looks, and claims by another call.
+    pub(super) looks: bool,
 }
 
 /// A checked request.
@@ -38,6 +42,8 @@ pub(super) struct ClaimRequest {
     pub(super) node: NodeId,
     pub(super) workflows: Vec<Drives>,
     pub(super) wait_ms: u64,
+    /// Whether the worker only looks, and claims by another call.
+    pub(super) looks: bool,
     /// Node id that the worker has drawn, for errors.
     drawn: NodeId,
     /// The workspace's share of waiting calls, held until the request is dropped.
@@ -52,7 +58,7 @@ impl ClaimRequest {
         caller: &Caller,
         wanted: ClaimWish,
     ) -> Result<Self, Problem> {
-        let ClaimWish { node: drawn, drives, most, limit, wait_ms } = wanted;
+        let ClaimWish { node: drawn, drives, most, limit, wait_ms, looks } = wanted;
         if limit > wire::MOST || drives.len() > most || wait_ms > wire::MOST_WAIT_MS {
             return Err(Problem::validation(format!(
                 "a claim has a `limit` of at most {}, at most {most} workflows or queues, and a `waitMs` of at most {}",
@@ -69,9 +75,9 @@ impl ClaimRequest {
         });
         workers.roster.serves(app, workspace, drawn, served);
         // A claim with limit 0 takes nothing and must not be called before others.
-        let workflows = if limit == 0 { Vec::new() } else { drives };
+        let workflows = if limit == 0 && !looks { Vec::new() } else { drives };
         let node = node::of(workspace, drawn);
-        Ok(Self { workspace, node, workflows, wait_ms, drawn, _share: share })
+        Ok(Self { workspace, node, workflows, wait_ms, looks, drawn, _share: share })
     }
 
     /// Claims at once, or waits until something is due. The result may be empty.
@@ -83,5 +89,20 @@ impl ClaimRequest {
     ) -> Result<T, Refusal> {
         let claimed = Waiting::claim(app, workers, self, take).await;
         claimed.map_err(|error| roster::own(error, self.node, self.drawn).into())
+    }
+
+    /// Waits until something is due, and claims nothing. Gives the time at which the earliest of it is due.
+    pub(super) async fn look(&self, app: &Arc<App>, workers: &Arc<Workers>) -> Result<Option<Time>, Refusal> {
+        self.claim(app, workers, || {
+            let (app, workflows) = (app.clone(), self.workflows.clone());
+            async move {
+                let dues = app.store.dues(workflows).await?;
+                let next_due = dues.into_iter().flatten().min();
+                let is_empty = next_due.is_none_or(|due| due > app.clock.now());
+                Ok(ClaimTried { is_empty, more: false, next_due, found: next_due })
+            }
+            .boxed()
+        })
+        .await
     }
 }

@@ -57,7 +57,7 @@ const SHOWN: usize = 100;
 const PAGE_BYTES: usize = 1024 * 1024;
 /// How often workers with an expired lease are removed from memory.
 const FORGET: Duration = Duration::from_secs(1);
-/// Number of runs that the release of a worker frees at once; the next sweep frees the rest.
+/// Number of runs that one pass of a release frees.
 const FREED_AT_ONCE: usize = 1_000;
 /// How long a worker that is registered at another server is cached.
 const REMEMBERED: Duration = Duration::from_secs(10);
@@ -514,8 +514,8 @@ pub(super) async fn release(
     caller.may(Permission::Worker)?;
     let node = node::of(caller.workspace, release.node);
     let until = app.store.lease(Lease { node, act: LeaseAct::Leave }).await?;
-    // Its runs become due now instead of with the next sweep.
-    app.store.sweep(Sweep { limit: FREED_AT_ONCE }).await?;
+    // Its runs become due now instead of with the next sweep, which is soon if this server dies in between.
+    while app.store.sweep(Sweep { limit: FREED_AT_ONCE }).await?.orphaned == FREED_AT_ONCE {}
     let place = (caller.workspace, node);
     if let Some(worker) = workers.roster.remove(place) {
         app.services.left(caller.workspace, &worker.serves);

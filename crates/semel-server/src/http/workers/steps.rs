@@ -16,11 +16,12 @@ use semel::rules::entry::Failure;
 use semel::rules::json::Payload;
 use semel::rules::queue::{self, Assignment, Report};
 
+use super::again::{ClaimKind, OnceClaimed, RepeatableClaim};
 use super::answer::{CallBody, Refusal, Told};
 use super::node::WriteBy;
 use super::request::{ClaimRequest, ClaimWish};
 use super::waiting::ClaimTried;
-use super::{Shared, Workers};
+use super::{Shared, Workers, again, node};
 use crate::access::Caller;
 use crate::api::{
     AssignmentList, CompleteSteps, CompletedStep, FailSteps, FailedStep, Permission, StepAnswer, StepAnswers,
@@ -28,7 +29,8 @@ use crate::api::{
 };
 use crate::app::App;
 use crate::http::Problem;
-use crate::http::describe::{SpokenProtocol, WorkerProblems};
+use crate::http::asked::CallKey;
+use crate::http::describe::{IdempotencyKey, SpokenProtocol, WorkerProblems};
 
 /// Maximum number of queues in one claim.
 const MOST_QUEUES: usize = 100;
@@ -37,22 +39,25 @@ const LONGEST_MESSAGE: usize = 10_000;
 /// Maximum length of a failure code, in bytes.
 const LONGEST_CODE: usize = 200;
 
-/// Take steps from queues, each with its stable effect key.
+/// Take steps from queues, each with its stable effect key. With an `Idempotency-Key`, a repetition of the worker's last claim
+/// of steps gets the same steps again.
 #[utoipa::path(
     post, path = "/workers/steps/claim", tag = "workers", operation_id = "claimSteps",
     request_body(content = TakeSteps, example = json!({
         "node": "node_0190f5fe7c2b7cc09b4f1d1d1d", "queues": ["payments"], "limit": 10, "waitMs": 30000
     })),
-    params(SpokenProtocol),
+    params(IdempotencyKey, SpokenProtocol),
     responses((status = 200, body = AssignmentList, description = "The steps that the worker executes"), WorkerProblems)
 )]
 pub(super) async fn claim(
     State(app): State<Arc<App>>,
     Extension(workers): Shared,
     caller: Caller,
+    key: CallKey,
     CallBody(call): CallBody<TakeSteps>,
 ) -> Result<Told<AssignmentList>, Refusal> {
     caller.may(Permission::Worker)?;
+    let place = (caller.workspace, node::of(caller.workspace, call.node));
     let drives = call.queues.iter().map(|queue| queue::drives(caller.workspace, queue));
     let wanted = ClaimWish {
         node: call.node,
@@ -60,8 +65,41 @@ pub(super) async fn claim(
         most: MOST_QUEUES,
         limit: call.limit,
         wait_ms: call.wait_ms,
+        looks: call.look,
     };
     let request = ClaimRequest::checked(&app, &workers, &caller, wanted)?;
+    if call.look {
+        let next_due = request.look(&app, &workers).await?;
+        let due = next_due.is_some_and(|due| due <= app.clock.now());
+        return Ok(Told(AssignmentList { steps: Vec::new(), due, repeated: false }));
+    }
+    let claim = take(app.clone(), workers.clone(), request, call);
+    let claimed = match key.0 {
+        None => OnceClaimed::Now(claim.await?),
+        Some(id) => {
+            let runs = |taken: &Vec<Assignment>| taken.iter().map(|step| step.run).collect();
+            let kind = ClaimKind::Steps;
+            again::once(workers.clone(), RepeatableClaim { kind, place, id }, claim, runs).await?
+        }
+    };
+    let (taken, repeated) = match claimed {
+        OnceClaimed::Now(taken) => (taken, false),
+        OnceClaimed::Before(runs) => {
+            let held = again::held(&app, place, &runs, usize::MAX).await?;
+            let queues = Queues::new(app.store.clone(), app.clock.clone());
+            (queues.take_again(place.0, held.claims.runs).await, true)
+        }
+    };
+    workers.roster.handed(place, &taken);
+    Ok(Told(AssignmentList { steps: taken.into_iter().map(Into::into).collect(), due: false, repeated }))
+}
+
+async fn take(
+    app: Arc<App>,
+    workers: Arc<Workers>,
+    request: ClaimRequest,
+    call: TakeSteps,
+) -> Result<Vec<Assignment>, Refusal> {
     let (workspace, node) = (request.workspace, request.node);
     let take = || {
         let queues = Queues::new(app.store.clone(), app.clock.clone());
@@ -72,9 +110,7 @@ pub(super) async fn claim(
         }
         .boxed()
     };
-    let taken: Vec<Assignment> = request.claim(&app, &workers, take).await?;
-    workers.roster.handed((workspace, node), &taken);
-    Ok(Told(AssignmentList { steps: taken.into_iter().map(Into::into).collect() }))
+    request.claim(&app, &workers, take).await
 }
 
 /// Report results of steps. A step that the worker has lost is refused, and nothing is changed.

@@ -90,6 +90,9 @@ struct WaitingClaim<'w> {
     id: u64,
     call: Arc<ClaimSignal>,
     workflows: &'w [Drives],
+    /// Whether the worker has looked and claims now. The next one is called after that claim: a thousand idle workers do
+    /// not all hear of one run.
+    claims_next: bool,
 }
 
 impl Drop for WaitingClaim<'_> {
@@ -101,7 +104,9 @@ impl Drop for WaitingClaim<'_> {
         }
         drop(tables);
         // There may be more, or the claim was called and left without a try: the next one is called.
-        self.waiting.look.notify_one();
+        if !self.claims_next {
+            self.waiting.look.notify_one();
+        }
     }
 }
 
@@ -122,7 +127,7 @@ impl Waiting {
         tables.claims.insert(id, call.clone());
         let first = !std::mem::replace(&mut tables.looked_for, true);
         drop(tables);
-        (WaitingClaim { waiting: self, id, call, workflows }, first)
+        (WaitingClaim { waiting: self, id, call, workflows, claims_next: false }, first)
     }
 
     /// What the woken tenants wait for, tenants with the fewest claims first, so that none is delayed by another's
@@ -165,12 +170,17 @@ impl Waiting {
         take: impl Fn() -> BoxFuture<'static, Result<ClaimTried<T>>>,
     ) -> Result<T> {
         if ask.wait_ms == 0 {
-            return Ok(take().await?.found);
+            let tried = take().await?;
+            // It may follow a look, and there may be more.
+            if !tried.is_empty && !ask.looks {
+                workers.waiting.look.notify_one();
+            }
+            return Ok(tried.found);
         }
         let end = app.clock.now().after(Duration::from_millis(ask.wait_ms));
         let waiting = &workers.waiting;
         // Before the first try, so that what becomes due after it is noticed.
-        let (place, first) = waiting.enter(&ask.workflows);
+        let (mut place, first) = waiting.enter(&ask.workflows);
         if first {
             tokio::spawn(look_for_all(app.clone(), workers.clone()));
         }
@@ -182,6 +192,7 @@ impl Waiting {
             let tried = take().await?;
             let now = app.clock.now();
             if !tried.is_empty || now >= end {
+                place.claims_next = ask.looks && !tried.is_empty;
                 return Ok(tried.found);
             }
             last = tried.found;
@@ -354,6 +365,18 @@ mod tests {
         drop(second);
         assert_eq!(waiting.wanted(&WokenWorkspaces::All), None);
         assert!(waiting.enter(&mine).1, "the task has ended: the next claim begins another");
+    }
+
+    #[test]
+    fn after_a_look_the_next_worker_is_called_when_the_first_has_claimed() {
+        use futures_util::FutureExt as _;
+        let (waiting, mine) = (Waiting::default(), [drives(1, "a")]);
+        let (mut looked, _) = waiting.enter(&mine);
+        looked.claims_next = true;
+        drop(looked);
+        assert!(waiting.look.notified().now_or_never().is_none());
+        drop(waiting.enter(&mine));
+        assert!(waiting.look.notified().now_or_never().is_some(), "it may have been called and gone away");
     }
 
     #[test]

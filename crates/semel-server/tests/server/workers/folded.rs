@@ -18,6 +18,10 @@ pub(super) fn trials() -> Vec<Trial> {
     vec![
         test("a_folded_claim_says_what_stands_at_each_visit", says_what_stands),
         test("a_claim_repeated_under_its_id_gets_the_same_runs", repeated),
+        test("a_server_that_does_not_know_a_claim_does_not_call_it_repeated", not_remembered),
+        test("a_claim_of_steps_repeated_under_its_id_gets_the_same_steps", repeated_steps),
+        test("a_look_waits_until_something_is_due_and_claims_nothing", looks),
+        test("all_runs_of_a_worker_that_leaves_are_due_however_many", leaves_many),
         test("a_claim_of_one_run_takes_that_run", one_run),
         test("a_heartbeat_tells_what_has_arrived_and_what_is_lost", news),
     ]
@@ -25,8 +29,9 @@ pub(super) fn trials() -> Vec<Trial> {
 
 /// A server, and a worker that is registered there.
 struct FoldedWorker {
-    _site: ServedSite,
-    url: String,
+    site: ServedSite,
+    store: Arc<MemoryStore>,
+    clock: Arc<SystemClock>,
     node: NodeId,
     http: reqwest::Client,
 }
@@ -34,10 +39,11 @@ struct FoldedWorker {
 impl FoldedWorker {
     async fn join() -> Self {
         let clock = Arc::new(SystemClock::new());
-        let site = ServedSite::open(Arc::new(MemoryStore::new(clock.clone())), clock.clone()).await;
+        let store = Arc::new(MemoryStore::new(clock.clone()));
+        let site = ServedSite::open(store.clone(), clock.clone()).await;
         let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
         let http = reqwest::Client::builder().build().expect("a client can be built");
-        let worker = Self { url: site.url(), _site: site, node: NodeId(clock.uuid()), http };
+        let worker = Self { site, store, node: NodeId(clock.uuid()), clock, http };
         let joined = worker.workers("", json!({"node": worker.node, "name": "w", "leaseMs": 60_000})).await;
         assert_eq!(
             joined["until"].as_i64().expect("a time") - joined["now"].as_i64().expect("a time"),
@@ -46,9 +52,14 @@ impl FoldedWorker {
         worker
     }
 
+    /// Another server on the same store takes the place of this one.
+    async fn restart_server(&mut self) {
+        self.site = ServedSite::open(self.store.clone(), self.clock.clone()).await;
+    }
+
     /// Calls a route with an `Idempotency-Key`, or without one if it is empty.
     async fn under(&self, key: &str, path: &str, body: &Value) -> (u16, Value) {
-        let url = format!("{}/api/v1{path}", self.url);
+        let url = format!("{}/api/v1{path}", self.site.url());
         let mut headers = HeaderMap::new();
         if !key.is_empty() {
             headers.insert("idempotency-key", key.parse().expect("a plain key"));
@@ -161,10 +172,91 @@ async fn repeated() -> Done {
     };
     assert_eq!(runs(&first), [(json!(one), json!(2)), (json!(two), json!(2))]);
     assert_eq!(runs(&second), runs(&first), "the same runs under the same claims");
+    assert_eq!((first.get("repeated"), &second["repeated"]), (None, &json!(true)));
     let (_, next) = worker.under("claim-2", "/workers/claim", &call).await;
     assert_eq!(runs(&next), [], "another claim finds nothing due");
     let (_, late) = worker.under("claim-1", "/workers/claim", &call).await;
     assert_eq!(runs(&late), [], "only the last claim is repeated; an older id claims anew");
+    Ok(())
+}
+
+async fn not_remembered() -> Done {
+    let mut worker = FoldedWorker::join().await;
+    let (claimed, call) = (worker.start("1").await, worker.claim_call(&json!({})));
+    let (_, lost) = worker.under("claim-1", "/workers/claim", &call).await;
+    assert_eq!(lost["runs"][0]["run"], json!(claimed));
+    worker.restart_server().await;
+    let due = worker.start("2").await;
+    let (_, again) = worker.under("claim-1", "/workers/claim", &call).await;
+    assert_eq!(again.get("repeated"), None, "the worker learns that the first answer is lost");
+    assert_eq!((again["runs"].as_array().map(Vec::len), &again["runs"][0]["run"]), (Some(1), &json!(due)));
+    let (_, known) = worker.under("claim-1", "/workers/claim", &call).await;
+    assert_eq!((&known["repeated"], &known["runs"][0]["run"]), (&json!(true), &json!(due)));
+    Ok(())
+}
+
+async fn repeated_steps() -> Done {
+    let mut worker = FoldedWorker::join().await;
+    let start = |key: &'static str| json!({"workflow": "queue:payments", "input": {"step": "charge", "input": 7}, "idempotencyKey": key});
+    worker.call("/workflow-runs", start("1")).await;
+    let call = json!({"node": worker.node, "queues": ["payments"], "limit": 10});
+    let (_, first) = worker.under("take-1", "/workers/steps/claim", &call).await;
+    assert_eq!((first["steps"].as_array().map(Vec::len), first.get("repeated")), (Some(1), None));
+    let runs = worker.claim_call(&json!({}));
+    worker.under("take-1", "/workers/claim", &runs).await;
+    let (_, second) = worker.under("take-1", "/workers/steps/claim", &call).await;
+    assert_eq!((&second["steps"], &second["repeated"]), (&first["steps"], &json!(true)));
+    worker.restart_server().await;
+    let (_, other) = worker.under("take-1", "/workers/steps/claim", &call).await;
+    assert_eq!(
+        (&other["steps"], other.get("repeated")),
+        (&json!([]), None),
+        "another server knows nothing of it"
+    );
+    Ok(())
+}
+
+async fn looks() -> Done {
+    let worker = FoldedWorker::join().await;
+    let look = worker.claim_call(&json!({"look": true, "waitMs": 60_000}));
+    let steps = json!({"node": worker.node, "queues": ["payments"], "look": true, "waitMs": 60_000});
+    let starts = async {
+        worker.start("1").await;
+        let step = json!({"step": "charge", "input": 7});
+        worker.call("/workflow-runs", json!({"workflow": "queue:payments", "input": step})).await;
+    };
+    let looks = async { tokio::join!(worker.workers("/claim", look), worker.workers("/steps/claim", steps)) };
+    let ((seen, due), ()) = tokio::join!(looks, starts);
+    assert_eq!(seen["runs"], json!([]));
+    assert!(seen["nextDue"].as_i64() <= seen["now"].as_i64() && seen["nextDue"].is_i64(), "{seen}");
+    assert_eq!(due, json!({"steps": [], "due": true}));
+    assert_eq!(worker.claim(json!({})).await.len(), 1, "nothing was claimed");
+    let none = worker.workers("/claim", worker.claim_call(&json!({"look": true}))).await;
+    assert_eq!((&none["runs"], &none["nextDue"]), (&json!([]), &Value::Null));
+    Ok(())
+}
+
+async fn leaves_many() -> Done {
+    let mut worker = FoldedWorker::join().await;
+    let runs = 2_001;
+    for part in [1_000, 1_000, 1] {
+        let starts: Vec<Value> = (0..part).map(|_| json!({"workflow": "order"})).collect();
+        worker.call("/workflow-runs/batch", json!({ "runs": starts })).await;
+    }
+    let claim_all = async |worker: &FoldedWorker| {
+        let mut claimed = 0;
+        loop {
+            match worker.claim(json!({"limit": 1_000})).await.len() {
+                0 => return claimed,
+                some => claimed += some,
+            }
+        }
+    };
+    assert_eq!(claim_all(&worker).await, runs);
+    worker.workers("/release", json!({"node": worker.node})).await;
+    worker.node = NodeId(worker.clock.uuid());
+    worker.workers("", json!({"node": worker.node, "name": "w", "leaseMs": 60_000})).await;
+    assert_eq!(claim_all(&worker).await, runs);
     Ok(())
 }
 

@@ -20,6 +20,7 @@ use crate::rules::path::{Name, Visit};
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CommitCall<E> {
     /// The commits, one for each run.
+    #[cfg_attr(feature = "openapi", schema(value_type = Vec<described::CommitItemSchema>))]
     pub commits: Vec<CommitItem<E>>,
 }
 
@@ -45,6 +46,49 @@ pub struct CommitItem<E> {
     /// Entries that the store completes, and their positions.
     #[serde(default = "Vec::new", skip_serializing_if = "Vec::is_empty")]
     pub drafts: Vec<PlacedDraft>,
+}
+
+/// The schemas of calls with a type parameter, under names without it.
+#[cfg(feature = "openapi")]
+pub(super) mod described {
+    use std::borrow::Cow;
+
+    use utoipa::openapi::RefOr;
+    use utoipa::openapi::schema::Schema;
+    use utoipa::{PartialSchema, ToSchema};
+
+    use super::{CommitCall, CommitItem, Entry};
+
+    macro_rules! named {
+        ($($(#[$doc:meta])* $name:ident is $type:ty as $text:literal)+) => {$(
+            $(#[$doc])*
+            #[derive(Debug)]
+            pub enum $name {}
+
+            impl PartialSchema for $name {
+                fn schema() -> RefOr<Schema> {
+                    <$type>::schema()
+                }
+            }
+
+            impl ToSchema for $name {
+                fn name() -> Cow<'static, str> {
+                    Cow::Borrowed($text)
+                }
+
+                fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+                    <$type>::schemas(schemas);
+                }
+            }
+        )+};
+    }
+
+    named! {
+        /// Schema of [`CommitCall`].
+        CommitCallSchema is CommitCall<Vec<Entry>> as "CommitCall"
+        /// Schema of [`CommitItem`].
+        CommitItemSchema is CommitItem<Vec<Entry>> as "CommitItem"
+    }
 }
 
 /// A draft and its position among the entries.

@@ -1,8 +1,8 @@
 //! The texts of `golden.json` are what travels. A change that no longer reads or writes one of them breaks workers that are
 //! installed: add to the texts, and change none.
 //!
-//! Types of the wire guard their members by the compiler, because their conversions name each of them. Entries, messages and
-//! outcomes are stored as they travel and have no second type: these texts are their only guard, so each kind must have one.
+//! Types of the wire guard their members by the compiler, because their conversions name each of them. What travels as it is has no
+//! second type: these texts are its only guard, so each kind must have one.
 
 use std::collections::BTreeSet;
 
@@ -11,10 +11,15 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{
-    ArrivedMessage, ClaimsView, CommitAnswers, ControlledRun, DeliverCall, DeliveredPayload, FoldedRun,
-    FoundRun, NumberedEntry, RunHeader, RunPage, SavedCommit, StartItem, StartedRun,
+    ArrivedMessage, ClaimCall, ClaimsView, CommitAnswers, ControlCall, ControlledRun, DeliverCall,
+    DeliveredPayload, FoldedClaims, FoldedRun, FoundRun, NumberedEntry, RunHeader, RunPage, SavedCommit,
+    StartItem, StartedRun,
 };
+use crate::rules::control::ControlAction;
 use crate::rules::entry::{Entry, Message, Outcome};
+use crate::rules::ledger::RefusedEntry;
+use crate::rules::once::{OnceAnswer, OnceCall};
+use crate::store::{Find, FindBy, RunCounts, Wake};
 
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -57,6 +62,16 @@ fn written(of: &str, json: &Value) -> Value {
         "FoundRun" => again::<FoundRun>(json),
         "Claims" => again::<ClaimsView>(json),
         "FoldedRun" => again::<FoldedRun>(json),
+        "FoldedClaims" => again::<FoldedClaims>(json),
+        "ClaimCall" => again::<ClaimCall>(json),
+        "Find" => again::<Find>(json),
+        "RunCounts" => again::<RunCounts>(json),
+        "Wake" => again::<Wake>(json),
+        "Once" => again::<OnceCall>(json),
+        "OnceAnswer" => again::<OnceAnswer>(json),
+        "Control" => again::<ControlCall>(json),
+        "Action" => again::<ControlAction>(json),
+        "Refused" => again::<RefusedEntry>(json),
         other => panic!("no type of the wire is called {other}"),
     }
 }
@@ -72,7 +87,7 @@ fn what_travels_is_what_it_was() {
 }
 
 #[test]
-fn every_kind_of_entry_message_and_outcome_has_its_text() {
+fn every_kind_of_what_travels_as_it_is_has_its_text() {
     let kinds = |of: &str| -> BTreeSet<String> {
         let texts = golden().into_iter().filter(|golden| golden.of == of);
         texts.map(|golden| kind(&golden.json)).collect()
@@ -81,12 +96,27 @@ fn every_kind_of_entry_message_and_outcome_has_its_text() {
     assert_eq!(kinds("Entry"), listed(ENTRIES));
     assert_eq!(kinds("Message"), listed(MESSAGES));
     assert_eq!(kinds("Outcome"), listed(OUTCOMES));
+    assert_eq!(kinds("Wake"), listed(WAKES));
+    assert_eq!(kinds("OnceAnswer"), listed(ONCE_ANSWERS));
+    assert_eq!(kinds("Action"), listed(ACTIONS));
+    assert_eq!(kinds("Refused"), listed(REFUSALS));
+    let found = golden().into_iter().filter(|golden| golden.of == "Find");
+    assert_eq!(found.map(|golden| kind(&golden.json["by"])).collect::<BTreeSet<_>>(), listed(LOOK_UPS));
     for Golden { of, json, .. } in golden() {
         let text = json.to_string();
         match of.as_str() {
             "Entry" => assert!(ENTRIES.contains(&entry(&serde_json::from_str(&text).unwrap()))),
             "Message" => assert!(MESSAGES.contains(&message(&serde_json::from_str(&text).unwrap()))),
             "Outcome" => assert!(OUTCOMES.contains(&outcome(&serde_json::from_str(&text).unwrap()))),
+            "Wake" => assert!(WAKES.contains(&wake(&serde_json::from_str(&text).unwrap()))),
+            "OnceAnswer" => {
+                assert!(ONCE_ANSWERS.contains(&once_answer(&serde_json::from_str(&text).unwrap())));
+            }
+            "Action" => assert!(ACTIONS.contains(&action(&serde_json::from_str(&text).unwrap()))),
+            "Refused" => assert!(REFUSALS.contains(&refusal(&serde_json::from_str(&text).unwrap()))),
+            "Find" => {
+                assert!(LOOK_UPS.contains(&look_up(&serde_json::from_str::<Find>(&text).unwrap().by)));
+            }
             _ => {}
         }
     }
@@ -157,5 +187,47 @@ kinds! {
         Cancelled = "cancelled",
         TimedOut = "timedOut",
         Purged = "purged",
+    }
+    WAKES, wake of Wake {
+        Due = "due",
+        DueIn = "dueIn",
+        Arrived = "arrived",
+        Taken = "taken",
+        Ended = "ended",
+        Paused = "paused",
+        Settled = "settled",
+        All = "all",
+    }
+    ONCE_ANSWERS, once_answer of OnceAnswer {
+        Mine = "mine",
+        Settled = "settled",
+        InFlight = "inFlight",
+        Released = "released",
+    }
+    ACTIONS, action of ControlAction {
+        Cancel = "cancel",
+        RequestCancel = "requestCancel",
+        Pause = "pause",
+        Resume = "resume",
+        Restart = "restart",
+        ReleaseKey = "releaseKey",
+        Resolve = "resolve",
+        Fork = "fork",
+    }
+    REFUSALS, refusal of RefusedEntry {
+        Status = "status",
+        Visit = "visit",
+        Beginning = "beginning",
+        Once = "once",
+        InDoubt = "inDoubt",
+        Limit = "limit",
+        Doubts = "doubts",
+        Stores = "stores",
+    }
+    LOOK_UPS, look_up of FindBy {
+        Id = "id",
+        Key = "key",
+        Token = "token",
+        Call = "call",
     }
 }
