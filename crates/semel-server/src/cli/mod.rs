@@ -12,6 +12,7 @@ mod definition;
 mod demo;
 mod dev;
 mod doctor;
+mod duplicate;
 mod exit;
 mod hook;
 mod input;
@@ -20,6 +21,7 @@ mod output;
 mod run;
 mod serve;
 mod start;
+mod stats;
 mod step;
 mod store;
 mod token;
@@ -102,6 +104,8 @@ enum Command {
     Hook(ServerGroup<hook::Hook>),
     Approval(ServerGroup<approval::ApprovalCommand>),
     Key(ServerGroup<key::Key>),
+    Duplicate(ServerGroup<duplicate::DuplicateCommand>),
+    Stats(ServerCommand<stats::StatsCommand>),
     Step(ServerGroup<step::Step>),
     Worker(ServerGroup<worker::WorkerCommand>),
     Workspace(ServerGroup<workspace::WorkspaceCommand>),
@@ -144,6 +148,8 @@ impl Cli {
             Command::Hook(hook) => hook.command.execute(&hook.server).await?,
             Command::Approval(approval) => approval.command.execute(&approval.server).await?,
             Command::Key(key) => key.command.execute(&key.server).await?,
+            Command::Duplicate(list) => list.command.execute(&list.server).await?,
+            Command::Stats(stats) => stats.command.execute(&stats.server).await?,
             Command::Step(step) => step.command.execute(&step.server).await?,
             Command::Worker(worker) => worker.command.execute(&worker.server).await?,
             Command::Workspace(workspace) => workspace.command.execute(&workspace.server).await?,
@@ -185,7 +191,7 @@ mod tests {
         for (path, help) in found {
             let command = path.split_whitespace().nth(1).unwrap_or_default();
             let (server, output) = match command {
-                "start" | "run" | "hook" | "approval" | "key" | "step" | "worker" | "workspace" | "token"
+                "start" | "run" | "hook" | "approval" | "key" | "duplicate" | "stats" | "step" | "worker" | "workspace" | "token"
                 | "doctor" | "bench" => (true, true),
                 "demo" | "store" => (false, true),
                 "definition" => {

@@ -15,6 +15,7 @@ mod control;
 mod cost;
 mod definitions;
 mod describe;
+mod duplicates;
 mod errors;
 mod events;
 mod form;
@@ -29,6 +30,7 @@ mod resume;
 mod runs;
 mod services;
 mod start;
+mod stats;
 mod steps;
 mod view;
 mod wait;
@@ -83,6 +85,8 @@ fn routes(clock: ClockMode) -> OpenApiRouter<Arc<App>> {
         .merge(addresses::router())
         .merge(approvals::router())
         .merge(keys::router())
+        .merge(duplicates::router())
+        .merge(stats::router())
         .merge(workers::router(clock))
         .merge(workspaces::router())
         .merge(api_keys::router())

@@ -89,7 +89,7 @@ async fn list(
     let query = Query {
         status: asked.status,
         workflow: asked.workflow.as_deref().map(name).transpose()?,
-        since: asked.since.as_deref().map(since_of).transpose()?,
+        since: asked.since.as_deref().map(|text| time_of("since", text)).transpose()?,
         before: asked.cursor.as_deref().map(run_id).transpose()?,
         ..Query::all(caller.workspace, limit)
     };
@@ -140,10 +140,11 @@ async fn under_key(app: &App, query: &Query, scope: Scope, key: String) -> Resul
     Ok(Page { runs: holder.into_iter().filter(|run| query.wants(run)).collect(), ..Page::default() })
 }
 
-fn since_of(text: &str) -> Result<Time, Problem> {
+/// A time in a query.
+pub(super) fn time_of(name: &str, text: &str) -> Result<Time, Problem> {
     let at: Result<Timestamp, _> = text.parse();
     at.map(|at| Time(at.as_millisecond())).map_err(|_| {
-        Problem::validation(format!("`since` is a time like 2026-01-31T12:00:00Z, and not {text:?}"))
+        Problem::validation(format!("`{name}` is a time like 2026-01-31T12:00:00Z, and not {text:?}"))
     })
 }
 

@@ -22,7 +22,7 @@ use semel::clock::{Clock, ForwardClock, SystemClock, Time};
 use semel::store::Store;
 
 pub use error::Error;
-pub(crate) use observe::CalledIn;
+pub(crate) use observe::{CalledIn, RequestId};
 pub use stop::{Stop, on_signals};
 
 use self::listen::Listener;

@@ -26,8 +26,8 @@ use crate::rules::record::{Keep, Look, Record};
 use crate::rules::run::Run;
 use crate::rules::start::Start;
 use crate::store::{
-    Answer, Arrival, Claimed, Claims, Counts, Find, Lease, LeaseAct, Numbered, Page, Query, RunCounts,
-    Started, Store, Sweep, Swept, Wake,
+    Answer, Arrival, Claimed, Claims, Counts, DuplicatesPage, DuplicatesQuery, Find, Lease, LeaseAct,
+    Numbered, Page, Query, RunCounts, Started, StatsQuery, StatsSeries, Store, Sweep, Swept, Wake,
 };
 
 /// How much of a ledger or an inbox travels at once.
@@ -269,6 +269,16 @@ impl Store for RemoteStore {
 
     fn receipts(&self, _: WorkspaceId, run: RunId) -> Answer<'_, Vec<(ReceiptKind, Receipts)>> {
         Box::pin(async move { self.client.call(wire::RECEIPTS, &RunCall::all(run), Does::Reads).await })
+    }
+
+    /// Refused: a worker lists nothing.
+    fn duplicates(&self, _: DuplicatesQuery) -> Answer<'_, DuplicatesPage> {
+        Box::pin(async { Err(not_here()) })
+    }
+
+    /// Refused: the figures are the server's.
+    fn stats(&self, _: StatsQuery) -> Answer<'_, StatsSeries> {
+        Box::pin(async { Err(not_here()) })
     }
 
     /// Refused: records are the server's own.

@@ -4,7 +4,8 @@ use std::future::Future;
 use std::ops::ControlFlow;
 
 use super::Answer;
-use super::serve::{Backend, flush};
+use super::absorb::flush;
+use super::serve::Backend;
 use super::tx::{HeldOnce, Watcher};
 use super::verbs::{ExportPage, Import, IntegrityCheck};
 use super::wakes::Wake;

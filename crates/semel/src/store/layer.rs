@@ -9,8 +9,9 @@ use std::sync::Arc;
 use tokio::sync::broadcast;
 
 use super::{
-    Answer, Archive, Arrival, Claims, Counts, Find, Lease, LedgerPart, Numbered, Page, Part, Query,
-    RunCounts, Started, Store, Sweep, Swept, Wake, Watch,
+    Answer, Archive, Arrival, Claims, Counts, DuplicatesPage, DuplicatesQuery, Find, Lease, LedgerPart,
+    Numbered, Page, Part, Query, RunCounts, Started, StatsQuery, StatsSeries, Store, Sweep, Swept, Wake,
+    Watch,
 };
 use crate::clock::Time;
 use crate::id::{RunId, WorkspaceId};
@@ -135,6 +136,8 @@ calls! {
     read inbox_part(part: Part) -> Vec<Arrival>;
     read unconsumed(workspace: WorkspaceId, run: RunId) -> u64;
     read receipts(workspace: WorkspaceId, run: RunId) -> Vec<(ReceiptKind, Receipts)>;
+    read duplicates(query: DuplicatesQuery) -> DuplicatesPage;
+    read stats(query: StatsQuery) -> StatsSeries;
     read records(look: Look) -> Vec<Record>;
     read counts(cap: u64) -> Counts;
     read counts_in(workspace: WorkspaceId, cap: u64) -> RunCounts;

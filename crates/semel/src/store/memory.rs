@@ -11,6 +11,7 @@ mod nodes;
 mod once;
 mod records;
 mod runs;
+mod stats;
 mod sweep;
 mod watchers;
 
@@ -21,7 +22,8 @@ use super::archive::OnceAt;
 use super::meters::StoreMeters;
 use super::receipts::ReceiptBuffer;
 use super::serve::Backend;
-use super::tx::{InboxRow, LedgerRow, Verb, Watcher};
+use super::stats::StatsBuffer;
+use super::tx::{InboxRow, LedgerRow, StatsAt, StatsRow, Verb, Watcher};
 use super::wakes::Wakes;
 use crate::clock::{Clock, Time};
 use crate::error::Result;
@@ -38,6 +40,7 @@ use crate::rules::record::Record;
 use crate::rules::run::{NewRun, Run};
 use crate::sabotage::{self, Bug};
 use crate::store::tx::TxTime;
+use uuid::Uuid;
 
 /// A store in memory: for tests, and the reference for the other stores.
 #[derive(Clone)]
@@ -47,6 +50,7 @@ struct MemoryShared {
     tables: Mutex<MemoryTables>,
     clock: Arc<dyn Clock>,
     buffer: ReceiptBuffer,
+    stats: StatsBuffer,
     meters: StoreMeters,
     wakes: Wakes,
 }
@@ -56,7 +60,8 @@ impl MemoryStore {
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         let (tables, meters) = (Mutex::default(), StoreMeters::default());
         let (buffer, wakes) = (ReceiptBuffer::default(), Wakes::default());
-        Self(Arc::new(MemoryShared { tables, clock, buffer, meters, wakes }))
+        let stats = StatsBuffer::new(Uuid::nil());
+        Self(Arc::new(MemoryShared { tables, clock, buffer, stats, meters, wakes }))
     }
 }
 
@@ -85,6 +90,10 @@ impl Backend for MemoryStore {
 
     fn buffer(&self) -> &ReceiptBuffer {
         &self.0.buffer
+    }
+
+    fn stats(&self) -> &StatsBuffer {
+        &self.0.stats
     }
 
     fn clock(&self) -> &dyn Clock {
@@ -117,6 +126,7 @@ struct MemoryTables {
     once_waiters: HashMap<OnceAt, BTreeSet<RunId>>,
     records: BTreeMap<Name, BTreeMap<RecordId, Record>>,
     receipts: BTreeMap<(i64, ReceiptKind), Receipts>,
+    stats: BTreeMap<StatsAt, StatsRow>,
     nodes: BTreeMap<NodeId, NodeRow>,
 }
 

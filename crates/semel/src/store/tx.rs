@@ -14,6 +14,7 @@ mod nodes;
 mod once;
 mod records;
 mod runs;
+mod stats;
 mod sweep;
 mod watchers;
 
@@ -33,6 +34,7 @@ pub(crate) use self::nodes::{DeadNode, Driven, NodeRows, SetFree};
 pub(crate) use self::once::{HeldOnce, OnceRows};
 pub(crate) use self::records::RecordRows;
 pub(crate) use self::runs::{InsertedRun, RunRows};
+pub(crate) use self::stats::{StatsAt, StatsLook, StatsRow, StatsRows};
 pub(crate) use self::sweep::SweepRows;
 pub(crate) use self::watchers::{Watcher, WatcherRows};
 
@@ -66,6 +68,7 @@ pub(crate) trait StoreTx:
     + RecordRows
     + NodeRows
     + SweepRows
+    + StatsRows
     + CountRows
     + ArchiveRows
 {
@@ -84,6 +87,8 @@ impl<T> StoreTx for T where
         + RecordRows
         + NodeRows
         + SweepRows
+        + StatsRows
+    + StatsRows
         + CountRows
         + ArchiveRows
 {

@@ -6,7 +6,7 @@ use super::schema::{Schema, collision};
 use crate::error::{Error, Result};
 
 /// One script per version, in order: script n leads to version n. What is here is never changed, only added to.
-pub(super) const MIGRATIONS: [&str; 9] = [
+pub(super) const MIGRATIONS: [&str; 11] = [
     include_str!("migrations/001_schema.sql"),
     include_str!("migrations/002_records.sql"),
     include_str!("migrations/003_waiters.sql"),
@@ -16,6 +16,8 @@ pub(super) const MIGRATIONS: [&str; 9] = [
     include_str!("migrations/007_deadlines.sql"),
     include_str!("migrations/008_families.sql"),
     include_str!("migrations/009_room.sql"),
+    include_str!("migrations/010_receipts.sql"),
+    include_str!("migrations/011_stats.sql"),
 ];
 
 /// A number of our own among the database's advisory locks ("semel").

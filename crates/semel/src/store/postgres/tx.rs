@@ -13,6 +13,7 @@ mod nodes;
 mod once;
 mod records;
 mod runs;
+mod stats;
 mod sweep;
 mod watchers;
 

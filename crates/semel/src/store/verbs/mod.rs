@@ -16,6 +16,7 @@ mod read;
 mod record;
 mod refused;
 mod start;
+mod stats;
 mod sweep;
 
 pub(crate) use claim::ClaimRows;
@@ -34,3 +35,4 @@ pub(crate) use refused::{AskedStart, ReadRefused};
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub(crate) use start::NewStart;
 pub(crate) use start::{PeekStart, StartRun};
+pub(crate) use stats::FlushStats;

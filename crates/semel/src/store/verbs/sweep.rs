@@ -3,12 +3,15 @@
 use std::collections::HashMap;
 
 use super::deadline::EndedRun;
+use crate::clock::Time;
 use crate::error::Result;
 use crate::id::NodeId;
 use crate::rules::claim::{self, Hands};
 use crate::rules::finish::{Purge, purge};
 use crate::rules::node::EngineRecord;
 use crate::rules::record::Record;
+use crate::rules::stats::StatsSpan;
+use crate::store::stats::minute_of;
 use crate::store::tx::{DeadNode, Driven, SetFree, StoreTx, Verb};
 use crate::store::{Sweep, Swept};
 
@@ -32,7 +35,11 @@ impl Verb for Sweep {
         forget(tx, limit, &mut swept).await?;
         swept.once = tx.delete_expired_once(limit).await?;
         swept.records = tx.delete_expired_records(limit).await?;
-        swept.more |= swept.once == limit || swept.records == limit;
+        for span in StatsSpan::ALL {
+            let before = Time(tx.now().0.saturating_sub(span.kept().as_millis() as i64));
+            swept.stats += tx.delete_stats(span, minute_of(before), limit).await?;
+        }
+        swept.more |= swept.once == limit || swept.records == limit || swept.stats >= limit;
         Ok((swept, ended))
     }
 }

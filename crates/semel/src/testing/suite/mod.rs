@@ -35,11 +35,13 @@ mod list;
 mod once;
 mod policy;
 mod read;
+mod receipts;
 mod record;
 mod reopen;
 mod repeat;
 mod restart;
 mod start;
+mod stats;
 mod sweep;
 mod value;
 mod wakes;
@@ -111,6 +113,8 @@ pub fn cases() -> Vec<Case> {
         finish::cases(),
         wakes::cases(),
         read::cases(),
+        receipts::cases(),
+        stats::cases(),
         list::cases(),
         value::cases(),
         reopen::cases(),
