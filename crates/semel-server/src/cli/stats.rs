@@ -9,12 +9,10 @@ use crate::api::StatsAnswer;
 
 /// Show figures over time: starts, ends, steps, duplicates, doubts, lateness.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:
+#[command(after_help = "Examples:
   semel stats
   semel stats --step 1h --from 2026-01-24T00:00:00Z
-  semel stats --workflows -o json"
-)]
+  semel stats --workflows -o json")]
 pub(super) struct StatsCommand {
     /// Time from which on figures are counted; an hour before `--to` if absent.
     #[arg(long, value_name = "TIME")]
@@ -61,7 +59,17 @@ fn shown(answer: &StatsAnswer) -> String {
 
 fn table(first: &'static str, empty: &'static str) -> Rows {
     let heads = [
-        first, "NEW", "DUPLICATE", "REFUSED", "COMPLETED", "FAILED", "STEPS", "DOUBTS", "STALE", "LATE P99", "TOOK P50",
+        first,
+        "NEW",
+        "DUPLICATE",
+        "REFUSED",
+        "COMPLETED",
+        "FAILED",
+        "STEPS",
+        "DOUBTS",
+        "STALE",
+        "LATE P99",
+        "TOOK P50",
     ];
     Rows::new(heads, empty).whole([0])
 }

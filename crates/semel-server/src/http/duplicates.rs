@@ -130,7 +130,13 @@ mod tests {
             let cursor = DuplicateCursor { last: Time(-7), run, kind };
             assert_eq!(cursor_of(&cursor_text(cursor)).unwrap(), cursor);
         }
-        for wrong in ["", "1", "1.run_7.start", "x.run_01j0000000e00800000000007z.start", "1.run_01j0000000e00800000000007z.\""] {
+        for wrong in [
+            "",
+            "1",
+            "1.run_7.start",
+            "x.run_01j0000000e00800000000007z.start",
+            "1.run_01j0000000e00800000000007z.\"",
+        ] {
             assert!(cursor_of(wrong).is_err(), "{wrong}");
         }
     }

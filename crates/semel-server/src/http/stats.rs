@@ -17,7 +17,7 @@ use super::asked::QueryOf;
 use super::describe::Always;
 use super::runs::time_of;
 use crate::access::Caller;
-use crate::api::{Permission, Period, StatsAnswer, StatsBucketView, WorkflowStatsView, time};
+use crate::api::{Period, Permission, StatsAnswer, StatsBucketView, WorkflowStatsView, time};
 use crate::app::App;
 
 /// Milliseconds of a minute.
@@ -76,11 +76,15 @@ async fn read(
     let step = asked.step.as_deref().map_or(Ok(1), minutes_of)?;
     let query = StatsQuery { workspace: caller.workspace, from, to, step, workflows: asked.workflows };
     let StatsSeries { buckets, workflows, partial } = app.store.stats(query).await?;
-    let bucket = |bucket: semel::store::StatsBucket| StatsBucketView { at: time(bucket.at), stats: bucket.stats };
+    let bucket =
+        |bucket: semel::store::StatsBucket| StatsBucketView { at: time(bucket.at), stats: bucket.stats };
     let WorkflowStats { named, other } = workflows;
     let mut named: Vec<_> = named.into_iter().collect();
     named.sort_by_key(|(name, stats)| (Reverse(stats.activity()), name.clone()));
-    let view = |(name, stats): (semel::rules::path::Name, _)| WorkflowStatsView { workflow: name.to_string(), stats };
+    let view = |(name, stats): (semel::rules::path::Name, _)| WorkflowStatsView {
+        workflow: name.to_string(),
+        stats,
+    };
     Ok(Answer::ok(StatsAnswer {
         from: time(Time(from.0 - from.0.rem_euclid(i64::from(step) * MINUTE))),
         to: time(to),
@@ -96,8 +100,11 @@ async fn read(
 /// A step in whole minutes.
 fn minutes_of(text: &str) -> Result<u32, Problem> {
     let period = Period(text.to_owned()).duration().filter(|period| period.as_millis() % 60_000 == 0);
-    let minutes = period.and_then(|period| u32::try_from(period.as_secs() / 60).ok()).filter(|minutes| *minutes > 0);
+    let minutes =
+        period.and_then(|period| u32::try_from(period.as_secs() / 60).ok()).filter(|minutes| *minutes > 0);
     minutes.ok_or_else(|| {
-        Problem::validation(format!("`step` is a number of whole minutes like 1m, 15m or 1h, and not {text:?}"))
+        Problem::validation(format!(
+            "`step` is a number of whole minutes like 1m, 15m or 1h, and not {text:?}"
+        ))
     })
 }

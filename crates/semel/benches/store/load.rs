@@ -79,8 +79,7 @@ impl Load {
     async fn step(&self, run: &mut Ledger, n: usize) -> Result<()> {
         let step = Visit::first(Path::of(&Name::new(&format!("step-{n}"))?));
         let value = self.result.clone();
-        run.record(Entry::step_started(step.clone(), 1, Class::Keyed))
-            .expect("a new step");
+        run.record(Entry::step_started(step.clone(), 1, Class::Keyed)).expect("a new step");
         run.record(Entry::StepCompleted { step, value }).expect("a started step");
         self.store.commit(run.commit().expect("two entries")).await.map(drop)
     }

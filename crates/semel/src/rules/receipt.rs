@@ -208,10 +208,14 @@ mod tests {
         let held = parse(&format!(r#"{{"amount":1999,"note":{long},"old":[1,2],"a/b":1}}"#));
         let asked = parse(r#"{"amount":2999,"note":"","new":{"x":null},"a/b":2}"#);
         let places = differing(&held, &asked);
-        let shown = |n: usize| (places[n].pointer.as_str(), places[n].held.as_deref(), places[n].asked.as_deref());
+        let shown =
+            |n: usize| (places[n].pointer.as_str(), places[n].held.as_deref(), places[n].asked.as_deref());
         assert_eq!(shown(0), ("/a~1b", Some("1"), Some("2")));
         assert_eq!(shown(1), ("/amount", Some("1999"), Some("2999")));
-        assert_eq!((places[2].pointer.as_str(), places[2].held.as_ref().unwrap().len()), ("/note", EXCERPT - 1));
+        assert_eq!(
+            (places[2].pointer.as_str(), places[2].held.as_ref().unwrap().len()),
+            ("/note", EXCERPT - 1)
+        );
         assert_eq!(shown(3), ("/old", Some("[1,2]"), None));
         assert_eq!(shown(4), ("/new", None, Some(r#"{"x":null}"#)));
         let many = |from: u32| parse(&serde_json::to_string(&(from..from + 20).collect::<Vec<_>>()).unwrap());

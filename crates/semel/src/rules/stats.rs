@@ -254,7 +254,10 @@ mod tests {
         let mut other = Histogram::default();
         (0..10).for_each(|_| other.count(1_000));
         other.add(&one);
-        assert_eq!((other.quantile(0.5), other.quantile(0.9), other.quantile(0.91)), (Some(5), Some(5), Some(1_000)));
+        assert_eq!(
+            (other.quantile(0.5), other.quantile(0.9), other.quantile(0.91)),
+            (Some(5), Some(5), Some(1_000))
+        );
         assert_eq!(Histogram::default().quantile(0.5), None);
         other.count(u64::MAX);
         assert_eq!((other.0.len(), other.quantile(1.0)), (BOUNDS.len() + 1, None));

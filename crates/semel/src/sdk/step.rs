@@ -230,7 +230,9 @@ impl Step {
     pub(crate) fn visit(&self) -> Result<Visit> {
         let visit = self.ctx.visit(&self.name, self.key.as_deref(), self.indexed)?;
         match self.note.as_deref() {
-            Some(Err(unkept)) => Err(fatal(format_args!("`{visit}` has a note that cannot be kept: {unkept}"))),
+            Some(Err(unkept)) => {
+                Err(fatal(format_args!("`{visit}` has a note that cannot be kept: {unkept}")))
+            }
             _ => Ok(visit),
         }
     }

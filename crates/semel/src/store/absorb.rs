@@ -65,7 +65,11 @@ pub(super) fn delivery_words(id: Option<&CallId>, token: &Token) -> String {
 }
 
 /// Notes a start that was answered with a run that existed, and a delivery with it that had come before.
-pub(super) async fn started<B: Backend>(store: &B, started: &Started, asked: Option<&AskedStart>) -> Result<()> {
+pub(super) async fn started<B: Backend>(
+    store: &B,
+    started: &Started,
+    asked: Option<&AskedStart>,
+) -> Result<()> {
     let new = &started.run.new;
     if let Some(delivered) = started.delivered.as_ref().filter(|delivered| delivered.absorbed)
         && let Some((token, id)) = asked.and_then(|asked| asked.deliver.as_ref())

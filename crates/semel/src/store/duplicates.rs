@@ -71,8 +71,7 @@ pub(crate) struct DuplicatePlace {
 impl DuplicatePlace {
     /// A place before all rows.
     #[cfg(any(feature = "sqlite", feature = "postgres"))]
-    pub(crate) const FIRST: Self =
-        Self { last: Time(i64::MAX), num: i64::MAX, kind: ReceiptKind::Refused };
+    pub(crate) const FIRST: Self = Self { last: Time(i64::MAX), num: i64::MAX, kind: ReceiptKind::Refused };
 }
 
 /// The absorbed or refused calls of one kind on one run.

@@ -11,14 +11,14 @@ use super::receipts::ReceiptBuffer;
 use super::stats::StatsBuffer;
 use super::tx::{LedgerRow, Verb};
 use super::verbs::{
-    AskedStart, ClaimRows, CountInbox, CountOpen, EndedRun, FlushStats, PeekStart, ReadCounts, ReadDues, ReadInbox,
-    ReadLedger, ReadReceipts, ReadRunCounts, StartRun, entries_of, message_of,
+    AskedStart, ClaimRows, CountInbox, CountOpen, EndedRun, FlushStats, PeekStart, ReadCounts, ReadDues,
+    ReadInbox, ReadLedger, ReadReceipts, ReadRunCounts, StartRun, entries_of, message_of,
 };
 use super::wakes::{Wake, Wakes};
 use super::watch::Watch;
 use super::{
-    Answer, Arrival, Claimed, Claims, Counts, DuplicatesPage, DuplicatesQuery, Find, Lease, LedgerPart, Numbered, Page, Part, Query,
-    RunCounts, Started, StatsQuery, StatsSeries, Store, Sweep, Swept,
+    Answer, Arrival, Claimed, Claims, Counts, DuplicatesPage, DuplicatesQuery, Find, Lease, LedgerPart,
+    Numbered, Page, Part, Query, RunCounts, Started, StatsQuery, StatsSeries, Store, Sweep, Swept,
 };
 use crate::clock::{Clock, Time};
 use crate::error::{Error, Result};

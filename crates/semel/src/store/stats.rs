@@ -100,7 +100,11 @@ impl StatsBuffer {
     }
 
     /// Puts back what could not be written.
-    pub(crate) fn put_back(&self, now: Time, minutes: impl IntoIterator<Item = ((WorkspaceId, i64), MinuteStats)>) {
+    pub(crate) fn put_back(
+        &self,
+        now: Time,
+        minutes: impl IntoIterator<Item = ((WorkspaceId, i64), MinuteStats)>,
+    ) {
         let mut pending = self.lock();
         pending.since.get_or_insert(now);
         for (at, more) in minutes {
@@ -149,10 +153,7 @@ impl StatsBuffer {
 
     /// A call that was refused because a run owns its key or its id.
     pub(crate) fn refused(&self, now: Time, workspace: WorkspaceId, workflow: Option<&Name>, error: &Error) {
-        if matches!(
-            error,
-            Error::KeyReused { .. } | Error::CallReused { .. } | Error::DuplicateRun { .. }
-        ) {
+        if matches!(error, Error::KeyReused { .. } | Error::CallReused { .. } | Error::DuplicateRun { .. }) {
             self.note(now, workspace, workflow, |stats| stats.refused += 1);
         }
     }
@@ -249,7 +250,9 @@ impl StatsQuery {
     pub fn check(&self) -> Result<()> {
         let Self { from, to, step, .. } = *self;
         if step == 0 || to <= from {
-            return Err(Error::Validation("`to` has to be after `from`, and a step at least a minute".to_owned()));
+            return Err(Error::Validation(
+                "`to` has to be after `from`, and a step at least a minute".to_owned(),
+            ));
         }
         let buckets = to.0.saturating_sub(from.0) / i64::from(step).saturating_mul(MINUTE);
         match buckets <= Self::MOST_BUCKETS {

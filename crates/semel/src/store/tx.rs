@@ -88,7 +88,7 @@ impl<T> StoreTx for T where
         + NodeRows
         + SweepRows
         + StatsRows
-    + StatsRows
+        + StatsRows
         + CountRows
         + ArchiveRows
 {

@@ -169,6 +169,9 @@ mod tests {
     fn a_step_that_begins_anew_shows_the_attempts_of_its_new_life() {
         let started = r#"{"stepStarted":{"step":"a","attempt":1,"class":"at-most-once"}}"#;
         let views = views(false, &[(1, CLAIM), (2, started), (3, CLAIM), (4, started)]);
-        assert_eq!(views.iter().map(|view| (view.fence, view.took_ms)).collect::<Vec<_>>(), [(Some(3), None)]);
+        assert_eq!(
+            views.iter().map(|view| (view.fence, view.took_ms)).collect::<Vec<_>>(),
+            [(Some(3), None)]
+        );
     }
 }

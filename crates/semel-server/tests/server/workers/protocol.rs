@@ -150,6 +150,26 @@ async fn an_invalid_entry_is_refused_for_its_run_only() -> Done {
     Ok(())
 }
 
+async fn a_step_that_begins_in_the_future_or_has_a_long_note_is_refused() -> Done {
+    let here = Here::new().await;
+    let remote = here.site.remote(OURS).await?;
+    let run = here.driven(&remote, "k").await;
+    let began = |expected: u64, members: &str| {
+        format!(
+            r#"{{"run":"{run}","expected":{expected},"entries":[{{"stepStarted":{{"step":"a","attempt":1,{members}}}}},{{"stepCompleted":{{"step":"a","value":1}}}}]}}"#
+        )
+    };
+    let long = format!(r#""note":"{}""#, "x".repeat(1_023));
+    for (bad, tells) in [(r#""at":4102444800000"#, "leave `at` out"), (long.as_str(), "at most 1024")] {
+        let (status, answer) = here.call("/commit", commits(&[began(2, bad)])).await;
+        assert_eq!(status, 200, "{answer}");
+        assert!(answer["answers"][0]["error"].to_string().contains(tells), "{answer}");
+    }
+    let (_, answer) = here.call("/commit", commits(&[began(2, r#""at":7,"note":{"cents":1250}"#)])).await;
+    assert_eq!(answer["answers"][0]["ok"]["version"], 4, "{answer}");
+    Ok(())
+}
+
 async fn values_in_entries_are_checked_like_payloads() -> Done {
     let here = Here::new().await;
     let remote = here.site.remote(OURS).await?;

@@ -11,7 +11,8 @@ impl StatsRows for MemoryTx<'_> {
     }
 
     async fn put_stats(&mut self, at: &StatsAt, body: &str, workflows: &str) -> Result<()> {
-        let row = StatsRow { minute: at.minute, body: body.to_owned(), workflows: Some(workflows.to_owned()) };
+        let row =
+            StatsRow { minute: at.minute, body: body.to_owned(), workflows: Some(workflows.to_owned()) };
         self.write().stats.insert(*at, row);
         Ok(())
     }

@@ -11,8 +11,8 @@ use crate::rules::entry::{Entry, Message, Outcome, decode};
 use crate::rules::finish;
 use crate::rules::receipt::{ReceiptKind, Receipts};
 use crate::rules::run::Run;
-use crate::store::tx::{InboxRow, LedgerRow, StoreTx, Verb};
 use crate::store::duplicates::DuplicatePlace;
+use crate::store::tx::{InboxRow, LedgerRow, StoreTx, Verb};
 use crate::store::{DuplicateCursor, DuplicatesPage, DuplicatesQuery, Find, FindBy, Part};
 
 /// How many commits from the end an outcome or a pause is looked for at first: after it come a release of the key or

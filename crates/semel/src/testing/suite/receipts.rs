@@ -47,7 +47,10 @@ async fn a_refused_start_leaves_the_differing_places_on_the_owner(world: World) 
     let other = payload(&format!(r#"{{"amount": 2999, "to": "A", "secret": "{long}"}}"#));
     assert_eq!(code(world.try_start(Start { input: other, ..world.request("k") }).await), "KEY_REUSED");
     let receipt = latest(&world, run, ReceiptKind::Refused).await;
-    assert_eq!((receipt.verdict, receipt.code.as_deref()), (Some(ReceiptVerdict::Refused), Some("KEY_REUSED")));
+    assert_eq!(
+        (receipt.verdict, receipt.code.as_deref()),
+        (Some(ReceiptVerdict::Refused), Some("KEY_REUSED"))
+    );
     let [amount, secret] = receipt.pointers.as_slice() else { panic!("{receipt:?}") };
     let shown = (amount.pointer.as_str(), amount.held.as_deref(), amount.asked.as_deref());
     assert_eq!(shown, ("/input/amount", Some("1999"), Some("2999")));

@@ -52,8 +52,14 @@ async fn figures_tell_what_has_happened(world: World) {
     let (step, resolution) = (super::world::visit("charge"), Resolution::Happened(payload("1")));
     world.control(driver.id(), ControlAction::Resolve { step, resolution }).await.expect("resolved");
     world.pass(1_500);
-    world.control(driver.id(), ControlAction::Cancel { reason: "enough".to_owned() }).await.expect("cancelled");
-    world.control(driver.id(), ControlAction::Cancel { reason: "enough".to_owned() }).await.expect("absorbed");
+    world
+        .control(driver.id(), ControlAction::Cancel { reason: "enough".to_owned() })
+        .await
+        .expect("cancelled");
+    world
+        .control(driver.id(), ControlAction::Cancel { reason: "enough".to_owned() })
+        .await
+        .expect("absorbed");
     let sum = sum(&read(&world, query(&world, 1)).await);
     assert_eq!((sum.created, sum.attached, sum.refused), (1, 1, 1), "{sum:?}");
     assert_eq!((sum.deliveries, sum.duplicate_deliveries, sum.duplicate_controls), (1, 1, 1), "{sum:?}");
@@ -100,8 +106,8 @@ async fn figures_are_told_by_workflow(world: World) {
     let series = read(&world, StatsQuery { workflows: true, ..query(&world, 1) }).await;
     let created: Vec<_> =
         series.workflows.named.iter().map(|(name, stats)| (name.as_str(), stats.created)).collect();
-    assert_eq!((created, series.workflows.other), (vec![("letter", 2), ("order", 1)], None));
-    assert_eq!(sum(&series.clone()).created, 3);
+    assert_eq!((created, &series.workflows.other), (vec![("letter", 2), ("order", 1)], &None));
+    assert_eq!(sum(&series).created, 3);
 }
 
 async fn figures_outlive_the_process(mut world: World) {

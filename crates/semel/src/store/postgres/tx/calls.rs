@@ -64,8 +64,16 @@ impl CallRows for PgStoreTx<'_> {
              VALUES ($1, $2, $3, $4, $5, $6, $8) ON CONFLICT (run, kind) DO UPDATE \
              SET count = $3, first = $4, last = $5, recent = $6 WHERE x.count = $7";
         let recent = serde_json::to_string(&sum.recent).expect("receipts are plain data");
-        let params: Params<'_> =
-            &[&num, &kind.code(), &(sum.count as i64), &sum.first.0, &sum.last.0, &recent, &before, &workspace];
+        let params: Params<'_> = &[
+            &num,
+            &kind.code(),
+            &(sum.count as i64),
+            &sum.first.0,
+            &sum.last.0,
+            &recent,
+            &before,
+            &workspace,
+        ];
         match self.write(upsert, params).await? {
             1 => Ok(()),
             _ => Err(race()),
@@ -108,7 +116,9 @@ fn duplicate_of(row: &Row) -> Result<DuplicateRow> {
     let kind = ReceiptKind::from_code(code).ok_or_else(|| corrupt(row, format!("{code} is no kind")))?;
     let at = DuplicatePlace { last: Time(column(row, 8)?), num: column(row, 4)?, kind };
     let run = RunId(column(row, 0)?);
-    let Some(latest) = column::<Option<&str>>(row, 9)? else { return Ok(DuplicateRow { at, run, calls: None }) };
+    let Some(latest) = column::<Option<&str>>(row, 9)? else {
+        return Ok(DuplicateRow { at, run, calls: None });
+    };
     let calls = AbsorbedCalls {
         run,
         workflow: rows::name(row, 1)?,

@@ -63,8 +63,7 @@ impl CallRows for SqliteStoreTx {
         let (kind, key) = (query.kind.map(ReceiptKind::code), query.key.as_ref().map(Key::as_str));
         let since = query.since.map_or(i64::MIN, |since| since.0);
         let (last, limit) = (before.last, i64::try_from(query.rows()).unwrap_or(i64::MAX));
-        let params =
-            params![query.workspace, last, before.num, before.kind.code(), since, kind, key, limit];
+        let params = params![query.workspace, last, before.num, before.kind.code(), since, kind, key, limit];
         self.all(duplicates_statement(), params, read_duplicate)
     }
 
