@@ -33,6 +33,10 @@ const LEASE: Duration = Duration::from_mins(1);
 pub(super) fn trials() -> Vec<Trial> {
     vec![
         test("an_invalid_entry_is_refused_for_its_run_only", an_invalid_entry_is_refused_for_its_run_only),
+        test(
+            "a_step_that_begins_in_the_future_or_has_a_long_note_is_refused",
+            a_step_that_begins_in_the_future_or_has_a_long_note_is_refused,
+        ),
         test("values_in_entries_are_checked_like_payloads", values_in_entries_are_checked_like_payloads),
         test("a_commit_that_is_repeated_answers_as_saved", a_commit_that_is_repeated_answers_as_saved),
         test("a_commit_tells_of_messages_and_of_the_time", a_commit_tells_of_messages_and_of_the_time),
