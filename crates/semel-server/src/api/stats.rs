@@ -40,7 +40,6 @@ pub struct StatsBucketView {
     pub at: String,
     /// What happened in it.
     #[serde(flatten)]
-    #[schema(value_type = semel::rules::stats::Stats)]
     pub stats: Stats,
 }
 
@@ -51,6 +50,5 @@ pub struct WorkflowStatsView {
     pub workflow: String,
     /// What happened to its runs.
     #[serde(flatten)]
-    #[schema(value_type = semel::rules::stats::Stats)]
     pub stats: Stats,
 }
