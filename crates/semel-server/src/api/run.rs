@@ -3,7 +3,7 @@
 use semel::rules::status::Status;
 use serde::{Deserialize, Serialize};
 
-use super::{FailureView, Value};
+use super::{DuplicatesView, FailureView, Value};
 
 /// A run of a workflow.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
