@@ -86,14 +86,14 @@ fn row(first: String, stats: &Stats) -> [String; 11] {
         stats.steps.to_string(),
         stats.doubts_opened.to_string(),
         stats.stale.to_string(),
-        at_most(&stats.lateness, 0.99),
-        at_most(&stats.duration, 0.5),
+        at_most(&stats.lateness, 990),
+        at_most(&stats.duration, 500),
     ]
 }
 
 /// A quantile as the bound that it does not exceed.
-fn at_most(durations: &Histogram, share: f64) -> String {
-    match durations.quantile(share) {
+fn at_most(durations: &Histogram, thousandths: u64) -> String {
+    match durations.quantile(thousandths) {
         Some(ms) if ms < 1_000 => format!("≤ {ms} ms"),
         Some(ms) => format!("≤ {} s", ms / 1_000),
         None => String::new(),

@@ -108,11 +108,11 @@ impl Histogram {
         self.0.iter().all(|count| *count == 0)
     }
 
-    /// Upper bound in milliseconds of the class in which this share of all durations ends, for example 0.99. None if nothing
-    /// was counted, or if the class has no bound.
-    pub fn quantile(&self, share: f64) -> Option<u64> {
+    /// Upper bound in milliseconds of the class in which this share of all durations ends, in thousandths: 990 for 99 %. None
+    /// if nothing was counted, or if the class has no bound.
+    pub fn quantile(&self, thousandths: u64) -> Option<u64> {
         let all: u64 = self.0.iter().sum();
-        let wanted = ((all as f64) * share).ceil().max(1.0) as u64;
+        let wanted = all.saturating_mul(thousandths).div_ceil(1_000).max(1);
         let mut seen = 0;
         let class = self.0.iter().position(|count| {
             seen += count;
@@ -255,12 +255,12 @@ mod tests {
         (0..10).for_each(|_| other.count(1_000));
         other.add(&one);
         assert_eq!(
-            (other.quantile(0.5), other.quantile(0.9), other.quantile(0.91)),
+            (other.quantile(500), other.quantile(900), other.quantile(910)),
             (Some(5), Some(5), Some(1_000))
         );
-        assert_eq!(Histogram::default().quantile(0.5), None);
+        assert_eq!(Histogram::default().quantile(500), None);
         other.count(u64::MAX);
-        assert_eq!((other.0.len(), other.quantile(1.0)), (BOUNDS.len() + 1, None));
+        assert_eq!((other.0.len(), other.quantile(1_000)), (BOUNDS.len() + 1, None));
         assert!(BOUNDS.is_sorted());
     }
 
