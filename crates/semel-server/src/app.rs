@@ -5,6 +5,7 @@ use std::sync::Arc;
 use semel::Engine;
 use semel::clock::{Clock, ForwardClock};
 use semel::id::WorkspaceId;
+use semel::rules::ledger::LedgerBounds;
 use semel::rules::path::Name;
 use semel::rules::start::default_version;
 use semel::store::Store;
@@ -31,6 +32,8 @@ pub struct App {
     pub stop: Stop,
     /// Limits on what callers may hold at once.
     pub bounds: Arc<Bounds>,
+    /// Bounds on the ledgers of runs that remote workers drive.
+    pub ledgers: LedgerBounds,
     /// Limits on the children of runs.
     pub children: Arc<ChildBounds>,
     /// Engine of this process: what it hosts is driven in all workspaces. None if the routes stand alone.
@@ -58,6 +61,7 @@ impl App {
             access: Access::Open,
             stop: Stop::default(),
             bounds,
+            ledgers: LedgerBounds::default(),
             engine: None,
             services: Services::default(),
             connections: None,

@@ -5,7 +5,8 @@
 //!   [`metrics`]: what is counted.
 //! - [`definitions`]: workflows as documents. [`tasks`]: what their steps do. [`connections`]: what they call.
 //!   `databases`: statements in the users' databases.
-//!   [`approvals`]: questions to people. [`senders`]: addresses of hooks for those who have no API key.
+//!   [`approvals`]: questions to people. [`senders`]: addresses of hooks for senders without an API key.
+//! - [`ui`]: the web console.
 //! - [`cli`]: the command line. [`demo`]: the order workflow that newcomers meet first.
 
 pub mod access;
@@ -26,6 +27,7 @@ mod records;
 pub mod senders;
 pub mod serve;
 pub mod tasks;
+pub mod ui;
 
 /// The Rust code of the documentation is compiled with the doctests.
 #[cfg(doctest)]

@@ -1,4 +1,4 @@
-//! The binary.
+//! The binary `semel`. All of it is in the library, so that nothing is compiled twice.
 
 use std::process::ExitCode;
 

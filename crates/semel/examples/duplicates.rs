@@ -33,7 +33,7 @@ pub(crate) async fn collect(ctx: Ctx, (token, strategy): (String, String)) -> Re
         match strategy.as_str() {
             // 1. Refuse to be the second.
             "reject" => return Err(fatal(format!("{owner} is at it"))),
-            // 2. Adopt what the owner comes to.
+            // 2. Adopt the owner's result.
             "adopt" => return adopt(&ctx, engine(), owner).await,
             // 3. Look at the owner, and decide.
             "inspect" => {
@@ -72,7 +72,7 @@ async fn adopt(ctx: &Ctx, engine: &Handle, owner: RunId) -> Result<u64> {
         match ctx.step("look").key(n).run(look).await? {
             None => ctx.sleep(format!("look-{n}"), Duration::from_millis(50) * n).await?,
             Some(Outcome::Completed(value)) => return value.read().map_err(fatal),
-            Some(other) => return Err(fatal(format!("{owner} has come to nothing: {other:?}"))),
+            Some(other) => return Err(fatal(format!("{owner} has no result: {other:?}"))),
         }
     }
 }
@@ -116,7 +116,7 @@ async fn main() -> Result<()> {
     // And a start that hands its payload to the owner of the token, or to the run it starts, in one transaction.
     second.reached(Status::Waiting).await?;
     let atomic = start("c").key("cart-9").deliver("cart:7", 3u64).await?;
-    assert_eq!(atomic.id(), second.id(), "the owner is what the start comes to");
+    assert_eq!(atomic.id(), second.id(), "the start gives the owner");
     assert!(engine.run_by_key("cart-9").await?.is_none(), "no other run was started");
     engine.deliver("cart:7", 0u64).await?;
     let sum = second.result().await?;

@@ -1,6 +1,7 @@
 //! The one error of the library, split by what the caller can do about it.
 
 mod code;
+pub mod failure_code;
 
 pub use code::ErrorCode;
 

@@ -37,8 +37,7 @@ pub type Result<T, E = Fail> = std::result::Result<T, E>;
 ///
 /// ```
 /// # use semel::{Ctx, Fail, Result};
-/// # type AnyError = Box<dyn std::error::Error + Send + Sync>;
-/// # async fn send(_letter: &str) -> Result<u32, AnyError> { Ok(7) }
+/// # async fn send(_letter: &str) -> anyhow::Result<u32> { Ok(7) }
 /// # async fn workflow(ctx: Ctx, letter: String) -> Result<u32> {
 /// ctx.step("send").run(async |_| send(&letter).await.map_err(Fail::retryable)).await?;
 /// ctx.step("send again").run(async |_| send(&letter).await.map_err(|e| Fail::retryable(format!("{e:#}")))).await
@@ -50,7 +49,7 @@ pub struct Fail {
     message: String,
     detail: Option<Box<Detail>>,
     source: Option<Source>,
-    /// Where in the run it is recorded. As long as this is held, the failure is on its way to the one who handles it: so a race
+    /// Where in the run it is recorded. While this is held, the failure has not reached the code that handles it: so a race
     /// knows whether its winner has failed, or has only seen a failure.
     #[expect(dead_code, reason = "it is held, and the race looks whether it is")]
     recorded: Option<Arc<Visit>>,

@@ -35,6 +35,7 @@
 
 use std::time::Duration;
 
+use crate::error::failure_code;
 use crate::fail::{Fail, FailExt as _, Result, fatal};
 use crate::sdk::Attempt;
 
@@ -203,14 +204,14 @@ impl Profile {
         }
         if is(self.other) {
             let what = "the key was used with another request before";
-            return Err(fatal(said(what)).with_code("PAYLOAD_CHANGED"));
+            return Err(fatal(said(what)).with_code(failure_code::PAYLOAD_CHANGED));
         }
         if is(self.busy) || matches!(status, 408 | 425 | 429) {
-            return Err(Fail::retryable(said("not now")).with_code("HTTP")).retry_after(NOT_NOW);
+            return Err(Fail::retryable(said("not now")).with_code(failure_code::HTTP)).retry_after(NOT_NOW);
         }
         match status {
-            400..=499 => Err(fatal(said("it was refused")).with_code("HTTP")),
-            _ => Err(Fail::retryable(said("what became of it is not known")).with_code("HTTP")),
+            400..=499 => Err(fatal(said("it was refused")).with_code(failure_code::HTTP)),
+            _ => Err(Fail::retryable(said("its outcome is not known")).with_code(failure_code::HTTP)),
         }
     }
 }

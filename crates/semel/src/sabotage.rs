@@ -99,10 +99,14 @@ bugs! {
     FreshForkSharesKeys = "fresh-fork-shares-keys",
     /// The sweep forgets a dead node together with its runs.
     SweepForgetsOrphans = "sweep-forgets-orphans",
+    /// The sweep leaves runs alone whose time is up.
+    OverdueIsNotEnded = "overdue-is-not-ended",
     /// The second death of a node counts as proof against every run in its hands.
     BlameBystanders = "blame-bystanders",
 
     // engine and SDK
+    /// A ledger that others have written to since the claim is driven all the same.
+    NewerLedgerIsDriven = "newer-ledger-is-driven",
     /// A driver whose commit is refused because the run is another's goes on as if it had been saved.
     LostGoesOn = "lost-goes-on",
     /// A commit that was not answered is taken for saved.

@@ -34,6 +34,14 @@ impl Figures {
         self.0.insert(name.to_owned(), json!({ "found": found.round(), "atMost": most, "met": met }));
     }
 
+    /// A ratio that is to be at most so large.
+    pub(crate) fn ratio(&mut self, name: &str, found: f64, most: f64) {
+        let met = found <= most;
+        println!("  {name:<40} {found:>12.2}  at most {most:.2}: {}", if met { "met" } else { "MISSED" });
+        let found = (found * 100.0).round() / 100.0;
+        self.0.insert(name.to_owned(), json!({ "found": found, "atMost": most, "met": met }));
+    }
+
     /// Any other figure.
     pub(crate) fn number(&mut self, name: &str, found: f64) {
         println!("  {name:<40} {found:>12.1}");

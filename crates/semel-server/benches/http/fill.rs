@@ -84,7 +84,7 @@ pub(crate) async fn postgres(url: &str, runs: u64) -> Anything<()> {
     Ok(())
 }
 
-/// Makes all copies past their retention, and gives the newest of them a ledger of so many entries more.
+/// Makes all copies past their retention, and lengthens the ledger of the newest by this number of entries.
 pub(crate) fn expire_sqlite(file: &Path, entries: u64) -> Anything<()> {
     let conn = Connection::open(file)?;
     conn.pragma_update(None, "synchronous", "off")?;

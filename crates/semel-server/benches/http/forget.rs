@@ -20,7 +20,7 @@ const READY: f64 = 2_000.0;
 const WRITE: f64 = 250.0;
 /// Between two starts.
 const GAP: Duration = Duration::from_millis(5);
-/// So many starts between two looks whether all is forgotten.
+/// Number of starts between two checks whether all is forgotten.
 const LOOK_EVERY: u64 = 100;
 /// Nothing takes this long.
 const PATIENCE: Duration = Duration::from_mins(20);
@@ -75,7 +75,7 @@ pub(crate) async fn measure(figures: &mut Figures) -> Anything<()> {
         return Ok(());
     };
     println!("The same on PostgreSQL");
-    let mut server = Process::spawn_on(&url)?;
+    let mut server = Process::spawn_on(&url).await?;
     template(&server).await?;
     server.kill()?;
     fill::postgres(&url, runs).await?;

@@ -29,7 +29,7 @@ pub(crate) async fn measure(extent: &Extent, figures: &mut Figures) -> Anything<
     };
     let workers: usize = setting("SEMEL_BENCH_IDLE", 1_000);
     println!("{workers} workers wait for work at a server on PostgreSQL");
-    let (server, database) = (Process::spawn_on(&url)?, Database::connect(&url).await?);
+    let (server, database) = (Process::spawn_on(&url).await?, Database::connect(&url).await?);
     let before = Usage::of(&server, &database, extent.time).await?;
     let mut waiting = JoinSet::new();
     for n in 0..workers {

@@ -36,7 +36,7 @@ pub(crate) async fn measure(figures: &mut Figures) -> Anything<()> {
         return Ok(());
     };
     println!("Reads at a server on PostgreSQL with {runs} ended runs");
-    let mut server = Process::spawn_on(&url)?;
+    let mut server = Process::spawn_on(&url).await?;
     let template = self::template(&server).await?;
     server.kill()?;
     let begun = Instant::now();
@@ -74,7 +74,33 @@ async fn all(server: &mut Process, name: &str, template: &str, figures: &mut Fig
     beside(server, name, template, figures).await
 }
 
-/// Every combination of filters.
+/// Questions beside the lists of states and workflows.
+const OTHERS: [&str; 22] = [
+    "workflow-runs?limit=500&status=FAILED&status=CANCELLED&status=TIMED_OUT",
+    "workflow-runs?limit=500&workflow=order&workflow=refund&order=oldest",
+    "workflow-runs?limit=500&workflowVersion=absent",
+    "workflow-runs?limit=500&keyPrefix=filled-1",
+    "workflow-runs?limit=500&keyPrefix=filled-99999",
+    "workflow-runs?limit=500&keyPrefix=absent",
+    "workflow-runs?limit=500&until=2020-01-01T00:00:00Z",
+    "workflow-runs?limit=500&endedSince=2999-01-01T00:00:00Z",
+    "workflow-runs?limit=500&order=oldest&status=COMPLETED&workflow=refund",
+    "workflow-runs?limit=500&attention=in-doubt",
+    "workflow-runs?limit=500&parent=run_01j0000000e00800000000007z",
+    "workflow-runs?limit=500&lineage=run_01j0000000e00800000000007z",
+    "workflow-runs?limit=500&node=node_01j0000000e00800000000007z",
+    "counts",
+    "counts?workflow=refund",
+    "counts?since=2020-01-01T00:00:00Z",
+    "doubts",
+    "hooks?order=age",
+    "keys?prefix=filled-1&limit=200",
+    "nodes",
+    "workflows",
+    "queues",
+];
+
+/// Every combination of filters, and the other questions.
 fn questions() -> Vec<String> {
     let statuses =
         ["", "PENDING", "RUNNING", "WAITING", "PAUSED", "COMPLETED", "FAILED", "CANCELLED", "TIMED_OUT"];
@@ -89,6 +115,7 @@ fn questions() -> Vec<String> {
             }
         }
     }
+    questions.extend(OTHERS.map(|other| format!("/api/v1/{other}")));
     questions.iter().map(|question| question.trim_end_matches('&').to_owned()).collect()
 }
 
@@ -105,7 +132,10 @@ async fn lists(server: &Process, name: &str, figures: &mut Figures) -> Anything<
             times.push(took);
             // Some pages onward, then from the beginning.
             cursor = match answer.rsplit_once("\"next\":\"") {
-                Some((_, next)) if n % 10 != 9 => format!("&cursor={}", &next[..30]),
+                Some((_, next)) if n % 10 != 9 => {
+                    let sign = if question.contains('?') { '&' } else { '?' };
+                    format!("{sign}cursor={}", next.split('"').next().unwrap_or_default())
+                }
                 _ => String::new(),
             };
         }

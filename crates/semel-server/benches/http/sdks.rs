@@ -50,7 +50,7 @@ pub(crate) async fn measure(extent: &Extent, figures: &mut Figures) -> Anything<
     Ok(())
 }
 
-/// A server with so many runs that no worker drives yet.
+/// A server with this number of runs that no worker drives yet.
 async fn filled(runs: u64) -> Anything<Process> {
     let server = Process::spawn()?;
     let mut wire = Wire::connect(&server.url).await?;

@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use semel_server::config::{Auth, Config, StoreAddress};
+use semel_server::config::{Auth, Config, Limits, StoreAddress};
 use semel_server::serve::Server;
 use tempfile::TempDir;
 
@@ -24,6 +24,8 @@ pub(crate) async fn serve(store: String) -> Anything<()> {
         listen: "127.0.0.1:0".parse()?,
         store: StoreAddress::new(store),
         auth: Auth::None,
+        // The workers of `idle` wait in one workspace, which may have a sixteenth of these.
+        limits: Limits { connections: 32_000, ..Limits::default() },
         ..Config::default()
     };
     let server = Server::open(&config).await?;
@@ -57,8 +59,13 @@ impl Process {
         Ok(Self { url, child, store, folder })
     }
 
-    /// A server on a PostgreSQL database.
-    pub(crate) fn spawn_on(url: &str) -> Anything<Self> {
+    /// A server on a PostgreSQL database, in which nothing is left of a phase before.
+    pub(crate) async fn spawn_on(url: &str) -> Anything<Self> {
+        let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await?;
+        let connected = tokio::spawn(connection);
+        client.batch_execute("DROP SCHEMA IF EXISTS semel CASCADE").await?;
+        drop(client);
+        connected.await??;
         let (store, folder) = (url.to_owned(), TempDir::new()?);
         let (url, child) = spawn(&store)?;
         Ok(Self { url, child, store, folder })

@@ -48,13 +48,14 @@ pub struct Bounds {
 
 impl Bounds {
     /// The bounds that follow from settings. Streams take at most half of the connections, and calls that wait a
-    /// quarter: the rest is left to calls that are answered at once, health checks among them.
+    /// quarter: the rest is left to calls that are answered at once, health checks among them. One workspace has at
+    /// most a quarter of the calls that wait.
     pub fn new(limits: &Limits) -> Self {
         let connections = limits.connections as usize;
         let waits = (connections / 4).max(1);
         Self {
             streams: Share::new(limits.streams as usize, (connections / 2).max(1)),
-            waits: Share::new(waits, waits),
+            waits: Share::new((waits / 4).max(1), waits),
             bodies: Share::new(BODY_BYTES, BODY_BYTES_IN_ALL),
             events: Share::new(EVENT_BYTES, EVENT_BYTES_IN_ALL),
             registrations: Share::new(REGISTRATION_BYTES, REGISTRATION_BYTES_IN_ALL),
@@ -78,9 +79,11 @@ impl Bounds {
     /// A place for a call that waits.
     pub(crate) fn wait(&self, workspace: WorkspaceId) -> Result<Part, Problem> {
         self.waits.take(workspace, 1).ok_or_else(|| {
-            Problem::rate_limited(
-                "too many requests are waiting on this server; wait with fewer, or repeat the request without a wait",
-            )
+            Problem::rate_limited(format!(
+                "this workspace has {} calls that wait at this server, or all together have too many; wait with fewer, repeat \
+                 the call without a wait, or set `limits.connections`",
+                self.waits.each()
+            ))
         })
     }
 

@@ -25,6 +25,8 @@ pub struct Caller {
     pub roles: Vec<String>,
     /// The API key; none for the root token, and without authentication.
     key: Option<ApiKeyId>,
+    /// The person who uses the key at the console; none if a program calls.
+    person: Option<String>,
     root: bool,
     rate: u32,
     /// Whether a permission of administrators was asked for and given. Such calls are written into the audit.
@@ -51,6 +53,7 @@ impl Caller {
             permissions: Vec::new(),
             roles: Vec::new(),
             key: None,
+            person: None,
             root: true,
             rate: 0,
             administers: Arc::default(),
@@ -64,16 +67,22 @@ impl Caller {
             permissions: key.permissions.clone(),
             roles: key.roles.clone(),
             key: Some(id),
+            person: None,
             root: false,
             rate,
             administers: Arc::default(),
         }
     }
 
+    /// The same caller with the name of the person who uses the key.
+    pub(super) fn of_person(self, person: &str) -> Self {
+        Self { name: format!("{person} (key: {})", self.name), person: Some(person.to_owned()), ..self }
+    }
+
     /// Refuses a caller that may not do this. A call that administers something is written into the audit.
     pub fn may(&self, permission: Permission) -> Result<(), Problem> {
         self.may_try(permission)?;
-        if matches!(permission, Permission::Admin | Permission::Define) {
+        if matches!(permission, Permission::Admin | Permission::Define | Permission::Operate) {
             self.administers.store(true, Ordering::Relaxed);
         }
         Ok(())
@@ -106,6 +115,11 @@ impl Caller {
         Err(Problem::forbidden(format!(
             "only a key with one of the roles {roles} may decide this; use one that has it"
         )))
+    }
+
+    /// Refuses a caller that may not deliver to hooks: programs that start runs do, and operators.
+    pub fn may_deliver(&self) -> Result<(), Problem> {
+        self.may(Permission::Start).or_else(|lacking| self.may(Permission::Operate).map_err(|_| lacking))
     }
 
     /// Refuses a caller that may neither read nor decide.
@@ -151,7 +165,11 @@ impl Caller {
 
     /// Its credential, as the audit and the record of a worker name it.
     pub(crate) fn title(&self) -> String {
-        self.key.map_or_else(|| self.name.clone(), |key| key.to_string())
+        match (self.key, &self.person) {
+            (Some(key), None) => key.to_string(),
+            (Some(key), Some(person)) => format!("{person} ({key})"),
+            (None, _) => self.name.clone(),
+        }
     }
 }
 

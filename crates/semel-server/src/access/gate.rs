@@ -19,8 +19,9 @@ use crate::serve::{CalledIn, RequestId};
 /// Status in the audit of a call whose caller disconnected before the answer, as proxies report it.
 const UNANSWERED: u16 = 499;
 
-/// Paths of the API that anyone may read: descriptions, which tools and editors fetch.
-const OPEN: [&str; 2] = ["/openapi.json", "/definition.schema.json"];
+/// Paths of the API without an API key in a header: descriptions, which tools and editors fetch, and the session, which
+/// has a credential of its own.
+const OPEN: [&str; 3] = ["/openapi.json", "/definition.schema.json", "/session"];
 
 /// Authenticates the caller and puts it into the request for the routes. Paths outside the API need no authentication.
 pub async fn gate(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
@@ -36,12 +37,20 @@ pub async fn gate(State(app): State<Arc<App>>, mut request: Request, next: Next)
         Ok(caller) => caller,
         Err(problem) => return refuse(problem, None),
     };
+    request.extensions_mut().insert(caller);
+    admit(State(app), request, next).await
+}
+
+/// Counts a call of an authenticated caller, who is in the request; bounds its body, and audits it if it is administrative.
+pub(crate) async fn admit(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
+    let Some(caller) = request.extensions().get::<Caller>().cloned() else {
+        return refuse(Problem::auth("no caller was authenticated; send an API key"), None);
+    };
     if let Err(wait) = app.access.admit(&caller, app.clock.now()) {
         let problem =
             Problem::rate_limited("this workspace makes too many calls; slow down, and repeat the call");
         return refuse(problem, Some(wait));
     }
-    request.extensions_mut().insert(caller.clone());
     // Held until the answer: the decoded body is in memory as long.
     let intake = app.bounds.intake(caller.workspace);
     request.extensions_mut().insert(intake.clone());

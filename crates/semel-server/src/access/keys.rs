@@ -113,6 +113,33 @@ impl Keys {
         }
     }
 
+    /// The id and the workspace of the API key with this token, for a session. Refused like any other invalid token.
+    pub(super) async fn sign_in(
+        &self,
+        store: &dyn Store,
+        given: &str,
+        now: Time,
+    ) -> Result<(ApiKeyId, String), Problem> {
+        let refused = || Problem::auth("no valid API key: it is unknown, revoked or expired");
+        let (id, secret) = token::parse(given.trim()).ok_or_else(refused)?;
+        let known = self.find(store, id, now).await?;
+        let hash = known.as_ref().map_or(&self.absent, |known| &known.key.hash);
+        let right = Hash::of(secret).is(hash);
+        let valid = known.filter(|known| right && known.key.is_valid(now)).ok_or_else(refused)?;
+        Ok((id, valid.key.workspace_name.clone()))
+    }
+
+    /// The caller with a key that a session has shown before; none if the key is refused by now.
+    pub(super) async fn member(
+        &self,
+        store: &dyn Store,
+        id: ApiKeyId,
+        now: Time,
+    ) -> Result<Option<Caller>, Problem> {
+        let known = self.find(store, id, now).await?.filter(|known| known.key.is_valid(now));
+        Ok(known.map(|known| Caller::of_key(id, &known.key, known.rate.unwrap_or(self.rate))))
+    }
+
     async fn find(
         &self,
         store: &dyn Store,

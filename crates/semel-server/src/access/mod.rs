@@ -13,7 +13,9 @@ pub(crate) mod keys;
 mod lives;
 mod open_runs;
 pub(crate) mod records;
+pub(crate) mod sessions;
 mod share;
+pub(crate) mod site;
 pub(crate) mod token;
 pub(crate) mod workspaces;
 
@@ -27,10 +29,12 @@ pub use bounds::Bounds;
 pub(crate) use bounds::Intake;
 pub use caller::Caller;
 pub use children::{ChildBounds, StartsChildren};
+pub(crate) use gate::admit;
 pub use gate::gate;
 pub(crate) use gate::{ActsOn, Concerns};
 pub use keys::Keys;
 pub(crate) use lives::Life;
+pub(crate) use open_runs::NotAdmitted;
 pub(crate) use share::Part;
 pub(crate) use token::{fill, has_token, hex, unhex};
 
@@ -53,6 +57,11 @@ impl Access {
             Self::Open => Ok(Caller::local()),
             Self::Keys(keys) => keys.caller(&*app.store, headers, app.clock.now()).await,
         }
+    }
+
+    /// The caller of a server without authentication; none if callers need a credential.
+    pub(crate) fn anyone(&self) -> Option<Caller> {
+        matches!(self, Self::Open).then(Caller::local)
     }
 
     /// Counts a call; refused with the time to wait if the workspace has made too many.

@@ -1,8 +1,10 @@
 //! How many open runs a workspace may have: one tenant must not fill the store.
 //!
 //! The store counts them, to the bound and no further. A count is believed for a few seconds, in which the runs that are
-//! started here are added to it. Starts at other servers are seen with the next count, so the bound may be exceeded a
-//! little. A start that makes no new run is never refused.
+//! opened here are added to it. Runs that other servers open are seen with the next count, so the bound may be exceeded a
+//! little. A call that opens no run is never refused, and takes no room from others.
+
+mod count;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,16 +13,14 @@ use semel::clock::Time;
 use semel::error::Error;
 use semel::id::WorkspaceId;
 use semel::remote::wire::LimitReached;
+use semel::rules::control::{Control, ControlAction, Controlled};
 use semel::rules::key::{Fingerprint, Scope};
-use semel::rules::start::{Decision, Start, decide};
-use semel::store::{Find, FindBy, Store};
+use semel::rules::start::{Decision, Start, StartVerdict, decide};
+use semel::store::{Find, FindBy, Started, Store};
 
+use self::count::{CountSlot, HeldRoom, Wish};
 use crate::http::Problem;
 
-/// Time for which a count is believed, in milliseconds, while there is room left.
-const BELIEVED_MS: i64 = 5_000;
-/// Minimum time between two counts of a workspace, in milliseconds.
-const APART_MS: i64 = 1_000;
 /// Maximum number of workspaces whose counts are remembered.
 const MOST: usize = 10_000;
 /// Children are accepted up to this multiple of the bound: a run that has been started can go on although no further
@@ -32,26 +32,7 @@ const FOR_CHILDREN: u64 = 2;
 pub(crate) struct OpenRunsBound {
     /// None if there is no bound.
     max: Option<u64>,
-    counted: Mutex<HashMap<WorkspaceId, CountSlot>>,
-}
-
-/// Count of one workspace. Its lock makes concurrent starts wait for one count.
-type CountSlot = Arc<tokio::sync::Mutex<Count>>;
-
-/// Open runs of a workspace: the last count, and what was started here since.
-#[derive(Clone, Copy, Debug, Default)]
-struct Count {
-    open: u64,
-    /// Time of the count; none before the first one.
-    at: Option<Time>,
-}
-
-/// What is known of a workspace without counting.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Known {
-    HasRoom,
-    IsFull,
-    Nothing,
+    counted: Mutex<HashMap<WorkspaceId, Arc<CountSlot>>>,
 }
 
 /// Why a run may not be started now.
@@ -63,7 +44,7 @@ pub(crate) enum NotAdmitted {
          cancel what is not needed"
     )]
     Full(u64),
-    /// The workspace has so many open runs that even children have to wait.
+    /// The workspace has twice as many open runs as allowed, so that children have to wait too.
     #[error(
         "this workspace has {0} open runs, twice as many as `limits.max-open-runs` allows, so children have to wait until \
          some have ended; cancel what is not needed"
@@ -93,34 +74,58 @@ impl From<NotAdmitted> for Error {
     }
 }
 
-impl Count {
-    /// Takes places, if that is known to be possible. The last ones to take some may exceed the bound.
-    fn take(&mut self, places: u64, most: u64, now: Time) -> Known {
-        let Some(at) = self.at else { return Known::Nothing };
-        let age = now.0.saturating_sub(at.0);
-        if self.open < most && age < BELIEVED_MS {
-            self.open += places;
-            return Known::HasRoom;
-        }
-        if self.open >= most && age < APART_MS { Known::IsFull } else { Known::Nothing }
-    }
-}
-
 impl OpenRunsBound {
     /// A bound of `max` open runs; 0 is no bound.
     pub(super) fn new(max: u32) -> Self {
         Self { max: (max > 0).then_some(max.into()), ..Self::default() }
     }
 
-    /// Lets a start pass, or refuses it.
-    pub(crate) async fn admit(&self, store: &dyn Store, now: Time, start: &Start) -> Result<(), NotAdmitted> {
-        let Some(max) = self.max else { return Ok(()) };
-        if self.takes(store, now, start.workspace, (1, max)).await?
-            || !opens_another(store, now, start).await?
-        {
-            return Ok(());
+    /// Starts a run, or refuses a start that would open one too many.
+    pub(crate) async fn start(
+        &self,
+        store: &dyn Store,
+        now: Time,
+        start: Start,
+    ) -> Result<Started, NotAdmitted> {
+        let room = self.admit(store, now, start.workspace, opens_another(store, now, &start)).await?;
+        let started = store.start(start).await;
+        settle(room, &started, |started| started.created() || started.verdict == StartVerdict::Restarted);
+        Ok(started?)
+    }
+
+    /// Controls a run, or refuses a fork or a restart that would open one too many.
+    pub(crate) async fn control(
+        &self,
+        store: &dyn Store,
+        now: Time,
+        control: Control,
+    ) -> Result<Controlled, NotAdmitted> {
+        let room = match control.action {
+            ControlAction::Fork(_) | ControlAction::Restart(_) => {
+                self.admit(store, now, control.workspace, opens_again(store, &control)).await?
+            }
+            _ => None,
+        };
+        let controlled = store.control(control).await;
+        settle(room, &controlled, |controlled| controlled.changed);
+        Ok(controlled?)
+    }
+
+    /// Room for one run, or none if no room is needed. The store is only asked whether the call `opens` a run if there is
+    /// no room: most workspaces have some.
+    async fn admit(
+        &self,
+        store: &dyn Store,
+        now: Time,
+        workspace: WorkspaceId,
+        opens: impl Future<Output = Result<bool, Error>>,
+    ) -> Result<Option<HeldRoom>, NotAdmitted> {
+        let Some(max) = self.max else { return Ok(None) };
+        let room = self.take(store, now, workspace, (1, max)).await?;
+        if room.is_none() && opens.await? {
+            return Err(NotAdmitted::Full(max));
         }
-        Err(NotAdmitted::Full(max))
+        Ok(room)
     }
 
     /// Lets a run start children, or refuses them.
@@ -132,39 +137,44 @@ impl OpenRunsBound {
         children: u64,
     ) -> Result<(), NotAdmitted> {
         let Some(max) = self.max.map(|max| max * FOR_CHILDREN) else { return Ok(()) };
-        match self.takes(store, now, workspace, (children, max)).await? {
-            true => Ok(()),
-            false => Err(NotAdmitted::FullForChildren(max)),
+        // The commit that starts them comes later, so they count from now on.
+        match self.take(store, now, workspace, (children, max)).await? {
+            Some(_) => Ok(()),
+            None => Err(NotAdmitted::FullForChildren(max)),
         }
     }
 
-    /// Takes places in a workspace; false if there is no room.
-    async fn takes(
+    /// Room for `runs` in a workspace that may have `most`.
+    async fn take(
         &self,
         store: &dyn Store,
         now: Time,
         workspace: WorkspaceId,
-        (places, most): (u64, u64),
-    ) -> Result<bool, Error> {
-        let slot = self.slot(workspace);
-        let mut count = slot.lock().await;
-        match count.take(places, most, now) {
-            Known::HasRoom => return Ok(true),
-            Known::IsFull => return Ok(false),
-            Known::Nothing => {}
-        }
-        let open = store.open_runs(workspace, most).await?;
-        *count = Count { open, at: Some(now) };
-        Ok(count.take(places, most, now) == Known::HasRoom)
+        (runs, most): (u64, u64),
+    ) -> Result<Option<HeldRoom>, Error> {
+        // Both bounds are asked of one count.
+        let cap = self.max.map_or(most, |max| max * FOR_CHILDREN);
+        self.slot(workspace).take(store, now, Wish { workspace, runs, most, cap }).await
     }
 
-    fn slot(&self, workspace: WorkspaceId) -> CountSlot {
+    fn slot(&self, workspace: WorkspaceId) -> Arc<CountSlot> {
         let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
         if counted.len() >= MOST && !counted.contains_key(&workspace) {
             // Those that are in use stay.
             counted.retain(|_, slot| Arc::strong_count(slot) > 1);
         }
         counted.entry(workspace).or_default().clone()
+    }
+}
+
+/// Gives room back that a call has not used. After an error whose outcome is not known, the room counts as used.
+fn settle<T>(room: Option<HeldRoom>, answer: &Result<T, Error>, has_opened: impl FnOnce(&T) -> bool) {
+    let is_used = match answer {
+        Ok(answer) => has_opened(answer),
+        Err(error) => matches!(error, Error::Unknown(_)),
+    };
+    if let Some(room) = room.filter(|_| !is_used) {
+        room.give_back();
     }
 }
 
@@ -189,29 +199,18 @@ async fn opens_another(store: &dyn Store, now: Time, start: &Start) -> Result<bo
     Ok(owner.is_none())
 }
 
-#[cfg(test)]
-mod tests {
-    use super::Known::{HasRoom, IsFull, Nothing};
-    use super::*;
-
-    #[test]
-    fn a_count_is_used_up_and_not_repeated_at_once() {
-        let mut count = Count { open: 1, at: Some(Time(0)) };
-        let taken = [0, 100, 200, 999, 1_000].map(|now| count.take(1, 3, Time(now)));
-        assert_eq!(taken, [HasRoom, HasRoom, IsFull, IsFull, Nothing]);
+/// Whether a control adds to the open runs: a fork, or the restart of a run that has ended, that was not done before.
+async fn opens_again(store: &dyn Store, control: &Control) -> Result<bool, Error> {
+    let workspace = control.workspace;
+    let find = |by| store.find(Find { workspace, by });
+    if let Some(id) = &control.id
+        && find(FindBy::Call(id.clone())).await?.is_some()
+    {
+        return Ok(false);
     }
-
-    #[test]
-    fn an_old_count_is_not_believed() {
-        let mut count = Count { open: 0, at: Some(Time(0)) };
-        assert_eq!(count.take(1, 100, Time(BELIEVED_MS - 1)), HasRoom);
-        assert_eq!(count.take(1, 100, Time(BELIEVED_MS)), Nothing);
-        assert_eq!(Count::default().take(1, 100, Time(0)), Nothing);
-    }
-
-    #[test]
-    fn the_last_to_take_places_may_exceed_the_bound() {
-        let mut count = Count { open: 1, at: Some(Time(0)) };
-        assert_eq!([10, 1].map(|places| count.take(places, 2, Time(0))), [HasRoom, IsFull]);
-    }
+    let found = find(FindBy::Id(control.run)).await?;
+    Ok(found.is_some_and(|(run, _)| match control.action {
+        ControlAction::Restart(_) => run.status().may_restart(),
+        _ => true,
+    }))
 }

@@ -16,6 +16,8 @@ pub enum Permission {
     Define,
     /// Decides approvals: those without roles, and those for a role of the key.
     Decide,
+    /// Controls runs, decides steps in doubt, delivers to hooks, releases keys. For people on call.
+    Operate,
     /// Everything in the workspace, including control of runs and management of API keys.
     Admin,
 }
@@ -121,6 +123,41 @@ pub struct ApiKeyCreated {
 pub struct ApiKeyList {
     /// All keys of the workspace, including revoked ones.
     pub keys: Vec<ApiKeyView>,
+}
+
+/// Body of `POST /session`.
+#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct CreateSession {
+    /// Token of an API key. The workspace is that of the key.
+    pub api_key: String,
+    /// Name of the person, as ledgers and the audit show it.
+    pub name: String,
+}
+
+/// A session of a person at the console.
+#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SessionView {
+    /// Name of the person, as ledgers and the audit show it.
+    pub name: String,
+    /// Workspaces that the session may enter, the last one that signed in first.
+    pub workspaces: Vec<MembershipView>,
+    /// Time from which the session is refused unless it is used before, RFC 3339.
+    #[schema(format = DateTime)]
+    pub expires_at: String,
+}
+
+/// A workspace of a session, and the API key by which it is entered.
+#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MembershipView {
+    /// Name of the workspace.
+    pub workspace: String,
+    /// Id of the API key.
+    pub key: String,
+    /// Permissions of the key.
+    pub permissions: Vec<Permission>,
 }
 
 /// One administrative call, as the audit records it.

@@ -3,7 +3,7 @@
 use semel::rules::entry::RestartFrom;
 use serde::{Deserialize, Serialize};
 
-use super::{DuplicatesView, RunView, Value};
+use super::{RunView, Value};
 
 /// Body of `POST /workflow-runs/{id}/cancel`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
@@ -168,20 +168,6 @@ pub struct HookView {
     pub token: String,
     /// The run that owns the token.
     pub run: RunView,
-}
-
-/// Answer of `GET /keys/{key}`.
-#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct KeyView {
-    /// The idempotency key, as the caller gave it.
-    pub key: String,
-    /// Scope in which the key is unique: `*` (the workspace), `w/<workflow>`, `v/<workflow>/<version>` or `child`.
-    pub scope: String,
-    /// The run that holds the key.
-    pub run: RunView,
-    /// Duplicate calls that the run has absorbed, by kind.
-    pub duplicates: Vec<DuplicatesView>,
 }
 
 /// Body of `POST /dev/clock`.

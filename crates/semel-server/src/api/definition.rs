@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Value;
 use crate::definitions::catalog::{NamedVersion, VersionRecord};
-use crate::definitions::problem::{Place, Problem, Severity};
+use crate::definitions::problem::{Problem, Severity, TextPosition};
 
 /// A problem in a definition, or a warning about it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -29,7 +29,7 @@ pub struct DocumentProblem {
 
 impl From<Problem> for DocumentProblem {
     fn from(problem: Problem) -> Self {
-        let Problem { severity, pointer, place: Place { line, column }, message, hint } = problem;
+        let Problem { severity, pointer, place: TextPosition { line, column }, message, hint } = problem;
         let severity = match severity {
             Severity::Syntax => "syntax",
             Severity::Structure => "structure",

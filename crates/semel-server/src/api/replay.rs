@@ -1,5 +1,6 @@
 //! Answer to a replay by the server.
 
+use semel::engine::replay::{ReplayKind, ReplayVerdict};
 use semel::rules::status::Status;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
@@ -45,14 +46,14 @@ pub struct ReplayCounts {
 pub struct ReplayRowView {
     /// Place in the run: a path, or the label of a shared result.
     pub path: String,
-    /// Kind of work: `step`, `timer`, `hook`, `child`, `value`, `once` or `run`.
-    pub kind: String,
+    /// Kind of work; if it has changed, the recorded kind.
+    pub kind: ReplayKind,
     /// Recorded value. Absent if nothing is recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub original: Option<Json>,
     /// What the code produces now, as far as that is known without executing it. Absent if nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replayed: Option<Json>,
-    /// Result of the comparison: `identical`, `changed`, `missing` or `added`.
-    pub verdict: String,
+    /// Whether recorded and present behaviour agree.
+    pub verdict: ReplayVerdict,
 }

@@ -1,5 +1,6 @@
 //! Answers to reads of runs and ledgers.
 
+use semel::rules::attention::Attention;
 use semel::rules::status::Status;
 use serde::{Deserialize, Serialize};
 
@@ -64,11 +65,93 @@ pub struct RunView {
     /// gone. Absent if false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub purged: bool,
-    /// True if the run is `PENDING` and nothing is known to serve its workflow version: no worker, no queue worker, no
+    /// True if the run is `PENDING`, or is `WAITING` and due, and nothing is known to serve its workflow version: no worker, no queue worker, no
     /// engine of a server, and, on PostgreSQL, no engine that another program on the same database has opened. The run
     /// waits until something does. Absent if false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unserved: bool,
+    /// Kind of the reason for which a `PAUSED` run is paused. Absent if it is not paused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<semel::rules::attention::Attention>)]
+    pub paused_for: Option<Attention>,
+    /// What an open run does or waits for. Absent if that is not known, and in answers that do not look it up: a page of
+    /// runs has it for its first 100 runs, like the next three members.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub now: Option<NowView>,
+    /// Number of duplicate calls that the run has absorbed. Absent in answers that do not look it up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duplicate_count: Option<u64>,
+    /// The run it was forked from. Absent if it is no fork, and in answers that do not look it up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forked_from: Option<ForkedFrom>,
+    /// Size of the input in bytes. Absent in answers that do not look it up, and in a list if the input has more than about
+    /// 16 KiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input_bytes: Option<u64>,
+}
+
+/// What an open run does or waits for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NowView {
+    /// Kind of the activity or of the wait.
+    pub kind: NowKind,
+    /// Path of the step, timer, hook or child. Absent if the latest entries of the ledger do not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// Token of the hook. Absent unless it waits for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
+    /// Id of the child run. Absent unless it waits for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<String>,
+    /// Time at which the run goes on by itself, RFC 3339. Absent if it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime)]
+    pub until: Option<String>,
+    /// Number of the attempt that is being made, or that is next. Absent if none is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<u32>,
+}
+
+/// Kind of what an open run does or waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum NowKind {
+    /// A node drives the run.
+    Step,
+    /// It waits for a delivery to a token.
+    Hook,
+    /// It waits until a time.
+    Timer,
+    /// It waits for the next attempt at a step.
+    Retry,
+    /// It waits for a child run or a remote step.
+    Child,
+    /// A step is in doubt, and a person has to decide.
+    Doubt,
+    /// Nothing serves its workflow version.
+    Unserved,
+}
+
+/// The run from which another was forked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct ForkedFrom {
+    /// Id of the source run.
+    pub run: String,
+    /// Version of the source run at the fork.
+    pub version: u64,
+}
+
+/// Numbers of a run's steps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct StepCounts {
+    /// Steps that have a result or were skipped.
+    pub done: usize,
+    /// Steps that run, wait for an attempt, or are in doubt.
+    pub open: usize,
+    /// Steps that have failed and are not retried.
+    pub failed: usize,
 }
 
 /// Answer of `GET /workflow-runs/{id}`: a run with its steps.
@@ -89,6 +172,9 @@ pub struct RunDetail {
     /// Steps in the order of their first entry. If the ledger has more than 10,000 entries or 8 MiB, only the entries
     /// before `nextEntry` are included.
     pub steps: Vec<StepView>,
+    /// Numbers of the steps by their state. Absent if `nextEntry` is present.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step_counts: Option<StepCounts>,
     /// Tokens of the run's open hooks. Empty if `nextEntry` is present.
     pub hooks: Vec<String>,
     /// Child runs and remote steps, in the order in which they were started. Empty if `nextEntry` is present.

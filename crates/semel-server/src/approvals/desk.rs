@@ -31,7 +31,7 @@ pub struct Approvals {
 
 /// The result of a decision.
 #[derive(Clone, Debug)]
-pub enum Verdict {
+pub enum DecisionVerdict {
     /// It is the first one and counts.
     First(Approval),
     /// The first one said the same.
@@ -77,26 +77,30 @@ impl Approvals {
 
     /// Decides, unless there is a decision already. The record is written before the delivery: a crash in between loses
     /// nothing, because the next call about this approval delivers, and at the latest the timeout finds the decision.
-    pub async fn decide(&self, id: ApprovalId, decided: &Decided) -> Result<Verdict, Error> {
+    pub async fn decide(&self, id: ApprovalId, decided: &Decided) -> Result<DecisionVerdict, Error> {
         for _ in 0..TRIES {
             let Some(Versioned { version, body, .. }) = self.versioned(id).await? else {
-                return Ok(Verdict::Missing);
+                return Ok(DecisionVerdict::Missing);
             };
             if let Some(first) = &body.decided {
                 self.tell(id, &body).await?;
                 let same = first.says_as(decided);
-                return Ok(if same { Verdict::Repeated(body) } else { Verdict::Different(body) });
+                return Ok(if same {
+                    DecisionVerdict::Repeated(body)
+                } else {
+                    DecisionVerdict::Different(body)
+                });
             }
             if body.ended.is_some() {
-                return Ok(Verdict::Closed(body));
+                return Ok(DecisionVerdict::Closed(body));
             }
             if !self.is_waiting(&body).await? {
-                return Ok(Verdict::NotWaiting(body));
+                return Ok(DecisionVerdict::NotWaiting(body));
             }
             let (ttl, body) =
                 (kept_for(&body, decided.at), Approval { decided: Some(decided.clone()), ..body });
             match records::keep(&*self.store, &id.to_string(), &body, version, Some(ttl)).await {
-                Ok(_) if self.tell(id, &body).await? => return Ok(Verdict::First(body)),
+                Ok(_) if self.tell(id, &body).await? => return Ok(DecisionVerdict::First(body)),
                 Ok(_) => return self.untold(id, body).await,
                 Err(Error::RecordChanged { .. }) => {}
                 Err(error) => return Err(error),
@@ -106,9 +110,9 @@ impl Approvals {
     }
 
     /// The run took the decision from the record, or has ended between the look and the delivery.
-    async fn untold(&self, id: ApprovalId, decided: Approval) -> Result<Verdict, Error> {
+    async fn untold(&self, id: ApprovalId, decided: Approval) -> Result<DecisionVerdict, Error> {
         let closed = self.find(id).await?.is_some_and(|approval| approval.ended.is_some());
-        Ok(if closed { Verdict::First(decided) } else { Verdict::NotWaiting(decided) })
+        Ok(if closed { DecisionVerdict::First(decided) } else { DecisionVerdict::NotWaiting(decided) })
     }
 
     /// Delivers the decision to the run. False if the run does not wait for it.

@@ -11,7 +11,7 @@ mod desk;
 pub(crate) mod link;
 mod record;
 
-pub use desk::{Approvals, Verdict};
+pub use desk::{Approvals, DecisionVerdict};
 pub use record::{Approval, ApprovalEnd, Decided, Settled};
 
 /// How hook tokens of approvals begin. Only the routes of approvals deliver to them, because they check roles and forms.

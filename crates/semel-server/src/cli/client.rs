@@ -27,6 +27,9 @@ const PATIENCE: Duration = Duration::from_secs(90);
 /// Maximum time to connect.
 const CONNECT: Duration = Duration::from_secs(10);
 
+/// Section of a command's help with the options that say which server is asked, and how.
+pub(super) const CONNECTION: &str = "Connection";
+
 /// Options of all commands that talk to a server.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct ServerArgs {
@@ -36,12 +39,13 @@ pub(super) struct ServerArgs {
         global = true,
         env = "SEMEL_URL",
         default_value = "http://127.0.0.1:7700",
-        value_name = "URL"
+        value_name = "URL",
+        help_heading = CONNECTION
     )]
     url: String,
     #[command(flatten)]
     trust: TrustArgs,
-    /// Format of results.
+    /// Format of the results.
     #[arg(short, long, global = true, value_enum, default_value_t, value_name = "FORMAT")]
     pub(super) output: Format,
 }
@@ -57,11 +61,12 @@ pub(super) struct TrustArgs {
         global = true,
         env = "SEMEL_TOKEN",
         hide_env_values = true,
-        value_name = "TOKEN"
+        value_name = "TOKEN",
+        help_heading = CONNECTION
     )]
     token: Option<SecretToken>,
     /// Trust the certificates in this PEM file, instead of those of this machine.
-    #[arg(long, global = true, env = "SEMEL_CA_FILE", value_name = "FILE")]
+    #[arg(long, global = true, env = "SEMEL_CA_FILE", value_name = "FILE", help_heading = CONNECTION)]
     ca_file: Option<PathBuf>,
 }
 

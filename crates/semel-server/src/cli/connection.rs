@@ -45,7 +45,7 @@ pub(super) struct ConnectionCheck {
     /// Make what is missing there and belongs to Semel, such as the fence table of a database.
     #[arg(long, requires = "names")]
     install: bool,
-    /// Configuration file.
+    /// Configuration file with the connections.
     #[arg(long, env = "SEMEL_CONFIG", default_value = "semel.toml", value_name = "FILE")]
     config: PathBuf,
 }

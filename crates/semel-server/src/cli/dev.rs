@@ -29,7 +29,7 @@ pub(super) struct Dev {
     /// Clock of the server. With `manual`, tests move the time forward: POST /api/v1/dev/clock {"advanceMs": 604800000}.
     #[arg(long, value_enum, default_value = "machine", value_name = "CLOCK")]
     clock: ClockMode,
-    /// Log format.
+    /// Format of the log.
     #[arg(long, value_enum, default_value = "compact", value_name = "FORMAT")]
     log: LogFormat,
     /// Log filter: levels by module. The default shows runs and problems, but not every request; `info` shows requests.
@@ -102,6 +102,8 @@ fn make_folder(folder: &Path) -> Result<(), Error> {
 fn print_welcome(address: SocketAddr, folder: &Path) {
     println!(
         "Semel listens on http://{address}, for this machine only. Everything is in {}.
+
+The console: http://{address}/
 
 Start a run; a second start with the same key returns the same run:
 

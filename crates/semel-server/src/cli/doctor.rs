@@ -32,20 +32,20 @@ pub(super) struct Doctor {
 /// Result of one check.
 pub(super) struct Found {
     check: &'static str,
-    state: State,
+    state: CheckState,
     what: String,
     fix: &'static str,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum CheckState {
     Fine,
     /// It works, but could be better.
     Look,
     Wrong(Exit),
 }
 
-impl State {
+impl CheckState {
     fn word(self) -> &'static str {
         match self {
             Self::Fine => "ok",
@@ -57,15 +57,15 @@ impl State {
 
 impl Found {
     fn fine(check: &'static str, what: impl Into<String>) -> Self {
-        Self { check, state: State::Fine, what: what.into(), fix: "" }
+        Self { check, state: CheckState::Fine, what: what.into(), fix: "" }
     }
 
     fn look(check: &'static str, what: impl Into<String>, fix: &'static str) -> Self {
-        Self { check, state: State::Look, what: what.into(), fix }
+        Self { check, state: CheckState::Look, what: what.into(), fix }
     }
 
     fn wrong(check: &'static str, exit: Exit, what: impl Into<String>, fix: &'static str) -> Self {
-        Self { check, state: State::Wrong(exit), what: what.into(), fix }
+        Self { check, state: CheckState::Wrong(exit), what: what.into(), fix }
     }
 }
 
@@ -81,7 +81,7 @@ impl Doctor {
         found.push(machine::open_files());
         report(&found, server.output)?;
         let worst = found.iter().find_map(|found| match found.state {
-            State::Wrong(exit) => Some(exit),
+            CheckState::Wrong(exit) => Some(exit),
             _ => None,
         });
         match worst {

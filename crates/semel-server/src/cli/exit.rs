@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use semel::ErrorCode;
+
 use crate::api::{DocumentProblem, ProblemView};
 
 /// The exit codes with their meanings, as `--help` and the documentation list them.
@@ -13,7 +15,7 @@ pub const EXIT_CODES: [(u8, &str); 8] = [
     (4, "refused: another call was first, or the state does not allow it"),
     (5, "the server or the store cannot be reached; try again"),
     (6, "no valid token, or one that does not allow it"),
-    (7, "the run has ended, but not completed"),
+    (7, "the run has ended, but not completed, or is still open after --timeout"),
 ];
 
 /// The exit codes as a section of the help.
@@ -37,12 +39,9 @@ pub(super) enum Exit {
     Unavailable = 5,
     /// The token is missing, invalid, or lacks the permission.
     Auth = 6,
-    /// The run has ended without completing.
+    /// The run has ended without completing, or is open after the timeout.
     NotCompleted = 7,
 }
-
-/// Codes whose message says what to do, whatever their status suggests.
-const ABOUT_DEFINITIONS: [&str; 3] = ["DEFINITION_NOT_FOUND", "VERSION_TAKEN", "INPUT_INVALID"];
 
 /// Failure of a command: message, hint and exit code.
 #[derive(Clone, Debug)]
@@ -77,16 +76,21 @@ impl Failure {
         };
         let problems = problem.problems.clone();
         let failure = Self { problems, ..Self::new(exit_of(problem.status), message) };
-        match problem.status {
-            _ if ABOUT_DEFINITIONS.contains(&code.as_str()) => failure,
-            401 => failure.help("set a token with --token or SEMEL_TOKEN; `semel token create` makes one"),
-            403 => failure.help("use a token with more permissions; `semel token create` makes one"),
-            409 if code == "ALREADY_DECIDED" => {
+        match (problem.status, ErrorCode::from_text(code)) {
+            // The message says what to do, whatever the status suggests.
+            (_, Some(ErrorCode::DefinitionNotFound | ErrorCode::VersionTaken | ErrorCode::InputInvalid)) => {
+                failure
+            }
+            (401, _) => {
+                failure.help("set a token with --token or SEMEL_TOKEN; `semel token create` makes one")
+            }
+            (403, _) => failure.help("use a token with more permissions; `semel token create` makes one"),
+            (_, Some(ErrorCode::AlreadyDecided)) => {
                 failure.help("`semel approval show APPROVAL` shows the decision that counts")
             }
-            409 => failure
+            (409, _) => failure
                 .help("`semel run show RUN` shows its state; `semel run fork` starts it again as a new run"),
-            429 => failure.help("wait a moment, and try again"),
+            (429, _) => failure.help("wait a moment, and try again"),
             _ => failure,
         }
     }
@@ -162,7 +166,7 @@ mod tests {
 
     #[test]
     fn every_problem_has_an_exit_and_says_what_to_do() {
-        for code in semel::ErrorCode::ALL {
+        for code in ErrorCode::ALL {
             let status = code.status();
             let problem = ProblemView {
                 kind: String::new(),

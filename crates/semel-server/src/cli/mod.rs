@@ -12,11 +12,13 @@ mod definition;
 mod demo;
 mod dev;
 mod doctor;
+mod doubt;
 mod duplicate;
 mod exit;
 mod hook;
 mod input;
 mod key;
+mod node;
 mod output;
 mod run;
 mod serve;
@@ -81,7 +83,7 @@ struct OutputGroup<C: Subcommand> {
 /// Option of commands that have results but do not talk to a server.
 #[derive(Debug, Args)]
 struct OutputArgs {
-    /// Format of results.
+    /// Format of the results.
     #[arg(short, long, global = true, value_enum, default_value_t, value_name = "FORMAT")]
     output: Format,
 }
@@ -107,6 +109,8 @@ enum Command {
     Duplicate(ServerGroup<duplicate::DuplicateCommand>),
     Stats(ServerCommand<stats::StatsCommand>),
     Step(ServerGroup<step::Step>),
+    Doubt(ServerGroup<doubt::DoubtCommand>),
+    Node(ServerGroup<node::NodeCommand>),
     Worker(ServerGroup<worker::WorkerCommand>),
     Workspace(ServerGroup<workspace::WorkspaceCommand>),
     Token(ServerGroup<token::TokenCommand>),
@@ -151,6 +155,8 @@ impl Cli {
             Command::Duplicate(list) => list.command.execute(&list.server).await?,
             Command::Stats(stats) => stats.command.execute(&stats.server).await?,
             Command::Step(step) => step.command.execute(&step.server).await?,
+            Command::Doubt(doubt) => doubt.command.execute(&doubt.server).await?,
+            Command::Node(node) => node.command.execute(&node.server).await?,
             Command::Worker(worker) => worker.command.execute(&worker.server).await?,
             Command::Workspace(workspace) => workspace.command.execute(&workspace.server).await?,
             Command::Token(token) => token.command.execute(&token.server).await?,
@@ -207,10 +213,14 @@ mod tests {
                 continue;
             }
             for option in ["--url <URL>", "--token <TOKEN>", "--ca-file <FILE>"] {
-                let shown =
-                    help.contains(option) || help.contains("--token <TOKEN>") && path.contains("hook");
-                assert!(shown == server || command == "hook", "{path}: {option}\n{help}");
+                assert_eq!(help.contains(option), server, "{path}: {option}\n{help}");
             }
+            let connection = help.split_once("\nConnection:\n").unwrap_or_default();
+            assert!(
+                !connection.0.contains("--ca-file"),
+                "{path} mixes the connection with its own options:\n{help}"
+            );
+            assert_eq!(connection.1.contains("--ca-file"), server, "{path}\n{help}");
             assert_eq!(help.contains("--output <FORMAT>"), output, "{path}\n{help}");
         }
     }

@@ -9,6 +9,7 @@ use semel::clock::{Clock as _, SystemClock};
 use serde::Serialize;
 
 use super::exit::{Done, Exit, Failure};
+use crate::api::CappedView;
 
 /// Format of results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -190,6 +191,11 @@ pub(super) fn plain(text: &str) -> String {
         plain.push('…');
     }
     plain
+}
+
+/// Shows a number that was counted up to a bound.
+pub(super) fn capped(number: CappedView) -> String {
+    format!("{}{}", number.count, if number.more { "+" } else { "" })
 }
 
 /// Shows an RFC 3339 time in a table: how long ago within a week, else the date.

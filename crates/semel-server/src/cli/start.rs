@@ -7,7 +7,7 @@ use semel::rules::status::Status;
 use super::client::{ApiCall, Client, ServerAnswer, ServerArgs, drawn};
 use super::exit::{Done, Exit, Failure};
 use super::input::Given;
-use super::output::{Format, facts, note, plain, print, status, when};
+use super::output::{Format, facts, note, one_line, plain, print, status, when};
 use super::run::{error_text, unserved};
 use crate::api::{
     DeliverWithStart, OnConflict, Period, RetentionView, RunView, StartAnswer, StartRun, Value,
@@ -228,7 +228,7 @@ fn ended(run: &RunView, answer: &ServerAnswer, output: Format) -> Done {
 pub(super) fn not_completed(run: &RunView) -> Failure {
     let why = match (&run.error, &run.cancel_reason) {
         (Some(error), _) => format!(": {}", error_text(error)),
-        (None, Some(reason)) => format!(": {}", plain(reason)),
+        (None, Some(reason)) => format!(": {}", one_line(reason)),
         (None, None) => String::new(),
     };
     let failure = Failure::new(Exit::NotCompleted, format!("{} is {}{why}", run.id, run.status));

@@ -1,4 +1,4 @@
-//! `semel worker ls`.
+//! `semel worker ls`: lists workers and engines.
 
 use clap::Subcommand;
 

@@ -120,7 +120,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// Where metrics are served, and to whom. They cover all workspaces together. With neither setting, only a server without
+/// The address of the metrics and the token that they require. They cover all workspaces together. With neither setting, only a server without
 /// authentication, which is on loopback, serves them.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
@@ -147,7 +147,8 @@ pub struct Cors {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct Limits {
-    /// Maximum number of open connections; further ones wait in the queue of the kernel.
+    /// Maximum number of open connections; further ones wait in the queue of the kernel. A quarter of it may be calls that
+    /// wait, a sixteenth those of one workspace.
     #[serde(deserialize_with = "read::number")]
     pub connections: u32,
     /// Maximum time for the head of a request, and for an idle connection.
@@ -166,8 +167,8 @@ pub struct Limits {
     /// to half of `connections`.
     #[serde(deserialize_with = "read::number")]
     pub streams: u32,
-    /// Maximum number of open runs of one workspace. A start beyond it, also one of a worker, is answered with 429,
-    /// unless it only finds the run of its key. Children may be twice as many. 0, the default, is no limit.
+    /// Maximum number of open runs of one workspace. A start, fork, retry or restart beyond it, also one of a worker, is
+    /// answered with 429, unless it opens no run. Children may be twice as many. 0, the default, is no limit.
     #[serde(deserialize_with = "read::number")]
     pub max_open_runs: u32,
 }

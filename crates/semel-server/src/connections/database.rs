@@ -140,7 +140,7 @@ impl DatabaseTarget {
         }
     }
 
-    /// Makes the tables that are ours. What cannot be made is told with the statement, for those who may.
+    /// Makes the tables that are ours. An error names the statement, for a user who has the right to execute it.
     async fn install<S: TxSource>(&self, source: &S) -> Result<(), String> {
         let fence = S::DIALECT.create(&self.fence_table).map_err(|error| error.to_string())?;
         let refused = |why: String, statement: &str| {

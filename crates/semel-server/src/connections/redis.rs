@@ -15,7 +15,7 @@ pub(super) static KIND: ConnectionKind = ConnectionKind { name: "redis", read };
 
 /// Maximum time to connect.
 const CONNECT: Duration = Duration::from_secs(5);
-/// Shortest life of a marker: Redis refuses one that does not live at all, after the entry is there.
+/// Shortest life of a marker. Redis refuses a life of zero, and would do so after it has written the entry.
 const SHORTEST: Duration = Duration::from_millis(100);
 
 /// A Redis server, and how long it remembers messages.
@@ -24,7 +24,7 @@ pub struct RedisTarget {
     /// How long the marker of a published message lives.
     pub window: Window,
     redactor: Redactor,
-    /// The line, once it was needed and as long as it works.
+    /// The connection. None before the first use, and after a failure.
     line: Mutex<Option<MultiplexedConnection>>,
 }
 
@@ -35,13 +35,13 @@ impl std::fmt::Debug for RedisTarget {
 }
 
 impl RedisTarget {
-    /// A line to the server. An error means that nothing was sent.
+    /// A connection to the server. An error means that nothing was sent.
     pub async fn line(&self) -> Result<MultiplexedConnection, String> {
         let mut held = self.line.lock().await;
         if let Some(line) = held.as_ref() {
             return Ok(line.clone());
         }
-        // How long an answer may take is known by the step.
+        // The time limit of an answer is that of the step.
         let config =
             AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT)).set_response_timeout(None);
         let connecting = self.client.get_multiplexed_async_connection_with_config(&config);
@@ -52,7 +52,7 @@ impl RedisTarget {
         Ok(line)
     }
 
-    /// The line has failed: the next caller gets a new one.
+    /// Drops a failed connection: the next caller gets a new one.
     pub async fn drop_line(&self) {
         *self.line.lock().await = None;
     }

@@ -67,7 +67,7 @@ pub enum CallFailed {
     Unreachable(String),
     /// The request may not or cannot be sent: nothing took place, and no other try mends it.
     Refused(String),
-    /// It was sent, and what became of it is not known.
+    /// It was sent, and its outcome is not known.
     Unknown(String),
     /// It was not answered within this time; whether it was sent is not known either.
     TimedOut(std::time::Duration),
@@ -112,7 +112,7 @@ impl Route {
         }
     }
 
-    /// Sends a request and reads at most so many bytes of the answer. Redirects of reads are followed: within the same origin as
+    /// Sends a request and reads at most this number of bytes of the answer. Redirects of reads are followed: within the same origin as
     /// they are, elsewhere by `public`, which has no credentials and goes to public addresses only.
     pub async fn call(
         &self,

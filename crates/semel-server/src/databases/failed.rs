@@ -8,6 +8,7 @@ use semel::{Fail, fatal};
 use serde_json::json;
 
 use crate::connections::Redactor;
+use semel::error::failure_code;
 
 /// Classes and states of SQL after which the same statement may succeed: conflicts, lack of resources, a server that is restarted, and
 /// a session that was killed (`70100` is MariaDB's and MySQL's).
@@ -33,9 +34,9 @@ pub(crate) fn coded(fail: Fail, redactor: &Redactor) -> Fail {
     let message = redactor.text(&said.message);
     let fail = if said.passes { Fail::retryable(message) } else { fatal(message) };
     if said.is_connection {
-        return fail.with_code("CONNECTION");
+        return fail.with_code(failure_code::CONNECTION);
     }
-    let fail = fail.with_code("SQL");
+    let fail = fail.with_code(failure_code::SQL);
     match said.state {
         Some(state) => fail.with_data(&json!({"state": state})),
         None => fail,
@@ -46,9 +47,9 @@ pub(crate) fn coded(fail: Fail, redactor: &Redactor) -> Fail {
 fn plain(fail: &Fail, redactor: &Redactor) -> Fail {
     let message = redactor.text(&fail.to_string());
     if fail.is_fatal() {
-        fatal(message).with_code("SQL")
+        fatal(message).with_code(failure_code::SQL)
     } else {
-        Fail::retryable(message).with_code("CONNECTION")
+        Fail::retryable(message).with_code(failure_code::CONNECTION)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use futures_util::TryStreamExt as _;
+use semel::error::failure_code;
 use semel::tx::sqlx::mysql::types::MySqlTime;
 use semel::tx::sqlx::mysql::{MySqlArguments, MySqlRow};
 use semel::tx::sqlx::query::Query;
@@ -79,7 +80,11 @@ fn bind(asked: MySqlQuery, value: Json) -> Result<MySqlQuery> {
             (Some(integer), _, _) => asked.bind(integer),
             (None, Some(integer), _) => asked.bind(integer),
             (None, None, Some(double)) => asked.bind(double),
-            _ => return Err(fatal(format!("{number} cannot be sent; give it as a text")).with_code("SQL")),
+            _ => {
+                return Err(
+                    fatal(format!("{number} cannot be sent; give it as a text")).with_code(failure_code::SQL)
+                );
+            }
         },
         list => asked.bind(list.to_string()),
     })
@@ -117,7 +122,7 @@ fn cell(row: &MySqlRow, index: usize) -> Result<Cell> {
 
 /// A date, perhaps with a time: a length, and as much as is not zero.
 fn moment(raw: &[u8]) -> Result<String> {
-    let cut = || fatal("a date of the database ends early").with_code("SQL");
+    let cut = || fatal("a date of the database ends early").with_code(failure_code::SQL);
     let [_, year_low, year_high, month, day, rest @ ..] = raw else { return Err(cut()) };
     let year = u16::from_le_bytes([*year_low, *year_high]);
     let mut text = format!("{year:04}-{month:02}-{day:02}");

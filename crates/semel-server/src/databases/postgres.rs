@@ -4,6 +4,7 @@ use std::error::Error as StdError;
 use std::fmt;
 
 use futures_util::{StreamExt as _, pin_mut};
+use semel::error::failure_code;
 use semel::tx::deadpool_postgres::Pool;
 use semel::tx::tokio_postgres::types::{FromSql, IsNull, Kind, ToSql, Type};
 use semel::tx::{PgOpen, TxSource};
@@ -48,7 +49,7 @@ async fn execute(open: &PgOpen, bound: Bound, bounds: &ResultBounds, writes: boo
                 let why = format!(
                     "the column `{name}` is of the type {of}, which has no form in JSON: write `{name}::text`"
                 );
-                fatal(why).with_code("SQL")
+                fatal(why).with_code(failure_code::SQL)
             })
         }))?;
     }

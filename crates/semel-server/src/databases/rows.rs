@@ -9,6 +9,7 @@ use semel::{Result, fatal};
 use serde_json::Value as Json;
 
 use crate::connections::Redactor;
+use semel::error::failure_code;
 
 /// Maximum number of rows of a result: a ledger is read as a whole. More are for a query of their own, or for a file.
 pub(crate) const ROWS: usize = 1_000;
@@ -118,7 +119,7 @@ impl RowsWriter {
             if names.contains(&name) {
                 let why =
                     format!("two columns of the result have the name `{name}`; name one of them with AS");
-                return Err(fatal(why).with_code("SQL"));
+                return Err(fatal(why).with_code(failure_code::SQL));
             }
             names.push(name);
         }
@@ -132,7 +133,7 @@ impl RowsWriter {
             let why = format!(
                 "the result has more than {ROWS} rows; add a LIMIT, or count and sum in the statement"
             );
-            return Err(fatal(why).with_code("TOO_LARGE"));
+            return Err(fatal(why).with_code(failure_code::TOO_LARGE));
         }
         self.json.push_str(if self.count == 0 { "{" } else { ",{" });
         for (index, (column, cell)) in self.columns.iter().zip(cells).enumerate() {
@@ -142,7 +143,7 @@ impl RowsWriter {
             if self.json.len() > self.bounds.bytes {
                 let most = self.bounds.bytes;
                 let why = format!("the result has more than {most} bytes; select fewer columns or rows");
-                return Err(fatal(why).with_code("TOO_LARGE"));
+                return Err(fatal(why).with_code(failure_code::TOO_LARGE));
             }
         }
         self.json.push('}');
@@ -154,12 +155,12 @@ impl RowsWriter {
     pub(crate) fn finish(self, affected: Option<u64>) -> Result<SqlResult> {
         let counted = affected.map(|count| format!("\"affected\":{count},")).unwrap_or_default();
         let value = Payload::parse(&format!("{{{counted}\"rows\":[{}]}}", self.json));
-        let value = value.map_err(|refused| fatal(refused).with_code("TOO_LARGE"))?;
+        let value = value.map_err(|refused| fatal(refused).with_code(failure_code::TOO_LARGE))?;
         Ok(SqlResult { value, count: affected.unwrap_or(self.count as u64) })
     }
 }
 
-/// What a statement has come to.
+/// The result of a statement.
 #[derive(Clone, Debug)]
 pub(crate) struct SqlResult {
     /// `{affected, rows}`, or `{rows}` of a query.
@@ -176,7 +177,7 @@ impl SqlResult {
         let rows = |n: u64| if n == 1 { "1 row".to_owned() } else { format!("{n} rows") };
         let why = format!("{} expected, and {} were found; nothing was changed", rows(expected), rows(found));
         Err(fatal(why)
-            .with_code("EXPECT")
+            .with_code(failure_code::EXPECT)
             .with_data(&serde_json::json!({"expected": expected, "affected": found})))
     }
 }

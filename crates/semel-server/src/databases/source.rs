@@ -10,6 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::failed::coded;
 use super::{Bound, ResultBounds, Spelling, SqlResult, SqlSource};
 use crate::connections::Redactor;
+use semel::error::failure_code;
 
 /// A database behind a connection; or why there is none, in which case each try fails with that.
 pub(crate) struct Guarded<S> {
@@ -49,7 +50,7 @@ impl<S: SqlSource> Guarded<S> {
     }
 
     fn source(&self) -> Result<&S> {
-        self.source.as_ref().map_err(|why| Fail::retryable(why).with_code("CONNECTION"))
+        self.source.as_ref().map_err(|why| Fail::retryable(why).with_code(failure_code::CONNECTION))
     }
 
     /// Waits for a turn, and opens a transaction.
@@ -73,7 +74,7 @@ fn of_fence(fail: Fail, redactor: &Redactor) -> Fail {
         return fail;
     }
     Fail::retryable(format!("{fail}; make the fence table with `semel connection check NAME --install`"))
-        .with_code("CONNECTION")
+        .with_code(failure_code::CONNECTION)
 }
 
 impl<S: SqlSource> TxSource for Guarded<S> {

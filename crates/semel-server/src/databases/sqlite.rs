@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use semel::error::failure_code;
 use semel::tx::rusqlite::hooks::{AuthAction, AuthContext, Authorization};
 use semel::tx::rusqlite::types::{Value, ValueRef};
 use semel::tx::rusqlite::{Connection, params_from_iter};
@@ -169,7 +170,7 @@ fn value(value: &Json) -> Result<Value> {
             (None, Some(double)) if number.is_f64() => Value::Real(double),
             _ => {
                 let why = format!("{number} is larger than an integer of SQLite; give it as a text");
-                return Err(fatal(why).with_code("SQL"));
+                return Err(fatal(why).with_code(failure_code::SQL));
             }
         },
         Json::Array(_) | Json::Object(_) => Value::Text(value.to_string()),

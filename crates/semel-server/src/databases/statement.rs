@@ -152,7 +152,7 @@ fn is_word(c: char) -> bool {
 struct Scanner<'t> {
     spelling: Spelling,
     text: &'t str,
-    /// Position in bytes.
+    /// Position in the text, in bytes.
     at: usize,
     parts: Vec<StatementPart>,
     /// The part of the text since the last placeholder.
@@ -222,7 +222,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// Takes so many bytes as they are.
+    /// Takes this number of bytes unchanged.
     fn take(&mut self, length: usize) {
         self.code.push_str(&self.text[self.at..self.at + length]);
         self.at += length;
@@ -255,7 +255,7 @@ impl Scanner<'_> {
         self.spelling == Spelling::Postgres && before.is_some_and(|before| !before.ends_with(is_word))
     }
 
-    /// A doubled quote inside ends one literal and begins another, which comes to the same.
+    /// A doubled quote inside ends one literal and begins another, which has the same effect.
     fn quoted(&mut self, end: char, backslashes: bool) -> Result<Taken, String> {
         let mut characters = self.rest().char_indices().skip(1);
         while let Some((index, c)) = characters.next() {

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use super::document::{self, Node};
 use super::id::{DefinitionId, identify};
 use super::language::{self, Definition};
-use super::problem::{At, Place, Problem, Problems, Severity};
+use super::problem::{At, Problem, Problems, Severity, TextPosition};
 use walk::Walk;
 
 /// A definition that is accepted.
@@ -38,7 +38,7 @@ pub fn check_node(node: &Node) -> Result<Accepted, Vec<Problem>> {
         Walk::new(definition, &mut problems).check();
     }
     let (canonical, id) = identify(node).map_err(|error| {
-        let at = At { pointer: String::new(), place: Place { line: 1, column: 1 } };
+        let at = At { pointer: String::new(), place: TextPosition { line: 1, column: 1 } };
         vec![Problem::new(Severity::Syntax, &at, error.to_string())]
     })?;
     match definition.filter(|_| !problems.refuses()) {

@@ -14,13 +14,13 @@ pub use number::{Number, holds};
 use semel::rules::json::MAX_DEPTH;
 
 use super::limits;
-use super::problem::{At, Place, Problem, Severity};
+use super::problem::{At, Problem, Severity, TextPosition};
 
 /// A value and its place.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
     /// Where the value begins.
-    pub place: Place,
+    pub place: TextPosition,
     /// The value, whose parts know their places.
     pub value: Value,
 }
@@ -50,7 +50,7 @@ pub struct Member {
     /// Name of the member.
     pub name: String,
     /// Where its name begins.
-    pub place: Place,
+    pub place: TextPosition,
     /// The value of the member.
     pub node: Node,
 }
@@ -62,7 +62,7 @@ pub fn read(text: &str) -> Result<Node, Problem> {
         let bytes = text.len();
         let most = limits::DOCUMENT_BYTES;
         let problem = refusal(
-            Place { line: 1, column: 1 },
+            TextPosition { line: 1, column: 1 },
             format!("the document has {bytes} bytes; at most {most} are accepted"),
         );
         return Err(
@@ -83,19 +83,19 @@ pub fn read_json(text: &str) -> Result<Node, Problem> {
 /// What a reader accepts.
 #[derive(Clone, Copy)]
 struct Reading {
-    /// Maximum nesting.
+    /// Maximum depth of nesting.
     deepest: usize,
     /// Whether numbers may have more digits than a double holds.
     inexact: bool,
 }
 
 /// A problem that ends the reading.
-fn refusal(place: Place, message: impl Into<String>) -> Problem {
+fn refusal(place: TextPosition, message: impl Into<String>) -> Problem {
     Problem::new(Severity::Syntax, &At { pointer: String::new(), place }, message)
 }
 
 /// Refuses what the store could not keep.
-fn check_text(text: &str, place: Place) -> Result<(), Problem> {
+fn check_text(text: &str, place: TextPosition) -> Result<(), Problem> {
     match text.contains('\0') {
         true => Err(refusal(place, "the text contains the character U+0000, which databases cannot keep")),
         false => Ok(()),
@@ -103,14 +103,14 @@ fn check_text(text: &str, place: Place) -> Result<(), Problem> {
 }
 
 /// Refuses a member that is there already, or has no name.
-fn check_member(members: &[Member], name: &str, place: Place) -> Result<(), Problem> {
+fn check_member(members: &[Member], name: &str, place: TextPosition) -> Result<(), Problem> {
     check_text(name, place)?;
     if name.is_empty() {
         return Err(refusal(place, "a member has no name"));
     }
     match members.iter().find(|member| member.name == name) {
         Some(first) => {
-            let Place { line, column } = first.place;
+            let TextPosition { line, column } = first.place;
             let problem = refusal(place, format!("`{name}` is there twice"));
             Err(problem.hint(format!("the first one is at {line}:{column}")))
         }
@@ -119,7 +119,7 @@ fn check_member(members: &[Member], name: &str, place: Place) -> Result<(), Prob
 }
 
 /// Refuses a document that is nested too deeply.
-fn check_depth(depth: usize, most: usize, place: Place) -> Result<(), Problem> {
+fn check_depth(depth: usize, most: usize, place: TextPosition) -> Result<(), Problem> {
     match depth > most {
         true => Err(refusal(place, format!("lists and objects are nested more than {most} levels deep"))),
         false => Ok(()),
@@ -204,8 +204,8 @@ mod tests {
 
     use super::*;
 
-    fn place(line: u32, column: u32) -> Place {
-        Place { line, column }
+    fn place(line: u32, column: u32) -> TextPosition {
+        TextPosition { line, column }
     }
 
     #[test]

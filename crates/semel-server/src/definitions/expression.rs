@@ -97,7 +97,7 @@ impl Failed {
     }
 
     fn of_invalid(value: &Value) -> Self {
-        // An invalid value tells its error only to those who iterate over it.
+        // An invalid value gives its error only when it is iterated over.
         let list = Value::from_iter([value.clone()]);
         let error = list.try_iter().and_then(|items| items.checked().collect::<Result<Vec<_>, _>>()).err();
         error.map_or_else(|| Self::new("this is no value of JSON"), Self::from)

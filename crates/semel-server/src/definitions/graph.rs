@@ -3,13 +3,13 @@
 
 mod draw;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::language::{Case, DefinedStep, Definition, StepBody};
 use crate::tasks::Class;
 
 /// Nodes and edges of a definition.
-#[derive(Debug, Default, Serialize, utoipa::ToSchema)]
+#[derive(Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Graph {
     /// Steps, in the order of the document.
     pub nodes: Vec<GraphNode>,
@@ -18,7 +18,7 @@ pub struct Graph {
 }
 
 /// A step as a node of the graph.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct GraphNode {
     /// Path in a run, with `*` for the key of a pass.
     pub path: String,
@@ -35,7 +35,7 @@ pub struct GraphNode {
 }
 
 /// From a step to one that may follow it.
-#[derive(Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[schema(as = GraphEdge)]
 pub struct Edge {
     /// Path of the first step.

@@ -6,7 +6,7 @@ use super::limits;
 
 /// Position in the text as sent: both numbers count from 1, columns in characters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-pub struct Place {
+pub struct TextPosition {
     /// Line, the first one is 1.
     pub line: u32,
     /// Column in characters, the first one is 1.
@@ -36,7 +36,7 @@ pub struct Problem {
     pub pointer: String,
     /// Position of the value in the text as sent.
     #[serde(flatten)]
-    pub place: Place,
+    pub place: TextPosition,
     /// What is wrong, as a sentence.
     pub message: String,
     /// What to do about it; absent if the message says it.
@@ -64,20 +64,20 @@ pub struct At {
     /// JSON pointer to the place in the document.
     pub pointer: String,
     /// Position in the text.
-    pub place: Place,
+    pub place: TextPosition,
 }
 
 impl At {
     /// The place of the member `name` of this value.
     #[must_use]
-    pub fn member(&self, name: &str, place: Place) -> Self {
+    pub fn member(&self, name: &str, place: TextPosition) -> Self {
         let name = name.replace('~', "~0").replace('/', "~1");
         Self { pointer: format!("{}/{name}", self.pointer), place }
     }
 
     /// The place of element `index` of this list.
     #[must_use]
-    pub fn element(&self, index: usize, place: Place) -> Self {
+    pub fn element(&self, index: usize, place: TextPosition) -> Self {
         Self { pointer: format!("{}/{index}", self.pointer), place }
     }
 }
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn the_worst_problem_is_first_and_the_rest_in_the_order_of_the_text() {
-        let at = |line| At { pointer: String::new(), place: Place { line, column: 1 } };
+        let at = |line| At { pointer: String::new(), place: TextPosition { line, column: 1 } };
         let mut problems = Problems::default();
         problems.warning(&at(1), "odd");
         problems.meaning(&at(2), "unknown");
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn names_are_escaped_in_pointers() {
-        let at = At::default().member("a/b~c", Place::default()).element(3, Place::default());
+        let at = At::default().member("a/b~c", TextPosition::default()).element(3, TextPosition::default());
         assert_eq!(at.pointer, "/a~1b~0c/3");
     }
 }

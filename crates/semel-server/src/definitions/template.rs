@@ -1,4 +1,4 @@
-//! Values of a definition with their expressions compiled: what a step is given, before its run is known.
+//! Values of a definition with compiled expressions: the arguments of a step, before they are evaluated for a run.
 
 use std::time::Duration;
 

@@ -28,7 +28,7 @@ const USUAL: usize = 50;
 const MOST: usize = 100;
 /// How long an address is valid if its creator does not say it.
 const VALID: Duration = Duration::from_hours(30 * 24);
-/// Maximum time for which an address is valid: longer ones are forgotten by those who made them.
+/// Maximum time for which an address is valid: the makers of longer ones forget them.
 const LONGEST: Duration = Duration::from_hours(366 * 24);
 
 pub(super) fn router() -> OpenApiRouter<Arc<App>> {

@@ -1,4 +1,4 @@
-//! Successful answers: JSON, with headers that say how it came about.
+//! Successful answers: JSON, with headers about the call.
 
 use axum::http::header::{CONTENT_TYPE, HeaderName, LOCATION};
 use axum::http::{HeaderValue, StatusCode};

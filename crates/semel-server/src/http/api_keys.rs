@@ -159,7 +159,7 @@ fn check(asked: &CreateApiKey) -> Result<(), Problem> {
     }
     if asked.permissions.is_empty() {
         return Err(Problem::validation(
-            "`permissions` is empty: give some of start, read, worker, define, decide, admin",
+            "`permissions` is empty: give some of start, read, worker, define, decide, operate, admin",
         ));
     }
     if asked.roles.len() > MOST_ROLES {

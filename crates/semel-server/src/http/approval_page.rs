@@ -270,7 +270,7 @@ fn page(status: StatusCode, title: &str, inside: &str) -> Response {
 }
 
 /// A text in which nothing is markup.
-fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for char in text.chars() {
         match char {

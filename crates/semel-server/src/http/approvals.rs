@@ -21,7 +21,7 @@ use crate::api::{
 };
 use crate::app::App;
 use crate::approvals::link::{self, Link};
-use crate::approvals::{Approval, Approvals, Decided, Verdict};
+use crate::approvals::{Approval, Approvals, Decided, DecisionVerdict};
 use crate::definitions::schema::InputSchema;
 
 /// Approvals on a page if no limit is given.
@@ -302,18 +302,20 @@ pub(super) async fn settle(
     decided: &Decided,
 ) -> Result<(Approval, bool), Problem> {
     match approvals(app).decide(id, decided).await? {
-        Verdict::First(approval) => Ok((approval, false)),
-        Verdict::Repeated(approval) => Ok((approval, true)),
-        Verdict::Different(approval) => Err(told(&approval)),
-        Verdict::Closed(approval) => Err(Problem::already_decided(format!(
+        DecisionVerdict::First(approval) => Ok((approval, false)),
+        DecisionVerdict::Repeated(approval) => Ok((approval, true)),
+        DecisionVerdict::Different(approval) => Err(told(&approval)),
+        DecisionVerdict::Closed(approval) => Err(Problem::already_decided(format!(
             "this approval is closed ({}): the run does not wait for a decision any more",
             approval.status().as_str()
         ))),
-        Verdict::NotWaiting(approval) => Err(Problem::run_finished(format!(
+        DecisionVerdict::NotWaiting(approval) => Err(Problem::run_finished(format!(
             "{} does not wait for this decision: it has ended; look at its outcome",
             approval.run
         ))),
-        Verdict::Missing => Err(Problem::not_found(format!("there is no approval {id} in this workspace"))),
+        DecisionVerdict::Missing => {
+            Err(Problem::not_found(format!("there is no approval {id} in this workspace")))
+        }
     }
 }
 

@@ -131,7 +131,7 @@ fn seconds_of(text: &str, name: &str) -> Result<Duration, Problem> {
     seconds.map(Duration::from_secs).ok_or_else(wrong)
 }
 
-/// Parses a time in the future. One in the past is refused: what would never be valid is a mistake.
+/// Parses a time in the future. One in the past is refused, as it is surely a mistake.
 pub(super) fn time_of(text: &str, name: &str, now: Time) -> Result<Time, Problem> {
     let at = text.parse::<Timestamp>().map(|at| Time(at.as_millisecond()));
     at.ok().filter(|at| *at > now).ok_or_else(|| {

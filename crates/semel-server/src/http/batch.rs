@@ -1,4 +1,4 @@
-//! `POST /workflow-runs/batch`.
+//! `POST /workflow-runs/batch`: several starts in one request.
 
 use std::sync::Arc;
 

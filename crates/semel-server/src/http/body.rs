@@ -48,9 +48,14 @@ impl<const MOST: usize, S: Send + Sync> FromRequest<S> for TextBody<MOST> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
-        let bytes = read(request, MOST).await?;
-        Ok(Self(utf8(&bytes)?.to_owned()))
+        read_text(request, MOST).await.map(Self)
     }
+}
+
+/// The body as text, if it has at most so many bytes.
+pub(crate) async fn read_text(request: Request, most: usize) -> Result<String, Problem> {
+    let bytes = read(request, most).await?;
+    Ok(utf8(&bytes)?.to_owned())
 }
 
 /// Reads the body, if it is within the limit and the workspace has memory for it. A refused body is read to its end,

@@ -16,25 +16,25 @@ use crate::access::Caller;
 use crate::api::{ControlAnswer, Permission};
 use crate::app::App;
 
-/// A call with the permission `admin`.
-pub(super) struct AdminCall {
+/// A call with the permission `operate`.
+pub(super) struct OperatorCall {
     pub(super) app: Arc<App>,
     pub(super) caller: Caller,
     pub(super) key: CallKey,
 }
 
-impl FromRequestParts<Arc<App>> for AdminCall {
+impl FromRequestParts<Arc<App>> for OperatorCall {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Problem> {
         let caller = Caller::from_request_parts(parts, app).await?;
-        caller.may(Permission::Admin)?;
+        caller.may(Permission::Operate)?;
         let key = CallKey::from_request_parts(parts, app).await?;
         Ok(Self { app: app.clone(), caller, key })
     }
 }
 
-impl AdminCall {
+impl OperatorCall {
     /// Controls a run. The header `Idempotency-Key` is the id under which the call may be repeated.
     pub(super) async fn control(
         self,
@@ -44,7 +44,8 @@ impl AdminCall {
     ) -> Result<(Answer<ControlAnswer>, Controlled), Problem> {
         let workspace = self.caller.workspace;
         let control = Control { workspace, run, action, by: self.caller.name, id: self.key.0, expected };
-        let controlled = self.app.store.control(control).await?;
+        let app = &self.app;
+        let controlled = app.bounds.open_runs.control(&*app.store, app.clock.now(), control).await?;
         // The header does not say how a run ended. The control has taken place even if this read fails; its error is
         // in the log.
         let ended = match controlled.run.status().is_terminal() {

@@ -12,7 +12,7 @@ use utoipa_axum::routes;
 
 use super::answer::Answer;
 use super::asked::PathOf;
-use super::call::AdminCall;
+use super::call::OperatorCall;
 use super::describe::{Always, Changes, IdempotencyKey, OfRun, RunParam};
 use super::runs::run_id;
 use super::{Body, Problem};
@@ -45,7 +45,7 @@ type Answered = Result<Answer<ControlAnswer>, Problem>;
     request_body(content = CancelRun, example = json!({"reason": "the customer changed their mind"})),
     responses((status = 200, description = "The run after the call", body = ControlAnswer), Always, OfRun, Changes),
 )]
-async fn cancel(call: AdminCall, PathOf(id): PathOf<String>, Body(asked): Body<CancelRun>) -> Answered {
+async fn cancel(call: OperatorCall, PathOf(id): PathOf<String>, Body(asked): Body<CancelRun>) -> Answered {
     let reason = asked.reason.unwrap_or_else(|| format!("asked for by {}", call.caller.name));
     let action = match asked.graceful {
         true => ControlAction::RequestCancel { reason },
@@ -66,7 +66,7 @@ async fn cancel(call: AdminCall, PathOf(id): PathOf<String>, Body(asked): Body<C
     request_body(content = ControlRun, example = json!({})),
     responses((status = 200, description = "The run after the call", body = ControlAnswer), Always, OfRun, Changes),
 )]
-async fn pause(call: AdminCall, PathOf(id): PathOf<String>, Body(asked): Body<ControlRun>) -> Answered {
+async fn pause(call: OperatorCall, PathOf(id): PathOf<String>, Body(asked): Body<ControlRun>) -> Answered {
     Ok(call.control(run_id(&id)?, ControlAction::Pause, asked.expected_version).await?.0)
 }
 
@@ -80,7 +80,7 @@ async fn pause(call: AdminCall, PathOf(id): PathOf<String>, Body(asked): Body<Co
     request_body(content = ControlRun, example = json!({})),
     responses((status = 200, description = "The run after the call", body = ControlAnswer), Always, OfRun, Changes),
 )]
-async fn resume(call: AdminCall, PathOf(id): PathOf<String>, Body(asked): Body<ControlRun>) -> Answered {
+async fn resume(call: OperatorCall, PathOf(id): PathOf<String>, Body(asked): Body<ControlRun>) -> Answered {
     Ok(call.control(run_id(&id)?, ControlAction::Resume, asked.expected_version).await?.0)
 }
 
@@ -97,7 +97,7 @@ async fn resume(call: AdminCall, PathOf(id): PathOf<String>, Body(asked): Body<C
     request_body(content = ControlRun, example = json!({})),
     responses((status = 200, description = "The run after the call", body = ControlAnswer), Always, OfRun, Changes),
 )]
-async fn retry(call: AdminCall, PathOf(id): PathOf<String>, Body(asked): Body<ControlRun>) -> Answered {
+async fn retry(call: OperatorCall, PathOf(id): PathOf<String>, Body(asked): Body<ControlRun>) -> Answered {
     let action = ControlAction::Restart(RestartFrom::Failure);
     Ok(call.control(run_id(&id)?, action, asked.expected_version).await?.0)
 }
@@ -114,7 +114,7 @@ async fn retry(call: AdminCall, PathOf(id): PathOf<String>, Body(asked): Body<Co
     request_body(content = RestartRun, example = json!({"from": "beginning"})),
     responses((status = 200, description = "The run after the call", body = ControlAnswer), Always, OfRun, Changes),
 )]
-async fn restart(call: AdminCall, PathOf(id): PathOf<String>, Body(asked): Body<RestartRun>) -> Answered {
+async fn restart(call: OperatorCall, PathOf(id): PathOf<String>, Body(asked): Body<RestartRun>) -> Answered {
     let action = ControlAction::Restart(asked.from.unwrap_or(RestartFrom::Failure));
     Ok(call.control(run_id(&id)?, action, asked.expected_version).await?.0)
 }
@@ -142,7 +142,7 @@ async fn restart(call: AdminCall, PathOf(id): PathOf<String>, Body(asked): Body<
         Changes,
     ),
 )]
-async fn fork(call: AdminCall, PathOf(id): PathOf<String>, Body(asked): Body<ForkRun>) -> Answered {
+async fn fork(call: OperatorCall, PathOf(id): PathOf<String>, Body(asked): Body<ForkRun>) -> Answered {
     let fork = Fork {
         run: RunId(call.app.clock.uuid()),
         key: asked.key.map(Key::new).transpose().map_err(semel::Error::from)?,

@@ -4,14 +4,14 @@ use axum::http::{HeaderMap, header};
 use reqwest::Url;
 
 /// Whether the headers say that the body is a form.
-pub(super) fn is_form(headers: &HeaderMap) -> bool {
+pub(crate) fn is_form(headers: &HeaderMap) -> bool {
     let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim();
     kind.eq_ignore_ascii_case("application/x-www-form-urlencoded")
 }
 
 /// The fields of a form, in their order. Bytes that are no UTF-8 become replacement characters.
-pub(super) fn fields(body: &str) -> Vec<(String, String)> {
+pub(crate) fn fields(body: &str) -> Vec<(String, String)> {
     // A query has the same encoding, and the parser of addresses is here already.
     let mut url = Url::parse("http://form/").expect("a fixed address");
     url.set_query(Some(body.trim()));

@@ -1,4 +1,6 @@
-//! `POST /hooks/{token}` and `GET /hooks/{token}`.
+//! `POST /hooks/{token}`, `GET /hooks/{token}` and `GET /hooks`.
+
+pub(crate) mod list;
 
 use std::sync::Arc;
 
@@ -22,7 +24,7 @@ use crate::api::{DeliverAnswer, HookView, Permission};
 use crate::app::App;
 
 pub(super) fn router() -> OpenApiRouter<Arc<App>> {
-    OpenApiRouter::new().routes(routes!(deliver, owner))
+    OpenApiRouter::new().routes(routes!(deliver, owner)).routes(routes!(list::list))
 }
 
 /// Query of a delivery.
@@ -67,7 +69,7 @@ async fn deliver(
     key: CallKey,
     request: Request,
 ) -> Result<Answer<DeliverAnswer>, Problem> {
-    caller.may(Permission::Start)?;
+    caller.may_deliver()?;
     let id = key.or(asked.delivery_id, "deliveryId")?.map(CallId::new);
     let bytes = read(request, MAX_BYTES).await?;
     let text = utf8(&bytes)?;

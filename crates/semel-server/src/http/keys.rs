@@ -1,5 +1,7 @@
 //! `GET /keys/{key}` and `POST /keys/{key}/release`.
 
+pub(crate) mod list;
+
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -15,16 +17,16 @@ use utoipa_axum::routes;
 
 use super::answer::Answer;
 use super::asked::{PathOf, QueryOf};
-use super::call::AdminCall;
+use super::call::OperatorCall;
 use super::describe::{Always, Changes, IdempotencyKey, OfRun};
 use super::view::{duplicates_view, run_view};
 use super::{Body, Problem};
 use crate::access::Caller;
-use crate::api::{ControlAnswer, ControlRun, KeyView, Permission};
+use crate::api::{ControlAnswer, ControlRun, KeyView, Permission, time};
 use crate::app::App;
 
 pub(super) fn router() -> OpenApiRouter<Arc<App>> {
-    OpenApiRouter::new().routes(routes!(get)).routes(routes!(release))
+    OpenApiRouter::new().routes(routes!(get)).routes(routes!(list::list)).routes(routes!(release))
 }
 
 /// Query with the scope of a key.
@@ -71,6 +73,9 @@ async fn get(
     Ok(Answer::ok(KeyView {
         key: key.to_string(),
         scope: scope.as_str().to_owned(),
+        fingerprint: format!("{:?}", run.new.fingerprint),
+        remembered_until: run.state.ended.map(|ended| time(ended.after(run.new.retention.key))),
+        earlier: list::earlier(&app, &caller, &scope, &key).await?,
         run: run_view(&run, outcome.as_ref()),
         duplicates: duplicates_view(receipts),
     }))
@@ -94,7 +99,7 @@ async fn get(
     ),
 )]
 async fn release(
-    call: AdminCall,
+    call: OperatorCall,
     PathOf(key): PathOf<String>,
     QueryOf(asked): QueryOf<KeyScope>,
     Body(body): Body<ControlRun>,
@@ -112,7 +117,7 @@ async fn release(
 
 /// The run that released this key by an earlier try of the same call: found by the call's id, because the key no
 /// longer points at it.
-async fn released_before(call: &AdminCall, scope: &Scope, key: &Key) -> Result<Option<RunId>, Problem> {
+async fn released_before(call: &OperatorCall, scope: &Scope, key: &Key) -> Result<Option<RunId>, Problem> {
     let Some(id) = &call.key.0 else { return Ok(None) };
     let find = Find { workspace: call.caller.workspace, by: FindBy::Call(id.clone()) };
     let run = call.app.store.find(find).await?.map(|(run, _)| run);

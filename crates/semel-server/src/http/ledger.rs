@@ -1,4 +1,4 @@
-//! `GET /workflow-runs/{id}/ledger`.
+//! `GET /workflow-runs/{id}/ledger`: pages of entries.
 
 use std::sync::Arc;
 

@@ -10,25 +10,33 @@ mod audit;
 mod batch;
 mod body;
 mod call;
+mod changes;
 mod connections;
 mod control;
 mod cost;
+pub(crate) mod counts;
 mod definitions;
 mod describe;
+pub(crate) mod doubts;
 mod duplicates;
 mod errors;
 mod events;
 mod form;
-mod hooks;
+pub(crate) mod hooks;
+pub(crate) mod inbox;
 mod inlet;
-mod keys;
+pub(crate) mod keys;
 mod ledger;
+pub(crate) mod nodes;
+pub(crate) mod offers;
 mod problem;
 mod replay;
 mod resolve;
 mod resume;
-mod runs;
+pub(crate) mod runs;
 mod services;
+mod session;
+mod spans;
 mod start;
 mod stats;
 mod steps;
@@ -44,9 +52,12 @@ use axum::http::{Method, Uri};
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
+pub(crate) use approval_page::escaped;
 pub use batch::MAX_BATCH;
 pub use body::Body;
+pub(crate) use body::read_text;
 pub use errors::PAGES;
+pub(crate) use form::{fields, is_form};
 pub use problem::Problem;
 pub use services::Services;
 
@@ -74,6 +85,7 @@ fn routes(clock: ClockMode) -> OpenApiRouter<Arc<App>> {
         .merge(batch::router())
         .merge(runs::router())
         .merge(ledger::router())
+        .merge(spans::router())
         .merge(cost::router())
         .merge(events::router())
         .merge(control::router())
@@ -81,6 +93,11 @@ fn routes(clock: ClockMode) -> OpenApiRouter<Arc<App>> {
         .merge(resolve::router())
         .merge(resume::router())
         .merge(hooks::router())
+        .merge(inbox::router())
+        .merge(doubts::router())
+        .merge(counts::router())
+        .merge(nodes::router())
+        .merge(offers::router())
         .merge(definitions::router())
         .merge(addresses::router())
         .merge(approvals::router())
@@ -90,7 +107,9 @@ fn routes(clock: ClockMode) -> OpenApiRouter<Arc<App>> {
         .merge(workers::router(clock))
         .merge(workspaces::router())
         .merge(api_keys::router())
+        .merge(session::router())
         .merge(audit::router())
+        .merge(changes::router())
         .merge(connections::router())
         .merge(describe::router());
     OpenApiRouter::new()

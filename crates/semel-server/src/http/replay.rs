@@ -1,6 +1,6 @@
 //! `POST /workflow-runs/{id}/replay`: what the code of a run would do today, compared with what it did.
 //!
-//! The server replays what its own engine has the code of: definitions, and what is built in. For other runs it answers with the
+//! The server replays runs whose code its own engine has: definitions and built-in workflows. For other runs it answers with the
 //! history; a program with the code replays that: `Engine::replay_history`, or a test in CI.
 
 use std::sync::Arc;
@@ -107,9 +107,9 @@ fn diff(replay: &Replay) -> ReplayDiff {
 fn row(row: &ReplayRow) -> ReplayRowView {
     ReplayRowView {
         path: row.path.clone(),
-        kind: row.kind.to_string(),
+        kind: row.kind,
         original: row.original.clone(),
         replayed: row.replayed.clone(),
-        verdict: row.verdict.to_string(),
+        verdict: row.verdict,
     }
 }

@@ -13,7 +13,7 @@ use utoipa_axum::routes;
 
 use super::answer::Answer;
 use super::asked::PathOf;
-use super::call::AdminCall;
+use super::call::OperatorCall;
 use super::describe::{Always, Changes, IdempotencyKey, OfRun, RunParam};
 use super::runs::run_id;
 use super::start::payload;
@@ -43,7 +43,7 @@ pub(super) fn router() -> OpenApiRouter<Arc<App>> {
     responses((status = 200, description = "The run after the call", body = ControlAnswer), Always, OfRun, Changes),
 )]
 async fn resolve(
-    call: AdminCall,
+    call: OperatorCall,
     PathOf((id, path)): PathOf<(String, String)>,
     Body(asked): Body<ResolveStep>,
 ) -> Result<Answer<ControlAnswer>, Problem> {

@@ -14,7 +14,7 @@ use utoipa_axum::routes;
 
 use super::answer::Answer;
 use super::asked::limit_of;
-use super::call::AdminCall;
+use super::call::OperatorCall;
 use super::describe::{Always, Changes, IdempotencyKey};
 use super::runs::{page, run_id};
 use super::start::{derived, name};
@@ -45,10 +45,10 @@ pub(super) fn router() -> OpenApiRouter<Arc<App>> {
     request_body(content = ResumeRuns, example = json!({"reason": "poisoned"})),
     responses((status = 200, description = "The resumed runs", body = ResumedRuns), Always, Changes),
 )]
-async fn resume(call: AdminCall, Body(asked): Body<ResumeRuns>) -> Result<Answer<ResumedRuns>, Problem> {
+async fn resume(call: OperatorCall, Body(asked): Body<ResumeRuns>) -> Result<Answer<ResumedRuns>, Problem> {
     let query = Query {
-        status: Some(Status::Paused),
-        workflow: asked.workflow.as_deref().map(name).transpose()?,
+        status: vec![Status::Paused],
+        workflow: asked.workflow.as_deref().map(name).transpose()?.into_iter().collect(),
         before: asked.cursor.as_deref().map(run_id).transpose()?,
         ..Query::all(call.caller.workspace, limit_of(asked.limit, LOOKED_AT, MOST)?)
     };
@@ -73,7 +73,7 @@ fn kind(reason: &PauseReason) -> Option<PauseKind> {
 }
 
 /// Resumes one run, if it is unchanged since it was read. Returns whether this call did it.
-async fn resumes(call: &AdminCall, run: &Run) -> Result<bool, Problem> {
+async fn resumes(call: &OperatorCall, run: &Run) -> Result<bool, Problem> {
     let id = match &call.key.0 {
         Some(key) => {
             let id = derived(&["resume", key.as_str(), &run.id().to_string()])?;

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use semel::clock::Time;
 use semel::id::WorkspaceId;
 use semel::rules::family::Family;
@@ -14,7 +15,7 @@ use semel::rules::record::{Look, LookBy};
 use semel::rules::status::Status;
 
 use super::workers;
-use crate::api::RunView;
+use crate::api::{NowKind, NowView, RunView};
 use crate::app::App;
 
 /// How long the list of workers at other servers, and of engines in other processes, is cached.
@@ -167,14 +168,39 @@ impl Services {
         workers.any(|(title, until)| title.starts_with(&prefix) && *until > now)
     }
 
-    /// Marks a pending run that nothing serves.
+    /// Marks a run that cannot go on because nothing serves it: one that has not begun, or one whose wait is over.
     pub(super) async fn mark(&self, app: &App, workspace: WorkspaceId, run: &mut RunView) {
-        if run.status == Status::Pending {
+        if wants_driver(run, app.clock.now()) {
             let (workflow, version) = (&run.workflow, &run.workflow_version);
-            run.unserved = !app.drives(workspace, workflow, version)
-                && !self.serve(app, workspace, &WantedVersion::of(workflow, version)).await;
+            run.unserved = !self.is_served(app, workspace, workflow, version).await;
+            if run.unserved && run.now.is_none() {
+                let kind = NowKind::Unserved;
+                run.now =
+                    Some(NowView { kind, path: None, token: None, run: None, until: None, attempt: None });
+            }
         }
     }
+
+    /// Whether something is known to serve a workflow version: an engine of this process, or what has registered.
+    pub(super) async fn is_served(
+        &self,
+        app: &App,
+        workspace: WorkspaceId,
+        workflow: &str,
+        version: &str,
+    ) -> bool {
+        app.drives(workspace, workflow, version)
+            || self.serve(app, workspace, &WantedVersion::of(workflow, version)).await
+    }
+}
+
+/// Whether the run waits for nothing but a driver, or has not begun, so that its caller should know if there is none.
+fn wants_driver(run: &RunView, now: Time) -> bool {
+    let is_due = || {
+        let due = run.due_at.as_deref().and_then(|due| due.parse::<Timestamp>().ok());
+        due.is_some_and(|due| due.as_millisecond() <= now.0)
+    };
+    run.status == Status::Pending || run.status == Status::Waiting && is_due()
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `POST /workflow-runs`.
+//! `POST /workflow-runs`: starts a run, with a payload for a hook if there is one.
 
 mod definition;
 
@@ -112,8 +112,7 @@ pub(super) async fn begin(
     if let Some(refused) = refused {
         return definition::attached(app, start, refused).await;
     }
-    app.bounds.open_runs.admit(&*app.store, app.clock.now(), &start).await?;
-    Ok(app.store.start(start).await?)
+    Ok(app.bounds.open_runs.start(&*app.store, app.clock.now(), start).await?)
 }
 
 /// The start that a request asks for.

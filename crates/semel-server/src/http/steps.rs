@@ -14,8 +14,8 @@ use semel::store::{LedgerPart, Numbered, Part};
 
 use self::attempts::Trace;
 use super::Problem;
-use super::view::{duplicates_view, failure_view, pause_words, run_view};
-use crate::api::{RunDetail, StepStatus, StepView, time, value};
+use super::view::{add_glance, duplicates_view, failure_view, pause_words, run_view};
+use crate::api::{ForkedFrom, RunDetail, StepCounts, StepStatus, StepView, time, value};
 use crate::app::App;
 
 /// Maximum number of entries read for the steps of a run.
@@ -42,6 +42,7 @@ pub(super) async fn detail(app: &App, run: &Run, outcome: Option<&Outcome>) -> R
         input: None,
         deadline: None,
         steps: Vec::new(),
+        step_counts: None,
         hooks: Vec::new(),
         children: Vec::new(),
         timers: Vec::new(),
@@ -50,16 +51,24 @@ pub(super) async fn detail(app: &App, run: &Run, outcome: Option<&Outcome>) -> R
         duplicates,
         next_entry: next,
     };
+    let glances = app.store.glances(vec![run.clone()]).await?;
+    glances.iter().for_each(|glance| add_glance(&mut detail.run, glance));
     // A purged history has no entries.
     if !lines.is_empty() {
         let entries = lines.iter().map(|line| line.entry.clone());
         let ledger = Ledger::read(run.clone(), entries)
             .map_err(|source| semel::Error::Corrupt { at: id.to_string(), source: source.into() })?;
-        detail.input = Some(value(&ledger.created().input));
+        let created = ledger.created();
+        detail.input = Some(value(&created.input));
+        // Also of an input that is too large for a list.
+        detail.run.input_bytes = Some(created.input.text().len() as u64);
+        detail.run.forked_from =
+            created.forked_from.map(|(run, version)| ForkedFrom { run: run.to_string(), version });
         detail.deadline = ledger.deadline().map(time);
         detail.steps = steps(&ledger, &lines);
         detail.onces = waits::onces(&lines);
         if next.is_none() {
+            detail.step_counts = Some(step_counts(&detail.steps));
             detail.run.pause_reason = ledger.pause().map(pause_words);
             detail.hooks = waits::open_hooks(&ledger);
             detail.timers = waits::timers(&ledger);
@@ -88,6 +97,18 @@ pub(super) async fn last_pause(app: &App, run: &Run) -> Result<Option<PauseReaso
         }
     }
     Ok(None)
+}
+
+fn step_counts(steps: &[StepView]) -> StepCounts {
+    let mut counts = StepCounts::default();
+    for step in steps {
+        match step.status {
+            StepStatus::Completed | StepStatus::Skipped => counts.done += 1,
+            StepStatus::Running | StepStatus::Retrying | StepStatus::InDoubt => counts.open += 1,
+            StepStatus::Failed => counts.failed += 1,
+        }
+    }
+    counts
 }
 
 fn steps(ledger: &Ledger, lines: &[Numbered]) -> Vec<StepView> {

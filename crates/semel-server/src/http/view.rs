@@ -1,11 +1,15 @@
 //! Converts runs and entries of the store to their form on the wire.
 
 use semel::rules::entry::{Failure, Outcome, PauseReason};
+use semel::rules::glance::{self, DoesNow};
 use semel::rules::receipt::{Absorbed, ReceiptKind, Receipts};
 use semel::rules::run::Run;
-use semel::store::Numbered;
+use semel::store::{Glance, Numbered};
 
-use crate::api::{AbsorbedView, DeliverAnswer, DuplicatesView, EntryView, FailureView, RunView, time, value};
+use crate::api::{
+    AbsorbedView, DeliverAnswer, DuplicatesView, EntryView, FailureView, ForkedFrom, NowKind, NowView,
+    RunView, time, value,
+};
 
 /// A run and its outcome.
 pub(super) fn run_view(run: &Run, outcome: Option<&Outcome>) -> RunView {
@@ -40,6 +44,38 @@ pub(super) fn run_view(run: &Run, outcome: Option<&Outcome>) -> RunView {
         pause_reason: None,
         purged: run.purged,
         unserved: false,
+        paused_for: state.attention,
+        now: None,
+        duplicate_count: None,
+        forked_from: None,
+        input_bytes: None,
+    }
+}
+
+/// Adds what a glance at a run tells.
+pub(super) fn add_glance(view: &mut RunView, glance: &Glance) {
+    view.duplicate_count = Some(glance.duplicates);
+    view.forked_from = glance.forked_from.map(|(run, version)| ForkedFrom { run: run.to_string(), version });
+    view.input_bytes = glance.input_bytes;
+    view.pause_reason = glance.pause.as_ref().map(pause_words);
+    view.now = glance.now.as_ref().map(now_view);
+}
+
+fn now_view(now: &DoesNow) -> NowView {
+    NowView {
+        kind: match now.kind {
+            glance::NowKind::Step => NowKind::Step,
+            glance::NowKind::Hook => NowKind::Hook,
+            glance::NowKind::Timer => NowKind::Timer,
+            glance::NowKind::Retry => NowKind::Retry,
+            glance::NowKind::Child => NowKind::Child,
+            glance::NowKind::Doubt => NowKind::Doubt,
+        },
+        path: now.visit.as_ref().map(|visit| visit.path.to_string()),
+        token: now.token.as_ref().map(ToString::to_string),
+        run: now.child.map(|child| child.to_string()),
+        until: now.until.map(time),
+        attempt: now.attempt,
     }
 }
 

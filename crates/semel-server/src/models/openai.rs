@@ -104,7 +104,7 @@ pub struct Embedded {
     pub usage: Option<Usage>,
 }
 
-/// Reads the answer to a request for the embeddings of so many texts; the error says why it is none.
+/// Reads the answer to a request for the embeddings of this number of texts; the error says why it is none.
 pub fn embeddings(body: &Json, texts: usize) -> Result<Embedded, String> {
     let data = body["data"].as_array().ok_or("it has no `data`")?;
     let mut vectors = vec![Vec::new(); texts];

@@ -112,7 +112,7 @@ pub struct Price {
 }
 
 impl Price {
-    /// What so many tokens cost.
+    /// The price of this number of tokens.
     pub fn of(self, usage: Usage) -> Cost {
         let of = |price: Cost, tokens: u64| u128::from(price.0) * u128::from(tokens) / 1_000_000;
         let sum = of(self.input, usage.input) + of(self.output, usage.output);

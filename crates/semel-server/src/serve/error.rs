@@ -11,20 +11,20 @@ pub enum Error {
     /// A setting is not acceptable.
     #[error("configuration: {0}")]
     Config(String),
-    /// The address cannot be had.
+    /// The server cannot listen on the address.
     #[error(
         "cannot listen on {address}: {source}; is another server running there? choose another with `--listen`"
     )]
     Listen {
-        /// Where.
+        /// The address of the listener.
         address: SocketAddr,
-        /// Why not.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// A certificate or its key cannot be used.
     #[error("TLS: {path}: {source}")]
     Tls {
-        /// The file.
+        /// File of the certificate or key.
         path: PathBuf,
         /// What is wrong with it.
         source: Source,
@@ -32,15 +32,15 @@ pub enum Error {
     /// A folder cannot be made.
     #[error("cannot write {path}: {source}")]
     Folder {
-        /// Which.
+        /// Path of the folder.
         path: PathBuf,
-        /// Why not.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// Logs or traces cannot be set up.
     #[error("logs: {0}")]
     Logs(#[source] Source),
-    /// The store, or the engine on it.
+    /// The store or the engine has failed.
     #[error(transparent)]
     Store(#[from] semel::Error),
 }

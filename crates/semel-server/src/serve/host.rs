@@ -5,11 +5,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
+use crate::access::site::host_of;
 use crate::http::Problem;
 
 /// Passes a request that names this machine as its host and that no foreign web page has made.
@@ -23,12 +23,7 @@ pub(super) async fn check(State(origins): State<Arc<[String]>>, request: Request
 fn refuse(uri: &Uri, headers: &HeaderMap, origins: &[String]) -> Option<&'static str> {
     const HOST: &str = "this server has no authentication and accepts only the host names of this machine: call it as 127.0.0.1 or localhost";
     const ORIGIN: &str = "this server has no authentication and refuses web pages of other origins: add the origin to `cors.origins`";
-    // HTTP/2 has the host in the address, HTTP/1 in a header.
-    let host = match (uri.authority(), headers.get(header::HOST)) {
-        (Some(authority), _) => Some(authority.clone()),
-        (None, host) => host.and_then(|host| Authority::try_from(host.as_bytes()).ok()),
-    };
-    let Some(host) = host.filter(|host| is_local(host.host())) else { return Some(HOST) };
+    let Some(host) = host_of(uri, headers).filter(|host| is_local(host.host())) else { return Some(HOST) };
     // The page of a link names no origin when it is sent; its signature is the credential.
     let origin = headers.get(header::ORIGIN).filter(|_| !uri.path().starts_with("/approvals/"))?;
     let known = |origin: &str| {

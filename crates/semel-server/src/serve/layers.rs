@@ -6,10 +6,13 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::{HeaderName, HeaderValue, Method, header};
+use axum::http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
+use tower_http::CompressionLevel;
 use tower_http::catch_panic::CatchPanicLayer;
+use tower_http::compression::CompressionLayer;
+use tower_http::compression::predicate::{Predicate, SizeAbove};
 use tower_http::cors::{AllowOrigin, CorsLayer};
 
 use super::observe::{Observer, observe};
@@ -22,6 +25,8 @@ use crate::metrics::Requests;
 
 /// What a long poll may take on top of the time of a request: the longest wait of a route.
 const LONGEST_WAIT: Duration = Duration::from_mins(1);
+/// Size from which an answer is compressed, in bytes.
+const COMPRESSED: u16 = 1024;
 /// How long a browser need not ask again whether it may call.
 const PREFLIGHT: Duration = Duration::from_mins(10);
 
@@ -31,6 +36,7 @@ pub(super) fn around(router: Router, app: &Arc<App>, config: &Config) -> Result<
     let mut router = router
         .layer(from_fn_with_state(app.clone(), access::gate))
         .layer(from_fn_with_state(config.limits.request_timeout, in_time));
+    router = router.layer(compression());
     if !config.cors.origins.is_empty() {
         router = router.layer(cors(&config.cors.origins)?);
     }
@@ -66,6 +72,27 @@ async fn in_time(State(limit): State<Duration>, request: Request, next: Next) ->
 fn may_wait(request: &Request) -> bool {
     let by_query = request.uri().query().is_some_and(|query| query.contains("wait="));
     by_query || request.headers().contains_key("prefer") || request.uri().path().ends_with("/claim")
+}
+
+/// Compresses what is long: JSON, pages, and what pages are made of. Never streams, whose messages must not wait for each other.
+fn compression() -> CompressionLayer<impl Predicate> {
+    CompressionLayer::new()
+        .quality(CompressionLevel::Fastest)
+        .compress_when(SizeAbove::new(COMPRESSED).and(is_text))
+}
+
+fn is_text(_: StatusCode, _: Version, headers: &HeaderMap, _: &Extensions) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default();
+    matches!(
+        kind,
+        "application/json"
+            | "application/problem+json"
+            | "text/html"
+            | "text/css"
+            | "text/javascript"
+            | "image/svg+xml"
+    )
 }
 
 fn cors(origins: &[String]) -> Result<CorsLayer, Error> {

@@ -19,6 +19,7 @@ use std::time::Duration;
 use axum::Router;
 use semel::Engine;
 use semel::clock::{Clock, ForwardClock, SystemClock, Time};
+use semel::rules::ledger::LedgerBounds;
 use semel::store::Store;
 
 pub use error::Error;
@@ -93,6 +94,7 @@ impl Server {
             access,
             stop,
             bounds,
+            ledgers: LedgerBounds::default(),
             children,
             engine: Some(engine.clone()),
             services: Services::default(),
@@ -159,5 +161,9 @@ fn routes(app: &Arc<App>, config: &Config) -> Router {
         (None, token) if open || token.is_some() => health::metrics(token.clone()),
         _ => health::no_metrics(),
     };
-    crate::http::router(app.clone()).merge(health::router().with_state(app.clone())).merge(metrics)
+    let pages = crate::ui::router(app.clone());
+    crate::http::router(app.clone())
+        .merge(pages)
+        .merge(health::router().with_state(app.clone()))
+        .merge(metrics)
 }

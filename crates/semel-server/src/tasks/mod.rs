@@ -31,7 +31,7 @@ mod wait;
 mod webhook;
 mod worker;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 pub use call::{Executing, RefusedResult, TaskCall, TaskEnd, evaluated, not_evaluated, read, record};
 pub(crate) use model::TaskPart;
@@ -44,7 +44,7 @@ use crate::definitions::shape::Shape;
 use crate::definitions::template::Template;
 
 /// What is known about repeating the effect of a task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "kebab-case")]
 #[schema(as = TaskClass)]
 pub enum Class {

@@ -17,6 +17,7 @@ use crate::findings::Findings;
 use crate::languages::Language;
 use crate::nemesis::Pace;
 use crate::phase::{Phase, Tally, play};
+use crate::poison;
 use crate::report::{self, Least};
 use crate::restarts::{self, OrderlyRestarts};
 use crate::site::{Layout, Surroundings};
@@ -27,6 +28,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test("sabotage::every_deliberate_bug_of_processes_is_found", crate::sabotage::find_all),
         Trial::test("proof::killed_servers_and_workers_on_sqlite_lose_nothing_and_double_nothing", short),
         Trial::test("proof::living_workers_keep_their_steps_over_restarts_of_their_server", restarted),
+        Trial::test("proof::a_run_that_kills_its_workers_is_parked_and_no_other_is", poisoned),
         // `make proof`.
         Trial::test("proof::long", long).with_ignored_flag(true),
     ]
@@ -119,6 +121,18 @@ fn restarted() -> Result<(), Failed> {
     in_folder(async |folder| {
         let seen = restarts::play(sqlite("restarts"), &folder, seed, &findings).await?;
         println!("\n{seen:?}");
+        match findings.is_empty() {
+            true => Ok(()),
+            false => Err("promises were broken, see above".into()),
+        }
+    })
+}
+
+fn poisoned() -> Result<(), Failed> {
+    let (seed, findings) = (seed()?, Arc::new(Findings::default()));
+    in_folder(async |folder| {
+        let deaths = poison::play(sqlite("poison"), &folder, seed, &findings).await?;
+        println!("\n{deaths} workers have died of a poisonous run");
         match findings.is_empty() {
             true => Ok(()),
             false => Err("promises were broken, see above".into()),

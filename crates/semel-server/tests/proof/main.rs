@@ -24,6 +24,7 @@ mod nemesis;
 mod operator;
 mod outside;
 mod phase;
+mod poison;
 mod power;
 mod process;
 mod program;

@@ -19,6 +19,10 @@ use crate::operator::Operator;
 use crate::site::{Layout, Site};
 use crate::trap::Trap;
 
+/// No program kills its worker, so no run is to be blamed. A run can be alone with a worker each time that one is killed: at
+/// most one for so many kills of workers.
+const POISONED: u64 = 10;
+
 /// What is to happen.
 pub(crate) struct Phase {
     pub(crate) layout: Layout,
@@ -127,6 +131,11 @@ pub(crate) async fn play(
     site.no_process_panicked()?;
     let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
     let (blows, asked) = (&nemesis.blows, &driver.asked);
+    let (poisoned, kills) = (count(&operator.poisoned), count(&blows.worker_kills));
+    if poisoned * POISONED > kills + POISONED {
+        let said = format!("{poisoned} runs were parked as poisoned, with {kills} kills of workers");
+        findings.add(Sort::Wrong, "some", "", said);
+    }
     let mut figures = vec![
         ("server kills", count(&blows.server_kills)),
         ("at an answer", count(&blows.ambushes)),
@@ -143,7 +152,7 @@ pub(crate) async fn play(
         ("graceful cancels", lives.iter().filter(|life| life.ended_on_request()).count() as u64),
         ("large programs", count(&driver.bulky).min(bulk::MOST)),
         ("doubts", count(&operator.doubts)),
-        ("poisoned", count(&operator.poisoned)),
+        ("poisoned", poisoned),
     ];
     figures.extend(blows.others.lock().expect("no holder of the lock panics").iter());
     Ok(Tally {

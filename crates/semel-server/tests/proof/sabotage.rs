@@ -14,6 +14,7 @@ use crate::findings::{Finding, Findings, Sort};
 use crate::forms::{CALM, in_folder, seed, sqlite};
 use crate::nemesis::Pace;
 use crate::phase::{Phase, play};
+use crate::poison;
 use crate::report;
 use crate::restarts;
 use crate::site::{Layout, Site, Surroundings};
@@ -71,7 +72,7 @@ pub(crate) fn find_all() -> Result<(), Failed> {
     let (mut rows, mut missed) = (Vec::new(), Vec::new());
     println!("\n{:<24}  {:<12}  {:>12}  how", "bug", "played with", "caught after");
     let hunts = cases().map(Hunt::Programs).into_iter().chain(DEFINED.map(Hunt::Definitions));
-    let hunts = hunts.chain([Hunt::Restarts(Bug::LeasesClearedOnOpen)]);
+    let hunts = hunts.chain([Hunt::Restarts(Bug::LeasesClearedOnOpen), Hunt::Poison(Bug::BlameBystanders)]);
     for hunt in hunts {
         let (bug, tool) = (hunt.bug(), hunt.tool());
         let (clock, mut found) = (SystemClock::new(), None);
@@ -109,13 +110,15 @@ enum Hunt {
     Definitions(Bug),
     /// Restarts of a server whose workers are left alone.
     Restarts(Bug),
+    /// A run that kills its workers.
+    Poison(Bug),
 }
 
 impl Hunt {
     fn bug(&self) -> Bug {
         match self {
             Self::Programs(case) => case.bug,
-            Self::Definitions(bug) | Self::Restarts(bug) => *bug,
+            Self::Definitions(bug) | Self::Restarts(bug) | Self::Poison(bug) => *bug,
         }
     }
 
@@ -125,6 +128,7 @@ impl Hunt {
             Self::Programs(_) => "programs",
             Self::Definitions(_) => "definitions",
             Self::Restarts(_) => "restarts",
+            Self::Poison(_) => "poison",
         }
     }
 
@@ -133,6 +137,7 @@ impl Hunt {
             Self::Programs(case) => look(*case, seed),
             Self::Definitions(bug) => look_at_definitions(*bug, seed),
             Self::Restarts(bug) => look_at_restarts(*bug, seed),
+            Self::Poison(bug) => look_at_poison(*bug, seed),
         }
     }
 }
@@ -146,6 +151,15 @@ fn look_at_restarts(bug: Bug, seed: u64) -> Result<Option<Finding>, Failed> {
             Some(first) => Ok(Some(first)),
             None => played.map(|_| None),
         }
+    })
+}
+
+fn look_at_poison(bug: Bug, seed: u64) -> Result<Option<Finding>, Failed> {
+    let env = vec![(VARIABLE.to_owned(), bug.name().to_owned())];
+    in_folder(async |folder| {
+        let findings = Arc::new(Findings::default());
+        poison::play(Layout { env, ..sqlite(bug.name()) }, &folder, seed, &findings).await?;
+        Ok(findings.any(&[Sort::Wrong]))
     })
 }
 

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::execute::{QUEUE, Rows, WORKFLOW, execute};
 use crate::outside::{Ask, Outside, client};
 use crate::program::Kind;
-use crate::restarts;
+use crate::{poison, restarts};
 
 /// What a worker is told.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -62,6 +62,7 @@ async fn open(place: &Place, outside: &Outside, rows: &Rows) -> semel::error::Re
         .state(rows.clone())
         .workflow(WORKFLOW, execute)
         .workflow(restarts::LETTERS, restarts::write)
+        .workflow(poison::POISON, poison::kill)
         .limits(limits)
         .open()
         .await

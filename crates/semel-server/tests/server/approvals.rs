@@ -17,7 +17,7 @@ use semel::testing::ManualClock;
 use semel_server::access::Caller;
 use semel_server::api::{Choice, Permission};
 use semel_server::app::App;
-use semel_server::approvals::{Approvals, Decided, Verdict};
+use semel_server::approvals::{Approvals, Decided, DecisionVerdict};
 use serde_json::{Value, json};
 
 use self::asked::{Asking, asking};
@@ -284,11 +284,11 @@ async fn a_decision_survives_a_crash_before_its_delivery(world: World) {
             }
             "a repetition" => {
                 let verdict = approvals.decide(id, &decided(Choice::Approved)).await.unwrap();
-                assert!(matches!(verdict, Verdict::Repeated(_)), "{verdict:?}");
+                assert!(matches!(verdict, DecisionVerdict::Repeated(_)), "{verdict:?}");
             }
             _ => {
                 let verdict = approvals.decide(id, &decided(Choice::Rejected)).await.unwrap();
-                assert!(matches!(verdict, Verdict::Different(_)), "{verdict:?}");
+                assert!(matches!(verdict, DecisionVerdict::Different(_)), "{verdict:?}");
             }
         }
         let result = world.client.ended(&asking.run).await["result"].clone();

@@ -33,7 +33,7 @@ const BASIC: &str = "c2hvcDpjYW5hcnktcGFzc3dvcmQtODlhYg";
 const CANARIES: [&str; 7] =
     [BEARER, HEADER, PASSWORD, SIGNING, BASIC, "canary-bearer%2F%2B%3D0123", "Y2FuYXJ5LWhlYWRlci00NTY3"];
 
-/// Whether the secrets came to the other side at all.
+/// Whether the secrets reached the other side at all.
 type Seen = Arc<Mutex<String>>;
 
 /// A partner that gives back whatever it was sent.

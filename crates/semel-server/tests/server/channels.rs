@@ -91,7 +91,7 @@ fn doubts<W, T>(ended: &Ended<W, T>) -> usize {
         .count()
 }
 
-/// What became of a run, without what differs from play to play.
+/// The outcome of a run, without what differs from play to play.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Became {
     /// The step has a value with this id.

@@ -6,6 +6,7 @@ mod batch;
 mod canaries;
 mod channels;
 mod cli;
+mod console;
 mod control;
 mod costs;
 mod databases;
@@ -29,6 +30,7 @@ mod overtaken;
 mod process;
 #[cfg(all(feature = "nats", feature = "redis"))]
 mod publish;
+mod questions;
 mod queues;
 mod reads;
 mod replays;
@@ -41,6 +43,7 @@ mod starts;
 mod strict;
 mod tasks;
 mod tenants;
+mod unread;
 mod workers;
 mod world;
 
@@ -61,12 +64,14 @@ fn main() -> ExitCode {
     trials.extend(servers::trials());
     trials.extend(kill::trials());
     trials.extend(access::trials());
+    trials.extend(console::visitors::trials());
     trials.extend(operate::trials());
     trials.extend(process::trials());
     trials.extend(secure::trials());
     trials.extend(canaries::trials());
     trials.extend(outbound::trials());
     trials.extend(tenants::trials());
+    trials.extend(unread::trials());
     trials.extend(databases::trials());
     #[cfg(feature = "ingest")]
     trials.extend(ingest::trials());
@@ -91,10 +96,13 @@ fn main() -> ExitCode {
         replays::cases(),
         events::cases(),
         control::cases(),
+        console::pages::cases(),
+        console::timeline::cases(),
         costs::cases(),
         hooks::cases(),
         definitions::cases(),
         keys::cases(),
+        questions::cases(),
         queues::cases(),
         strict::cases(),
         workers::large::cases(),

@@ -175,7 +175,7 @@ pub(crate) enum Route {
     Held,
 }
 
-/// What became of the run.
+/// The outcome of the run.
 #[derive(Debug)]
 pub(crate) struct Overtaken {
     pub(crate) outcome: Outcome,
@@ -211,7 +211,7 @@ pub(crate) async fn overtaken(
     Overtaken { outcome, doubt }
 }
 
-/// Says what became of the step in doubt; gives its path.
+/// Resolves the step in doubt; gives its path.
 async fn settle(run: &RunHandle<Value>, happened: Option<Value>) -> String {
     let doubts = run.doubts().await.expect("it is there");
     let [doubt] = &doubts[..] else { panic!("one step is in doubt: {doubts:?}") };

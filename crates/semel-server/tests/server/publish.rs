@@ -93,9 +93,9 @@ pub(crate) fn alone(name: String, test: impl FnOnce() + Send + 'static) -> Trial
 static ALONE: RwLock<()> = RwLock::new(());
 
 /// One definition, for every version of its family.
-pub(crate) struct Fixed(Arc<Definition>);
+pub(crate) struct PublishProgram(Arc<Definition>);
 
-impl Programs for Fixed {
+impl Programs for PublishProgram {
     fn families(&self) -> Vec<Family> {
         vec![Family::new("def1_").unwrap()]
     }
@@ -107,10 +107,10 @@ impl Programs for Fixed {
 
 pub(crate) const TESTED: WorkflowRef<Json, Json> = WorkflowRef::new("tested").version("def1_tested");
 
-pub(crate) fn program(steps: &str) -> Fixed {
+pub(crate) fn program(steps: &str) -> PublishProgram {
     let text = format!("semel: 1\nname: tested\nsteps:\n{steps}");
     let accepted = check(&text).unwrap_or_else(|problems| panic!("{problems:#?}\n{text}"));
-    Fixed(Arc::new(accepted.definition))
+    PublishProgram(Arc::new(accepted.definition))
 }
 
 /// A step that puts a message into the place, and what else it has.

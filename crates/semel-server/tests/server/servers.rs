@@ -21,10 +21,13 @@ pub(crate) fn trials() -> Vec<Trial> {
             runtime().block_on(heard());
             Ok(())
         }),
-        Trial::test("servers::a_server_shows_and_controls_what_an_embedded_engine_drives", || {
-            runtime().block_on(embedded());
-            Ok(())
-        }),
+        Trial::test(
+            "servers::a_server_shows_and_controls_what_an_embedded_engine_drives_and_says_when_it_is_gone",
+            || {
+                runtime().block_on(embedded());
+                Ok(())
+            },
+        ),
         Trial::test("servers::a_worker_of_one_server_is_listed_by_the_other_until_it_leaves", || {
             runtime().block_on(listed());
             Ok(())
@@ -110,8 +113,22 @@ async fn embedded() {
     let id = run.parse().expect("the id of a run");
     assert!(engine.run(id).result().await.is_err(), "the engine knows");
 
+    let waiting = server.start("order", "l", "8").await;
+    let path = format!("/workflow-runs/{waiting}");
+    while server.get(&path).await.ok()["status"] != "WAITING" {}
     engine.shutdown(std::time::Duration::from_secs(5)).await.expect("it stops in good order");
     assert_eq!(server.get("/workers").await.ok()["engines"], json!([]));
+    let waits = server.get(&path).await.ok();
+    assert!(waits["unserved"].is_null(), "it waits for a payload, not for an engine: {waits}");
+    server.post("/hooks/pay:8", "1").await.ok();
+    // For a moment the server still believes in the engine.
+    let due = loop {
+        let run = server.get(&path).await.ok();
+        if !run["unserved"].is_null() {
+            break run;
+        }
+    };
+    assert_eq!((&due["status"], &due["unserved"]), (&json!("WAITING"), &json!(true)), "{due}");
 }
 
 async fn two_servers() -> [Api; 2] {

@@ -31,9 +31,12 @@ pub(crate) fn trials() -> Vec<Trial> {
         metrics_may_need_a_token,
         metrics_may_have_a_port_of_their_own,
         a_workspace_has_so_many_streams_and_others_have_theirs,
+        a_workspace_has_so_many_waiting_calls_and_others_have_theirs,
         a_workspace_has_so_many_open_runs_and_others_have_theirs,
         starts_at_once_do_not_exceed_the_open_runs,
+        repeated_starts_use_up_no_room,
         a_restart_needs_room_for_an_open_run,
+        a_fork_and_a_restart_need_room_for_an_open_run,
         children_wait_when_there_are_twice_as_many_open_runs,
         a_definition_that_starts_itself_comes_to_an_end,
         the_rate_limit_counts_the_starts_of_a_batch,
@@ -47,7 +50,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// The time so many milliseconds from now, as it travels.
+/// The time `millis` milliseconds from now, in its form on the wire.
 fn after(now: Time, millis: i64) -> String {
     Timestamp::from_millisecond(now.0 + millis).unwrap().to_string()
 }
@@ -203,6 +206,82 @@ async fn starts_at_once_do_not_exceed_the_open_runs() {
     assert!(again.to_string().contains("created"), "{again}");
 }
 
+/// A server whose workspaces may have so many open runs, and a key of one of them.
+async fn with_open_runs(max: u32) -> (Served, Token) {
+    let limits = Limits { max_open_runs: max, ..Limits::default() };
+    let served = Served::open(&Config { limits, ..keyed() }).await;
+    let (_, key) = served.caller(ROOT).key(None, &["start", "read", "worker", "admin"]).await;
+    (served, key)
+}
+
+async fn repeated_starts_use_up_no_room() {
+    let (_served, key) = with_open_runs(2).await;
+    let start = async |n: u64| {
+        let body = json!({"workflow": "w", "idempotencyKey": format!("k{n}")});
+        key.post("/workflow-runs", &body).await.status
+    };
+    assert_eq!([start(1).await, start(1).await, start(1).await, start(2).await], [201, 200, 200, 201]);
+    assert_eq!([start(3).await, start(1).await], [429, 200]);
+    // By a remote engine, which repeats a start under the id of its run.
+    let (_served, key) = with_open_runs(2).await;
+    let started = async |n: u64| {
+        let run = semel::id::RunId(uuid::Uuid::from_u128(n.into()));
+        let start = json!({"run": run, "workflow": "w", "input": null, "key": n.to_string()});
+        let answer = key.post("/workers/start", &json!({"starts": vec![start; 3]})).await.ok();
+        answer["answers"].to_string().matches("created").count()
+    };
+    assert_eq!([started(1).await, started(2).await], [3, 3]);
+    assert_eq!([started(3).await, started(1).await], [0, 3]);
+}
+
+async fn a_fork_and_a_restart_need_room_for_an_open_run() {
+    let (_served, key) = with_open_runs(2).await;
+    let start = json!({"workflow": "w", "timeout": "1ms"});
+    let over = key.post("/workflow-runs", &start).await.run_id();
+    let ends = async {
+        while key.get(&format!("/workflow-runs/{over}")).await.ok()["status"] != "TIMED_OUT" {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(1), ends).await.unwrap();
+    let open = key.post("/workflow-runs", &json!({"workflow": "w"})).await.run_id();
+    let fork = async |id: &str| {
+        let request = key.request(Method::POST, &format!("/workflow-runs/{open}/fork"));
+        Reply::of(request.header("idempotency-key", id).body("{}")).await
+    };
+    assert_eq!(fork("first").await.status, 201, "there is room for one more");
+    fork("second").await.problem(429, "RATE_LIMIT_ERROR");
+    assert_eq!(fork("first").await.status, 200, "a repeated fork makes no run");
+    for action in ["retry", "restart"] {
+        let refused = key.post(&format!("/workflow-runs/{over}/{action}"), &json!({})).await;
+        refused.problem(429, "RATE_LIMIT_ERROR");
+        key.post(&format!("/workflow-runs/{open}/{action}"), &json!({}))
+            .await
+            .problem(409, "INVALID_TRANSITION");
+    }
+    let control = async |action: serde_json::Value| {
+        let call = json!({"run": over, "action": action, "by": "ann", "id": null, "expected": null});
+        key.post("/workers/control", &call).await
+    };
+    let forked = semel::id::RunId(uuid::Uuid::from_u128(9));
+    for action in [
+        json!({"restart": "failure"}),
+        json!({"fork": {"run": forked, "key": null, "at": null, "lineage": "inherited"}}),
+    ] {
+        let refused = control(action).await.problem(429, "RATE_LIMIT_ERROR");
+        assert!(refused["error"].to_string().contains("limits.max-open-runs"), "{refused}");
+    }
+    assert_eq!(control(json!("pause")).await.status, 409, "what opens no run is decided as ever");
+    key.post(&format!("/workflow-runs/{open}/cancel"), &json!({})).await.ok();
+    // Asked for as long as the last count is believed.
+    let again = async {
+        while key.post(&format!("/workflow-runs/{over}/retry"), &json!({})).await.status != 200 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(1), again).await.unwrap();
+}
+
 async fn a_restart_needs_room_for_an_open_run() {
     let limits = Limits { max_open_runs: 1, ..Limits::default() };
     let served = Served::open(&Config { limits, ..keyed() }).await;
@@ -306,7 +385,7 @@ async fn a_body_above_the_limit_is_answered_although_it_is_still_being_sent() {
     assert!(served.told(head.as_bytes()).await.starts_with("HTTP/1.1 413"));
 }
 
-/// Begins a call of a worker whose body has so many bytes and never ends; gives the connection.
+/// Begins a call of a worker whose body is announced with this length and never ends; gives the connection.
 async fn unfinished(served: &Served, token: &str, bytes: usize) -> TcpStream {
     let mut call = served.connect().await;
     let head = format!(
@@ -517,4 +596,30 @@ async fn a_workspace_has_so_many_streams_and_others_have_theirs() {
     while key.request(Method::GET, "/workers/wakes").send().await.unwrap().status().as_u16() != 200 {
         tokio::task::yield_now().await;
     }
+}
+
+async fn a_workspace_has_so_many_waiting_calls_and_others_have_theirs() {
+    // A quarter of the connections may wait, and a quarter of those for one workspace: two.
+    let limits = Limits { connections: 32, ..Limits::default() };
+    let served = Served::open(&Config { limits, ..keyed() }).await;
+    let root = served.caller(ROOT);
+    root.post("/workspaces", &json!({"name": "acme"})).await.ok();
+    let (_, key) = root.key(None, &["start", "read"]).await;
+    let (_, other) = root.key(Some("acme"), &["start", "read"]).await;
+    let run = key.post("/workflow-runs", &json!({"workflow": "w"})).await.run_id();
+    let path = format!("/workflow-runs/{run}");
+    let wait = |key: &Token, path: &str, seconds: u64| {
+        Reply::of(key.request(Method::GET, &format!("{path}?wait={seconds}")))
+    };
+    let mut waiting = tokio::task::JoinSet::new();
+    for _ in 0..3 {
+        waiting.spawn(wait(&key, &path, 60));
+    }
+    // The two that have room are still waiting.
+    let refused = waiting.join_next().await.unwrap().unwrap();
+    refused.problem(429, "RATE_LIMIT_ERROR");
+    assert_eq!((refused.header("retry-after"), waiting.len()), (Some("1"), 2));
+    assert_eq!(key.get(&path).await.status, 200, "a call that does not wait is answered");
+    let their_run = other.post("/workflow-runs", &json!({"workflow": "w"})).await.run_id();
+    assert_eq!(wait(&other, &format!("/workflow-runs/{their_run}"), 1).await.status, 200);
 }

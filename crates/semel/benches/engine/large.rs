@@ -9,6 +9,10 @@ use crate::{Anything, Extent};
 
 /// Length of each value: the longest is two mebibytes with its quotes.
 const BYTES: usize = 2 * 1024 * 1024 - 2;
+/// What is asked for: the time until all of them have ended.
+const ALL: Duration = Duration::from_mins(1);
+/// What is asked for: the longest time that a small run takes meanwhile.
+const BESIDE: Duration = Duration::from_secs(1);
 /// Between two runs of the caller beside them.
 const GAP: Duration = Duration::from_millis(5);
 
@@ -44,8 +48,13 @@ pub(crate) async fn measure(report: &mut Report, name: &str, extent: &Extent, pl
         beside.add(asked.elapsed());
     }
     let took = begun.elapsed();
-    report.number(&format!("{name}.large.{} in s", extent.large), took.as_secs_f64());
+    let steps = format!("{name}: {} steps of 2 MiB at once, in s", extent.large);
+    report.limit(&steps, took.as_secs_f64(), ALL.as_secs_f64());
     report.rate(&format!("{name}.runs beside large"), beside.rate(took));
-    report.number(&format!("{name}.slowest run beside large in s"), slowest.as_secs_f64());
+    report.limit(
+        &format!("{name}: slowest run beside large steps, in s"),
+        slowest.as_secs_f64(),
+        BESIDE.as_secs_f64(),
+    );
     Ok(Place::close(&engine, Duration::from_secs(5)).await?)
 }

@@ -16,11 +16,11 @@ use crate::turns::under_load;
 use crate::workflows::{self, STEPS_OF_TEN, one, ten};
 use crate::{Anything, Extent, baseline, disk};
 
-/// What is compared is measured so many times, each time one right after the other, and the ratio in the middle counts: on a
+/// Rounds in which compared figures are measured, one right after the other; the median of the ratios counts. On a
 /// machine that is not alone on its host, two measurements are only comparable if they are neighbours.
 const ROUNDS: usize = 5;
 
-/// So many measurements take the time that is given for a figure.
+/// Number of measurements that share the time given for a figure.
 const SHARES: u32 = 3;
 
 /// The one in the middle.
@@ -195,24 +195,16 @@ async fn alone(
     let time = time / SHARES;
     let commits_of_run = commits_of_a_run(engine).await?;
     report.number(&format!("{name}.commits of a run"), commits_of_run);
-    let (mut syncs, mut bare, mut commits, mut runs) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut syncs, mut bare, mut commits) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut runs, mut keyless) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         syncs.push(disk::alone(folder, time)?);
         if let Place::Postgres { url, .. } = place {
             bare.push(baseline::one_statement_per_step(url, 1, time).await?);
         }
-        let rate = under_load(1, time, |_, mut turns| {
-            let engine = engine.clone();
-            async move {
-                while turns.begin() {
-                    run_ten(&engine, Keys::Given).await?;
-                    turns.end();
-                }
-                Ok::<_, semel::Error>(turns)
-            }
-        });
-        runs.push(rate.await?);
+        runs.push(whole_runs_alone(engine, Keys::Given, time).await?);
         commits.push(load.commits(1, time).await?);
+        keyless.push(whole_runs_alone(engine, Keys::Absent, time).await?);
     }
     let taken = |by: &[Rate]| {
         let ratios = by.iter().zip(&runs).map(|(by, run)| by.per_second / (run.per_second * commits_of_run));
@@ -228,7 +220,23 @@ async fn alone(
     report.rate(&format!("{name}.disk.alone"), Rate::middle(syncs));
     report.rate(&format!("{name}.commits.alone"), Rate::middle(commits));
     report.rate(&format!("{name}.runs.alone"), Rate::middle(runs));
+    report.rate(&format!("{name}.runs.alone{}", Keys::Absent.label()), Rate::middle(keyless));
     Ok(())
+}
+
+/// Whole runs of ten steps of one caller.
+async fn whole_runs_alone(engine: &Engine, keys: Keys, time: Duration) -> Anything<Rate> {
+    let rate = under_load(1, time, |_, mut turns| {
+        let engine = engine.clone();
+        async move {
+            while turns.begin() {
+                run_ten(&engine, keys).await?;
+                turns.end();
+            }
+            Ok::<_, semel::Error>(turns)
+        }
+    });
+    Ok(rate.await?)
 }
 
 /// One for the start, one for each step; the end rides on the last.

@@ -12,7 +12,7 @@ use crate::{Anything, Extent};
 /// A run that would take longer than this is measured shorter.
 const PATIENCE: f64 = 60.0;
 
-/// So many blocks at the end of the longest run are measured, each right after a run of one block: on a machine that is not
+/// Blocks at the end of the longest run that are measured, each right after a run of one block: on a machine that is not
 /// alone on its host, a second now and a second a minute ago are not comparable.
 const BESIDE: u64 = 9;
 
@@ -66,7 +66,7 @@ pub(crate) async fn measure(report: &mut Report, name: &str, extent: &Extent, pl
     Ok(())
 }
 
-/// What a step costs in a run of so many.
+/// What a step costs in a run of this number of steps.
 async fn steps(engine: &Engine, steps: u64) -> Anything<Duration> {
     let begun = Instant::now();
     engine.start(long, steps).await?.result().await?;
@@ -86,8 +86,8 @@ async fn rebuild(place: &Place, steps: u64) -> Anything<Duration> {
     // It stays where it is; the next one must not find it.
     let name = semel::rules::path::Name::new("held")?;
     let query = semel::store::Query {
-        status: Some(semel::rules::status::Status::Running),
-        workflow: Some(name),
+        status: vec![semel::rules::status::Status::Running],
+        workflow: vec![name],
         ..semel::store::Query::all(engine.workspace(), 10)
     };
     for run in engine.store().list(query).await? {

@@ -133,8 +133,8 @@ async fn settle(engine: &Engine) -> Anything<()> {
 }
 
 async fn runs(engine: &Engine, status: Status, workflow: Option<&str>, limit: usize) -> Anything<Vec<Run>> {
-    let workflow = workflow.map(Name::new).transpose()?;
-    let (workspace, status) = (engine.workspace(), Some(status));
+    let workflow = workflow.map(Name::new).transpose()?.into_iter().collect();
+    let (workspace, status) = (engine.workspace(), vec![status]);
     // However many have to be read for it.
     let query = Query { status, workflow, look_at: usize::MAX, ..Query::all(workspace, limit) };
     Ok(engine.store().list(query).await?.runs)

@@ -10,17 +10,17 @@ use tokio::sync::{Notify, Semaphore};
 
 /// Steps that were executed in this process.
 static STEPS: AtomicU64 = AtomicU64::new(0);
-/// A run has come to where it is held.
+/// Notified when a run has reached the step that never ends.
 pub(crate) static HELD: Notify = Notify::const_new();
 
-/// A run has come to the end of a block, and waits to be let go on.
+/// Notified when a run has reached the end of a block and waits for a permit of [`GO`].
 pub(crate) static MARK: Notify = Notify::const_new();
-/// Lets it go on.
+/// Each permit lets a run continue with its next block.
 pub(crate) static GO: Semaphore = Semaphore::const_new(0);
 
-/// Steps with large values that wait to be let go on.
+/// Number of steps with large values that wait for a permit of [`LARGE_GO`].
 static LARGE_WAITING: AtomicUsize = AtomicUsize::new(0);
-/// Lets one of them go on.
+/// Each permit lets one of these steps end.
 pub(crate) static LARGE_GO: Semaphore = Semaphore::const_new(0);
 
 /// The steps of a block.
@@ -57,7 +57,7 @@ pub(crate) async fn ten(ctx: Ctx, mut sum: u64) -> Result<u64> {
     Ok(sum)
 }
 
-/// So many steps.
+/// A run of `steps` steps.
 pub(crate) async fn long(ctx: Ctx, steps: u64) -> Result<u64> {
     let mut sum = 0;
     for n in 1..=steps {
@@ -66,7 +66,7 @@ pub(crate) async fn long(ctx: Ctx, steps: u64) -> Result<u64> {
     Ok(sum)
 }
 
-/// So many steps, block by block: the last one of each waits to be let go on.
+/// A run of `steps` steps in blocks: the last step of each block waits for a permit of [`GO`].
 pub(crate) async fn paced(ctx: Ctx, steps: u64) -> Result<u64> {
     let mut sum = 0;
     for n in 1..=steps {
@@ -82,7 +82,7 @@ pub(crate) async fn paced(ctx: Ctx, steps: u64) -> Result<u64> {
     Ok(sum)
 }
 
-/// So many steps, and one that never ends.
+/// A run of `steps` steps, followed by one that never ends.
 pub(crate) async fn held(ctx: Ctx, steps: u64) -> Result<u64> {
     long(ctx.clone(), steps).await?;
     let hold = async |_| {
@@ -100,7 +100,7 @@ pub(crate) fn large_waiting() -> usize {
     LARGE_WAITING.load(Ordering::Relaxed)
 }
 
-/// One step with so many bytes, which waits to be let go on.
+/// One step whose result has `bytes` bytes; it ends when there is a permit of [`LARGE_GO`].
 pub(crate) async fn large(ctx: Ctx, bytes: usize) -> Result<usize> {
     let body = async |_| {
         LARGE_WAITING.fetch_add(1, Ordering::Relaxed);
@@ -110,7 +110,7 @@ pub(crate) async fn large(ctx: Ctx, bytes: usize) -> Result<usize> {
     Ok(ctx.step("large").run(body).await?.len())
 }
 
-/// Starts so many children at once, and adds up their results.
+/// Starts `children` children at once, and adds up their results.
 pub(crate) async fn brood(ctx: Ctx, children: u64) -> Result<u64> {
     let started = (0..children).map(async |n| ctx.child(one, n).key(n).await?.result().await);
     Ok(futures_util::future::try_join_all(started).await?.into_iter().sum())

@@ -115,7 +115,7 @@ impl Load {
         let asked = Instant::now();
         let claimed = self.store.claim(claim).await?.runs;
         let took = asked.elapsed();
-        assert_eq!(claimed.len(), TAKEN, "so many runs are due");
+        assert_eq!(claimed.len(), TAKEN, "this number of runs is due");
         for claimed in claimed {
             let action = ControlAction::Cancel { reason: "measured".to_owned() };
             let (workspace, run, by) = (claimed.run.new.workspace, claimed.run.id(), "bench".to_owned());

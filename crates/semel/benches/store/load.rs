@@ -84,7 +84,7 @@ impl Load {
         self.store.commit(run.commit().expect("two entries")).await.map(drop)
     }
 
-    /// Whole runs of five steps, until there are so many ledger entries more.
+    /// Whole runs of five steps, until the ledgers have this number of entries more.
     pub(crate) async fn whole_runs(&self, callers: usize, entries: u64) -> Result<()> {
         const STEPS: usize = 5;
         let done = Arc::new(AtomicU64::new(0));

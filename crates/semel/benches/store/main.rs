@@ -28,7 +28,7 @@ type Anything<T> = Result<T, Box<dyn std::error::Error>>;
 
 const CALLERS: [usize; 4] = [1, 16, 256, 4_096];
 
-/// What is compared is measured in so many turns, and the one in the middle counts.
+/// Turns in which compared figures are measured; the median counts.
 const ROUNDS: u32 = 3;
 
 /// Beside the 256 callers of the goals for starts.

@@ -50,7 +50,7 @@ impl Latencies {
     }
 }
 
-/// What a load came to.
+/// Rate and latencies of a load.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rate {
     pub(crate) per_second: f64,

@@ -1,4 +1,4 @@
-//! Lists of runs.
+//! Lists of runs, as an engine or client asks for them.
 
 use std::future::IntoFuture;
 use std::pin::Pin;
@@ -57,12 +57,12 @@ impl ListRuns {
 
     /// Only runs that have this status now.
     pub fn status(self, status: Status) -> Self {
-        self.with(|query| Query { status: Some(status), ..query })
+        self.with(|query| Query { status: vec![status], ..query })
     }
 
     /// Only runs of this workflow, in any version.
     pub fn workflow(mut self, name: &str) -> Self {
-        self.query = self.query.and_then(|query| Ok(Query { workflow: Some(Name::new(name)?), ..query }));
+        self.query = self.query.and_then(|query| Ok(Query { workflow: vec![Name::new(name)?], ..query }));
         self
     }
 

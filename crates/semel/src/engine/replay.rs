@@ -14,7 +14,7 @@ pub(crate) mod watch;
 use std::future::IntoFuture;
 use std::pin::Pin;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use self::folder::Replays;
@@ -26,7 +26,8 @@ use crate::id::RunId;
 use crate::rules::status::Status;
 
 /// How one part of a run compares with what its code does now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum ReplayVerdict {
     /// The code does the same.
@@ -40,7 +41,8 @@ pub enum ReplayVerdict {
 }
 
 /// Kind of work at a path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum ReplayKind {
     /// A step, executed or skipped.

@@ -23,7 +23,7 @@ struct Resting {
 struct ResidentTables {
     all: Map<RunId, Arc<Cell>>,
     resting: HashMap<i64, Resting>,
-    /// Resting runs in the order in which they came to rest; those that have gone on since are skipped.
+    /// Resting runs, longest at rest first; those that have gone on since are skipped.
     order: VecDeque<(i64, u64)>,
     weight: usize,
     kin: HashMap<Kin, Vec<RunId>>,
@@ -146,7 +146,7 @@ impl Residents {
         if touched { Entered::Touched } else { Entered::Fresh }
     }
 
-    /// A run comes to rest. If there is too little room, those that have rested longest leave memory.
+    /// Adds a run that rests now. If there is too little room, those that have rested longest leave memory.
     pub(super) fn rest(&self, cell: &Arc<Cell>, version: u64, weight: usize, bytes: usize, most: usize) {
         let mut tables = self.lock();
         if !tables.all.get(&cell.id).is_some_and(|here| Arc::ptr_eq(here, cell)) {

@@ -314,7 +314,7 @@ impl Core {
             }
             tokio::select! {
                 biased;
-                // The time first: those who leave one after the other must not hold it up.
+                // The time first: runs that leave one after the other must not delay it.
                 () = self.clock.until(end) => return self.residents.is_empty(),
                 () = self.left.notified() => {}
             }

@@ -1,4 +1,4 @@
-//! A commit that met an error: what became of it, or the same again, until it can be said for certain.
+//! Finds out whether a commit that met an error took place, and repeats it until the outcome is certain.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Starting a run: what is asked, and what it came to.
+//! Starting a run: the request, and its result.
 
 use std::future::IntoFuture;
 use std::pin::Pin;
@@ -151,7 +151,7 @@ impl<Out> Begin<Out> {
     }
 
     /// Hands a payload over with the start, in one transaction: to the owner of the token if there is one, which is then
-    /// what the start comes to; else to the run that is started, for when it opens a hook with this token. If the key finds a
+    /// the result of the start; else to the run that is started, for when it opens a hook with this token. If the key finds a
     /// run that has ended, and no run owns the token, the payload goes nowhere: [`RunHandle::delivered`] says so.
     ///
     /// The same payload for the same token is absorbed when it comes again with the same workflow, key and scope, as long as

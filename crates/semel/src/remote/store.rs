@@ -26,8 +26,9 @@ use crate::rules::record::{Keep, Look, Record};
 use crate::rules::run::Run;
 use crate::rules::start::Start;
 use crate::store::{
-    Answer, Arrival, Claimed, Claims, Counts, DuplicatesPage, DuplicatesQuery, Find, Lease, LeaseAct,
-    Numbered, Page, Query, RunCounts, Started, StatsQuery, StatsSeries, Store, Sweep, Swept, Wake,
+    Answer, Arrival, Claimed, Claims, Counts, DuplicatesPage, DuplicatesQuery, Find, Glance, HookPage,
+    HookQuery, KeyPage, KeyQuery, Lease, LeaseAct, NodeFacts, Numbered, OpenVersions, Page, Query, RunCounts,
+    RunTally, Started, StatsQuery, StatsSeries, Store, Sweep, Swept, TallyQuery, Wake,
 };
 
 /// How much of a ledger or an inbox travels at once.
@@ -248,6 +249,36 @@ impl Store for RemoteStore {
             }
             Ok(page)
         })
+    }
+
+    /// Refused: keys are listed by the server's own interface.
+    fn keys(&self, _: KeyQuery) -> Answer<'_, KeyPage> {
+        Box::pin(async { Err(not_here()) })
+    }
+
+    /// Refused: pages are made by the server.
+    fn glances(&self, _: Vec<Run>) -> Answer<'_, Vec<Glance>> {
+        Box::pin(async { Err(not_here()) })
+    }
+
+    /// Refused: hooks are listed by the server's own interface.
+    fn hooks(&self, _: HookQuery) -> Answer<'_, HookPage> {
+        Box::pin(async { Err(not_here()) })
+    }
+
+    /// Refused: a server counts for its own interface.
+    fn tally(&self, _: TallyQuery) -> Answer<'_, RunTally> {
+        Box::pin(async { Err(not_here()) })
+    }
+
+    /// Refused: a server counts for its own interface.
+    fn versions(&self, _: WorkspaceId, _: usize) -> Answer<'_, OpenVersions> {
+        Box::pin(async { Err(not_here()) })
+    }
+
+    /// Refused: nodes are listed by the server's own interface.
+    fn nodes(&self, _: WorkspaceId, _: usize) -> Answer<'_, Vec<NodeFacts>> {
+        Box::pin(async { Err(not_here()) })
     }
 
     fn ledger(&self, _: WorkspaceId, run: RunId, from: u64) -> Answer<'_, Vec<Numbered>> {

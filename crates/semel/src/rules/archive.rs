@@ -12,7 +12,9 @@ use serde::{Deserialize, Serialize};
 
 pub use check::{Checker, Finding};
 
+use super::attention::Attention;
 use super::deliver::PastCall;
+use super::entry::{Entry, decode};
 use super::json::{InvalidJson, Payload};
 use super::key::{CallId, Fingerprint, Key, Label, RecordId, Scope, Token};
 use super::path::{Name, Visit};
@@ -229,6 +231,36 @@ impl RunLine {
         self.due = self.commits.last().map(|commit| commit.at).or(Some(self.created));
     }
 
+    /// Why the run is paused: its latest pause.
+    fn attention(&self) -> Option<Attention> {
+        if self.status != Status::Paused {
+            return None;
+        }
+        let paused = |entry: &Entry| match entry {
+            Entry::Paused { reason } => Some(Attention::of(reason)),
+            _ => None,
+        };
+        self.entries_from_the_last().find_map(|(_, entry)| paused(&entry))
+    }
+
+    /// Where and when the run has opened this token last.
+    pub(crate) fn opened(&self, token: &Token) -> Option<(Visit, Time)> {
+        let opened = |(at, entry): (Time, Entry)| match entry {
+            Entry::HookOpened { hook, token: opened } if opened == *token => Some((hook, at)),
+            _ => None,
+        };
+        self.entries_from_the_last().find_map(opened)
+    }
+
+    /// The entries of the ledger, the last one first, with the times of their commits. What cannot be read is left out: the
+    /// [`Checker`] reports it.
+    pub(crate) fn entries_from_the_last(&self) -> impl Iterator<Item = (Time, Entry)> + '_ {
+        self.commits.iter().rev().flat_map(|commit| {
+            let entries = decode(&commit.entries).unwrap_or_default();
+            entries.into_iter().rev().map(|entry| (commit.at, entry))
+        })
+    }
+
     /// The run's header, under a number of the store that imports it.
     pub fn run(&self, num: i64) -> Run {
         Run {
@@ -257,6 +289,7 @@ impl RunLine {
                 deadline: self.deadline,
                 holds_key: self.holds_key,
                 ties: self.ties,
+                attention: self.attention(),
             },
             arrivals: self.arrivals,
             purged: self.purged,
@@ -317,6 +350,26 @@ mod tests {
             ArchiveLine::Run(Box::new(line.clone()))
         );
         assert_eq!((line.due, line.run(7).num), (Some(Time(5)), 7));
+    }
+
+    #[test]
+    fn a_paused_run_is_imported_with_the_kind_of_its_latest_pause() {
+        let mut line = RunLine::bare(&run(Status::Paused));
+        assert_eq!(line.run(7).state.attention, None);
+        for (n, (reason, kind)) in [
+            (r#"{"operator":{"by":"ann"}}"#, Attention::Operator),
+            (r#""inDoubt""#, Attention::InDoubt),
+            (r#"{"diverged":"here"}"#, Attention::Diverged),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let entries = format!(r#"[{{"paused":{{"reason":{reason}}}}}]"#);
+            line.commits.push(CommitLine { seq: n as u64, at: Time(5), entries });
+            assert_eq!(line.run(7).state.attention, Some(kind));
+        }
+        line.status = Status::Pending;
+        assert_eq!(line.run(7).state.attention, None);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::attention::Attention;
 use super::entry::{Entry, PauseReason};
 use super::family::Family;
 use super::path::Name;
@@ -167,7 +168,8 @@ pub trait HeldRuns: fmt::Debug + Send + Sync {
 pub fn decide(run: &Run, node: NodeId) -> (Entry, RunState) {
     let state = RunState { version: run.state.version + 1, due: None, ..run.state.clone() };
     if run.state.stalls >= MAX_STALLS {
-        let state = RunState { status: Status::Paused, node: None, stalls: 0, ..state };
+        let attention = Some(Attention::Poisoned);
+        let state = RunState { status: Status::Paused, node: None, stalls: 0, attention, ..state };
         return (Entry::Paused { reason: PauseReason::Poisoned }, state);
     }
     let state = RunState { status: Status::Running, node: Some(node), ..state };

@@ -14,6 +14,7 @@ use std::sync::Arc;
 pub(crate) use self::child::EarlierChild;
 pub use self::decide::decide;
 pub use self::fate::CommitFate;
+use super::attention::Attention;
 use super::entry::{Entry, Lines, Outcome};
 use super::json::Payload;
 use super::key::{Fingerprint, Key, Token};
@@ -131,6 +132,8 @@ pub(crate) struct Beyond {
     pub(crate) driver: Option<NodeId>,
     /// With `Waiting`: the time from which the run may be claimed.
     pub(crate) due: Option<Time>,
+    /// If the run is paused: why.
+    pub(crate) attention: Option<Attention>,
     /// The latest timer that the commit says has fired. Before that time the commit is too early.
     pub(crate) not_before: Option<Time>,
     /// Arrivals of the inbox messages that it consumes.
@@ -203,6 +206,7 @@ impl Write {
             workspace: None,
             driver: None,
             due: None,
+            attention: None,
             not_before: None,
             consumed: Vec::new(),
             closed: Vec::new(),

@@ -10,6 +10,7 @@ pub(crate) mod resolve;
 
 use serde::{Deserialize, Serialize};
 
+use super::attention::Attention;
 use super::deliver::PastCall;
 use super::entry::{Entry, Failure, PauseReason, Resolution, RestartFrom};
 use super::json::Json;
@@ -265,6 +266,8 @@ pub fn moved(run: &Run, status: Status, now: Time) -> RunState {
         stalls: 0,
         ended: None,
         purge: None,
+        // An operator pauses nothing for another reason.
+        attention: (status == Status::Paused).then_some(Attention::Operator),
         ..run.state.clone()
     }
 }

@@ -16,6 +16,7 @@ pub fn ended(run: &Run, status: Status, version: u64, now: Time) -> RunState {
         ended: Some(now),
         purge: Some(run.next_purge(now)),
         ties: false,
+        attention: None,
         ..run.state.clone()
     }
 }

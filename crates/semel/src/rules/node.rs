@@ -2,6 +2,8 @@
 //!
 //! The record is written when the engine joins and seldom afterwards. The sweep removes it with the node.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use super::key::RecordId;
@@ -38,6 +40,65 @@ impl EngineRecord {
     /// Id of the record of an engine that drives runs as this node.
     pub fn id(node: NodeId) -> RecordId {
         RecordId::new(node.to_string()).expect("a node's id is short and printable")
+    }
+}
+
+/// Description of a remote worker's node, written by the server at which it registers. The sweep removes it with the node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkerNode {
+    /// Name that the worker has registered with.
+    pub name: String,
+    /// Workspace of the worker.
+    pub workspace: WorkspaceId,
+    /// Workflows and queues that it serves, sorted.
+    pub serves: Vec<String>,
+}
+
+impl WorkerNode {
+    /// Kind of these records in a store. Their ids are those of [`EngineRecord::id`].
+    pub fn kind() -> Name {
+        Name::new("worker-node").expect("it is a name")
+    }
+}
+
+/// Description of a node that was found dead. The sweep writes it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LostNode {
+    /// Name of the engine or worker.
+    pub name: String,
+    /// Host name of an engine; empty if it is unknown, and for a worker.
+    pub host: String,
+    /// Workspace in which it drove workflows.
+    pub workspace: WorkspaceId,
+    /// Workflows and queues that it served, sorted.
+    pub serves: Vec<String>,
+    /// Whether it was a remote worker.
+    pub remote: bool,
+    /// Time at which it was found dead.
+    pub lost: Time,
+}
+
+impl LostNode {
+    /// How long a lost node is remembered.
+    pub const KEPT: Duration = Duration::from_hours(24);
+
+    /// Kind of these records in a store. Their ids are those of [`EngineRecord::id`].
+    pub fn kind() -> Name {
+        Name::new("lost-node").expect("it is a name")
+    }
+
+    /// What is remembered of an engine.
+    pub fn engine(engine: EngineRecord, lost: Time) -> Self {
+        let EngineRecord { name, host, workspace, serves, .. } = engine;
+        Self { name, host, workspace, serves, remote: false, lost }
+    }
+
+    /// What is remembered of a worker.
+    pub fn worker(worker: WorkerNode, lost: Time) -> Self {
+        let WorkerNode { name, workspace, serves } = worker;
+        Self { name, host: String::new(), workspace, serves, remote: true, lost }
     }
 }
 

@@ -66,7 +66,7 @@ pub enum Ask {
     Settle {
         /// Fence of the grant.
         fence: u64,
-        /// Result to keep.
+        /// The result, as JSON.
         value: Payload,
         /// How long the result is remembered; for ever if absent.
         #[serde(rename = "ttlMs", alias = "ttl", with = "millis::option", default)]

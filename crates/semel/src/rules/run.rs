@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::attention::Attention;
 use super::key::{Fingerprint, Key, Scope};
 use super::millis;
 use super::path::{Name, Visit};
@@ -103,6 +104,8 @@ pub struct RunState {
     pub holds_key: bool,
     /// Whether rows elsewhere (tokens, watchers, children) change when it ends.
     pub ties: bool,
+    /// Why it is paused; none if it is not paused.
+    pub attention: Option<Attention>,
 }
 
 /// A run's header, without its ledger.
@@ -195,6 +198,7 @@ pub(crate) mod tests {
                 deadline: None,
                 holds_key: true,
                 ties: false,
+                attention: None,
             },
             arrivals: 0,
             purged: false,

@@ -441,6 +441,7 @@ pub(crate) fn created_run(
         deadline,
         holds_key: true,
         ties: false,
+        attention: None,
     };
     (new, state, entries)
 }

@@ -80,7 +80,7 @@ pub fn after_crash(class: Class) -> AfterCrash {
 pub enum NextMove {
     /// Begin this attempt, at this time if there is one.
     Attempt(u32, Option<Time>),
-    /// Find out what became of this attempt, which has begun and has no recorded end: see [`after_crash`].
+    /// Find out whether this attempt had its effect. It has begun and has no recorded end: see [`after_crash`].
     FindOut(u32, Class),
     /// Nothing: the step has an outcome, or waits for an operator.
     Nothing,
@@ -114,7 +114,7 @@ impl FailedAttempt<'_> {
     }
 }
 
-/// Whether a look-up has to say what became of an attempt that has failed. The failure may have come after the effect, also
+/// Whether a look-up has to say if an attempt that has failed had its effect. The failure may have come after the effect, also
 /// if it is fatal; only a pause that the body asks for says that the effect did not take place.
 pub fn is_looked_up(class: Class, retry_after: Option<Duration>) -> bool {
     class == Class::Reconcile && retry_after.is_none()

@@ -35,7 +35,7 @@ pub struct Attempt {
     number: u32,
     /// Whether it cleans up, although its run was asked to end.
     shielded: bool,
-    /// Whether it follows an operator's word that the try before did not take place.
+    /// Whether it follows an operator's decision that the try before had no effect.
     cleared: bool,
     fence: u64,
     key: OnceLock<String>,
@@ -113,7 +113,7 @@ impl Attempt {
         })
     }
 
-    /// The effect key for those who want a UUID.
+    /// The effect key for a system that wants a UUID.
     pub fn key_uuid(&self) -> Uuid {
         self.effect_key("").uuid()
     }

@@ -11,18 +11,14 @@ use super::contain::{BodyScope, contained};
 use super::ctx::{Boxed, Ctx, read};
 use crate::clock::Time;
 use crate::engine::run::{BeginEffect, OnceTurn, Requested};
-use crate::error::Error;
 use crate::fail::{Fail, Result, fatal};
 use crate::rules::entry::{Class, Entry};
 use crate::rules::json::Payload;
 use crate::rules::key::Label;
 use crate::rules::ledger::{Ledger, VisitRecord};
-use crate::rules::once::{Ask, OnceAnswer, OnceCall as Call, OnceScope};
+use crate::rules::once::{Ask, OnceAnswer, OnceScope};
 use crate::rules::path::{Path, Visit, path_key};
 use crate::sabotage::{self, Bug};
-
-/// Between two attempts to reach a store that cannot answer.
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// The scope in which a label has one result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -118,7 +114,7 @@ where
 
 /// A label has one outcome in a run, as a step has: a failure is recorded too, as that of a step at a place which all calls
 /// share, so that a replay gets the same. A retry of the run forgets it. Inside of a step nothing of that
-/// is recorded: a replay is given what became of the step, and its next try may ask again.
+/// is recorded: a replay is given the outcome of the step, and its next try may ask again.
 async fn run<T: Serialize + DeserializeOwned + Send>(mut once: RunOnce<'_, T>) -> Result<T> {
     let label = Label::new(once.label.clone()).map_err(fatal)?;
     let scope = once.store_scope();
@@ -236,7 +232,7 @@ async fn claim_or_make<T: Serialize>(
 }
 
 async fn claim(ctx: &Ctx, scope: &OnceScope, label: &Label) -> Result<OnceAnswer> {
-    match ask(ctx, scope, label, Ask::Claim).await? {
+    match ctx.cell.once(scope, label, Ask::Claim).await? {
         Some(answer) => Ok(answer),
         None => Err(fatal("a claim for `run_once` was answered as if there had been another")),
     }
@@ -252,10 +248,10 @@ async fn tell(
     what: impl Fn(u64) -> Ask + Send,
 ) -> Result<OnceAnswer> {
     loop {
-        if let Some(answer) = ask(ctx, scope, label, what(fence)).await? {
+        if let Some(answer) = ctx.cell.once(scope, label, what(fence)).await? {
             return Ok(answer);
         }
-        if sabotage::commits(Bug::OnceLostForEver) || !is_ours(ctx).await {
+        if sabotage::commits(Bug::OnceLostForEver) || !ctx.cell.is_ours().await {
             // Another life of this run has taken it over: this one has nothing more to say.
             return std::future::pending().await;
         }
@@ -263,40 +259,5 @@ async fn tell(
             OnceAnswer::Mine(fence) => fence,
             answer => return Ok(answer),
         };
-    }
-}
-
-/// Whether the run has not been claimed again since this life of it has it.
-async fn is_ours(ctx: &Ctx) -> bool {
-    let (clock, store, fence) = (ctx.cell.clock(), ctx.cell.store(), ctx.cell.ledger(Ledger::fence));
-    loop {
-        match store.ledger(ctx.cell.workspace, ctx.cell.id, fence + 1).await {
-            Ok(since) => {
-                return !since.iter().any(|numbered| matches!(numbered.entry, Entry::Claimed { .. }));
-            }
-            Err(error) => {
-                tracing::warn!(%error, run = %ctx.cell.id, "it is unknown who drives a run");
-                clock.until(clock.now().after(PAUSE)).await;
-            }
-        }
-    }
-}
-
-/// Asks the store; gives nothing if it knows a later grant.
-async fn ask(ctx: &Ctx, scope: &OnceScope, label: &Label, ask: Ask) -> Result<Option<OnceAnswer>> {
-    let (clock, store) = (ctx.cell.clock(), ctx.cell.store());
-    let (workspace, run) = (ctx.cell.workspace, ctx.cell.id);
-    loop {
-        let call = Call { workspace, scope: scope.clone(), label: label.clone(), run, ask: ask.clone() };
-        match store.once(call).await {
-            Ok(answer) => return Ok(Some(answer)),
-            // All three may be repeated: a second claim by the same run is granted again, a second result absorbed.
-            Err(error @ (Error::Unavailable(_) | Error::Unknown(_))) => {
-                tracing::warn!(%error, %label, "`run_once` has to wait for the store");
-                clock.until(clock.now().after(PAUSE)).await;
-            }
-            Err(Error::OnceLost { .. }) => return Ok(None),
-            Err(error) => return Err(Fail::from(error)),
-        }
     }
 }

@@ -155,7 +155,7 @@ impl Tries {
         if known.end == TryEnd::Certain {
             return Ok(None);
         }
-        // A try that the engine has stopped, such as by a timeout, did not come to `ended`.
+        // A try that the engine has stopped, such as by a timeout, did not reach `ended`.
         let is_last = known.end == TryEnd::Final || (known.is_begun && attempt.number() >= self.most);
         if !is_last && self.is_young(attempt.now()) {
             (known.is_begun, known.may_have_happened) = (true, true);

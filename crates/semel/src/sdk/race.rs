@@ -11,6 +11,7 @@ use crate::fail::{Result, fatal};
 use crate::rules::entry::Entry;
 use crate::rules::json::Payload;
 use crate::rules::path::Visit;
+use crate::rules::race::{BranchPoll, RaceRound, fits, winner};
 use crate::sabotage::{self, Bug};
 
 /// The value of the branch that won a race of two.
@@ -28,7 +29,7 @@ where
     B: Future<Output: Send> + Send,
 {
     let at = ctx.visit(name, None, false)?;
-    let recorded = winner(ctx, &at, 2).await?;
+    let recorded = recorded_winner(ctx, &at, 2).await?;
     let (mut a, mut b) = (pin!(a), pin!(b));
     let (mut first, mut second) = (None, None);
     let mut heard = [Vec::new(), Vec::new()];
@@ -37,7 +38,7 @@ where
         round.poll(a.as_mut(), &mut first, &mut heard[0], cx);
         round.poll(b.as_mut(), &mut second, &mut heard[1], cx);
         let ready = [first.is_some(), second.is_some()];
-        decided(recorded, &ready)
+        winner(recorded, &ready).map_or(Poll::Pending, Poll::Ready)
     })
     .await;
     record(ctx, at, recorded, won, failure_in(&heard[won])).await?;
@@ -53,7 +54,7 @@ where
     if all.is_empty() {
         return Err(fatal(format_args!("the race {at} has no branches")));
     }
-    let recorded = winner(ctx, &at, all.len()).await?;
+    let recorded = recorded_winner(ctx, &at, all.len()).await?;
     let mut all: Vec<_> = all.into_iter().map(|future| (Box::pin(future), None, Vec::new())).collect();
     let won = poll_fn(|cx| {
         let mut round = Round::new(ctx, recorded);
@@ -61,7 +62,7 @@ where
             round.poll(future.as_mut(), output, heard, cx);
         }
         let ready: Vec<bool> = all.iter().map(|(_, output, _)| output.is_some()).collect();
-        decided(recorded, &ready)
+        winner(recorded, &ready).map_or(Poll::Pending, Poll::Ready)
     })
     .await;
     record(ctx, at, recorded, won, failure_in(&all[won].2)).await?;
@@ -69,20 +70,18 @@ where
     output.map(|output| (won, output)).ok_or_else(|| fatal("the recorded winner of a race has no result"))
 }
 
-/// One round of polling those who race. Once the winner is known, the others do nothing new: they are polled only so that
-/// a replay visits all that they have recorded. The recorded winner itself goes on as ever: a restart may have forgotten
-/// what had failed in it.
+/// One round of polling the branches of a race.
 struct Round<'a> {
     ctx: &'a Ctx,
     recorded: Option<usize>,
-    decided: bool,
+    is_decided: bool,
     /// Position of the future that is polled next, in the order of the arguments.
     place: usize,
 }
 
 impl<'a> Round<'a> {
     fn new(ctx: &'a Ctx, recorded: Option<usize>) -> Self {
-        Self { ctx, recorded, decided: recorded.is_some(), place: 0 }
+        Self { ctx, recorded, is_decided: recorded.is_some(), place: 0 }
     }
 
     fn poll<F: Future>(
@@ -92,19 +91,21 @@ impl<'a> Round<'a> {
         heard: &mut Vec<Weak<Visit>>,
         cx: &mut std::task::Context<'_>,
     ) {
-        let lost = self.decided && self.recorded != Some(self.place);
+        let (recorded, is_decided) = (self.recorded, self.is_decided);
+        let how = RaceRound { recorded, is_decided, is_replaying: self.ctx.is_replaying() };
+        let how = how.poll(self.place, output.is_some());
         self.place += 1;
-        if output.is_some() || (lost && !self.ctx.is_replaying()) {
+        if how == BranchPoll::Skip {
             return;
         }
-        let _held = lost.then(|| self.ctx.cell.hold());
+        let _held = (how == BranchPoll::Held).then(|| self.ctx.cell.hold());
         let before = self.ctx.cell.heard();
         let polled = future.poll(cx);
         heard.retain(|failure| failure.strong_count() > 0);
         heard.extend(self.ctx.cell.heard_since(before));
         if let Poll::Ready(ready) = polled {
             *output = Some(ready);
-            self.decided = true;
+            self.is_decided = true;
         }
     }
 }
@@ -115,20 +116,11 @@ fn failure_in(heard: &[Weak<Visit>]) -> Option<Visit> {
     heard.iter().find_map(Weak::upgrade).map(|failure| (*failure).clone())
 }
 
-/// Who has won: the recorded one when it is there, else the first that is.
-fn decided(recorded: Option<usize>, ready: &[bool]) -> Poll<usize> {
-    let won = match recorded {
-        Some(winner) => ready[winner].then_some(winner),
-        None => ready.iter().position(|ready| *ready),
-    };
-    won.map_or(Poll::Pending, Poll::Ready)
-}
-
 /// Position of the winner among the futures of a race, if it is recorded.
-async fn winner(ctx: &Ctx, at: &Visit, runners: usize) -> Result<Option<usize>> {
+async fn recorded_winner(ctx: &Ctx, at: &Visit, runners: usize) -> Result<Option<usize>> {
     ctx.cell.asks(at, || Requested::Race(runners));
     let recorded: Option<usize> = ctx.value_at(at).map(|value| read(at, &value)).transpose()?;
-    if let Some(winner) = recorded.filter(|winner| *winner >= runners) {
+    if let Some(winner) = recorded.filter(|_| !fits(recorded, runners)) {
         let why =
             format!("`{at}` was won by number {}, and has {runners} in the code", winner.saturating_add(1));
         ctx.cell.diverge(why);

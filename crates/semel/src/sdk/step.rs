@@ -505,7 +505,7 @@ enum LookedUp {
     Nothing,
 }
 
-/// Asks the provider what became of a try that has no known end.
+/// Asks the provider whether a try without a known end had its effect.
 async fn ask<T: Serialize>(
     step: &Step,
     visit: &Visit,

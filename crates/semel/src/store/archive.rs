@@ -57,7 +57,7 @@ pub(crate) trait ArchiveRows: Send {
     fn tokens_of(&mut self, num: i64) -> impl Future<Output = Result<Vec<Token>>> + Send;
     /// The calls that are remembered with a run, in the order of scope and id.
     fn calls_of(&mut self, num: i64) -> impl Future<Output = Result<Vec<CallLine>>> + Send;
-    /// Those who wait for a run's end, in the order in which they came.
+    /// The watchers of a run, in the order in which they began to wait.
     fn watchers_of(&mut self, num: i64) -> impl Future<Output = Result<Vec<Watcher>>> + Send;
     /// The `run_once` values after this one, in the order of workspace, scope and label.
     fn once_after(

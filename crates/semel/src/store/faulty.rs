@@ -85,7 +85,7 @@ impl Faulty {
 }
 
 impl Faults {
-    /// Tells those who listen to a [deaf](Faulty::deaf) store.
+    /// Sends a wake-up to the listeners of a [deaf](Faulty::deaf) store.
     pub fn tell(&self, wake: Wake) {
         if let Some(listeners) = &self.silence {
             // There may be no listener.

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use tokio::sync::broadcast;
 
 use super::{
-    Answer, Archive, Arrival, Claims, Counts, DuplicatesPage, DuplicatesQuery, Find, Lease, LedgerPart,
-    Numbered, Page, Part, Query, RunCounts, Started, StatsQuery, StatsSeries, Store, Sweep, Swept, Wake,
-    Watch,
+    Answer, Archive, Arrival, Claims, Counts, DuplicatesPage, DuplicatesQuery, Find, Glance, HookPage,
+    HookQuery, KeyPage, KeyQuery, Lease, LedgerPart, NodeFacts, Numbered, OpenVersions, Page, Part, Query,
+    RunCounts, RunTally, Started, StatsQuery, StatsSeries, Store, Sweep, Swept, TallyQuery, Wake, Watch,
 };
 use crate::clock::Time;
 use crate::id::{RunId, WorkspaceId};
@@ -130,6 +130,12 @@ calls! {
     write sweep(sweep: Sweep) -> Swept;
     read find(find: Find) -> Option<(Run, Option<Outcome>)>;
     read list(query: Query) -> Page;
+    read keys(query: KeyQuery) -> KeyPage;
+    read glances(runs: Vec<Run>) -> Vec<Glance>;
+    read hooks(query: HookQuery) -> HookPage;
+    read tally(query: TallyQuery) -> RunTally;
+    read versions(workspace: WorkspaceId, cap: usize) -> OpenVersions;
+    read nodes(workspace: WorkspaceId, cap: usize) -> Vec<NodeFacts>;
     read ledger(workspace: WorkspaceId, run: RunId, from: u64) -> Vec<Numbered>;
     read ledger_part(part: Part) -> LedgerPart;
     read inbox(workspace: WorkspaceId, run: RunId, from: u64) -> Vec<Arrival>;

@@ -11,6 +11,7 @@ use crate::error::Result;
 use crate::id::{NodeId, RunId, WorkspaceId};
 use crate::rules::archive::CallLine;
 use crate::rules::claim::{Claim, Drives, MAX_STALLS, SUSPECT};
+use crate::rules::commit::{Commit, Write};
 use crate::rules::control::{Control, ControlAction, Controlled};
 use crate::rules::deliver::{Deliver, PastCall, Unconsumed};
 use crate::rules::entry::{Entry, Message, Resolution, decode, encode};
@@ -25,20 +26,28 @@ use crate::rules::run::{NewRun, Run, RunState};
 use crate::rules::stats::StatsSpan;
 use crate::rules::status::Status;
 use crate::sabotage::{Bug, commits};
-use crate::store::Sweep;
 use crate::store::archive::{ArchiveRows, OnceAt, RecordAt};
 use crate::store::duplicates::{DuplicatePlace, DuplicateRow, DuplicatesQuery};
 use crate::store::list::{Scan, Scanned};
 use crate::store::tx::{
-    CallAt, CallRows, ClaimedRow, CountRows, DeadNode, Driven, DueRows, HeldOnce, HookRows, InboxRow,
-    InboxRows, InsertedRun, LedgerRow, LedgerRows, NodeRows, OnceRows, OpenRuns, RecordRows, RunRows,
-    SetFree, StatsAt, StatsLook, StatsRow, StatsRows, StoreTx, SweepRows, TxTime, Verb, Watcher, WatcherRows,
+    CallAt, CallRows, ClaimedRow, CountRows, CountScan, DeadNode, Driven, DueRows, DueScan, GlanceRow,
+    GlanceRows, HeldOnce, HookRows, InboxRow, InboxRows, InsertedRun, KeyScan, LedgerRow, LedgerRows,
+    NewHook, NodeRows, OnceRows, OpenRuns, RecordRows, RunRows, SetFree, StatsAt, StatsLook, StatsRow,
+    StatsRows, StoreTx, SweepRows, TallyRows, TxTime, Verb, Watcher, WatcherRows,
 };
 use crate::store::verbs::{ClaimRows, ClaimedRows, StartRun};
+use crate::store::{DueVersion, HookQuery, OpenHook, OpenVersion, Sweep};
 
-/// Runs a verb over rows that lie, and falsifies its answer.
+/// Runs a verb over rows that lie, and falsifies what it asks for and its answer.
 pub(super) async fn run<V: Verb, T: StoreTx>(verb: &V, tx: &mut T) -> Result<V::Answer> {
     let mut lying = LyingTx { tx, verb: LyingVerb::of(verb), kept: Vec::new() };
+    let asked: &dyn Any = verb;
+    let misread = match asked.downcast_ref::<Commit>().filter(|_| misreads_commits()) {
+        Some(commit) => Some(misread(commit, lying.tx).await?),
+        None => None,
+    };
+    let misread = misread.as_ref().map(|commit| commit as &dyn Any);
+    let verb: &V = misread.and_then(|commit| commit.downcast_ref()).unwrap_or(verb);
     let mut answer = verb.run(&mut lying).await?;
     let LyingTx { verb, kept, .. } = lying;
     let told: &mut dyn Any = &mut answer;
@@ -55,6 +64,29 @@ pub(super) async fn run<V: Verb, T: StoreTx>(verb: &V, tx: &mut T) -> Result<V::
         }
     }
     Ok(answer)
+}
+
+fn misreads_commits() -> bool {
+    [Bug::SkipVersionGuard, Bug::TimersFireEarly, Bug::RestMissesArrivals].into_iter().any(commits)
+}
+
+/// A commit without the condition that a bug ignores: its version, its earliest time, or the messages that its driver has seen.
+async fn misread<T: StoreTx>(commit: &Commit, tx: &mut T) -> Result<Commit> {
+    let mut write = Write::clone(commit);
+    if commits(Bug::SkipVersionGuard)
+        && let Some(run) = tx.run_at(write.num).await?
+    {
+        write.expected = run.state.version;
+    }
+    if commits(Bug::TimersFireEarly)
+        && let Some(beyond) = &mut write.beyond
+    {
+        beyond.not_before = None;
+    }
+    if commits(Bug::RestMissesArrivals) {
+        write.seen = u64::MAX;
+    }
+    Ok(Commit::new(write))
 }
 
 /// The verb that runs, as far as a bug belongs to one.
@@ -93,6 +125,11 @@ struct LyingTx<'a, T> {
 }
 
 impl<T: StoreTx> LyingTx<'_, T> {
+    /// Whether a start does not look again whether its key is free.
+    fn trusts_the_first_look(&self) -> bool {
+        matches!(self.verb, LyingVerb::Start) && commits(Bug::ReadThenInsert)
+    }
+
     fn forgets_deliveries(&self) -> bool {
         matches!(self.verb, LyingVerb::Start | LyingVerb::Deliver) && commits(Bug::DeliveryIdForgotten)
     }
@@ -146,15 +183,30 @@ impl<T: StoreTx> RunRows for LyingTx<'_, T> {
     honest! {
         insert_runs(runs: &[InsertedRun]) -> Vec<Option<i64>>;
         held_keys(workspace: WorkspaceId, scope: &Scope, keys: &[&Key]) -> HashSet<Key>;
-        holder(workspace: WorkspaceId, scope: &Scope, key: &Key) -> Option<Run>;
         run(id: RunId) -> Option<Run>;
         run_at(num: i64) -> Option<Run>;
         status(id: RunId) -> Option<Status>;
         save(num: i64, expected: u64, state: &RunState) -> bool;
+        advance(num: i64, expected: u64, count: u64, text: &str) -> bool;
         list(scan: &Scan<'_>) -> Scanned;
+        keys(scan: &KeyScan<'_>) -> Vec<Run>;
+    }
+
+    async fn holder(&mut self, workspace: WorkspaceId, scope: &Scope, key: &Key) -> Result<Option<Run>> {
+        match self.trusts_the_first_look() {
+            true => Ok(None),
+            false => self.tx.holder(workspace, scope, key).await,
+        }
     }
 
     async fn insert_run(&mut self, new: &NewRun, state: &RunState, text: &str) -> Result<Option<i64>> {
+        if self.trusts_the_first_look()
+            && let Some(held) = self.tx.holder(new.workspace, &new.scope, &new.key).await?
+        {
+            // The index would refuse two runs that hold one key.
+            let freed = RunState { holds_key: false, ..held.state.clone() };
+            self.tx.save(held.num, held.state.version, &freed).await?;
+        }
         match self.forked_from(new, text).await? {
             Some(source) => {
                 let mut entries = decoded(text);
@@ -188,14 +240,6 @@ impl<T: StoreTx> RunRows for LyingTx<'_, T> {
         Ok(saved)
     }
 
-    async fn advance(&mut self, num: i64, expected: u64, count: u64, text: &str) -> Result<bool> {
-        if !commits(Bug::SkipVersionGuard) {
-            return self.tx.advance(num, expected, count, text).await;
-        }
-        let found = self.tx.run_at(num).await?.map_or(expected, |run| run.state.version);
-        self.tx.advance(num, found, count, text).await
-    }
-
     async fn open_children(&mut self, parent: RunId) -> Result<Vec<Run>> {
         match commits(Bug::CancelForgetsChildren) {
             true => Ok(Vec::new()),
@@ -210,7 +254,13 @@ impl<T: StoreTx> DueRows for LyingTx<'_, T> {
         dues(workflows: &[Drives], after: Time) -> Vec<Option<Time>>;
         due_in(families: &[Family], limit: usize) -> Vec<Run>;
         next_due_in(families: &[Family], after: Time) -> Option<Time>;
-        overdue(limit: usize) -> Vec<Run>;
+    }
+
+    async fn overdue(&mut self, limit: usize) -> Result<Vec<Run>> {
+        match commits(Bug::OverdueIsNotEnded) {
+            true => Ok(Vec::new()),
+            false => self.tx.overdue(limit).await,
+        }
     }
 
     async fn take(&mut self, taken: &[ClaimedRow]) -> Result<()> {
@@ -292,7 +342,8 @@ impl<T: StoreTx> InboxRows for LyingTx<'_, T> {
 
 impl<T: StoreTx> HookRows for LyingTx<'_, T> {
     honest! {
-        insert_hook(workspace: WorkspaceId, token: &Token, num: i64) -> bool;
+        insert_hook(hook: NewHook<'_>) -> bool;
+        open_hooks(query: &HookQuery, limit: usize) -> Vec<OpenHook>;
         hook_owner(workspace: WorkspaceId, token: &Token) -> Option<RunId>;
         hook(workspace: WorkspaceId, token: &Token) -> Option<Run>;
         delete_hook(workspace: WorkspaceId, token: &Token, num: i64) -> ();
@@ -447,5 +498,21 @@ impl<T: StoreTx> ArchiveRows for LyingTx<'_, T> {
         restore_commit(num: i64, seq: u64, at: Time, text: &str) -> ();
         restore_message(num: i64, arrival: u64, at: Time, text: &str) -> ();
         sound() -> Vec<String>;
+    }
+}
+
+impl<T: StoreTx> GlanceRows for LyingTx<'_, T> {
+    honest! {
+        glances(nums: &[i64]) -> Vec<GlanceRow>;
+    }
+}
+
+impl<T: StoreTx> TallyRows for LyingTx<'_, T> {
+    honest! {
+        count_runs(scan: &CountScan<'_>) -> (u64, usize);
+        due_versions(scan: &DueScan<'_>) -> Vec<DueVersion>;
+        open_versions(workspace: WorkspaceId, status: Status, cap: usize) -> Vec<OpenVersion>;
+        leases(limit: usize) -> Vec<(NodeId, Option<Time>)>;
+        held_in(workspace: WorkspaceId, cap: usize) -> Vec<(NodeId, u64)>;
     }
 }

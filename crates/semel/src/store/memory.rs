@@ -4,6 +4,7 @@ mod archive;
 mod calls;
 mod counts;
 mod due;
+mod glances;
 mod hooks;
 mod inbox;
 mod ledger;
@@ -13,6 +14,7 @@ mod records;
 mod runs;
 mod stats;
 mod sweep;
+mod tallies;
 mod watchers;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -34,11 +36,10 @@ use crate::rules::deliver::PastCall;
 use crate::rules::family::Family;
 use crate::rules::key::{CallId, Key, RecordId, Scope, Token};
 use crate::rules::once::OnceRow;
-use crate::rules::path::Name;
+use crate::rules::path::{Name, Visit};
 use crate::rules::receipt::{ReceiptKind, Receipts};
 use crate::rules::record::Record;
 use crate::rules::run::{NewRun, Run};
-use crate::sabotage::{self, Bug};
 use crate::store::tx::TxTime;
 use uuid::Uuid;
 
@@ -119,7 +120,7 @@ struct MemoryTables {
     listed: BTreeSet<(WorkspaceId, Time, i64)>,
     ledger: HashMap<i64, Vec<LedgerRow>>,
     inbox: HashMap<i64, BTreeMap<u64, InboxRow>>,
-    hooks: BTreeMap<(WorkspaceId, Token), i64>,
+    hooks: BTreeMap<(WorkspaceId, Token), HeldToken>,
     watchers: HashMap<i64, Vec<Watcher>>,
     calls: HashMap<(WorkspaceId, String, CallId), (i64, PastCall)>,
     once: HashMap<OnceAt, OnceRow>,
@@ -128,6 +129,15 @@ struct MemoryTables {
     receipts: BTreeMap<(i64, ReceiptKind), Receipts>,
     stats: BTreeMap<StatsAt, StatsRow>,
     nodes: BTreeMap<NodeId, NodeRow>,
+}
+
+/// A token that a run owns.
+#[derive(Clone)]
+struct HeldToken {
+    num: i64,
+    /// Where the run has opened it; none if a start has reserved it.
+    visit: Option<Visit>,
+    opened: Time,
 }
 
 /// A node.
@@ -191,7 +201,7 @@ impl MemoryTables {
         self.deadlines.extend(deadline.map(|deadline| (deadline, num)));
         if run.state.holds_key {
             let held = self.keys.insert(Self::key(run), num);
-            assert!(held.is_none() || sabotage::commits(Bug::ReadThenInsert), "two runs hold one key");
+            assert!(held.is_none(), "two runs hold one key");
         }
     }
 }

@@ -1,11 +1,13 @@
 //! What a store counts and logs: the answers to its calls, whichever engine, route or worker makes them.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use metrics::{Counter, counter};
 
 use super::{Started, Swept};
 use crate::error::{Error, Result};
+use crate::id::NodeId;
 use crate::metrics::{
     CLAIMS, COMMITS, DELIVERIES, DUPLICATES, ENDED, ENTRIES, FAILURES, IN_DOUBT, ORPHANED, RETRIES, REUSED,
     STALE, STARTS, STEPS,
@@ -37,6 +39,28 @@ pub(crate) struct StoreMeters {
     unavailable: Counter,
     unknown: Counter,
     damaged: Counter,
+    /// Refused commits of nodes that had lost their runs.
+    stale_of: Mutex<HashMap<NodeId, u64>>,
+}
+
+/// Nodes whose refused commits are counted one by one; those of others are only in the sum.
+const STALE_NODES: usize = 10_000;
+
+impl StoreMeters {
+    /// Counts a commit that came too late.
+    pub(crate) fn was_stale(&self, node: Option<NodeId>) {
+        let Some(node) = node else { return };
+        let mut counts = self.stale_of.lock().unwrap_or_else(PoisonError::into_inner);
+        if counts.len() < STALE_NODES || counts.contains_key(&node) {
+            *counts.entry(node).or_default() += 1;
+        }
+    }
+
+    /// Number of commits of this node that came too late.
+    pub(crate) fn stale_of(&self, node: NodeId) -> u64 {
+        let counts = self.stale_of.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.get(&node).copied().unwrap_or_default()
+    }
 }
 
 impl Default for StoreMeters {
@@ -62,6 +86,7 @@ impl Default for StoreMeters {
             unavailable: by(FAILURES, "kind", "unavailable"),
             unknown: by(FAILURES, "kind", "unknown"),
             damaged: by(FAILURES, "kind", "damaged"),
+            stale_of: Mutex::default(),
         }
     }
 }

@@ -19,6 +19,7 @@ mod origin;
 mod part;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+mod questions;
 mod receipts;
 mod serve;
 #[cfg(feature = "sqlite")]
@@ -43,9 +44,13 @@ pub use self::archive::Archive;
 pub(crate) use self::counts::CAP as COUNTS_CAP;
 pub use self::counts::{Counts, RunCounts, WorkflowCounts};
 pub use self::duplicates::{AbsorbedCalls, DuplicateCursor, DuplicatesPage, DuplicatesQuery};
-pub use self::list::{Page, Query};
+pub use self::list::{KeyPage, KeyPrefix, KeyQuery, Order, Page, Query};
 pub use self::origin::Origin;
 pub use self::part::{LedgerPart, Part};
+pub use self::questions::{
+    Capped, DueVersion, Glance, HookOrder, HookPage, HookPlace, HookQuery, NodeFacts, OpenHook, OpenVersion,
+    OpenVersions, RunTally, TallyQuery,
+};
 pub use self::stats::{StatsBucket, StatsQuery, StatsSeries};
 pub use self::wakes::Wake;
 pub use self::watch::Watch;
@@ -95,8 +100,22 @@ pub trait Store: Send + Sync + 'static {
 
     /// A run by its id, key or token, and how it ended.
     fn find(&self, find: Find) -> Answer<'_, Option<(Run, Option<Outcome>)>>;
-    /// A page of runs, the newest first.
+    /// A page of runs, the newest first unless the query says otherwise.
     fn list(&self, query: Query) -> Answer<'_, Page>;
+    /// A page of keys, with the runs that hold them or have lost them. The store of a remote worker refuses.
+    fn keys(&self, query: KeyQuery) -> Answer<'_, KeyPage>;
+    /// What runs do now, in the order of their headers, which this store has given. The store of a remote worker refuses.
+    fn glances(&self, runs: Vec<Run>) -> Answer<'_, Vec<Glance>>;
+    /// A page of open hooks. The store of a remote worker refuses.
+    fn hooks(&self, query: HookQuery) -> Answer<'_, HookPage>;
+    /// Numbers of a workspace: its runs by status and by the kind of their pause, and what is due. The store of a remote
+    /// worker refuses.
+    fn tally(&self, query: TallyQuery) -> Answer<'_, RunTally>;
+    /// The open runs of a workspace by workflow version; at most `cap` of each state are read. The store of a remote
+    /// worker refuses.
+    fn versions(&self, workspace: WorkspaceId, cap: usize) -> Answer<'_, OpenVersions>;
+    /// All nodes, with the runs of a workspace that they drive, counted to `cap`. The store of a remote worker refuses.
+    fn nodes(&self, workspace: WorkspaceId, cap: usize) -> Answer<'_, Vec<NodeFacts>>;
     /// The entries of a run from number `from` (the first is 1).
     fn ledger(&self, workspace: WorkspaceId, run: RunId, from: u64) -> Answer<'_, Vec<Numbered>>;
     /// A part of a run's ledger, bounded in entries and bytes. A store that has no way to read less reads all of it.
@@ -169,7 +188,7 @@ pub struct Started {
     pub verdict: StartVerdict,
     /// How that run ended, if it has.
     pub outcome: Option<Outcome>,
-    /// What became of the payload that came with the start. None if there was none, or if the run had already ended.
+    /// Where the payload that came with the start was delivered. None if there was none, or if the run had already ended.
     pub delivered: Option<Delivered>,
     /// The run that was cancelled for this one.
     pub superseded: Option<RunId>,

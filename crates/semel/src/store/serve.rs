@@ -11,14 +11,16 @@ use super::receipts::ReceiptBuffer;
 use super::stats::StatsBuffer;
 use super::tx::{LedgerRow, Verb};
 use super::verbs::{
-    AskedStart, ClaimRows, CountInbox, CountOpen, EndedRun, FlushStats, PeekStart, ReadCounts, ReadDues,
-    ReadInbox, ReadLedger, ReadReceipts, ReadRunCounts, StartRun, entries_of, message_of,
+    AskedStart, ClaimRows, CountInbox, CountOpen, EndedRun, FlushStats, LookAt, PeekStart, ReadCounts,
+    ReadDues, ReadInbox, ReadLedger, ReadNodes, ReadReceipts, ReadRunCounts, ReadVersions, StartRun,
+    entries_of, message_of,
 };
 use super::wakes::{Wake, Wakes};
 use super::watch::Watch;
 use super::{
-    Answer, Arrival, Claimed, Claims, Counts, DuplicatesPage, DuplicatesQuery, Find, Lease, LedgerPart,
-    Numbered, Page, Part, Query, RunCounts, Started, StatsQuery, StatsSeries, Store, Sweep, Swept,
+    Answer, Arrival, Claimed, Claims, Counts, DuplicatesPage, DuplicatesQuery, Find, Glance, HookPage,
+    HookQuery, KeyPage, KeyQuery, Lease, LedgerPart, NodeFacts, Numbered, OpenVersions, Page, Part, Query,
+    RunCounts, RunTally, Started, StatsQuery, StatsSeries, Store, Sweep, Swept, TallyQuery,
 };
 use crate::clock::{Clock, Time};
 use crate::error::{Error, Result};
@@ -79,7 +81,7 @@ pub(crate) trait Backend: Clone + Send + Sync + 'static {
     /// Stops.
     fn stop(&self) -> impl Future<Output = Result<()>> + Send;
 
-    /// Those who wait for something to happen.
+    /// Listeners that wait for something to happen.
     fn wakes(&self) -> &Wakes;
 
     /// Receipts that are not written yet.
@@ -164,6 +166,7 @@ fn commit<B: Backend>(store: &B, commit: Commit) -> impl Future<Output = Result<
         commit.beyond().ending.as_ref().map(|ending| ending.parent.as_ref().map(|parent| parent.run));
     let workspace = commit.beyond().workspace;
     let figures = CommitFigures::of(&commit);
+    let node = commit.node;
     let saving = store.commit_run(commit);
     async move {
         let saved = saving.await;
@@ -195,6 +198,7 @@ fn commit<B: Backend>(store: &B, commit: Commit) -> impl Future<Output = Result<
                 }
             }
             Err(Error::Concurrency { .. }) => {
+                store.meters().was_stale(node);
                 late.note(store);
             }
             // It may have taken place, with all that others wait for.
@@ -431,6 +435,36 @@ impl<B: Backend> Store for B {
 
     fn list(&self, query: Query) -> Answer<'_, Page> {
         Box::pin(counted(self, self.execute(query)))
+    }
+
+    fn keys(&self, query: KeyQuery) -> Answer<'_, KeyPage> {
+        Box::pin(counted(self, self.execute(query)))
+    }
+
+    fn glances(&self, runs: Vec<Run>) -> Answer<'_, Vec<Glance>> {
+        Box::pin(counted(self, self.execute(LookAt(runs))))
+    }
+
+    fn hooks(&self, query: HookQuery) -> Answer<'_, HookPage> {
+        Box::pin(counted(self, self.execute(query)))
+    }
+
+    fn tally(&self, query: TallyQuery) -> Answer<'_, RunTally> {
+        Box::pin(counted(self, self.execute(query)))
+    }
+
+    fn versions(&self, workspace: WorkspaceId, cap: usize) -> Answer<'_, OpenVersions> {
+        Box::pin(counted(self, self.execute(ReadVersions { workspace, cap })))
+    }
+
+    fn nodes(&self, workspace: WorkspaceId, cap: usize) -> Answer<'_, Vec<NodeFacts>> {
+        Box::pin(counted(self, async move {
+            let mut nodes = self.execute(ReadNodes { workspace, cap }).await?;
+            for facts in &mut nodes {
+                facts.stale = self.meters().stale_of(facts.node);
+            }
+            Ok(nodes)
+        }))
     }
 
     fn ledger(&self, workspace: WorkspaceId, run: RunId, from: u64) -> Answer<'_, Vec<Numbered>> {

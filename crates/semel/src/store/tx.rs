@@ -7,6 +7,7 @@
 mod calls;
 mod counts;
 mod due;
+mod glances;
 mod hooks;
 mod inbox;
 mod ledger;
@@ -16,6 +17,7 @@ mod records;
 mod runs;
 mod stats;
 mod sweep;
+mod tallies;
 mod watchers;
 
 use std::future::Future;
@@ -27,15 +29,19 @@ use crate::store::archive::ArchiveRows;
 pub(crate) use self::calls::{CallAt, CallRows};
 pub(crate) use self::counts::{CountRows, OpenRuns};
 pub(crate) use self::due::{ClaimedRow, DueRows};
-pub(crate) use self::hooks::HookRows;
+pub(crate) use self::glances::{GLANCE_BYTES, GLANCE_TAIL, GlanceRow, GlanceRows, NOT_ABSORBED};
+#[cfg(feature = "sqlite")]
+pub(crate) use self::hooks::delivery_text;
+pub(crate) use self::hooks::{COUNTED_MESSAGES, HookRows, NewHook, tokens_of};
 pub(crate) use self::inbox::{InboxRow, InboxRows, message_text};
 pub(crate) use self::ledger::{LedgerRow, LedgerRows};
 pub(crate) use self::nodes::{DeadNode, Driven, NodeRows, SetFree};
 pub(crate) use self::once::{HeldOnce, OnceRows};
 pub(crate) use self::records::RecordRows;
-pub(crate) use self::runs::{InsertedRun, RunRows};
+pub(crate) use self::runs::{InsertedRun, KeyScan, RunRows};
 pub(crate) use self::stats::{StatsAt, StatsLook, StatsRow, StatsRows};
 pub(crate) use self::sweep::SweepRows;
+pub(crate) use self::tallies::{CountScan, DueScan, LATE_MS, TallyRows, due_version};
 pub(crate) use self::watchers::{Watcher, WatcherRows};
 
 /// Two transactions met in a way that only concurrent backends know: nothing is written, and the verb runs again.
@@ -70,6 +76,8 @@ pub(crate) trait StoreTx:
     + SweepRows
     + StatsRows
     + CountRows
+    + GlanceRows
+    + TallyRows
     + ArchiveRows
 {
 }
@@ -88,8 +96,9 @@ impl<T> StoreTx for T where
         + NodeRows
         + SweepRows
         + StatsRows
-        + StatsRows
         + CountRows
+        + GlanceRows
+        + TallyRows
         + ArchiveRows
 {
 }
@@ -104,7 +113,7 @@ pub(crate) trait Verb: Send + Sync + 'static {
     const READS: bool = false;
     /// Whether it may read so much that short reads should not wait behind it.
     const SCANS: bool = false;
-    /// How many bytes of values it writes, roughly: a batch has room for so many.
+    /// How many bytes of values it writes, roughly: a batch has a limit on them.
     #[cfg(feature = "sqlite")]
     fn weight(&self) -> usize {
         0

@@ -40,7 +40,7 @@ impl Dice {
         self.between(least.into(), most.into()) as u32
     }
 
-    /// True in so many of a hundred cases.
+    /// True in this number of a hundred cases.
     pub fn percent(&mut self, chance: u64) -> bool {
         self.below(100) < chance
     }

@@ -1,4 +1,4 @@
-//! For tests.
+//! Tools for tests.
 //!
 //! Of workflows: a [clock](ManualClock) that stands still, a [world](Effects) that counts calls and effects, the
 //! [history](fn@history) of a run with the questions that tests ask of it, and a [`Crasher`] that kills the engine before and

@@ -6,7 +6,7 @@ use semel::{Attempt, Ctx, Result, fatal};
 
 use super::{Act, Program, World, applied_as, execute};
 
-/// A text of so many kibibytes, another one for each part.
+/// A text with this number of kibibytes, a different one for each part.
 pub(super) fn ballast(part: u32, kib: u32) -> String {
     let letter = char::from(b'a' + (part % 26) as u8);
     letter.to_string().repeat(kib as usize * 1024)
@@ -17,7 +17,7 @@ pub(super) fn token(place: &str, n: u32, part: u32) -> String {
     format!("{place}:b{n}-{part}")
 }
 
-/// Runs so many steps, hooks and children at once, each with a value of so many kibibytes.
+/// Runs `count` steps, hooks and children at once, each with a value of `kib` kibibytes.
 pub(super) async fn run(ctx: &Ctx, place: &str, n: u32, parts: u32, kib: u32) -> Result<Vec<String>> {
     let steps = join_all((0..parts).map(|part| step(ctx, n, part, kib)));
     let hooks = join_all((0..parts).map(|part| hook(ctx, place, n, part)));

@@ -7,7 +7,7 @@ use super::{Act, Program};
 /// How long and how large programs are.
 #[derive(Clone, Copy)]
 pub(crate) struct Pace {
-    /// At most so many acts.
+    /// Maximum number of acts.
     pub(crate) acts: u32,
     /// How deep they are nested.
     pub(crate) depth: u32,
@@ -36,7 +36,7 @@ pub(crate) fn draw(seed: u64, at: &str, pace: Pace) -> Program {
 struct Drawer {
     dice: Dice,
     last: u32,
-    /// So many more things may be drawn.
+    /// Number of acts that may still be drawn.
     left: u32,
     pace: Pace,
 }

@@ -11,9 +11,9 @@ pub(crate) struct Count {
     pub(crate) name: String,
     /// The least number of keys, if the program ends.
     pub(crate) least: u32,
-    /// And so many at most, whatever happens.
+    /// Maximum number, whatever happens.
     pub(crate) most: u32,
-    /// And so many more if it was restarted from the beginning, and could decide anew.
+    /// Additional number if the run was restarted from the beginning, and could decide anew.
     #[serde(skip)]
     pub(crate) anew: u32,
     pub(crate) calls: Calls,
@@ -47,7 +47,7 @@ pub(crate) struct Expected {
     bulky: Vec<(String, u32, u32)>,
     /// What it gives; none where that depends on others.
     pub(crate) values: Vec<Option<String>>,
-    /// Maximum number of bodies that are at work at the same time: so many effects can be repeated after one crash.
+    /// Maximum number of bodies that are at work at the same time: that number of effects can be repeated after one crash.
     pub(crate) at_once: u32,
 }
 
@@ -62,7 +62,7 @@ impl Expected {
         self
     }
 
-    /// What is to be delivered to a token, after so many payloads.
+    /// What is to be delivered to a token, after this number of payloads.
     pub(crate) fn payload(&self, token: &str, nth: u32) -> Payload {
         let payload = match self.bulky.iter().find(|(bulky, ..)| bulky == token) {
             Some((_, part, kib)) => Payload::of(&bulk::ballast(*part, *kib)),

@@ -48,7 +48,7 @@ pub(crate) enum Act {
     Close { n: u32, millis: u64 },
     /// A wait.
     Sleep { n: u32, millis: u64 },
-    /// A hook, and how much it receives; then, perhaps, it waits in vain for so many milliseconds.
+    /// A hook, and how much it receives; then, perhaps, it waits in vain for this number of milliseconds.
     Hook { n: u32, recv: u32, recv_for: u32, in_vain: Option<u64> },
     /// A token that all programs want; the program that gets it holds it for a while.
     Door { n: u32, millis: u64 },
@@ -58,7 +58,7 @@ pub(crate) enum Act {
     Once { n: u32, shared: bool },
     /// Values that must not change.
     Values { n: u32 },
-    /// So many steps, hooks and children at once, each with a value of so many kibibytes.
+    /// Steps, hooks and children at once, `count` of each, each with a value of `kib` kibibytes.
     Bulk { n: u32, parts: u32, kib: u32 },
     /// A large text, which comes with the input of a run, and is given back.
     Ballast { text: String },

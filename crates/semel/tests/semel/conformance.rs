@@ -37,7 +37,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 /// One line of the file.
 #[derive(Serialize)]
-struct Line {
+struct ProgramLine {
     seed: u64,
     acts: Vec<Act>,
     #[serde(flatten)]
@@ -47,7 +47,7 @@ struct Line {
 fn line(seed: u64) -> Result<String, Failed> {
     let program = draw(seed, "p", PACE);
     let expected = Expected::of(&program);
-    Ok(serde_json::to_string(&Line { seed, acts: program.1, expected })? + "\n")
+    Ok(serde_json::to_string(&ProgramLine { seed, acts: program.1, expected })? + "\n")
 }
 
 fn seeds() -> Result<std::ops::Range<u64>, Failed> {

@@ -24,7 +24,7 @@ const ACCESS: &str = "local all all trust\nhostssl all bound all scram-sha-256\n
 
 /// Plays the test on the server that was started for it.
 pub(crate) async fn talk() -> Test {
-    let plain = Asked::new("127.0.0.1", "")?;
+    let plain = ServerAccess::new("127.0.0.1", "")?;
     plain.with("sslmode=prefer").opens().await?;
     plain.with("sslmode=require").refused("the server does not encrypt: switch TLS on there").await?;
 
@@ -34,7 +34,7 @@ pub(crate) async fn talk() -> Test {
     self::authority(&theirs)?;
     encrypt(&authority).await?;
 
-    let (named, unnamed) = (Asked::new("localhost", "")?, Asked::new("127.0.0.1", "")?);
+    let (named, unnamed) = (ServerAccess::new("localhost", "")?, ServerAccess::new("127.0.0.1", "")?);
     let (ours, theirs) = (ours.display(), theirs.display());
     let full = named.with(&format!("sslmode=verify-full&sslrootcert={ours}"));
     full.opens().await?;
@@ -52,14 +52,14 @@ pub(crate) async fn talk() -> Test {
     let missing = folder.path().join("none.pem");
     let missing = named.with(&format!("sslmode=verify-full&sslrootcert={}", missing.display()));
     missing.refused("give a PEM file").await?;
-    let bound = Asked::new("localhost", "bound:secret@")?;
+    let bound = ServerAccess::new("localhost", "bound:secret@")?;
     bound.with(&format!("sslmode=verify-full&sslrootcert={ours}&channel_binding=require")).opens().await
 }
 
 /// A way to ask the server.
-struct Asked(String);
+struct ServerAccess(String);
 
-impl Asked {
+impl ServerAccess {
     /// As the user whose name and password come before the host; the administrator if there is none.
     fn new(host: &str, user: &str) -> Result<Self, Failed> {
         let url = std::env::var("SEMEL_TEST_POSTGRES")?;

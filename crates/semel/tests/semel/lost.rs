@@ -57,7 +57,7 @@ enum Fate {
 }
 
 /// The line.
-struct Line {
+struct CutLine {
     /// What the next message is known by that is lost, and how.
     next: Mutex<Option<(&'static str, Fate)>>,
     /// The message was lost.
@@ -70,7 +70,7 @@ struct Line {
     arrived: Notify,
 }
 
-impl Line {
+impl CutLine {
     /// A line to a server; and where it begins.
     async fn open(server: String) -> Result<(Arc<Self>, SocketAddr), Failed> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -167,18 +167,18 @@ impl Line {
 }
 
 /// A store behind a line, and a node of it.
-struct Place {
-    line: Arc<Line>,
+struct StoreBehindLine {
+    line: Arc<CutLine>,
     store: Arc<dyn Store>,
     node: NodeId,
 }
 
-impl Place {
+impl StoreBehindLine {
     async fn open(fate: Fate) -> Result<Self, Failed> {
         let url = std::env::var("SEMEL_TEST_POSTGRES")?;
         let (before, after) = url.split_once('@').ok_or("a user in the URL")?;
         let (server, database) = after.split_once('/').ok_or("a database in the URL")?;
-        let (line, here) = Line::open(server.to_owned()).await?;
+        let (line, here) = CutLine::open(server.to_owned()).await?;
         // A server that was not started for us may have seen other runs of this program.
         let schema = Some(format!("lost_{}_{fate:?}", std::process::id()).to_lowercase());
         let options =
@@ -212,7 +212,7 @@ impl Place {
 }
 
 async fn everything(fate: Fate) -> Test {
-    let place = Place::open(fate).await?;
+    let place = StoreBehindLine::open(fate).await?;
     commits(&place, fate, "alone", &["alone"]).await?;
     commits(&place, fate, "many-4", &["many-1", "many-2", "many-3", "many-4"]).await?;
     commits(&place, fate, "with-3", &["with-1", "with-2", "with-3", END]).await?;
@@ -226,9 +226,9 @@ async fn everything(fate: Fate) -> Test {
 /// What a run does that ends instead of a step.
 const END: &str = "the-end";
 
-/// So many runs commit at once, each a step of this name; one of them is what the lost message is known by. The first is
+/// One run for each of `steps` commits a step of that name, all at once; the lost message contains `known_by`. The first run is
 /// alone, the others are written together.
-async fn commits(place: &Place, fate: Fate, known_by: &'static str, steps: &[&str]) -> Test {
+async fn commits(place: &StoreBehindLine, fate: Fate, known_by: &'static str, steps: &[&str]) -> Test {
     let mut ledgers = Vec::new();
     for _ in steps {
         ledgers.push(place.driven().await?);
@@ -258,7 +258,7 @@ async fn commits(place: &Place, fate: Fate, known_by: &'static str, steps: &[&st
 
 /// A caller that goes away while its line is silent. The next one does not wait behind it.
 async fn given_up() -> Test {
-    let place = Place::open(Fate::Silence).await?;
+    let place = StoreBehindLine::open(Fate::Silence).await?;
     let mut ledger = place.driven().await?;
     record_step(&mut ledger, "given-up")?;
     let commit = ledger.commit().ok_or("an entry")?;
@@ -273,7 +273,7 @@ async fn given_up() -> Test {
 }
 
 /// A start whose input says this.
-async fn starts(place: &Place, fate: Fate, input: &'static str, key: Option<&str>) -> Test {
+async fn starts(place: &StoreBehindLine, fate: Fate, input: &'static str, key: Option<&str>) -> Test {
     let all = || place.store.list(Query::all(WorkspaceId::DEFAULT, 1_000));
     let before = all().await?.runs.len();
     let like = request("-")?;

@@ -37,17 +37,18 @@ pub(crate) fn trials() -> Vec<Trial> {
         }),
         trial("receipts_that_were_forgotten_meanwhile_are_not_added_up_again", || run(forgotten_receipts())),
         trial("many_large_values_at_once_are_sent_in_messages_of_bounded_length", || run(large_values())),
+        trial("most_steps_of_runs_write_to_no_index", || run(steps_of_many_runs())),
     ]
 }
 
 /// A store in a schema of its own.
-struct Place {
+struct SchemaStore {
     store: Arc<dyn Store>,
     node: NodeId,
     schema: String,
 }
 
-impl Place {
+impl SchemaStore {
     async fn open(name: &str, url: &str) -> Result<Self, Failed> {
         // A server that was not started for us may have seen other runs of this program.
         let schema = format!("postgres_{}_{name}", std::process::id());
@@ -81,8 +82,8 @@ fn server_url() -> Result<String, Failed> {
     Ok(std::env::var("SEMEL_TEST_POSTGRES")?)
 }
 
-/// Waits until so many statements wait for a lock on the store's tables: as long as it takes, by asking.
-async fn blocked(place: &Place, statements: i64) -> Test {
+/// Asks until this number of statements wait for a lock on the store's tables.
+async fn blocked(place: &SchemaStore, statements: i64) -> Test {
     let client = place.client().await?;
     let waiting = "SELECT count(DISTINCT w.pid) FROM pg_locks w WHERE NOT w.granted AND w.pid IN \
          (SELECT l.pid FROM pg_locks l JOIN pg_class c ON c.oid = l.relation \
@@ -101,7 +102,7 @@ async fn blocked(place: &Place, statements: i64) -> Test {
 /// A run claims a `run_once` value. The transaction locks the run and waits; meanwhile the commit begins that lets the run rest.
 /// The grant is first, so the resting run must give the value up: no other run could ever claim it otherwise.
 async fn rest_and_grant(name: &str, tied: bool) -> Test {
-    let place = Place::open(name, &server_url()?).await?;
+    let place = SchemaStore::open(name, &server_url()?).await?;
     let mut owner = place.driven("owner").await?;
     if tied {
         // A token: the run has ties before the once is asked for, so that its row is locked by the grant and not changed.
@@ -139,7 +140,7 @@ async fn rest_and_grant(name: &str, tied: bool) -> Test {
 
 /// The sweep forgets a run's receipts while new ones are being written.
 async fn forgotten_receipts() -> Test {
-    let place = Place::open("receipts", &server_url()?).await?;
+    let place = SchemaStore::open("receipts", &server_url()?).await?;
     let owner = place.driven("k").await?.run().id();
     let absorbed = async || {
         let receipts = place.store.receipts(WorkspaceId::DEFAULT, owner).await?;
@@ -185,7 +186,7 @@ async fn large_values() -> Test {
     });
     // Only messages that are not encrypted have a length that can be read.
     let database = format!("{database}{}sslmode=disable", if database.contains('?') { '&' } else { '?' });
-    let place = Place::open("large", &format!("{before}@{here}/{database}")).await?;
+    let place = SchemaStore::open("large", &format!("{before}@{here}/{database}")).await?;
     let mut ledgers = Vec::new();
     for n in 0..RUNS {
         ledgers.push(place.driven(&format!("large-{n}")).await?);
@@ -239,4 +240,47 @@ async fn carry(client: TcpStream, server: &str, longest: &AtomicUsize) -> std::i
         ended = back => ended.map(drop),
         ended = forth => ended,
     }
+}
+
+/// Many runs that take their steps together: an update that finds room on its row's page writes to no index. The room is the
+/// fill factor of the table.
+async fn steps_of_many_runs() -> Test {
+    const RUNS: usize = 500;
+    const STEPS: usize = 10;
+    let place = SchemaStore::open("steps", &server_url()?).await?;
+    let mut ledgers = Vec::new();
+    for n in 0..RUNS {
+        ledgers.push(place.driven(&format!("run-{n}")).await?);
+    }
+    for step in 0..STEPS {
+        let mut commits = JoinSet::new();
+        for (n, ledger) in ledgers.iter_mut().enumerate() {
+            let at = Visit::parse(&format!("step-{step}")).ok_or("a path")?;
+            ledger.record(Entry::Recorded { at, value: Payload::parse("1")?, failed: None })?;
+            let (store, commit) = (place.store.clone(), ledger.commit().ok_or("an entry")?);
+            commits.spawn(async move { store.commit(commit).await.map(|saved| (n, saved)) });
+        }
+        while let Some(saved) = commits.join_next().await {
+            let (n, saved) = saved??;
+            ledgers[n].settle(&saved.settled)?;
+        }
+    }
+    let client = place.client().await?;
+    // PostgreSQL counts what a connection did when that ends, at the latest.
+    place.store.close().await?;
+    let (schema, all) = (place.schema.clone(), (RUNS * STEPS) as i64);
+    drop(place);
+    let counted = async {
+        let counts = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE schemaname = $1 AND relname = 'runs'";
+        loop {
+            let row = client.query_one(counts, &[&schema]).await?;
+            let (updates, in_place): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
+            if updates >= all {
+                return Ok::<_, Failed>((updates, in_place));
+            }
+        }
+    };
+    let (updates, in_place) = tokio::time::timeout(Duration::from_mins(1), counted).await??;
+    assert!(in_place * 10 >= updates * 9, "only {in_place} of {updates} updates found room on their page");
+    Ok(())
 }

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use libtest_mimic::{Failed, Trial};
+use semel::error::failure_code;
 
 /// Folders that hold nothing we wrote.
 const SKIPPED_FOLDERS: [&str; 6] = ["target", ".git", ".semel", "node_modules", ".venv", "dist"];
@@ -73,7 +74,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         .into_iter()
         .chain(checks_of_words())
         .map(trial)
-        .chain([names::trial(), words::trial()])
+        .chain([docs::trial(), names::trial(), words::trial()])
         .collect()
 }
 
@@ -145,6 +146,13 @@ fn checks_of_code() -> Vec<Check> {
             at_least: 20,
             finds: |file| mentions(file, &["crate::sdk"], is_code, "sdk stands on the engine, not below it"),
             refuses: ("crates/semel/src/engine/drive.rs", "use crate::sdk::ctx::Ctx;".into()),
+        },
+        Check {
+            name: "codes_of_failures_are_those_of_the_table",
+            reads: docs::is_source,
+            at_least: 200,
+            finds: unknown_codes,
+            refuses: ("crates/semel-server/src/tasks/http.rs", "fatal(why).with_code(\"TO_LARGE\")".into()),
         },
     ]
 }
@@ -245,6 +253,17 @@ fn run(check: &Check) -> Result<(), Failed> {
         })
         .collect();
     if found.is_empty() { Ok(()) } else { Err(found.join("\n").into()) }
+}
+
+/// Codes that are spelled out, and are not in the table.
+fn unknown_codes(file: &Source) -> Vec<Finding> {
+    let is_known = |code: &str| failure_code::ALL.iter().any(|(known, _)| *known == code);
+    let code_of = |(number, line): (usize, &str)| {
+        let (_, rest) = Some(line).filter(|line| is_code(line))?.split_once("with_code(\"")?;
+        let code = rest.split('"').next().filter(|code| !is_known(code))?;
+        Some((number, format!("`{code}` is not in semel::error::failure_code: use one of its constants")))
+    };
+    untested_lines(&file.text).into_iter().filter_map(code_of).collect()
 }
 
 // The tree
@@ -385,7 +404,7 @@ fn engine_internals(file: &Source) -> Vec<Finding> {
     let may = |rest: &str| is_item(rest) || rest.strip_prefix("run::").is_some_and(is_item);
     let offends = |line: &str| {
         let inside = line.split("engine::").skip(1).any(|rest| !may(rest));
-        inside || line.contains("cell.lock()") || line.contains("cell.core")
+        inside || ["cell.lock()", "cell.core", "cell.store()"].iter().any(|part| line.contains(part))
     };
     numbered(&file.text)
         .filter(|(_, line)| is_code(line) && offends(line))

@@ -77,7 +77,7 @@ fn effect_key(given: &Effect) -> Result<EffectNames, Failed> {
 }
 
 #[derive(Deserialize)]
-struct Asked {
+struct VectorRequest {
     workflow: String,
     input: String,
     excluded: Vec<String>,
@@ -99,7 +99,7 @@ fn control_fingerprint(given: &Controlled) -> Result<Printed, Failed> {
     Ok(Printed { canonical: control.asked().canonical(), fingerprint: control.fingerprint().to_string() })
 }
 
-fn fingerprint(given: &Asked) -> Result<Printed, Failed> {
+fn fingerprint(given: &VectorRequest) -> Result<Printed, Failed> {
     let (workflow, input) = (Name::new(&given.workflow)?, Payload::parse(&given.input)?);
     let mut value = Json::parse(&given.input)?;
     given.excluded.iter().for_each(|pointer| value.remove(pointer));

@@ -1,4 +1,4 @@
-//! What a seed is made into: nodes, programs, what clients ask for, and all that goes wrong.
+//! The case that is drawn from a seed: nodes, programs, requests of clients, and faults.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,20 +9,21 @@ use semel::testing::Dice;
 
 use crate::programs::{Act, Pace, Program, draw};
 
-/// Troubles come in the first so many milliseconds; then all is let finish.
+/// Milliseconds at the beginning in which faults occur; after that all runs may finish.
 pub(crate) const STORM: u64 = 9_000;
-/// Cursed steps and poisonous runs are met by many nodes one after the other, each of which has to be given up first.
+/// The same for cases with a cursed step or a poisonous run: they kill several nodes one after the other, and each lease has to
+/// end first.
 const LONG_STORM: u64 = 30_000;
 
-/// One case of so many has large values: it takes ten times as long as others.
+/// One of this number of cases has large values: it takes ten times as long as others.
 const BULKY: u64 = 150;
 /// Lengths of the values, in kibibytes.
 const KIB: [u32; 6] = [100, 100, 300, 300, 900, 2_000];
 
-/// How long the store believes in a node that says nothing.
+/// The lease of a node.
 pub(crate) const LEASE: Duration = Duration::from_secs(3);
 
-/// Programs that are over soon, although nodes die meanwhile.
+/// Pace of programs that end soon although nodes die meanwhile.
 const PACE: Pace = Pace {
     acts: 7,
     depth: 2,
@@ -38,25 +39,25 @@ const PACE: Pace = Pace {
 #[derive(Clone)]
 pub(crate) struct Case {
     pub(crate) seed: u64,
-    /// For so many milliseconds things go wrong.
+    /// Milliseconds at the beginning in which faults occur.
     pub(crate) storm: u64,
     pub(crate) nodes: Vec<NodeKind>,
     pub(crate) keys: Vec<KeyKind>,
     pub(crate) programs: Vec<Scripted>,
     pub(crate) requests: Vec<Request>,
     pub(crate) troubles: Vec<Disturbance>,
-    /// The program that is poisonous: whatever a run of it does outside kills its node.
+    /// The poisonous program: every effect of its runs kills the node.
     pub(crate) poison: Option<usize>,
 }
 
-/// What an engine is like.
+/// Properties of an engine.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NodeKind {
-    /// By so many milliseconds its clock is ahead of the store's.
+    /// Milliseconds by which its clock is ahead of the store's; negative if it is behind.
     pub(crate) wrong_by: i64,
-    /// It hears no wake-up.
+    /// Whether it receives no wake-ups.
     pub(crate) deaf: bool,
-    /// Runs that it drives, and that rest in its memory, at most.
+    /// Maximum number of runs that it drives, and that rest in its memory.
     pub(crate) driven: usize,
     pub(crate) resting: usize,
 }
@@ -67,11 +68,11 @@ impl NodeKind {
     }
 }
 
-/// What starts under a key come to.
+/// How the starts under one key behave.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct KeyKind {
     pub(crate) policy: &'static str,
-    /// How an operator lets go on what failed.
+    /// How an operator retries a failed run.
     pub(crate) again: Again,
 }
 
@@ -111,7 +112,7 @@ pub(crate) struct Request {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Ask {
     Start,
-    /// At once, or of the node that drives it and so many milliseconds after its next body has begun.
+    /// Cancels the run: at once, or at the node that drives it, this number of milliseconds after its next body has begun.
     Cancel {
         close: Option<u64>,
     },
@@ -125,7 +126,7 @@ pub(crate) enum Ask {
     Watch,
 }
 
-/// What a node does that can be counted.
+/// Actions of a node that are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum What {
     Call,
@@ -137,7 +138,7 @@ pub(crate) enum What {
     Wake,
 }
 
-/// Something that goes wrong at a node: at the n-th thing of a kind that it does, or at a time.
+/// A fault of a node: at its n-th action of a kind, or at a time.
 #[derive(Clone, Debug)]
 pub(crate) struct Disturbance {
     pub(crate) node: usize,
@@ -153,21 +154,21 @@ pub(crate) enum When {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Trouble {
-    /// The node dies: before the thing is done, or when it is done and the node has not been told.
+    /// The node dies before the action, or after it and before the answer.
     Dies { before: bool, down: u64 },
     /// The node and its clock stand still.
     StandsStill { millis: u64 },
-    /// The call is not made, and the caller is told so.
+    /// The call is not made, and the caller gets an error that says so.
     Refused,
-    /// The call is lost, and the caller knows nothing.
+    /// The call is lost, and the caller gets an unknown outcome.
     Lost,
     /// The call takes place, and its answer is lost.
     Unanswered,
-    /// The caller knows nothing, and then the call takes place.
+    /// The caller gets an unknown outcome, and then the call takes place.
     Late { millis: u64 },
-    /// It takes its time, there and back.
+    /// The call and its answer are delayed.
     Slow { there: u64, back: u64 },
-    /// A wake-up comes twice.
+    /// A wake-up is received twice.
     Repeated { millis: u64 },
 }
 
@@ -238,7 +239,7 @@ impl Case {
         Self { seed, storm, nodes, keys, programs, requests, troubles, poison }
     }
 
-    /// How many things there are in it that a smaller case might not have.
+    /// Size of the case: the number of its parts that a smaller case might leave out.
     pub(crate) fn size(&self) -> usize {
         fn acts(all: &[Act]) -> usize {
             let inside = |act: &Act| match act {
@@ -255,7 +256,7 @@ impl Case {
     }
 }
 
-/// Adds large values to a program of few cases.
+/// Adds large values to one program, in few cases.
 fn weigh_down(dice: &mut Dice, programs: &mut [Scripted]) {
     if dice.below(BULKY) > 0 {
         return;
@@ -319,7 +320,7 @@ fn requests(dice: &mut Dice, nodes: usize, programs: &[Scripted], keys: &[KeyKin
     requests
 }
 
-/// Whatever nodes do first kills them, and so does the next thing.
+/// Kills each node at its first action, and at its next.
 fn curse(nodes: usize) -> Vec<Disturbance> {
     let dies = |node: usize, nth: u32| Disturbance {
         node,

@@ -31,10 +31,10 @@ use crate::stage::Stage;
 /// Who clients and operator say they are.
 pub(crate) const CLIENT: &str = "client";
 
-/// So many milliseconds a client waits for an answer before it asks another node.
+/// Milliseconds that a client waits for an answer before it asks another node.
 const PATIENCE: u64 = 2_500;
 
-/// And so many pass before it asks again after an error.
+/// Milliseconds before it asks again after an error.
 const AGAIN: u64 = 250;
 
 /// What clients have asked for and were told.

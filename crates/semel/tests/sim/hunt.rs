@@ -10,22 +10,22 @@ use crate::figures::Figures;
 use crate::play::play;
 use crate::stage::Violation;
 
-/// One for each processor.
+/// Number of threads: one for each processor.
 pub(crate) fn threads() -> usize {
     available_parallelism().map_or(1, usize::from)
 }
 
-/// What a hunt has come to.
+/// The result of a hunt.
 #[derive(Default)]
 pub(crate) struct Hunted {
-    /// How many were played.
+    /// Number of seeds that were played.
     pub(crate) seeds: u64,
     pub(crate) figures: Figures,
-    /// The first that broke a promise.
+    /// The first play that broke a promise.
     pub(crate) caught: Option<(u64, Violation)>,
 }
 
-/// Plays these seeds on so many threads, until one breaks a promise.
+/// Plays these seeds on `threads` threads, until one breaks a promise.
 pub(crate) fn hunt(seeds: Range<u64>, threads: usize) -> Hunted {
     let (next, stop, hunted) =
         (AtomicU64::new(seeds.start), AtomicBool::new(false), Mutex::new(Hunted::default()));

@@ -131,7 +131,7 @@ impl Line {
             }
             let said = call.said.clone();
             let (reply, answer) = oneshot::channel();
-            let way = Way {
+            let way = StoreWay {
                 stage: self.stage.clone(),
                 store: self.store.clone(),
                 node: self.node,
@@ -167,11 +167,11 @@ fn unknown(said: &str) -> Error {
     Error::Unknown(format!("the answer to {said} is lost, on purpose").into())
 }
 
-/// Calls that take longer than so many milliseconds are waited for at the end.
+/// Calls that take longer than this, in milliseconds, are waited for at the end.
 const SLOW: u64 = 100;
 
 /// The way of a call to the store, and of its answer back.
-struct Way {
+struct StoreWay {
     stage: Arc<Stage>,
     store: Arc<dyn Store>,
     node: usize,
@@ -181,7 +181,7 @@ struct Way {
     dies: Option<u64>,
 }
 
-impl Way {
+impl StoreWay {
     async fn carry<T: Send + 'static>(
         self,
         call: Call<T>,
@@ -425,7 +425,19 @@ impl StoreLayer for Line {
             changes: |swept: &Swept| *swept != Swept::default(),
             tells: |swept: &Swept| swept.orphaned.to_string(),
         };
-        self.call(call, Box::new(move |store| Box::pin(async move { store.sweep(sweep).await })))
+        let stage = self.stage.clone();
+        self.call(
+            call,
+            Box::new(move |store| {
+                Box::pin(async move {
+                    let swept = store.sweep(sweep).await?;
+                    if swept == Swept::default() {
+                        stage.lock().had_nothing_to_sweep();
+                    }
+                    Ok(swept)
+                })
+            }),
+        )
     }
 
     fn find(&self, find: Find) -> Answer<'_, Option<(Run, Option<Outcome>)>> {

@@ -38,7 +38,7 @@ use crate::play::play;
 
 /// The seeds that every check plays.
 const SEEDS: Range<u64> = 0..2_000;
-/// So many of them are played twice.
+/// Number of them that are played twice.
 const TWICE: u64 = 60;
 
 fn main() -> ExitCode {

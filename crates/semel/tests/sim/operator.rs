@@ -1,5 +1,5 @@
-//! The operator: says what became of steps in doubt, resumes what is paused, lets go on what failed, and knows when all
-//! is done. He tells the truth: he says that something did not happen only when it cannot happen any more.
+//! The operator: resolves steps in doubt, resumes paused runs, retries failed ones, and knows when all
+//! is done. It tells the truth: it says that an effect did not take place only when it cannot take place any more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,13 +19,13 @@ use crate::oracle::Seen;
 use crate::programs::FAILS;
 use crate::stage::Scene;
 
-/// So many milliseconds pass between two rounds.
+/// Milliseconds between two rounds.
 const ROUND: u64 = 150;
 /// A run that fails more often than this never ends.
 const FAILS_FOR_EVER: usize = 60;
 /// Why a step fails that the operator gives up.
 const GIVEN_UP: &str = "given up, as planned";
-/// A run that was paused and not resumed is resumed after so many milliseconds.
+/// Milliseconds after which a paused run is resumed.
 const PAUSED_LONG: i64 = 6_000;
 
 /// What is to be done about a run.
@@ -35,7 +35,7 @@ enum Task {
     Restart(usize),
 }
 
-/// Goes round until everything is done.
+/// Repeats rounds until everything is done.
 pub(crate) async fn go_round(client: Client, case: Arc<Case>) {
     let busy = Arc::new(Mutex::new(BTreeSet::new()));
     loop {
@@ -119,7 +119,7 @@ fn unpause(scene: &Scene, seen: &Seen) -> Option<Task> {
     }
 }
 
-/// What became of the first step in doubt; nothing as long as it may still take place.
+/// The resolution of the first step in doubt; none while its effect may still take place.
 fn resolve(scene: &Scene, seen: &Seen) -> Option<Task> {
     let run = &seen.run;
     let step = in_doubt(seen).into_iter().next()?;

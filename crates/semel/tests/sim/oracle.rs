@@ -1,5 +1,5 @@
-//! The oracle watches the store: whatever is written there, it sees, and knows whether that may be. It knows the promises,
-//! not the rules: nothing here decides what the engine or the store should do next.
+//! The oracle reads everything that is written to the store and checks it against the promises. It does not repeat the rules:
+//! nothing here decides what the engine or the store should do next.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::task::Waker;
@@ -12,6 +12,7 @@ use semel::rules::deliver::{Deliver, Delivered};
 use semel::rules::entry::{Class, Entry, Outcome, Resolution, RestartFrom};
 use semel::rules::json::Payload;
 use semel::rules::run::Run;
+use semel::rules::status::Status;
 use semel::store::{Lease, LeaseAct, Numbered, Query, Store};
 
 use crate::blame::Blame;
@@ -19,64 +20,67 @@ use crate::outside::{Begun, Provider};
 use crate::programs::Nap;
 use crate::stage::{Scene, Stage};
 
-/// So many bodies of one claim may begin on a node that has not heard yet that its run has ended: one in every branch.
+/// Maximum number of bodies that a node may begin under one claim before it learns that the run has ended: one per branch.
 const UNAWARE: u32 = 8;
+
+/// Milliseconds after the deadline of a run by which its driver or a sweep must have ended it.
+const ENDS_WITHIN: i64 = 5_000;
 
 /// Pause of a step before it is tried again.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// So many milliseconds after the deadline of a run, by what its node can know of the time, nothing of it begins.
+/// Milliseconds after a run's deadline, by its node's view of the time, from which no body of it may begin.
 const AWARE_AFTER: i64 = 50;
 
 #[derive(Default)]
 pub(crate) struct Oracle {
     pub(crate) runs: BTreeMap<RunId, Seen>,
-    /// Who owns a token, and with which hooks, by what the ledgers say.
+    /// The owner of each token and its hooks, according to the ledgers.
     pub(crate) tokens: Tokens,
-    /// Results that all share.
+    /// Shared results of `run_once`, by scope and label.
     onces: BTreeMap<(String, String), String>,
-    /// Until when nodes are alive.
+    /// The end of the lease of each node.
     leases: BTreeMap<NodeId, Time>,
     /// Children that were open when their parent was cancelled.
     pub(crate) bereaved: BTreeSet<RunId>,
-    /// To whom a version of a run was given.
+    /// The node to which the store gave a run, by run and version of the claim.
     claims: BTreeMap<(RunId, u64), NodeId>,
-    /// When a claim came into the hands of a life of a node.
+    /// When a node learnt that it has a claim, by run, version, node and life.
     in_hand: BTreeMap<(RunId, u64, usize, u32), u64>,
-    /// What became of deliveries, by token and id.
+    /// The run and arrival that the store answered to a delivery, by token and id.
     accepted: BTreeMap<(String, String), (RunId, u64)>,
     /// What was delivered, by run and arrival: token and payload.
     pub(crate) payloads: Payloads,
-    /// The highest fence that a life of a node had for a run.
+    /// The highest fence that a node had for a run, by run, node and life.
     fences: BTreeMap<(RunId, usize, u32), u64>,
-    /// Bodies that began under a claim after the end of the run.
+    /// Number of bodies that began under a claim after the end of the run.
     unaware: BTreeMap<(RunId, u64), u32>,
-    /// Cancels that were won, and answered.
+    /// Cancels that took effect and were answered.
     pub(crate) won: Vec<Won>,
-    /// Runs that make the result of a label and have neither ended nor rested since.
+    /// Runs that execute the body of a label and have neither ended nor rested since, by label.
     makers: BTreeSet<(String, RunId)>,
-    /// The result of a label as the code of a run has it, by the node that drives the run.
+    /// The result of a label that the code of a run was given by the node that drives it.
     pub(crate) heard: BTreeMap<(RunId, String), String>,
-    /// When a wait was asked for first, by run and name.
+    /// When the code first asked for a wait, by run and name.
     naps: BTreeMap<(RunId, String), Time>,
-    /// Lives of nodes that have heard that they have lost a run, and the claim that they had.
+    /// Claims that a node knows to have lost, by run, version, node and life.
     lost: BTreeSet<(RunId, u64, usize, u32)>,
-    /// What nodes have died of.
+    /// The runs that are to blame for deaths of nodes.
     pub(crate) blame: Blame,
-    /// By so many milliseconds a life of a node may think that it is earlier than it is: its best look at the store's time.
+    /// Milliseconds by which a node's view of the store's time may be late, by node and life: the best of its measurements.
     lags: BTreeMap<(usize, u32), i64>,
 }
 
-/// A cancel that was asked of a node and won.
+/// A cancel that was sent to a node and took effect.
 pub(crate) struct Won {
     pub(crate) run: RunId,
     pub(crate) node: usize,
     pub(crate) life: u32,
-    /// Its place among all that happened.
+    /// Its position in the sequence of all events.
     pub(crate) asked: u64,
 }
 
-/// A run as it was seen.
+/// A run as the oracle has read it.
 pub(crate) struct Seen {
     pub(crate) run: Run,
     pub(crate) entries: Vec<Numbered>,
@@ -84,17 +88,18 @@ pub(crate) struct Seen {
     restarted: bool,
     /// Its latest claim.
     pub(crate) claim: u64,
-    /// Steps that have a result: when they got it, and under which claim.
+    /// Steps that have a result, with the claim under which they got it.
     completed: BTreeMap<String, u64>,
-    /// When a timer fires, or a step may be tried again and since which claim.
+    /// When each timer fires.
     timers: BTreeMap<String, Time>,
     fired: BTreeSet<String>,
+    /// When a step may be tried again, and the claim under which that was recorded.
     retries: BTreeMap<String, (Time, u64)>,
     hooks: BTreeMap<String, String>,
     consumed: BTreeSet<u64>,
-    /// The latest message that was taken for a token.
+    /// The latest message that was consumed, by token.
     latest: BTreeMap<String, u64>,
-    /// How many payloads earlier lives of the run had taken for a token; a new life begins without them.
+    /// Number of payloads that earlier lives of the run consumed, by token; a new life begins without them.
     pub(crate) spent: BTreeMap<String, u32>,
     taken: BTreeMap<String, u32>,
 }
@@ -120,7 +125,7 @@ impl Seen {
         self.entries.iter().any(|numbered| what(&numbered.entry))
     }
 
-    /// Why it was asked to end, if it has noted that.
+    /// The reason of the request to end, if the run has recorded one.
     pub(crate) fn asked_to_end(&self) -> Option<&String> {
         self.entries.iter().find_map(|numbered| match &numbered.entry {
             Entry::Cancelling { reason, .. } => Some(reason),
@@ -132,7 +137,7 @@ impl Seen {
         self.run.status().is_terminal()
     }
 
-    /// The result of a `run_once`, since the run last began from the beginning.
+    /// The result of a `run_once` since the last restart from the beginning.
     pub(crate) fn once(&self, wanted: &str) -> Option<&Payload> {
         let anew = |numbered: &&Numbered| match &numbered.entry {
             Entry::Restarted { from, .. } => *from != RestartFrom::Beginning,
@@ -144,12 +149,12 @@ impl Seen {
         })
     }
 
-    /// How many of its lives were over before the one that goes on or was the last.
+    /// Number of lives before the current or last one.
     pub(crate) fn lives_before(&self) -> usize {
         self.outcomes.len() - usize::from(self.ended())
     }
 
-    /// Until when it has time.
+    /// Deadline of the current life.
     fn deadline(&self) -> Option<Time> {
         let limit = |numbered: &Numbered| match &numbered.entry {
             Entry::Created(created) => Some(created.deadline),
@@ -159,7 +164,7 @@ impl Seen {
         self.entries.iter().rev().find_map(limit).flatten()
     }
 
-    /// Whether a timer of this name was taken over from the run it was forked from.
+    /// Whether a timer of this name was copied from the source of the fork.
     fn has_inherited(&self, name: &str) -> bool {
         let set = |entry: &Entry| match entry {
             Entry::TimerSet { timer, .. } => timer.to_string().rsplit('/').next() == Some(name),
@@ -169,7 +174,7 @@ impl Seen {
         self.is_fork() && self.entries.iter().take_while(is_claim).any(|numbered| set(&numbered.entry))
     }
 
-    /// Whether an entry was taken over from the run it was forked from.
+    /// Whether the entry that is being read was copied from the source of the fork.
     fn inherits(&self) -> bool {
         self.is_fork() && self.claim == 0
     }
@@ -179,7 +184,7 @@ pub(crate) fn everything() -> Query {
     Query::all(WorkspaceId::DEFAULT, 10_000)
 }
 
-/// Sees all that is new in the store.
+/// Reads all that is new in the store.
 pub(crate) async fn look(stage: &Stage, store: &dyn Store) {
     if let Err(error) = see(stage, store).await {
         stage.lock().violate("the store cannot be read", error.to_string());
@@ -234,7 +239,7 @@ impl Scene {
         }
         let mut ended = self.oracle.runs[&id].ended() && known > 0;
         for numbered in fresh {
-            // What became of a step in doubt may be said afterwards too; the end stays what it is.
+            // A step in doubt may be resolved after the end, which does not change.
             let late = matches!(
                 numbered.entry,
                 Entry::Restarted { .. } | Entry::KeyReleased { .. } | Entry::StepResolved { .. }
@@ -265,7 +270,7 @@ impl Scene {
             _ => "runs",
         };
         let same_key = |other: &&Seen| {
-            // What is restarted after it has lost its key goes on without it.
+            // A run that was restarted after it lost its key has no key.
             let keyless = other.restarted && !other.run.state.holds_key;
             let (this, other_new) = (&seen.run.new, &other.run.new);
             (&this.key, &this.scope) == (&other_new.key, &other_new.scope) && !other.ended() && !keyless
@@ -295,7 +300,7 @@ impl Scene {
                     }
                 }
                 if !matches!(seen.entries.last().map(|last| &last.entry), Some(Entry::Waiting { .. })) {
-                    // It did not rest: what its driver had and could not write any more is forgotten with it.
+                    // The run did not rest: results that its former driver could not record are lost.
                     oracle.heard.retain(|(run, label), _| *run != id || seen.once(label).is_some());
                 }
                 seen.claim = number;
@@ -359,7 +364,7 @@ impl Scene {
             seen.outcomes.push(outcome);
             oracle.tokens.retain(|_, (owner, _)| *owner != id);
         }
-        // A node that still executes it does not know yet that the run has ended, or rests.
+        // A node may still execute the run without knowing that it has ended, or rests.
         let makes_on = match &numbered.entry {
             Entry::Waiting { due } => due.is_some_and(|due| due <= at),
             Entry::Paused { .. } => false,
@@ -394,21 +399,34 @@ impl Scene {
         }
     }
 
-    /// A node has heard until when its lease is, and so what time it was for the store.
+    /// A sweep has changed nothing: then no run is open that should have ended before.
+    pub(crate) fn had_nothing_to_sweep(&mut self) {
+        let latest = Time(self.now.0 - ENDS_WITHIN);
+        let is_overdue = |seen: &&Seen| {
+            let may_end = matches!(seen.run.status(), Status::Pending | Status::Running | Status::Waiting);
+            may_end && seen.deadline().is_some_and(|limit| limit < latest)
+        };
+        let overdue = self.oracle.runs.values().find(is_overdue).map(|seen| seen.run.id());
+        if let Some(id) = overdue {
+            self.violate("overdue", format!("the time of {id} is up, and a sweep does not end it"));
+        }
+    }
+
+    /// A node has learnt the end of its lease, and so the time of the store.
     pub(crate) fn heard_time(&mut self, node: usize, life: u32, told: Time) {
         let lag = self.now.0 - told.0;
         let best = self.oracle.lags.entry((node, life)).or_insert(lag);
         *best = (*best).min(lag);
     }
 
-    /// Whether a life of a node is the one that drives a run.
+    /// Whether a node, in this life, drives the run.
     fn drives(&self, run: RunId, node: usize, life: u32) -> bool {
         let oracle = &self.oracle;
         let in_hand = |seen: &Seen| oracle.in_hand.contains_key(&(run, seen.claim, node, life));
         oracle.runs.get(&run).is_some_and(|seen| !seen.ended() && in_hand(seen))
     }
 
-    /// The body of a `run_once` begins. A node that does not know that it has lost its run may be mistaken.
+    /// The body of a `run_once` begins. A node that does not know that it has lost its run may still begin one.
     pub(crate) fn makes_once(&mut self, run: RunId, label: &str, node: usize, life: u32) {
         self.note(|| format!("node {node}: {label} of {run} is being made"));
         self.provider.onces.push((run, node));
@@ -420,7 +438,7 @@ impl Scene {
         if self.oracle.runs[&run].once(label).is_some() {
             self.violate("once again", format!("{run} has {label}, and makes it again"));
         }
-        // The label of a run's own has its place in it.
+        // A label whose scope is the run is unique within the run only.
         let shared = !label.contains('/');
         let other = self.oracle.makers.iter().find(|(of, maker)| shared && of == label && *maker != run);
         if let Some((_, other)) = other.cloned() {
@@ -429,21 +447,21 @@ impl Scene {
         self.oracle.makers.insert((label.to_owned(), run));
     }
 
-    /// The code of a run has the result of a `run_once`.
+    /// The code of a run was given the result of a `run_once`.
     pub(crate) fn has_once(&mut self, (run, node, life): (RunId, usize, u32), label: &str, result: &str) {
         if self.drives(run, node, life) {
             self.oracle.heard.insert((run, label.to_owned()), result.to_owned());
         }
     }
 
-    /// The code of a run asks for a wait; gives when.
+    /// The code of a run asks for a wait; returns when it first did.
     pub(crate) fn sleeps(&mut self, (run, name, _): Nap<'_>) -> Time {
         self.oracle.naps.entry((run, name.to_owned())).or_insert(self.now);
         self.now
     }
 
-    /// The code goes on behind a wait. What a replay is given back was asked for earlier; a node that has lost its run to a
-    /// restart knows only its own.
+    /// The code continues after a wait. In a replay the wait was asked for earlier; a node that has lost its run to a restart knows
+    /// only its own waits.
     pub(crate) fn slept(&mut self, nap: Nap<'_>, asked: Time) {
         let (run, name, time) = nap;
         let first = self.oracle.naps.get(&(run, name.to_owned())).copied().unwrap_or(asked).min(asked);
@@ -455,14 +473,14 @@ impl Scene {
         }
     }
 
-    /// A node has heard that a run is its.
+    /// A node has learnt that it has a run.
     pub(crate) fn has_in_hand(&mut self, run: &Run, node: usize, life: u32) {
         let number = self.next_number();
         // The first time: the answer to a start may tell the same later.
         self.oracle.in_hand.entry((run.id(), run.state.version, node, life)).or_insert(number);
     }
 
-    /// A node has heard that its commit at a version was refused. If the run has ended or was claimed since, it is no
+    /// A node has learnt that its commit at a version was refused. If the run has ended or was claimed since, it is no
     /// longer the node's; if not, the commit may have been there already, and only its answer was lost.
     pub(crate) fn heard_of_loss(&mut self, run: RunId, expected: u64, node: usize, life: u32) {
         let Some(seen) = self.oracle.runs.get(&run) else { return };
@@ -576,8 +594,8 @@ impl Scene {
 }
 
 impl Oracle {
-    /// Whether a step with a look-up may begin: each earlier try of it that its owner can know of was asked about since the
-    /// owner has the run, or an operator has said that it did not happen.
+    /// Whether a step with a look-up may begin: its owner has looked up each earlier try that it can know of, or an operator has
+    /// said that the try had no effect.
     fn has_asked(&self, seen: &Seen, begun: &Begun, provider: &Provider) -> bool {
         let place = (begun.run, begun.fence, begun.node, begun.life);
         let in_hand = self.in_hand.get(&place).copied().unwrap_or(0);
@@ -600,7 +618,7 @@ impl Oracle {
     }
 }
 
-/// A timer fires; gives what is wrong about it.
+/// Checks the firing of a timer; returns what is wrong.
 fn saw_firing(id: RunId, seen: &mut Seen, timer: &str, at: Time) -> Option<(&'static str, String)> {
     let inherits = seen.inherits();
     let Some(due) = seen.timers.get(timer) else {
@@ -616,7 +634,7 @@ fn saw_firing(id: RunId, seen: &mut Seen, timer: &str, at: Time) -> Option<(&'st
 type Tokens = BTreeMap<String, (RunId, BTreeSet<String>)>;
 type Payloads = BTreeMap<(RunId, u64), (String, String)>;
 
-/// Takes in an entry about a hook; gives what is wrong about it.
+/// Records an entry about a hook; returns what is wrong.
 fn saw_hook(
     id: RunId,
     seen: &mut Seen,

@@ -1,5 +1,5 @@
-//! The provider of effects. It remembers every call; what comes under a key that it knows it does not do again, unless
-//! it was asked for something that it cannot tell from something new (a letter).
+//! The provider of effects. It remembers every call. A call under a known key has no second effect, except for letters, whose
+//! provider does not recognise repetitions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub(crate) struct Begun {
     pub(crate) node: usize,
     pub(crate) life: u32,
     pub(crate) at: Time,
-    /// Its place among all that happened.
+    /// Its position in the sequence of all events.
     pub(crate) order: u64,
     pub(crate) run: RunId,
     pub(crate) path: String,
@@ -45,7 +45,7 @@ pub(crate) struct Provider {
     pub(crate) asked: BTreeMap<String, usize>,
     /// What was done under a key: its name, which of that name, and how often it arrived here.
     pub(crate) done: BTreeMap<String, (String, u32, u32)>,
-    /// When a life of a node was told last what was done under a key: the place of that among all that happened.
+    /// Position of the event in which a node, in one life, was last told what was done under a key.
     pub(crate) told: BTreeMap<(String, usize, u32), u64>,
     /// Keys for which something is under way: a body, or its call.
     pub(crate) under_way: BTreeMap<String, u32>,
@@ -86,14 +86,14 @@ const ONCE: u64 = 900;
 /// How long a node is gone that has died of a poisonous run, in milliseconds.
 const POISONED: u64 = 100;
 
-/// The way of one life of a node to the provider.
+/// The access of a node, in one life, to the provider.
 pub(crate) struct Way {
     pub(crate) stage: Arc<Stage>,
     pub(crate) node: usize,
     pub(crate) life: u32,
 }
 
-/// Something is under way for a key.
+/// Marks a key as under way.
 struct UnderWay(Arc<Stage>, String);
 
 impl UnderWay {

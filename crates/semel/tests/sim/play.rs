@@ -20,12 +20,12 @@ use crate::stage::{DAWN, Stage, Violation};
 use crate::time::{NodeClock, StoreClock};
 use crate::{operator, postman, verdict};
 
-/// After so many milliseconds something is stuck.
+/// Milliseconds after which a play counts as stuck.
 const LONGEST: i64 = 5 * 60 * 1000;
-/// And after so many moments in which something happened.
+/// Number of moments with events after which a play counts as stuck.
 const MOST_MOMENTS: u32 = 200_000;
 
-/// What a play has come to.
+/// The result of a play.
 pub(crate) struct Played {
     pub(crate) violation: Option<Violation>,
     pub(crate) figures: Figures,

@@ -15,10 +15,10 @@ use crate::clients::{Asked, Asking, Client};
 use crate::oracle::Seen;
 use crate::programs::Expected;
 
-/// So many milliseconds pass between two rounds.
+/// Milliseconds between two rounds.
 const ROUND: u64 = 60;
 
-/// Payloads of so many bytes are large.
+/// Size from which a payload is large, in bytes.
 const LARGE: usize = 100 * 1024;
 
 /// How many deliveries a hook has got, and which are on their way.

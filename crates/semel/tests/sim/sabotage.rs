@@ -71,7 +71,7 @@ const HUNTED: &[(Bug, u64)] = &[
     (Bug::WishForgotten, 3),
 ];
 
-/// Each bug must be found within so many seeds: three times as many as the rarest took, so that a change of the random
+/// Number of seeds within which each bug must be found: three times as many as the rarest took, so that a change of the random
 /// programs does not lose it.
 const SEEDS: u64 = 10_000;
 
@@ -128,7 +128,7 @@ pub(crate) fn is_caught() -> Result<(), Failed> {
     if escaped.is_empty() { Ok(()) } else { Err(format!("not caught: {escaped:?}").into()) }
 }
 
-/// Starts this program with a bug that was found last after so many seeds.
+/// Starts this program with a bug that was last found after this number of seeds.
 fn set_loose(bug: Bug, seeds: u64) -> Fate {
     let this = std::env::current_exe().expect("a program knows where it is");
     let ended = Command::new(this)

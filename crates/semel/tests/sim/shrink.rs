@@ -8,9 +8,9 @@ use crate::play::play;
 use crate::programs::Act;
 use crate::stage::Violation;
 
-/// So many cases are tried.
+/// Number of cases that are tried.
 const TRIES: u32 = 600;
-/// So many of the last lines of a trace are shown.
+/// Number of lines shown of the end of a trace.
 const SHOWN: usize = 200;
 
 /// What to say of a seed that has failed.

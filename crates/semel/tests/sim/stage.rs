@@ -192,7 +192,7 @@ impl Stage {
         Wait::new(self.clone(), at)
     }
 
-    /// Waits so many milliseconds.
+    /// Waits for `millis` milliseconds.
     pub(crate) async fn pause(self: &Arc<Self>, millis: u64) {
         if millis > 0 {
             let at = self.lock().now.after(Duration::from_millis(millis));

@@ -45,7 +45,7 @@ impl Drop for Wait {
     }
 }
 
-/// The clock of one life of a node: it goes wrong by as much as it did at first, and stands still with its node.
+/// The clock of a node in one life: its error is constant, and it stands still with its node.
 pub(crate) struct NodeClock {
     pub(crate) stage: Arc<Stage>,
     pub(crate) node: usize,

@@ -1,4 +1,4 @@
-//! The verdict: what must be true in the end, when every run has ended.
+//! The verdict: conditions that must hold when every run has ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -19,7 +19,7 @@ use crate::oracle::Seen;
 use crate::programs::{Calls, Count, Expected, Program};
 use crate::stage::{Scene, Stage};
 
-/// Kind and message of something that is not so.
+/// Kind of a broken promise, and a message about it.
 type Wrong = (&'static str, String);
 
 pub(crate) async fn give(stage: &Stage, case: &Case, store: &dyn Store) {
@@ -56,8 +56,8 @@ fn count_ends(scene: &mut Scene) {
     }
 }
 
-/// The store still has every entry that was ever seen there, its ledgers can be read and say what the headers say; what
-/// was delivered was taken, or is still there; and no token belongs to a run that has ended.
+/// The store still has every entry that was ever read from it. Its ledgers can be folded, and agree with the headers. Every
+/// delivered message was consumed, or is in the inbox. No token belongs to a run that has ended.
 async fn read_again(stage: &Stage, store: &dyn Store, wrong: &mut Vec<Wrong>) -> Result<()> {
     let ids: Vec<RunId> = stage.lock().oracle.runs.keys().copied().collect();
     let mut tokens = BTreeSet::new();
@@ -96,7 +96,7 @@ async fn read_again(stage: &Stage, store: &dyn Store, wrong: &mut Vec<Wrong>) ->
         if scene.told.wished.contains(&id) && !told {
             wrong.push((
                 "cancel lost",
-                format!("{id} was asked to end, said the answer, and never heard of it"),
+                format!("an answer said that {id} was asked to end, and it got no such message"),
             ));
         }
         let unknown = |message: &Message| matches!(message, Message::Delivery { .. });
@@ -135,7 +135,7 @@ fn taken(entry: &Entry) -> Option<u64> {
     }
 }
 
-/// What clients were told is so.
+/// The answers that clients received are true.
 fn answers(scene: &Scene, wrong: &mut Vec<Wrong>) {
     let told = &scene.told;
     for (program, runs) in &told.started {
@@ -146,18 +146,24 @@ fn answers(scene: &Scene, wrong: &mut Vec<Wrong>) {
     for run in &told.cancelled {
         let status = scene.oracle.runs[run].run.status();
         if status != Status::Cancelled {
-            wrong.push(("cancel", format!("{run} was cancelled, said the answer, and is {status}")));
+            wrong.push(("cancel", format!("an answer said that {run} was cancelled, and it is {status}")));
         }
     }
     let ends = |run: &RunId| &scene.oracle.runs[run].outcomes;
     for (run, status) in &told.too_late {
         if !ends(run).iter().any(|outcome| status_of(outcome) == *status) {
-            wrong.push(("cancel", format!("{run} was {status}, said the answer to a cancel, and never was")));
+            wrong.push((
+                "cancel",
+                format!("the answer to a cancel said that {run} was {status}, which it never was"),
+            ));
         }
     }
     for (run, before, outcome) in &told.outcomes {
         if !ends(run)[*before..].contains(outcome) {
-            wrong.push(("outcome", format!("{run} came to {outcome:?}, said the answer, and never did")));
+            wrong.push((
+                "outcome",
+                format!("an answer said that {run} has the outcome {outcome:?}, which it never had"),
+            ));
         }
     }
 }
@@ -172,7 +178,7 @@ fn status_of(outcome: &Outcome) -> Status {
     }
 }
 
-/// One run for each key, unless a later one may take it over.
+/// Each key has one run, unless its policy lets a later run take the key.
 fn keys(scene: &Scene, case: &Case, wrong: &mut Vec<Wrong>) {
     for (number, kind) in case.keys.iter().enumerate() {
         let key = format!("key {number}");
@@ -190,7 +196,7 @@ fn keys(scene: &Scene, case: &Case, wrong: &mut Vec<Wrong>) {
     }
 }
 
-/// One key for each step, and no letter twice.
+/// Each step has one effect key, and no letter was sent twice.
 fn effects(scene: &Scene, wrong: &mut Vec<Wrong>) {
     let mut by_step: BTreeMap<(RunId, &str), &str> = BTreeMap::new();
     let mut by_key: BTreeMap<&str, (RunId, &str)> = BTreeMap::new();
@@ -233,7 +239,7 @@ fn denials(scene: &Scene, (lineage, path): (RunId, &str)) -> usize {
     entries.filter(|numbered| denied(&numbered.entry)).count()
 }
 
-/// A parent has one child at a place, unless an earlier one was cancelled; and what it hears of it is so.
+/// A parent has one child per visit, unless an earlier one was cancelled, and was told the outcome that the child had.
 fn children(scene: &Scene, wrong: &mut Vec<Wrong>) {
     let mut at: BTreeMap<(RunId, String), Vec<RunId>> = BTreeMap::new();
     for seen in scene.oracle.runs.values().filter(|seen| seen.run.status() != Status::Cancelled) {
@@ -270,7 +276,7 @@ fn had(scene: &Scene, run: RunId, outcome: &Outcome) -> bool {
     scene.oracle.runs.get(&run).is_some_and(|seen| seen.outcomes.contains(outcome))
 }
 
-/// What the code of a completed run got from `run_once` is what its ledger says.
+/// The code of a completed run was given the results of `run_once` that its ledger has.
 fn onces(scene: &Scene, wrong: &mut Vec<Wrong>) {
     for ((run, label), heard) in &scene.oracle.heard {
         let seen = &scene.oracle.runs[run];
@@ -420,7 +426,7 @@ fn began_again(scene: &Scene, root: RunId) -> bool {
     family(scene, root).iter().any(|run| scene.oracle.runs[run].has(from_the_beginning))
 }
 
-/// A run and all below it.
+/// A run with its children, their children, and so on.
 fn family(scene: &Scene, root: RunId) -> BTreeSet<RunId> {
     let mut family = BTreeSet::from([root]);
     loop {
@@ -434,7 +440,7 @@ fn family(scene: &Scene, root: RunId) -> BTreeSet<RunId> {
     }
 }
 
-/// For a case that does not end.
+/// Requests and open runs of a case that does not end.
 pub(crate) fn how_things_stand(scene: &Scene) -> String {
     let mut text = format!("{} requests have no answer\n", scene.told.open);
     for seen in scene.oracle.runs.values().filter(|seen| !seen.ended()) {

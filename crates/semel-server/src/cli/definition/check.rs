@@ -1,4 +1,4 @@
-//! `semel definition check`.
+//! `semel definition check`: checks files without storing them, here or with a server.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{listed, read, shown};
 use crate::api::{DocumentProblem, PushAnswer};
 use crate::cli::OutputArgs;
-use crate::cli::client::{ApiCall, Client, ServerArgs, TrustArgs};
+use crate::cli::client::{ApiCall, CONNECTION, Client, ServerArgs, TrustArgs};
 use crate::cli::exit::{Done, Exit, Failure};
 use crate::cli::output::{Format, json as text, print};
 use crate::definitions::check;
@@ -27,7 +27,7 @@ pub(in crate::cli) struct CheckDefinitions {
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// URL of a server that checks connections and children too. Default: no server is asked.
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", help_heading = CONNECTION)]
     url: Option<String>,
     #[command(flatten)]
     trust: TrustArgs,

@@ -1,4 +1,4 @@
-//! `semel definition graph`.
+//! `semel definition graph`: draws a definition.
 
 use std::path::PathBuf;
 

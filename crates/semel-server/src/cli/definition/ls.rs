@@ -1,4 +1,4 @@
-//! `semel definition ls`.
+//! `semel definition ls`: lists the definitions of a server.
 
 use crate::api::{DefinitionList, DefinitionSummary};
 use crate::cli::client::{ApiCall, Client, ServerArgs};
@@ -18,7 +18,7 @@ const PAGE: usize = 200;
   semel definition ls -o ndjson | jq -r .name"
 )]
 pub(in crate::cli) struct DefinitionsLs {
-    /// Archived definitions too.
+    /// List archived definitions too.
     #[arg(long)]
     archived: bool,
 }

@@ -1,4 +1,4 @@
-//! `semel definition push`.
+//! `semel definition push`: stores definitions on a server.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! `semel definition show`.
+//! `semel definition show`: a definition with its versions.
 
 use crate::api::DefinitionDetail;
 use crate::cli::client::{ApiCall, Client, ServerArgs};

@@ -1,4 +1,4 @@
-//! `semel run cost`.
+//! `semel run cost`: tokens and money that models have used.
 
 use crate::api::{ModelCost, ModelSum, RunCost};
 use crate::cli::client::{ApiCall, Client, ServerArgs};

@@ -1,4 +1,4 @@
-//! `semel run ls`.
+//! `semel run ls`: lists runs, newest first.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -8,29 +8,61 @@ use crate::cli::client::{ApiCall, Client, ServerArgs};
 use crate::cli::exit::{Done, Exit, Failure};
 use crate::cli::output::{Format, Rows, ago, json, note, plain, print, status};
 
-/// List runs, newest first.
+/// List runs, newest first unless `--order oldest` is given.
 #[derive(Debug, clap::Args)]
 #[command(
     visible_alias = "list",
     after_help = "Examples:
   semel run ls
-  semel run ls --status FAILED --workflow demo-order
+  semel run ls --status FAILED --status TIMED_OUT --workflow demo-order
+  semel run ls --attention in-doubt --order oldest
+  semel run ls --key-prefix order- --until 2026-01-31T12:00:00Z
   semel run ls --all -o ndjson | jq -r .id"
 )]
 pub(in crate::cli) struct Ls {
     /// Only runs in this state: `PENDING`, `RUNNING`, `WAITING`, `PAUSED`, `COMPLETED`, `FAILED`, `CANCELLED`,
-    /// `TIMED_OUT`.
+    /// `TIMED_OUT`. May be repeated.
     #[arg(long, value_parser = status_name)]
-    status: Option<String>,
-    /// Only runs of this workflow.
+    status: Vec<String>,
+    /// Only runs of this workflow. May be repeated, up to ten times.
     #[arg(long)]
-    workflow: Option<String>,
+    workflow: Vec<String>,
+    /// Only runs of this version of their workflow.
+    #[arg(long, value_name = "VERSION")]
+    workflow_version: Option<String>,
     /// Only the run that holds this key.
     #[arg(long)]
     key: Option<String>,
+    /// Only runs whose key begins like this.
+    #[arg(long, value_name = "PREFIX")]
+    key_prefix: Option<String>,
+    /// Scope of `--key` and `--key-prefix`, as runs show it: `*` (default), `w/order`, `v/order/1`, `child`.
+    #[arg(long)]
+    scope: Option<String>,
     /// Only runs created at this time or later, such as 2026-01-31T12:00:00Z.
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
+    /// Only runs created before this time.
+    #[arg(long, value_name = "TIME")]
+    until: Option<String>,
+    /// Only runs that ended at this time or later.
+    #[arg(long, value_name = "TIME")]
+    ended_since: Option<String>,
+    /// Only runs that this run has started.
+    #[arg(long, value_name = "RUN")]
+    parent: Option<String>,
+    /// Only runs that share the effect keys of this run: itself, and its forks without fresh keys.
+    #[arg(long, value_name = "RUN")]
+    lineage: Option<String>,
+    /// Only runs that this node drives.
+    #[arg(long)]
+    node: Option<String>,
+    /// Only runs that are paused for a reason of this kind.
+    #[arg(long, value_parser = ["in-doubt", "diverged", "poisoned", "operator"], value_name = "KIND")]
+    attention: Option<String>,
+    /// Order by the time of creation.
+    #[arg(long, value_parser = ["newest", "oldest"], default_value = "newest")]
+    order: String,
     /// Maximum number of runs to list.
     #[arg(long, default_value_t = 50, conflicts_with = "all")]
     limit: usize,
@@ -84,11 +116,23 @@ impl Ls {
     }
 
     fn page<'a>(&'a self, limit: usize, cursor: Option<&'a str>) -> ApiCall<'a> {
-        ApiCall::get(["workflow-runs"])
-            .query("status", self.status.as_ref())
-            .query("workflow", self.workflow.as_ref())
+        let several = |call: ApiCall<'a>, name, values: &'a [String]| {
+            values.iter().fold(call, |call, value| call.query(name, Some(value)))
+        };
+        let call = several(ApiCall::get(["workflow-runs"]), "status", &self.status);
+        several(call, "workflow", &self.workflow)
+            .query("workflowVersion", self.workflow_version.as_ref())
             .query("key", self.key.as_ref())
+            .query("keyPrefix", self.key_prefix.as_ref())
+            .query("scope", self.scope.as_ref())
             .query("since", self.since.as_ref())
+            .query("until", self.until.as_ref())
+            .query("endedSince", self.ended_since.as_ref())
+            .query("parent", self.parent.as_ref())
+            .query("lineage", self.lineage.as_ref())
+            .query("node", self.node.as_ref())
+            .query("attention", self.attention.as_ref())
+            .query("order", Some(&self.order).filter(|order| *order != "newest"))
             .query("cursor", cursor)
             .query("limit", Some(limit))
     }

@@ -1,4 +1,6 @@
-//! `semel run replay`.
+//! `semel run replay`: compares a recorded run with code.
+
+use semel::engine::replay::ReplayVerdict;
 
 use crate::api::{ReplayDiff, ReplayRowView};
 use crate::cli::client::{ApiCall, Client, ServerArgs};
@@ -50,9 +52,9 @@ fn table(diff: &ReplayDiff) -> Done {
     let value = |value: &Option<serde_json::Value>| {
         value.as_ref().map(|value| plain(&json(value))).unwrap_or_default()
     };
-    for row in diff.rows.iter().filter(|row| row.verdict != "identical") {
+    for row in diff.rows.iter().filter(|row| row.verdict != ReplayVerdict::Identical) {
         let ReplayRowView { path, kind, original, replayed, verdict } = row;
-        rows.add([verdict.clone(), kind.clone(), plain(path), value(original), value(replayed)]);
+        rows.add([verdict.to_string(), kind.to_string(), plain(path), value(original), value(replayed)]);
     }
     rows.print()?;
     let counts = &diff.summary;

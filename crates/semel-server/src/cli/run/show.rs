@@ -1,10 +1,10 @@
-//! `semel run show`.
+//! `semel run show`: everything about one run.
 
 use serde::Deserialize;
 
 use crate::api::{
-    ChildView, DuplicatesView, FailureView, OnceView, RunDetail, RunView, StepStatus, StepView, TimerView,
-    Value,
+    ChildView, DuplicatesView, FailureView, OnceView, RunDetail, RunView, StepCounts, StepStatus, StepView,
+    TimerView, Value,
 };
 use crate::cli::client::{ApiCall, Client, ServerAnswer, ServerArgs};
 use crate::cli::exit::Done;
@@ -41,6 +41,8 @@ struct Rest {
     #[serde(default)]
     deadline: Option<String>,
     steps: Vec<StepView>,
+    #[serde(default)]
+    step_counts: Option<StepCounts>,
     hooks: Vec<String>,
     #[serde(default)]
     children: Vec<ChildView>,
@@ -56,13 +58,25 @@ struct Rest {
 
 pub(super) fn detail(answer: &ServerAnswer) -> Done<RunDetail> {
     let (run, rest): (RunView, Rest) = (answer.read()?, answer.read()?);
-    let Rest { input, deadline, steps, hooks, children, timers, onces, unconsumed, duplicates, next_entry } =
-        rest;
+    let Rest {
+        input,
+        deadline,
+        steps,
+        step_counts,
+        hooks,
+        children,
+        timers,
+        onces,
+        unconsumed,
+        duplicates,
+        next_entry,
+    } = rest;
     Ok(RunDetail {
         run,
         input,
         deadline,
         steps,
+        step_counts,
         hooks,
         children,
         timers,
@@ -102,7 +116,7 @@ fn head(detail: &RunDetail) -> String {
     let run = &detail.run;
     let some = |text: &Option<String>| text.as_deref().map(plain).unwrap_or_default();
     let time = |text: &Option<String>| text.as_deref().map(when).unwrap_or_default();
-    let json = |value: &Option<Value>| value.as_ref().map(|value| plain(value.get())).unwrap_or_default();
+    let json = |value: &Option<Value>| value.as_ref().map(|value| one_line(value.get())).unwrap_or_default();
     let held = if run.holds_key { "" } else { " (released)" };
     let lineage = if run.lineage == run.id { String::new() } else { run.lineage.clone() };
     let inbox = match detail.unconsumed {
@@ -125,7 +139,7 @@ fn head(detail: &RunDetail) -> String {
         ("due", time(&run.due_at)),
         ("deadline", time(&detail.deadline)),
         ("ended", time(&run.ended_at)),
-        ("input", json(&detail.input)),
+        ("input", detail.input.as_ref().map(|input| plain(input.get())).unwrap_or_default()),
         ("result", json(&run.result)),
         ("error", run.error.as_ref().map(error_text).unwrap_or_default()),
         ("error data", run.error.as_ref().map(|error| json(&error.data)).unwrap_or_default()),
@@ -184,10 +198,10 @@ fn timers(timers: &[TimerView]) -> String {
 }
 
 fn onces(onces: &[OnceView]) -> String {
-    let mut rows = Rows::new(["ONCE", "SCOPE", "RECORDED", "RESULT"], "no onces");
+    let mut rows = Rows::new(["RUN_ONCE", "SCOPE", "RECORDED", "RESULT"], "no run_once values");
     for once in onces {
         let scope = once.scope.as_deref().unwrap_or("this run");
-        rows.add([plain(&once.label), plain(scope), ago(&once.recorded_at), plain(once.value.get())]);
+        rows.add([plain(&once.label), plain(scope), ago(&once.recorded_at), one_line(once.value.get())]);
     }
     rows.text()
 }
@@ -196,10 +210,11 @@ fn steps(steps: &[StepView]) -> String {
     let columns = ["STEP", "STATUS", "CLASS", "ATTEMPTS", "ENDED", "EFFECT KEY", "RESULT"];
     let mut rows = Rows::new(columns, "no steps yet").whole([1, 4, 5]).only_from(140, [2, 5]);
     for step in steps {
+        // Whole: an operator decides by it.
         let result = match (&step.value, &step.error, &step.reason) {
-            (Some(value), ..) => plain(value.get()),
+            (Some(value), ..) => one_line(value.get()),
             (None, Some(error), _) => error_text(error),
-            (None, None, reason) => reason.as_deref().map(plain).unwrap_or_default(),
+            (None, None, reason) => reason.as_deref().map(one_line).unwrap_or_default(),
         };
         let time = match step.status {
             StepStatus::Retrying => step.retry_at.as_deref().map(|at| format!("again {}", ago(at))),
@@ -286,5 +301,26 @@ mod tests {
         let paused = DETAIL.replace("\"scope\"", &format!("\"pauseReason\":\"{reason}\",\"scope\""));
         let text = shown(&detail(&ServerAnswer { text: paused, replayed: false, date: None }).unwrap());
         assert!(text.contains(&reason), "{text}");
+    }
+
+    #[test]
+    fn reasons_errors_and_results_of_steps_are_shown_whole() {
+        let long = |what: &str| format!("{what} {}", "long ".repeat(40));
+        let (doubt, error, value) = (long("doubt"), long("error"), long("value"));
+        let step = |path: &str, status: &str, outcome: &str| {
+            format!(
+                r#"{{"path":"{path}","tick":1,"status":"{status}","class":"keyed","attempts":[],"effectKey":"e1x",{outcome}}}"#
+            )
+        };
+        let steps = [
+            step("a", "IN_DOUBT", &format!(r#""reason":"{doubt}""#)),
+            step("b", "FAILED", &format!(r#""error":{{"kind":"fatal","message":"{error}"}}"#)),
+            step("c", "COMPLETED", &format!(r#""value":"{value}""#)),
+        ];
+        let with_steps = DETAIL.replace("\"steps\":[", &format!("\"steps\":[{},", steps.join(",")));
+        let text = shown(&detail(&ServerAnswer { text: with_steps, replayed: false, date: None }).unwrap());
+        for part in [doubt, error, value] {
+            assert!(text.contains(&part), "{part} is missing in\n{text}");
+        }
     }
 }

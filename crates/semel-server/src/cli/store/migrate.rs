@@ -1,4 +1,4 @@
-//! `semel store migrate`.
+//! `semel store migrate`: brings a schema up to date.
 
 use super::StoreArgs;
 use crate::cli::exit::Done;

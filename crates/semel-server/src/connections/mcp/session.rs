@@ -77,7 +77,7 @@ pub enum McpFailed {
     NotSent(String),
     /// The server has answered with an error: the tool was not carried out.
     Refused(String),
-    /// The call was sent, and what became of it is not known.
+    /// The call was sent, and its outcome is not known.
     Lost(String),
 }
 

@@ -6,7 +6,7 @@ use serde::de::IgnoredAny;
 
 use super::number::{NoNumber, Number};
 use super::{Member, Node, Reading, Value, check_depth, check_member, check_text, refusal};
-use crate::definitions::problem::{Place, Problem};
+use crate::definitions::problem::{Problem, TextPosition};
 
 /// Whether the text is JSON, and an object or a list. Plain values are left to YAML, which reads them alike.
 pub(super) fn is_json(text: &str) -> bool {
@@ -16,7 +16,7 @@ pub(super) fn is_json(text: &str) -> bool {
 /// Reads a text that is JSON.
 pub(super) fn read(text: &str, reading: Reading) -> Result<Node, Problem> {
     let mut walk =
-        JsonWalk { text, reading, chars: text.char_indices(), place: Place { line: 1, column: 1 } };
+        JsonWalk { text, reading, chars: text.char_indices(), place: TextPosition { line: 1, column: 1 } };
     walk.value(1)
 }
 
@@ -24,7 +24,7 @@ struct JsonWalk<'a> {
     text: &'a str,
     reading: Reading,
     chars: CharIndices<'a>,
-    place: Place,
+    place: TextPosition,
 }
 
 impl JsonWalk<'_> {
@@ -34,7 +34,7 @@ impl JsonWalk<'_> {
 
     fn step(&mut self) {
         match self.chars.next() {
-            Some((_, '\n')) => self.place = Place { line: self.place.line + 1, column: 1 },
+            Some((_, '\n')) => self.place = TextPosition { line: self.place.line + 1, column: 1 },
             Some(_) => self.place.column += 1,
             None => {}
         }
@@ -112,7 +112,7 @@ impl JsonWalk<'_> {
         Ok(text)
     }
 
-    fn word(&mut self, place: Place) -> Result<Value, Problem> {
+    fn word(&mut self, place: TextPosition) -> Result<Value, Problem> {
         let from = self.at();
         while self.peek().is_some_and(|(_, c)| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.')) {
             self.step();
@@ -138,6 +138,6 @@ impl JsonWalk<'_> {
 }
 
 /// The refusal of a number.
-pub(super) fn no_number(place: Place, why: NoNumber) -> Problem {
+pub(super) fn no_number(place: TextPosition, why: NoNumber) -> Problem {
     refusal(place, why.message()).hint("write it as a text, in quotes")
 }

@@ -6,7 +6,7 @@ use super::json::no_number;
 use super::number::{NoNumber, Number};
 use super::{Member, Node, Value, check_depth, check_member, check_text, refusal};
 use crate::definitions::limits;
-use crate::definitions::problem::{Place, Problem};
+use crate::definitions::problem::{Problem, TextPosition};
 
 /// Reads a text as YAML.
 pub(super) fn read(text: &str) -> Result<Node, Problem> {
@@ -15,7 +15,7 @@ pub(super) fn read(text: &str) -> Result<Node, Problem> {
         match events.next()? {
             (Event::StreamStart, _) => {}
             (Event::DocumentStart(_), place) => break place,
-            _ => return Err(refusal(Place { line: 1, column: 1 }, "the document is empty")),
+            _ => return Err(refusal(TextPosition { line: 1, column: 1 }, "the document is empty")),
         }
     };
     let node = events.node(1)?;
@@ -35,15 +35,19 @@ struct YamlEvents<'a> {
     parser: Parser<'a, StrInput<'a>>,
 }
 
-fn place(span: &Span) -> Place {
+fn place(span: &Span) -> TextPosition {
     let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-    Place { line: number(span.start.line()).max(1), column: number(span.start.col()).saturating_add(1) }
+    TextPosition {
+        line: number(span.start.line()).max(1),
+        column: number(span.start.col()).saturating_add(1),
+    }
 }
 
 fn broken(error: &ScanError) -> Problem {
     let marker = error.marker();
     let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-    let place = Place { line: number(marker.line()).max(1), column: number(marker.col()).saturating_add(1) };
+    let place =
+        TextPosition { line: number(marker.line()).max(1), column: number(marker.col()).saturating_add(1) };
     let info = error.info();
     if info.contains("anchor") {
         return no_anchor(place);
@@ -52,17 +56,17 @@ fn broken(error: &ScanError) -> Problem {
     problem.hint("look at the indentation and the quotes here and on the line above")
 }
 
-fn no_anchor(place: Place) -> Problem {
+fn no_anchor(place: TextPosition) -> Problem {
     refusal(place, "anchors and aliases are not part of the language")
         .hint("write the value where it is used")
 }
 
 impl<'a> YamlEvents<'a> {
-    fn next(&mut self) -> Result<(Event<'a>, Place), Problem> {
+    fn next(&mut self) -> Result<(Event<'a>, TextPosition), Problem> {
         match self.parser.next_event() {
             Some(Ok((event, span))) => Ok((event, place(&span))),
             Some(Err(error)) => Err(broken(&error)),
-            None => Ok((Event::StreamEnd, Place { line: 1, column: 1 })),
+            None => Ok((Event::StreamEnd, TextPosition { line: 1, column: 1 })),
         }
     }
 
@@ -71,7 +75,7 @@ impl<'a> YamlEvents<'a> {
         self.node_of(event, place, depth)
     }
 
-    fn node_of(&mut self, event: Event<'a>, place: Place, depth: usize) -> Result<Node, Problem> {
+    fn node_of(&mut self, event: Event<'a>, place: TextPosition, depth: usize) -> Result<Node, Problem> {
         check_plain(&event, place)?;
         let value = match event {
             Event::Scalar(text, style, ..) => scalar(&text, style, place)?,
@@ -112,7 +116,7 @@ impl<'a> YamlEvents<'a> {
     }
 }
 
-fn name(event: Event<'_>, place: Place) -> Result<String, Problem> {
+fn name(event: Event<'_>, place: TextPosition) -> Result<String, Problem> {
     check_plain(&event, place)?;
     match event {
         Event::Scalar(text, ScalarStyle::Plain, ..) if text == "<<" => {
@@ -125,7 +129,7 @@ fn name(event: Event<'_>, place: Place) -> Result<String, Problem> {
 }
 
 /// Refuses anchors, aliases and tags.
-fn check_plain(event: &Event<'_>, place: Place) -> Result<(), Problem> {
+fn check_plain(event: &Event<'_>, place: TextPosition) -> Result<(), Problem> {
     let (anchor, tag) = match event {
         Event::Alias(_) => return Err(no_anchor(place)),
         Event::Scalar(_, _, anchor, tag)
@@ -145,7 +149,7 @@ fn check_plain(event: &Event<'_>, place: Place) -> Result<(), Problem> {
     }
 }
 
-fn scalar(text: &str, style: ScalarStyle, place: Place) -> Result<Value, Problem> {
+fn scalar(text: &str, style: ScalarStyle, place: TextPosition) -> Result<Value, Problem> {
     check_text(text, place)?;
     if style != ScalarStyle::Plain {
         return Ok(Value::Text(text.to_owned()));

@@ -135,7 +135,7 @@ struct Conversion {
 /// A task of the document.
 struct Task<'a> {
     json: &'a Json,
-    /// Its reference name.
+    /// Its reference name in the workflow.
     reference: String,
 }
 

@@ -15,6 +15,7 @@ use super::frame::{Flow, Frame, Listed, StepValue};
 use super::stop::ListStop;
 use crate::definitions::expression::Data;
 use crate::definitions::language::{Case, DefinedStep, ForEach, Loop, StepBody};
+use semel::error::failure_code;
 
 /// A pass of a `for_each` that has not begun.
 struct Pass {
@@ -36,7 +37,8 @@ impl<'d> Frame<'d> {
                 StepBody::Try(tried) => frame.tried(step, tried, fresh).await,
                 StepBody::Transaction(steps) => frame.transaction(step, steps).await,
                 StepBody::Task(..) | StepBody::Absent(_) | StepBody::Unknown => {
-                    let fail = fatal("this server does not have the task yet").with_code("ABSENT");
+                    let fail =
+                        fatal("this server does not have the task yet").with_code(failure_code::ABSENT);
                     Listed::failed(frame.broken(&step.name)(fail), fresh)
                 }
             }
@@ -305,9 +307,9 @@ fn comes_before(
 }
 
 fn expression(message: String) -> Fail {
-    fatal(message).with_code("EXPRESSION")
+    fatal(message).with_code(failure_code::EXPRESSION)
 }
 
 fn limit(message: String) -> Fail {
-    fatal(message).with_code("LIMIT")
+    fatal(message).with_code(failure_code::LIMIT)
 }

@@ -1,5 +1,6 @@
 //! Failures of steps, as a definition sees them.
 
+use semel::error::failure_code;
 use semel::rules::entry::FailureKind;
 use semel::rules::json::Payload;
 use semel::{Fail, fatal};
@@ -99,13 +100,13 @@ impl Caught {
 /// Code of a failure that was given none.
 fn code_of(kind: FailureKind) -> &'static str {
     match kind {
-        FailureKind::Timeout => "TIMEOUT",
-        FailureKind::Cancelled => "CANCELLED",
-        _ => "FAILED",
+        FailureKind::Timeout => failure_code::TIMEOUT,
+        FailureKind::Cancelled => failure_code::CANCELLED,
+        _ => failure_code::FAILED,
     }
 }
 
 /// A value that cannot be kept.
 pub(super) fn too_large(value: &Json) -> Result<Payload, Fail> {
-    Payload::of(value).map_err(|refused| fatal(refused).with_code("TOO_LARGE"))
+    Payload::of(value).map_err(|refused| fatal(refused).with_code(failure_code::TOO_LARGE))
 }

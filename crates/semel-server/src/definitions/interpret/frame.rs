@@ -15,6 +15,7 @@ use crate::definitions::expression::Data;
 use crate::definitions::language::{DefinedStep, StepBody};
 use crate::definitions::template::Template;
 use crate::tasks::{Kind, TaskCall, TaskEnd, evaluated, not_evaluated};
+use semel::error::failure_code;
 
 /// Where a list of steps is executed. Clones are the same place.
 #[derive(Clone)]
@@ -78,7 +79,7 @@ impl StepValue {
     pub(super) fn payload(self) -> Result<Payload, Broken> {
         let made = || match self.data.json() {
             Ok(value) => too_large(&value),
-            Err(failed) => Err(fatal(failed.message).with_code("EXPRESSION")),
+            Err(failed) => Err(fatal(failed.message).with_code(failure_code::EXPRESSION)),
         };
         self.payload.clone().map_or_else(made, Ok).map_err(|fail| Broken::new(fail, "the result"))
     }

@@ -25,6 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use semel::engine::{Code, Programs};
+use semel::error::failure_code;
 use semel::id::WorkspaceId;
 use semel::rules::family::Family;
 use semel::rules::json::Payload;
@@ -87,7 +88,7 @@ pub fn code_of(definition: Arc<Definition>) -> Code {
     code_within(definition, limits::RUN_STEPS)
 }
 
-/// The code of a definition whose runs have at most so many steps.
+/// The code of a definition, with a limit on the steps of a run.
 fn code_within(definition: Arc<Definition>, most_steps: u32) -> Code {
     Code::of(move |ctx, input| interpret(definition.clone(), most_steps, ctx, input))
 }
@@ -110,7 +111,8 @@ impl Execution {
         let left = self.steps_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
         left.map(drop).map_err(|_| {
             let most = self.most_steps;
-            fatal(format!("a run has at most {most} steps; let a child do a part of them")).with_code("LIMIT")
+            fatal(format!("a run has at most {most} steps; let a child do a part of them"))
+                .with_code(failure_code::LIMIT)
         })
     }
 }
@@ -123,7 +125,7 @@ async fn interpret(
 ) -> Result<Payload> {
     if ctx.earlier::<bool>(UNDONE)?.is_some() {
         let hint = "the steps of this run were undone when it failed, so it cannot go on from there";
-        return Err(fatal(format!("{hint}; start a new run under a new key")).with_code("UNDONE"));
+        return Err(fatal(format!("{hint}; start a new run under a new key")).with_code(failure_code::UNDONE));
     }
     let run =
         json!({"id": ctx.run_id().to_string(), "key": ctx.key(), "started": frame::rfc3339(ctx.started())?});

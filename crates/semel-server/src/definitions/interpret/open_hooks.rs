@@ -11,6 +11,7 @@ use tokio::sync::Mutex;
 use crate::definitions::expression::Data;
 use crate::definitions::language::Definition;
 use crate::tasks::evaluated;
+use semel::error::failure_code;
 
 /// The hooks of a run. An `event` waits for the next payload of one of them.
 #[derive(Debug, Default)]
@@ -63,7 +64,7 @@ async fn refuse_conflict(hook: &mut Hook<Payload>, token: &str) -> Result<()> {
 
 fn conflict(token: &str, owner: &str) -> Fail {
     fatal(format!("the token `{token}` belongs to {owner}, which has not ended"))
-        .with_code("HOOK_CONFLICT")
+        .with_code(failure_code::HOOK_CONFLICT)
         .with_data(&json!({"token": token, "owner": owner}))
 }
 
@@ -72,6 +73,9 @@ pub fn token_text(value: &serde_json::Value) -> Result<String> {
     match value {
         serde_json::Value::String(text) => Ok(text.clone()),
         serde_json::Value::Number(number) => Ok(number.to_string()),
-        other => Err(fatal(format!("a token is a text, and this is {other:.40}")).with_code("EXPRESSION")),
+        other => {
+            Err(fatal(format!("a token is a text, and this is {other:.40}"))
+                .with_code(failure_code::EXPRESSION))
+        }
     }
 }

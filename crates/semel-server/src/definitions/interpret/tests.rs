@@ -24,7 +24,7 @@ use crate::definitions::language::Definition;
 /// One definition, for every version of its family.
 pub(crate) struct Fixed(pub(crate) Arc<Definition>);
 
-/// The same, whose runs have at most so many steps.
+/// The same, with a limit on the steps of a run.
 struct Limited(Arc<Definition>, u32);
 
 impl Programs for Limited {

@@ -20,6 +20,7 @@ use crate::definitions::language::{DefinedStep, StepBody, databases};
 use crate::definitions::template::Template;
 use crate::tasks::database::{AnyPool, Planned, StatementLimits, begin, find};
 use crate::tasks::{Kind, evaluated, not_evaluated};
+use semel::error::failure_code;
 
 /// A step of a transaction: its task with the arguments.
 #[derive(Clone, Copy)]
@@ -143,7 +144,7 @@ impl<'d> Frame<'d> {
             }
         }
         let by_name: BTreeMap<_, _> = all.run().await?.into_iter().flatten().collect();
-        Payload::of(&by_name).map_err(|refused| fatal(refused).with_code("TOO_LARGE"))
+        Payload::of(&by_name).map_err(|refused| fatal(refused).with_code(failure_code::TOO_LARGE))
     }
 }
 
@@ -256,7 +257,7 @@ impl TransactionValues {
     /// The value of the transaction.
     fn finish(self, most: usize) -> Result<Payload> {
         self.check_size(most)?;
-        Payload::of(&self.by_name).map_err(|refused| fatal(refused).with_code("TOO_LARGE"))
+        Payload::of(&self.by_name).map_err(|refused| fatal(refused).with_code(failure_code::TOO_LARGE))
     }
 
     /// Refuses values that are larger than what is recorded of a step.
@@ -266,7 +267,7 @@ impl TransactionValues {
                 let why = format!(
                     "the result has {size} bytes, and at most {most} are recorded: shorten it with `keep`"
                 );
-                Err(fatal(why).with_code("TOO_LARGE"))
+                Err(fatal(why).with_code(failure_code::TOO_LARGE))
             }
             _ => Ok(()),
         }

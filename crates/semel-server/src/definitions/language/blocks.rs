@@ -1,4 +1,4 @@
-//! The blocks.
+//! The blocks of the language, each with its fields.
 
 use super::{
     CASE, CATCH, Case, FOR_EACH, ForEach, LOOP, LanguageReader, Loop, RESERVED, StepBody, Try, is_identifier,

@@ -15,9 +15,9 @@ pub(crate) enum Wire {
     Here(Arc<Desk>),
     /// It listens at this address.
     There {
-        /// Who calls it.
+        /// Client for calls of the provider.
         http: reqwest::Client,
-        /// As in `http://127.0.0.1:4000`.
+        /// URL of the provider, as in `http://127.0.0.1:4000`.
         url: String,
     },
 }

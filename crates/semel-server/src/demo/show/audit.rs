@@ -163,11 +163,7 @@ impl Evidence {
             self.once(EffectKind::Letter),
             self.once(EffectKind::Receipt),
             self.approved(),
-            Promise::new(
-                "every order came to its end",
-                ended == orders,
-                format!("{ended} of {orders} completed"),
-            ),
+            Promise::new("every order has ended", ended == orders, format!("{ended} of {orders} completed")),
             self.agreed(),
         ]
     }

@@ -7,6 +7,7 @@ use semel::remote::wire::{BODY_BYTES, ErrorView};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::access::NotAdmitted;
 use crate::api::ProblemView;
 use crate::http::Problem;
 use crate::http::body::read;
@@ -41,6 +42,18 @@ impl From<Problem> for Refusal {
 impl From<semel::Error> for Refusal {
     fn from(error: semel::Error) -> Self {
         Self { error: Some(Box::new(ErrorView::of(&error))), problem: error.into() }
+    }
+}
+
+impl From<NotAdmitted> for Refusal {
+    fn from(refused: NotAdmitted) -> Self {
+        match refused {
+            NotAdmitted::Store(error) => error.into(),
+            full => {
+                let text = full.to_string();
+                Self { error: Some(Box::new(ErrorView::RateLimit(text))), problem: full.into() }
+            }
+        }
     }
 }
 

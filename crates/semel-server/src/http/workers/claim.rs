@@ -202,7 +202,7 @@ fn fold(workers: &Workers, HeldClaims { claims, left_out }: HeldClaims) -> Folde
     answer
 }
 
-/// As many messages as fit into an answer that has so many bytes of them already, and the number of the first that does not.
+/// The messages that still fit into an answer with `bytes` of messages, and the number of the first that does not fit.
 fn fitting(mut inbox: Vec<Arrival>, bytes: &mut usize) -> (Vec<Arrival>, Option<u64>) {
     let fits = inbox.iter().take_while(|arrival| {
         *bytes += arrival.message.weight();

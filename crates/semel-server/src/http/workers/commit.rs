@@ -146,7 +146,7 @@ impl CommitRequest {
         // A run without a claim accepts no commit.
         let Some(node) = driver.filter(|_| ledger.run().state.version == expected) else { return Err(lost) };
         let holds = self.by.speaks_for(app, &workers.roster, workspace, node).await?;
-        extent::check_size(&ledger)?;
+        extent::check_size(&ledger, app.ledgers)?;
         let commit = self.record(&mut ledger, app.clock.now())?;
         // A repetition changes nothing, whichever worker makes it.
         if let Some(saved) = repeated(&commit, after) {

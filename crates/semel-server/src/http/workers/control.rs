@@ -43,11 +43,11 @@ pub(super) async fn control(
 ) -> Result<Told<ControlledRun>, Refusal> {
     let control = match (&call.action, call.nodes.as_slice()) {
         // A driver can also pause its run by a commit. An engine uses this call if its commit is refused.
-        (ControlAction::Pause, [_, ..]) if caller.may(Permission::Admin).is_err() => {
+        (ControlAction::Pause, [_, ..]) if caller.may(Permission::Operate).is_err() => {
             own(&app, &caller, call).await?
         }
         _ => {
-            caller.may(Permission::Admin)?;
+            caller.may(Permission::Operate)?;
             call.control(caller.workspace)
         }
     };
@@ -55,7 +55,8 @@ pub(super) async fn control(
         value.check().map_err(semel::Error::from)?;
     }
     let numbers = workers.numbers.of(&app, caller.workspace).await?;
-    let mut controlled = app.store.control(control).await?;
+    let open_runs = &app.bounds.open_runs;
+    let mut controlled = open_runs.control(&*app.store, app.clock.now(), control).await?;
     numbers.in_run(&mut controlled.run);
     Ok(Told(controlled.into()))
 }

@@ -7,7 +7,7 @@ use semel::rules::record::{Look, LookBy, Record};
 use crate::api::{EngineView, time};
 use crate::app::App;
 
-/// Maximum number of engines that are read. More than that share no database.
+/// Maximum number of engines that are read; more are not expected on one database.
 pub(in crate::http) const MOST_ENGINES: usize = 500;
 
 /// The engines of all workspaces, those that joined last first, with their records.

@@ -12,8 +12,8 @@ use crate::app::App;
 
 /// Refuses a commit to a run whose ledger is full. The check is made before the commit, so the last one may exceed the
 /// limit. An engine that keeps the bounds by itself has a tenth more, for the clean-up and the end of such a run.
-pub(super) fn check_size(ledger: &Ledger) -> Result<()> {
-    let LedgerBounds { entries, bytes } = LedgerBounds::default();
+pub(super) fn check_size(ledger: &Ledger, bounds: LedgerBounds) -> Result<()> {
+    let LedgerBounds { entries, bytes } = bounds;
     let bounds = LedgerBounds { entries: entries + entries / 10, bytes: bytes + bytes / 10 };
     match ledger.is_full(bounds) {
         true => Err(Error::Validation(format!("the ledger of {} is full: {bounds}", ledger.run().id()))),

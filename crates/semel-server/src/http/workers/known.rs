@@ -14,7 +14,7 @@ use crate::bounded::{BoundedCache, Most};
 const MOST: usize = 200_000;
 
 /// Recently used runs and their workspaces.
-pub(super) struct KnownRuns(Mutex<BoundedCache<RunId, WorkspaceId, WorkspaceId>>);
+pub(in crate::http) struct KnownRuns(Mutex<BoundedCache<RunId, WorkspaceId, WorkspaceId>>);
 
 impl Default for KnownRuns {
     fn default() -> Self {
@@ -40,7 +40,7 @@ impl KnownRuns {
     }
 
     /// Whether a run belongs to this workspace. Asks the store if the run is not cached.
-    pub(super) async fn is_of(&self, app: &App, run: RunId, workspace: WorkspaceId) -> bool {
+    pub(in crate::http) async fn is_of(&self, app: &App, run: RunId, workspace: WorkspaceId) -> bool {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&run).copied();
         if let Some(owner) = known {
             return owner == workspace;

@@ -35,10 +35,10 @@ use utoipa_axum::routes;
 
 use self::again::LastClaims;
 use self::folds::Folds;
-use self::known::KnownRuns;
+pub(super) use self::known::KnownRuns;
 use self::numbers::Numbers;
 use self::roster::Roster;
-pub(super) use self::roster::{kind, served};
+pub(super) use self::roster::{described, kind, served};
 use self::turns::Turns;
 use self::waiting::Waiting;
 use crate::app::App;

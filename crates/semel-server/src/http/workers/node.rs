@@ -1,6 +1,6 @@
 //! Nodes of workers. A worker generates an id; the node is derived from it and from the workspace of the credential.
 //! Whatever id a worker sends, it can only reach nodes of its own workspace: not those of another tenant, and not
-//! those of an engine in this process, although ledgers show their ids. A foreign node is an unknown one.
+//! those of an engine in this process, although ledgers show their ids. The node of another workspace is answered as an unknown one.
 
 use semel::error::Result;
 use semel::id::{NodeId, WorkspaceId};

@@ -17,6 +17,7 @@ use semel::remote::wire::{
 };
 use semel::rules::json::Payload;
 use semel::rules::key::RecordId;
+use semel::rules::node::WorkerNode;
 use semel::rules::path::Name;
 use semel::rules::queue::Assignment;
 use semel::rules::record::{Keep, Look, LookBy, Record};
@@ -317,6 +318,23 @@ async fn note(
     app.store.keep(Keep { kind, id, body, expected: None, ttl: Some(ttl) }).await.map(drop)
 }
 
+/// Writes what is remembered of a worker if it is lost. The sweep removes it with the node.
+async fn describe(
+    app: &App,
+    (workspace, node): (WorkspaceId, NodeId),
+    worker: &WorkerRecord,
+) -> semel::error::Result<()> {
+    let (name, serves) = (worker.name.clone(), worker.serves.iter().cloned().collect());
+    let body = Payload::of(&WorkerNode { name, workspace, serves })?;
+    let (kind, id) = (WorkerNode::kind(), record_id(node));
+    app.store.keep(Keep { kind, id, body, expected: None, ttl: None }).await.map(drop)
+}
+
+/// Name of the worker with this record, and what it serves.
+pub(in crate::http) fn described(record: &Record) -> semel::error::Result<(String, Vec<String>)> {
+    read(record).map(|worker| (worker.name, worker.serves.into_iter().collect()))
+}
+
 /// The stored record of a worker; `None` if its lease has ended.
 async fn recorded(
     app: &App,
@@ -379,6 +397,7 @@ pub(super) async fn register(
     let until = app.store.lease(Lease { node, act: LeaseAct::Enroll(ttl) }).await?;
     app.services.worker(workspace, &worker.serves, until);
     note(&app, place, &worker, ttl).await?;
+    describe(&app, place, &worker).await?;
     let present = Present { worker, until, at_work: HashMap::new(), room };
     workers.roster.enter(place, present, app.clock.now());
     Ok(Told(Joined { node, workspace, until, now: before(until, ttl) }))

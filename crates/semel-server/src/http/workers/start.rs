@@ -86,8 +86,7 @@ async fn begin(app: &App, workers: &Workers, workspace: WorkspaceId, item: Start
     }
     let claim = start.claim.map(|drawn| node::of(workspace, drawn));
     let start = Start { claim, ..start };
-    app.bounds.open_runs.admit(&*app.store, app.clock.now(), &start).await?;
-    let started = app.store.start(start).await?;
+    let started = app.bounds.open_runs.start(&*app.store, app.clock.now(), start).await?;
     workers.known.learn(started.run.id(), workspace);
     let mine = claim.is_some() && started.created() && started.run.state.node == claim;
     if mine && let Ok(ledger) = Ledger::read(started.run.clone(), started.entries.iter().cloned()) {

@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 /// What a provider does about a repeated request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Manner {
-    /// It gives the first answer again to the same value of this header, for so many milliseconds.
+    /// It gives the first answer again to the same value of this header, for this number of milliseconds.
     Replays(&'static str, i64),
-    /// It refuses the same value at this pointer of the body, for so many milliseconds.
+    /// It refuses the same value at this pointer of the body, for this number of milliseconds.
     Refuses(&'static str, i64),
     /// It carries it out once more, and can be searched for the value at this pointer.
     Searched(&'static str),

@@ -85,7 +85,7 @@ fn replays() {
 }
 
 fn forgotten() {
-    // The second try comes when the provider has forgotten the key, however much of the pause chance takes off.
+    // By the second try the provider has forgotten the key, whatever the jitter takes off the pause.
     for (profile, manner, task, retry) in [
         ("resend", KEYED, MAIL, "retry: {attempts: 3, first: 50h, most: 60h}"),
         ("brevo", BREVO, MAIL, "retry: {attempts: 3, first: 1h, most: 2h}"),
@@ -152,7 +152,7 @@ fn zombies() {
         let provider = Provider::start(manner);
         crasher(&provider, profile, &[Fate::Late], task, SOON).every_boundary(|ended| {
             let desk = provider.desk();
-            // Without a key the operator, who finds nothing, has said that it did not take place.
+            // Without a key the operator finds nothing and says that the effect did not take place.
             let most = if manner == Manner::Repeats { 2 } else { 1 };
             assert!((1..=most).contains(&desk.delivered.len()), "{profile}\n{}", ended.history());
             assert!(manner != Manner::Repeats || doubts(ended) > 0, "{profile}\n{}", ended.history());

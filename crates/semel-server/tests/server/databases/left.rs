@@ -30,7 +30,7 @@ pub(super) fn trials() -> Vec<Vec<Trial>> {
     ]]
 }
 
-/// The name of a branch that was prepared so many minutes ago.
+/// The name of a branch that was prepared this number of minutes ago.
 fn branch(run: &str, minutes: i64) -> BranchName {
     let since = Time(SystemClock::new().now().0 - minutes * 60_000);
     BranchName { run: run.to_owned(), key: "e1left".to_owned(), fence: 1, attempt: 1, index: 0, since }

@@ -168,7 +168,7 @@ async fn caught(site: Site) -> Result<(), Failed> {
     Ok(())
 }
 
-/// What a run came to.
+/// The outcome of a run.
 pub(crate) fn value_of(outcome: Outcome) -> Value {
     match outcome {
         Outcome::Completed(value) => value.read().unwrap(),

@@ -1,4 +1,4 @@
-//! What is missing is told with what to do about it, before anything is paid for.
+//! Errors about missing parts say what to do, before a model is paid for.
 
 use std::sync::Arc;
 

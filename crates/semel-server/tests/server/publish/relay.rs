@@ -45,7 +45,7 @@ struct Shared {
 }
 
 impl Relay {
-    /// A line on which so many requests meet trouble.
+    /// A line on which this number of requests fail.
     pub(crate) fn to(broker: Broker, troubles: usize, trouble: Trouble) -> Self {
         let shared = Arc::new(Shared {
             troubles: Mutex::new((troubles, trouble)),
@@ -76,7 +76,7 @@ impl Relay {
         *self.shared.met.borrow()
     }
 
-    /// Waits until so many requests have met trouble.
+    /// Waits until this number of requests have failed.
     pub(crate) async fn until_met(&self, requests: usize) {
         self.shared.met.subscribe().wait_for(|met| *met >= requests).await.expect("the line is there");
     }

@@ -26,14 +26,14 @@ const PAGE: &str = include_str!("../../../../../docs/definitions.md");
 const LEASE: Duration = Duration::from_hours(1);
 
 /// A server that drives definitions, with the connection `stripe` to a provider that loses the first answer to each effect.
-struct Shop {
+struct OrderShop {
     api: Api,
     account: Account,
     queues: Queues,
     node: NodeId,
 }
 
-impl Shop {
+impl OrderShop {
     async fn open(world: &World) -> Self {
         let account = Account::open(true);
         let connections = Arc::new(configured(&format!(
@@ -94,7 +94,7 @@ impl Shop {
 }
 
 async fn the_order_of_the_page_is_charged_and_packed_once(world: World) {
-    let shop = Shop::open(&world).await;
+    let shop = OrderShop::open(&world).await;
     let run = shop.order("wait=0").await.run_id();
     let ended = shop.labels(&run, "nothing").await;
     assert_eq!(
@@ -111,7 +111,7 @@ async fn the_order_of_the_page_is_charged_and_packed_once(world: World) {
 }
 
 async fn the_order_of_the_page_is_refunded_if_a_label_fails(world: World) {
-    let shop = Shop::open(&world).await;
+    let shop = OrderShop::open(&world).await;
     let run = shop.order("wait=0").await.run_id();
     let ended = shop.labels(&run, "pens").await;
     assert_eq!(ended["status"], "FAILED", "{ended:#}");

@@ -150,7 +150,7 @@ fn serve() -> SocketAddr {
 }
 
 /// A request as it was sent.
-struct Asked {
+struct SentRequest {
     method: String,
     account: usize,
     /// Path below the account, without the query.
@@ -160,7 +160,7 @@ struct Asked {
     body: String,
 }
 
-fn read(stream: &TcpStream) -> Option<Asked> {
+fn read(stream: &TcpStream) -> Option<SentRequest> {
     let mut reader = BufReader::new(stream);
     let mut line = String::new();
     reader.read_line(&mut line).ok()?;
@@ -179,7 +179,7 @@ fn read(stream: &TcpStream) -> Option<Asked> {
     let (path, query) = target.split_once('?').unwrap_or((&target, ""));
     let (account, path) = path.strip_prefix('/')?.split_once('/')?;
     let (account, path, query) = (account.parse().ok()?, format!("/{path}"), query.to_owned());
-    Some(Asked { method, account, path, query, headers, body: String::from_utf8(body).ok()? })
+    Some(SentRequest { method, account, path, query, headers, body: String::from_utf8(body).ok()? })
 }
 
 /// Status and body of the answer; nothing if it is lost.
@@ -201,7 +201,7 @@ fn answer(mut stream: &TcpStream) -> std::io::Result<()> {
 }
 
 /// The answer that was told for a write, after its effect if it has one.
-fn scripted(books: &mut Books, asked: &Asked) -> Option<Scripted> {
+fn scripted(books: &mut Books, asked: &SentRequest) -> Option<Scripted> {
     if matches!(asked.method.as_str(), "GET" | "HEAD") {
         return None;
     }
@@ -214,7 +214,7 @@ fn scripted(books: &mut Books, asked: &Asked) -> Option<Scripted> {
 }
 
 /// The first part of a path says what the provider can do about a repetition.
-fn act(books: &mut Books, asked: &Asked) -> Told {
+fn act(books: &mut Books, asked: &SentRequest) -> Told {
     let kind = asked.path.split('/').nth(1).unwrap_or_default();
     match (asked.method.as_str(), kind) {
         ("GET", "searched") => Some((200, search(books, asked))),
@@ -235,14 +235,14 @@ fn act(books: &mut Books, asked: &Asked) -> Told {
 }
 
 /// Does it, whether it was done before or not.
-fn effect(books: &mut Books, asked: &Asked, key: &str) -> Told {
+fn effect(books: &mut Books, asked: &SentRequest, key: &str) -> Told {
     let body = asked.body.clone();
     books.done.push(Effect { path: asked.path.clone(), key: key.to_owned(), body });
     (!books.loses).then(|| (200, json!({"id": books.done.len()})))
 }
 
 /// Does it once for each key; refuses a key with another request.
-fn keyed(books: &mut Books, asked: &Asked, header: &str) -> Told {
+fn keyed(books: &mut Books, asked: &SentRequest, header: &str) -> Told {
     let Some(key) = asked.headers.get(header).cloned() else { return refuse(books, "there is no key") };
     let Some(at) = books.done.iter().position(|effect| effect.key == key) else {
         return effect(books, asked, &key);
@@ -260,7 +260,7 @@ fn refuse(books: &mut Books, why: &str) -> Told {
     Some((422, json!({"error": why})))
 }
 
-fn search(books: &Books, asked: &Asked) -> Value {
+fn search(books: &Books, asked: &SentRequest) -> Value {
     let reference = asked.query.strip_prefix("reference=").unwrap_or_default();
     let found = books.done.iter().enumerate().filter(|(_, effect)| effect.key == reference);
     let found: Vec<_> = found.map(|(at, _)| json!({"id": at + 1})).collect();
@@ -268,7 +268,7 @@ fn search(books: &Books, asked: &Asked) -> Value {
 }
 
 /// Whether a webhook is signed as the Standard Webhooks say.
-fn is_signed(asked: &Asked) -> bool {
+fn is_signed(asked: &SentRequest) -> bool {
     let header = |name: &str| asked.headers.get(name).cloned().unwrap_or_default();
     let mut mac = Hmac::<Sha256>::new_from_slice(SECRET.as_bytes()).expect("any key will do");
     mac.update(format!("{}.{}.{}", header("webhook-id"), header("webhook-timestamp"), asked.body).as_bytes());

@@ -16,7 +16,7 @@ const BY_KEY: &str = "by = 'key', header = 'Idempotency-Key', window";
 const SEARCH: &str = "find = { get = '/found?reference={{ effect.key }}' }, found = '{{ body.items }}'";
 
 /// What stands on the other side, and what is known about it.
-struct Case {
+struct ZombieCase {
     name: &'static str,
     /// Part of the provider's account.
     account: &'static str,
@@ -29,9 +29,9 @@ struct Case {
     is_doubted: bool,
 }
 
-fn cases() -> [Case; 5] {
+fn cases() -> [ZombieCase; 5] {
     let (both, http) = (&[HeldPart::Request, HeldPart::Answer], "kind = 'http'\nprofile =");
-    let case = |name, account, connection, is_doubted| Case {
+    let case = |name, account, connection, is_doubted| ZombieCase {
         name,
         account,
         connection,
@@ -43,7 +43,7 @@ fn cases() -> [Case; 5] {
         case("a_write_by_key", "keyed", format!("{http} {{ {BY_KEY} = 'for-ever' }}"), false),
         case("a_write_by_key_with_a_window", "keyed", format!("{http} {{ {BY_KEY} = '24h' }}"), false),
         case("a_write_by_nothing", "plain", format!("{http} {{ by = 'nothing' }}"), true),
-        Case {
+        ZombieCase {
             parts: &[HeldPart::Answer],
             ..case(
                 "a_write_by_look_up",
@@ -52,7 +52,7 @@ fn cases() -> [Case; 5] {
                 false,
             )
         },
-        Case {
+        ZombieCase {
             step: "webhook: {on: other, path: /charge, type: paid, data: 1}, retry: {first: 10ms}",
             ..case("a_webhook", "notices", "kind = 'webhook'\nsecret = { env = 'SECRET' }".to_owned(), false)
         },
@@ -60,7 +60,7 @@ fn cases() -> [Case; 5] {
 }
 
 pub(super) fn trials() -> Vec<Trial> {
-    let trial = |case: Case| {
+    let trial = |case: ZombieCase| {
         Trial::test(format!("tasks::{}_of_a_zombie_takes_place_once", case.name), move || {
             for part in case.parts {
                 crate::world::runtime().block_on(once(&case, *part));
@@ -71,7 +71,7 @@ pub(super) fn trials() -> Vec<Trial> {
     cases().into_iter().map(trial).collect()
 }
 
-async fn once(case: &Case, part: HeldPart) {
+async fn once(case: &ZombieCase, part: HeldPart) {
     let account = Account::open(false);
     let address = account.address(case.account);
     let (host, path) = address.trim_start_matches("http://").split_once('/').expect("an address has a path");

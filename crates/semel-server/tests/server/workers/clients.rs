@@ -10,7 +10,7 @@ use semel::store::Store;
 use semel::store::memory::MemoryStore;
 use semel::{Client, Ctx, Engine, WorkflowRef};
 
-use super::site::{Site, token};
+use super::site::{ServedSite, token};
 use super::test;
 
 pub(super) fn trials() -> Vec<Trial> {
@@ -27,13 +27,13 @@ async fn order(ctx: Ctx, id: u64) -> semel::Result<String> {
     ctx.hook(format!("order:{id}")).recv().await
 }
 
-async fn site() -> (Arc<dyn Store>, Site) {
+async fn site() -> (Arc<dyn Store>, ServedSite) {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new(clock.clone()));
-    (store.clone(), Site::open(store, clock).await)
+    (store.clone(), ServedSite::open(store, clock).await)
 }
 
-async fn client(site: &Site, permissions: &str) -> semel::error::Result<Client> {
+async fn client(site: &ServedSite, permissions: &str) -> semel::error::Result<Client> {
     let token = Some(token(WorkspaceId::DEFAULT, permissions));
     let options = Options { token, drives: false, ..Options::new(site.url()) };
     let store: Arc<dyn Store> = Arc::new(RemoteStore::open(options).await?);

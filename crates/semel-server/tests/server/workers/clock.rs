@@ -9,7 +9,7 @@ use semel::store::memory::MemoryStore;
 use semel_server::app::App;
 use serde_json::{Value, json};
 
-use super::site::{Site, token};
+use super::site::{ServedSite, token};
 use super::test;
 
 pub(super) fn trials() -> Vec<Trial> {
@@ -27,7 +27,7 @@ struct ClockCaller {
 }
 
 impl ClockCaller {
-    fn of(site: &Site) -> Self {
+    fn of(site: &ServedSite) -> Self {
         let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
         Self { url: site.url(), http: reqwest::Client::builder().build().expect("a client can be built") }
     }
@@ -57,7 +57,7 @@ impl ClockCaller {
 async fn week() -> Result<(), Failed> {
     let clock = Arc::new(ForwardClock::default());
     let store = Arc::new(MemoryStore::new(clock.clone()));
-    let site = Site::of(App { forward: Some(clock.clone()), ..App::open(store, clock.clone()) }).await;
+    let site = ServedSite::of(App { forward: Some(clock.clone()), ..App::open(store, clock.clone()) }).await;
     let caller = Arc::new(ClockCaller::of(&site));
     let node = NodeId(clock.uuid());
     caller.ok("/workers", json!({"node": node, "name": "w", "leaseMs": 10_000})).await;
@@ -91,7 +91,7 @@ async fn week() -> Result<(), Failed> {
 
 async fn none() -> Result<(), Failed> {
     let clock = Arc::new(semel::clock::SystemClock::new());
-    let site = Site::open(Arc::new(MemoryStore::new(clock.clone())), clock).await;
+    let site = ServedSite::open(Arc::new(MemoryStore::new(clock.clone())), clock).await;
     let caller = ClockCaller::of(&site);
     assert_eq!(caller.post("/dev/clock", json!({"advanceMs": 1})).await.0, 404);
     assert!(!caller.described().await);

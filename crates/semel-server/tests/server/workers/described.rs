@@ -11,7 +11,7 @@ use semel::id::{NodeId, RunId, WorkspaceId};
 use semel::store::memory::MemoryStore;
 use serde_json::{Value, json};
 
-use super::site::{Site, token};
+use super::site::{ServedSite, token};
 use super::test;
 
 type Done = Result<(), Failed>;
@@ -25,7 +25,7 @@ pub(super) fn trials() -> Vec<Trial> {
 
 /// A worker whose requests and answers are all checked.
 struct CheckedWorker {
-    site: Site,
+    site: ServedSite,
     http: reqwest::Client,
     clock: Arc<SystemClock>,
     document: Value,
@@ -36,7 +36,7 @@ struct CheckedWorker {
 impl CheckedWorker {
     async fn open() -> Self {
         let clock = Arc::new(SystemClock::new());
-        let site = Site::open(Arc::new(MemoryStore::new(clock.clone())), clock.clone()).await;
+        let site = ServedSite::open(Arc::new(MemoryStore::new(clock.clone())), clock.clone()).await;
         let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
         let http = reqwest::Client::builder().build().expect("a client can be built");
         let mut checked = Self { site, http, clock, document: Value::Null, called: Mutex::default() };

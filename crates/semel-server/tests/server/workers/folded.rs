@@ -9,7 +9,7 @@ use semel::id::{NodeId, WorkspaceId};
 use semel::store::memory::MemoryStore;
 use serde_json::{Value, json};
 
-use super::site::{Site, token};
+use super::site::{ServedSite, token};
 use super::test;
 
 type Done = Result<(), Failed>;
@@ -24,17 +24,17 @@ pub(super) fn trials() -> Vec<Trial> {
 }
 
 /// A server, and a worker that is registered there.
-struct Worker {
-    _site: Site,
+struct FoldedWorker {
+    _site: ServedSite,
     url: String,
     node: NodeId,
     http: reqwest::Client,
 }
 
-impl Worker {
+impl FoldedWorker {
     async fn join() -> Self {
         let clock = Arc::new(SystemClock::new());
-        let site = Site::open(Arc::new(MemoryStore::new(clock.clone())), clock.clone()).await;
+        let site = ServedSite::open(Arc::new(MemoryStore::new(clock.clone())), clock.clone()).await;
         let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
         let http = reqwest::Client::builder().build().expect("a client can be built");
         let worker = Self { url: site.url(), _site: site, node: NodeId(clock.uuid()), http };
@@ -99,7 +99,7 @@ impl Worker {
 }
 
 async fn says_what_stands() -> Done {
-    let worker = Worker::join().await;
+    let worker = FoldedWorker::join().await;
     let run = worker.start("k").await;
     let claimed = worker.claim(json!({})).await.remove(0);
     assert_eq!((&claimed["run"], &claimed["lineage"]), (&json!(run), &json!(run)));
@@ -150,7 +150,7 @@ async fn says_what_stands() -> Done {
 }
 
 async fn repeated() -> Done {
-    let worker = Worker::join().await;
+    let worker = FoldedWorker::join().await;
     let (one, two) = (worker.start("1").await, worker.start("2").await);
     let call = worker.claim_call(&json!({}));
     let (_, first) = worker.under("claim-1", "/workers/claim", &call).await;
@@ -169,7 +169,7 @@ async fn repeated() -> Done {
 }
 
 async fn one_run() -> Done {
-    let worker = Worker::join().await;
+    let worker = FoldedWorker::join().await;
     let (one, two) = (worker.start("1").await, worker.start("2").await);
     let claimed = worker.claim(json!({"run": two})).await;
     assert_eq!((claimed.len(), &claimed[0]["run"]), (1, &json!(two)));
@@ -186,7 +186,7 @@ async fn one_run() -> Done {
 }
 
 async fn news() -> Done {
-    let worker = Worker::join().await;
+    let worker = FoldedWorker::join().await;
     let run = worker.start("k").await;
     let claimed = worker.claim(json!({})).await.remove(0);
     let drafts = json!([{"after": 0, "draft": {"openHook": {"hook": "@hook[a]", "token": "a"}}}]);

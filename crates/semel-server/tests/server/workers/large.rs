@@ -17,7 +17,7 @@ cases![
 
 /// Just below the longest value.
 const LARGE: usize = 1_900_000;
-/// So many of them are more than the longest body of a request.
+/// This number of them exceeds the longest body of a request.
 const MANY: usize = 10;
 
 async fn gather(ctx: Ctx, _: Value) -> semel::Result<usize> {

@@ -8,7 +8,7 @@ use semel::id::{NodeId, WorkspaceId};
 use semel::{Ctx, Engine};
 use serde_json::{Value, json};
 
-use super::site::{Site, token};
+use super::site::{ServedSite, token};
 use crate::world::{Reply, World, cases};
 
 cases![
@@ -20,8 +20,8 @@ cases![
 ];
 
 /// A server with several workers, each with a key of its own.
-struct Shop {
-    site: Site,
+struct WorkerShop {
+    site: ServedSite,
     http: Client,
     world: World,
 }
@@ -32,9 +32,9 @@ struct Worker {
     node: NodeId,
 }
 
-impl Shop {
+impl WorkerShop {
     async fn on(world: World) -> Self {
-        let site = Site::open(world.store.clone(), Arc::new(SystemClock::new())).await;
+        let site = ServedSite::open(world.store.clone(), Arc::new(SystemClock::new())).await;
         Self { site, http: Client::new(), world }
     }
 
@@ -86,7 +86,7 @@ impl Shop {
 }
 
 async fn a_run_is_written_to_by_the_worker_that_claimed_it(world: World) {
-    let shop = Shop::on(world).await;
+    let shop = WorkerShop::on(world).await;
     let (ann, bob) = (shop.worker("ann").await, shop.worker("bob").await);
     shop.start("order").await;
     let (run, version) = shop.claim(&ann).await;
@@ -101,7 +101,7 @@ async fn a_run_is_written_to_by_the_worker_that_claimed_it(world: World) {
 }
 
 async fn a_run_that_nothing_has_claimed_is_written_to_by_no_worker(world: World) {
-    let shop = Shop::on(world).await;
+    let shop = WorkerShop::on(world).await;
     let ann = shop.worker("ann").await;
     let run = shop.start("order").await;
     let lost = json!({"error": {"concurrency": {"run": run, "expected": 1}}});
@@ -112,7 +112,7 @@ async fn a_run_that_nothing_has_claimed_is_written_to_by_no_worker(world: World)
 }
 
 async fn a_commit_that_another_worker_repeats_is_answered(world: World) {
-    let shop = Shop::on(world).await;
+    let shop = WorkerShop::on(world).await;
     let (ann, bob) = (shop.worker("ann").await, shop.worker("bob").await);
     shop.start("order").await;
     let (run, version) = shop.claim(&ann).await;
@@ -128,7 +128,7 @@ async fn pay(ctx: Ctx, cents: u64) -> semel::Result<String> {
 
 async fn a_step_is_reported_by_the_worker_that_took_it(world: World) {
     let engine: Engine = world.engine(|builder| builder.workflow("pay", pay)).await;
-    let shop = Shop::on(world).await;
+    let shop = WorkerShop::on(world).await;
     let (ann, bob) = (shop.worker("ann").await, shop.worker("bob").await);
     let run = shop.start("pay").await;
     let call = json!({"node": ann.node, "queues": ["payments"], "waitMs": 60_000});
@@ -143,7 +143,7 @@ async fn a_step_is_reported_by_the_worker_that_took_it(world: World) {
 }
 
 async fn the_numbers_of_runs_tell_nothing_of_other_tenants(world: World) {
-    let shop = Shop::on(world).await;
+    let shop = WorkerShop::on(world).await;
     let key = token(WorkspaceId::DEFAULT, "admin");
     for n in 0..5 {
         shop.world.client.start("order", &n.to_string(), "7").await;

@@ -20,12 +20,12 @@ pub(super) fn trials() -> Vec<Trial> {
 }
 
 /// A process that ends with its value, and what it says.
-struct Process {
+struct WorkerProcess {
     child: Child,
     said: Lines<BufReader<ChildStdout>>,
 }
 
-impl Drop for Process {
+impl Drop for WorkerProcess {
     fn drop(&mut self) {
         // It may have ended by itself.
         drop(self.child.kill());
@@ -33,7 +33,7 @@ impl Drop for Process {
     }
 }
 
-impl Process {
+impl WorkerProcess {
     fn spawn(command: &mut Command) -> Result<Self, Failed> {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
         let said = BufReader::new(child.stdout.take().ok_or("a pipe")?).lines();
@@ -57,17 +57,17 @@ impl Process {
     }
 }
 
-fn server(folder: &Path) -> Result<(Process, String), Failed> {
+fn server(folder: &Path) -> Result<(WorkerProcess, String), Failed> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_semel"));
     let mut process =
-        Process::spawn(command.args(["dev", "--listen", "127.0.0.1:0", "--folder"]).arg(folder))?;
+        WorkerProcess::spawn(command.args(["dev", "--listen", "127.0.0.1:0", "--folder"]).arg(folder))?;
     let line = process.until(|line| line.contains("http://"))?;
     let at = line.find("http://").ok_or("an address")?;
     let url = line[at..].split([',', ' ']).next().ok_or("an address")?.to_owned();
     Ok((process, url))
 }
 
-fn worker(url: &str, outbox: &Path) -> Result<Process, Failed> {
+fn worker(url: &str, outbox: &Path) -> Result<WorkerProcess, Failed> {
     let this = std::env::current_exe()?;
     let built = this.parent().and_then(Path::parent).ok_or("a target folder")?;
     let program = built.join("examples").join("remote_worker");
@@ -75,7 +75,9 @@ fn worker(url: &str, outbox: &Path) -> Result<Process, Failed> {
         return Err("the example is not built: run `cargo test` without `--test`, which builds it".into());
     }
     let mut command = Command::new(program);
-    Process::spawn(command.env("SEMEL_URL", url).env("OUTBOX", outbox).env("PARCELS", PARCELS.to_string()))
+    WorkerProcess::spawn(
+        command.env("SEMEL_URL", url).env("OUTBOX", outbox).env("PARCELS", PARCELS.to_string()),
+    )
 }
 
 /// Every effect is there, each under a key of its own, each what it should be.
@@ -122,7 +124,7 @@ fn stopped() -> Result<(), Failed> {
     second.until(all_sent)?;
     assert_each_once(&outbox)?;
     zombie.signal("CONT")?;
-    // It hears that others have finished its runs, and comes to the same end.
+    // It hears that others have finished its runs, and ends in the same way.
     zombie.until(all_sent)?;
     assert!(zombie.child.wait()?.success());
     assert_each_once(&outbox)

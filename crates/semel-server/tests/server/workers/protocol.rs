@@ -13,15 +13,16 @@ use semel::rules::claim::{Claim, Drives, HeldRuns};
 use semel::rules::control::{Control, ControlAction};
 use semel::rules::json::Payload;
 use semel::rules::key::Key;
-use semel::rules::ledger::Ledger;
+use semel::rules::ledger::{Ledger, LedgerBounds};
 use semel::rules::path::Name;
 use semel::rules::start::Start;
 use semel::store::memory::MemoryStore;
 use semel::store::{Lease, LeaseAct, Store, Wake};
+use semel_server::app::App;
 use serde_json::{Value, json};
 use tokio::sync::broadcast::Receiver;
 
-use super::site::{Site, token};
+use super::site::{ServedSite, token};
 use super::test;
 
 type Done = Result<(), Failed>;
@@ -40,6 +41,7 @@ pub(super) fn trials() -> Vec<Trial> {
         test("values_in_entries_are_checked_like_payloads", values_in_entries_are_checked_like_payloads),
         test("a_commit_that_is_repeated_answers_as_saved", a_commit_that_is_repeated_answers_as_saved),
         test("a_commit_tells_of_messages_and_of_the_time", a_commit_tells_of_messages_and_of_the_time),
+        test("a_commit_to_a_full_ledger_is_refused", a_commit_to_a_full_ledger_is_refused),
         test("a_ledger_in_memory_is_not_sent_again", a_ledger_in_memory_is_not_sent_again),
         test("a_run_that_is_cancelled_before_its_ledger_is_read_is_not_claimed", cancelled_before_it_is_read),
         test("a_run_id_with_another_input_is_refused", a_run_id_with_another_input_is_refused),
@@ -60,7 +62,7 @@ pub(super) fn trials() -> Vec<Trial> {
 
 /// A server and plain calls to it.
 struct Here {
-    site: Site,
+    site: ServedSite,
     http: reqwest::Client,
     clock: Arc<SystemClock>,
     token: String,
@@ -73,7 +75,11 @@ impl Here {
     }
 
     async fn on(store: Arc<dyn Store>, clock: Arc<SystemClock>) -> Self {
-        let site = Site::open(store, clock.clone()).await;
+        Self::of(App::open(store, clock.clone()), clock).await
+    }
+
+    async fn of(app: App, clock: Arc<SystemClock>) -> Self {
+        let site = ServedSite::of(app).await;
         // Any TLS will do: none is spoken here.
         let _ = rustls_provider();
         let http = reqwest::Client::builder().build().expect("a client can be built");
@@ -202,6 +208,35 @@ async fn values_in_entries_are_checked_like_payloads() -> Done {
     ] {
         let (status, answer) = here.call(path, body).await;
         assert_eq!((status, &answer["code"]), (400, &json!("VALIDATION_ERROR")), "{path} {body}");
+    }
+    Ok(())
+}
+
+/// An engine keeps the bounds itself; it has a tenth more for the end of a run that has reached them.
+async fn a_commit_to_a_full_ledger_is_refused() -> Done {
+    let long = "x".repeat(1_000);
+    for (ledgers, value, full) in [
+        (LedgerBounds { entries: 10, bytes: 1_000_000 }, "1", 12..=12),
+        (LedgerBounds { entries: 1_000, bytes: 5_000 }, long.as_str(), 10..=14),
+    ] {
+        let clock = Arc::new(SystemClock::new());
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new(clock.clone()));
+        let here = Here::of(App { ledgers, ..App::open(store, clock.clone()) }, clock).await;
+        let remote = here.site.remote(OURS).await?;
+        let (run, other) = (here.driven(&remote, "k").await, here.driven(&remote, "other").await);
+        let mut version = 2;
+        let refused = loop {
+            let next = step(run, version, &format!("s{version}"), &format!("\"{value}\""));
+            let (_, answer) = here.call("/commit", commits(&[next, step(other, 2, "a", "1")])).await;
+            assert_eq!(answer["answers"][1]["ok"]["version"], 4, "other runs go on: {answer}");
+            match answer["answers"][0]["ok"]["version"].as_u64() {
+                Some(saved) => version = saved,
+                None => break answer["answers"][0]["error"]["validation"].to_string(),
+            }
+        };
+        assert!(full.contains(&version), "{version}: {refused}");
+        assert!(refused.contains("is full") && refused.contains("keep large values elsewhere"), "{refused}");
+        assert_eq!(remote.ledger(OURS, run, 1).await?.len() as u64, version, "nothing of it was written");
     }
     Ok(())
 }

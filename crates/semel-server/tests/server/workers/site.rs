@@ -20,19 +20,19 @@ use tokio::net::TcpListener;
 use tokio::task::AbortHandle;
 
 /// A server that ends with its value.
-pub(super) struct Site {
+pub(super) struct ServedSite {
     address: SocketAddr,
     pub(super) stop: Stop,
     serving: AbortHandle,
 }
 
-impl Drop for Site {
+impl Drop for ServedSite {
     fn drop(&mut self) {
         self.serving.abort();
     }
 }
 
-impl Site {
+impl ServedSite {
     pub(super) async fn open(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Self {
         Self::of(App::open(store, clock)).await
     }

@@ -29,7 +29,7 @@ use tempfile::TempDir;
 use tokio::sync::broadcast;
 
 use super::runtime;
-use super::site::Site;
+use super::site::ServedSite;
 
 /// Cases that do not apply to a store elsewhere, and why.
 const NOT_HERE: &[(&str, &str)] = &[
@@ -55,9 +55,9 @@ const NOT_HERE: &[(&str, &str)] = &[
     ("an_engines_record_goes_with_its_node", "a server describes its workers itself"),
     // `waiting::what_a_leaving_worker_held_is_due_at_once`
     ("a_node_that_leaves_frees_its_runs", FREED),
-    ("running_runs_are_listed_whether_their_nodes_live_or_not", FREED),
+    ("running_runs_are_listed_when_their_node_has_gone", FREED),
     // `ownership::the_numbers_of_runs_tell_nothing_of_other_tenants`
-    ("numbers_are_not_given_twice_after_reopening", "a worker sees numbers that are in no order"),
+    ("numbers_rise_also_after_reopening", "a worker sees numbers that are in no order"),
     ("two_instances_are_one_store", "a node that another client has drawn is shown as the server's"),
     ("live_nodes_are_counted", "a node that serves two workspaces is two nodes of the server"),
     ("an_export_has_all_and_is_sound", ARCHIVE),
@@ -184,12 +184,12 @@ struct Elsewhere {
     own: RemoteStore,
     stranger: RemoteStore,
     server: Arc<dyn Store>,
-    _site: Site,
+    _site: ServedSite,
 }
 
 impl Elsewhere {
     async fn open(server: Arc<dyn Store>, clock: Arc<ManualClock>) -> Result<Self> {
-        let site = Site::open(server.clone(), clock).await;
+        let site = ServedSite::open(server.clone(), clock).await;
         let (own, stranger) = (site.remote(WorkspaceId::DEFAULT).await?, site.remote(STRANGER).await?);
         Ok(Self { own, stranger, server, _site: site })
     }

@@ -11,7 +11,7 @@ use semel::store::Store;
 use semel::store::faulty::Faulty;
 use serde_json::{Value, json};
 
-use super::site::{Site, token};
+use super::site::{ServedSite, token};
 use crate::world::{Reply, World, cases};
 
 cases![
@@ -31,7 +31,7 @@ cases![
 /// A server, and workers that only speak HTTP.
 #[derive(Clone)]
 struct Shop {
-    site: Arc<Site>,
+    site: Arc<ServedSite>,
     http: Client,
 }
 
@@ -41,7 +41,7 @@ impl Shop {
     }
 
     async fn over(store: Arc<dyn Store>) -> Self {
-        let site = Site::open(store, Arc::new(SystemClock::new())).await;
+        let site = ServedSite::open(store, Arc::new(SystemClock::new())).await;
         Self { site: Arc::new(site), http: Client::new() }
     }
 

@@ -75,7 +75,7 @@ impl AskedChild {
 /// Maximum size of what is read of a ledger at once, in bytes.
 const PART_BYTES: usize = 8 * 1024 * 1024;
 
-/// The whole ledger of a run, read part by part; refused if it has more than so many bytes.
+/// The whole ledger of a run, read part by part; refused if it has more than this number of bytes.
 async fn ledger_of(
     store: &dyn Store,
     workspace: WorkspaceId,
@@ -119,7 +119,7 @@ impl History {
         Self::of_at_most(store, workspace, run, usize::MAX).await
     }
 
-    /// The same for a reader with limited memory: a ledger of more than so many bytes is refused.
+    /// The same for a reader with limited memory: a ledger of more than this number of bytes is refused.
     pub async fn of_at_most(
         store: &dyn Store,
         workspace: WorkspaceId,
@@ -199,6 +199,7 @@ impl History {
                 deadline: None,
                 holds_key: false,
                 ties: false,
+                attention: None,
             },
             arrivals: 0,
             purged: false,

@@ -1,5 +1,5 @@
-//! A run that leaves memory in the very moment in which it is claimed again. One thread, and nothing is awaited in between:
-//! the scheduler has no turn.
+//! A run that leaves memory at the moment at which it is claimed again. These tests have one thread and await nothing in
+//! between, so no other task has a turn.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -110,7 +110,7 @@ async fn a_claim_that_meets_a_leaving_driver_is_not_lost() {
 async fn a_claim_is_not_lost_with_the_one_before_it() {
     let (engine, run, cell, claimed) = claimed(&Arc::default()).await;
     let core = engine.core();
-    // It is heard late that the claim before is over: the run rests here, and its driver has had no turn since.
+    // The end of the earlier claim is learnt late: the run rests here, and its driver has had no turn since.
     cell.lose(cell.claim());
     core.take(claimed);
     ends(&run).await;
@@ -166,7 +166,7 @@ async fn a_run_is_set_aside_only_under_its_claim() {
     let (core, version) = (engine.core(), claimed.run.state.version);
     let in_time = async |version: u64| {
         let set_aside = core.set_aside(WorkspaceId::DEFAULT, run.id(), version, "engine: a test".to_owned());
-        tokio::time::timeout(Duration::from_secs(30), set_aside).await.expect("it comes to an end");
+        tokio::time::timeout(Duration::from_secs(30), set_aside).await.expect("it ends");
     };
     in_time(version - 1).await;
     assert_eq!(run.status().await.expect("it works"), Status::Running, "under another claim");

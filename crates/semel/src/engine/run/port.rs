@@ -14,6 +14,7 @@ use super::state::{Barrier, CellState, Deferred, Phase};
 use crate::clock::{Clock, Time};
 use crate::engine::Registry;
 use crate::engine::replay::watch::{Location as At, Requested};
+use crate::error::failure_code;
 use crate::fail::{Result, fatal};
 use crate::id::RunId;
 use crate::rules::entry::{Class, Entry};
@@ -23,7 +24,6 @@ use crate::rules::ledger::{HookState, Ledger, RefusedEntry, VisitRecord};
 use crate::rules::path::{Name, Path, Visit};
 use crate::rules::step::StepState;
 use crate::sabotage::{self, Bug};
-use crate::store::Store;
 
 /// Something new that a workflow does, apart from effects.
 pub(crate) enum Addition {
@@ -82,10 +82,6 @@ impl Cell {
     /// The functions that are registered in the engine.
     pub(crate) fn registry(&self) -> &Registry {
         &self.core.registry
-    }
-
-    pub(crate) fn store(&self) -> &dyn Store {
-        &*self.core.store
     }
 
     /// What decides whether the engine dies at a step, in a test.
@@ -223,9 +219,8 @@ impl Cell {
     fn check_size(&self, state: &CellState, shielded: bool) -> Result<()> {
         let bounds = self.core.limits.ledger;
         match !shielded && state.ledger.is_full(bounds) {
-            true => {
-                Err(fatal(format_args!("the ledger of this run is full: {bounds}")).with_code("LEDGER_FULL"))
-            }
+            true => Err(fatal(format_args!("the ledger of this run is full: {bounds}"))
+                .with_code(failure_code::LEDGER_FULL)),
             false => Ok(()),
         }
     }

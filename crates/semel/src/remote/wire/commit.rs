@@ -1,4 +1,4 @@
-//! Commits as they travel: the entries that they append, and what became of each.
+//! Commits as they travel: the entries that they append, and the answer for each.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;

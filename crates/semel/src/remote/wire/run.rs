@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::Time;
 use crate::id::{NodeId, RunId, WorkspaceId};
+use crate::rules::attention::Attention;
 use crate::rules::control::Controlled;
 use crate::rules::entry::{Entry, Message, Outcome};
 use crate::rules::key::{Fingerprint, Key, Scope};
@@ -87,6 +88,9 @@ pub struct RunStateHeader {
     pub holds_key: bool,
     /// Whether rows elsewhere (tokens, watchers, children) change when it ends.
     pub ties: bool,
+    /// Why it is paused. Absent if it is not paused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attention: Option<Attention>,
 }
 
 /// A run and how it ended.
@@ -170,7 +174,7 @@ same_members! {
     NewRun = NewRunHeader {
         id, workspace, workflow, workflow_version, scope, key, fingerprint, lineage, parent, retention, created
     }
-    RunState = RunStateHeader { status, version, due, node, stalls, ended, purge, deadline, holds_key, ties }
+    RunState = RunStateHeader { status, version, due, node, stalls, ended, purge, deadline, holds_key, ties, attention }
     Controlled = ControlledRun { run, changed, repeated }
     Numbered = NumberedEntry { number, at, entry }
     Arrival = ArrivedMessage { number, at, message }

@@ -81,7 +81,7 @@ pub struct HandoverItem {
     pub id: Option<CallId>,
 }
 
-/// What a start came to.
+/// The result of a start.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Started))]
 #[serde(rename_all = "camelCase")]
@@ -92,7 +92,7 @@ pub struct StartedRun {
     pub verdict: StartVerdict,
     /// How that run ended, if it has.
     pub outcome: Option<Outcome>,
-    /// What became of the payload that came with the start. None if there was none, or if the run had already ended.
+    /// Where the payload that came with the start was delivered. None if there was none, or if the run had already ended.
     pub delivered: Option<DeliveredPayload>,
     /// The run that was cancelled for this one.
     pub superseded: Option<RunId>,

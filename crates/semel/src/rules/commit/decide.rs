@@ -10,15 +10,13 @@ use crate::error::{Error, Result};
 use crate::rules::finish;
 use crate::rules::run::{Run, RunState};
 use crate::rules::status::Status;
-use crate::sabotage::{self, Bug};
 
 /// Decides whether a commit may be written, with the run as the store has it now.
 pub fn decide(commit: &Commit, run: &Run, now: Time) -> Result<()> {
-    if run.state.version != commit.expected && !sabotage::commits(Bug::SkipVersionGuard) {
+    if run.state.version != commit.expected {
         return Err(commit.lost());
     }
-    let too_early = |until: &Time| *until > now && !sabotage::commits(Bug::TimersFireEarly);
-    if let Some(until) = commit.beyond().not_before.filter(too_early) {
+    if let Some(until) = commit.beyond().not_before.filter(|until| *until > now) {
         return Err(Error::TooEarly { until, now });
     }
     // Commits come from the run's driver. Other changes of status are claims and operator actions.
@@ -38,8 +36,10 @@ impl Write {
     /// that had ended before has left a message, which makes the run due at once.
     pub(crate) fn state_after(&self, run: &Run, now: Time) -> RunState {
         let version = run.state.version + self.count;
+        let Self { status, .. } = *self;
+        let attention = self.beyond().attention;
         let released =
-            RunState { status: self.status, version, due: None, node: None, stalls: 0, ..run.state.clone() };
+            RunState { status, version, due: None, node: None, stalls: 0, attention, ..run.state.clone() };
         match self.status {
             Status::Running => RunState { version, stalls: 0, ..run.state.clone() },
             Status::Waiting => RunState { due: self.due_at_rest(run, now), ..released },
@@ -50,8 +50,7 @@ impl Write {
 
     /// When a run that rests becomes due. A message that arrived while its driver decided to rest makes it due at once.
     fn due_at_rest(&self, run: &Run, now: Time) -> Option<Time> {
-        let missed = run.arrivals > self.seen && !sabotage::commits(Bug::RestMissesArrivals);
-        if missed { Some(now) } else { self.beyond().due }
+        if run.arrivals > self.seen { Some(now) } else { self.beyond().due }
     }
 }
 

@@ -1,4 +1,4 @@
-//! What became of a commit whose answer is not known: the ledger tells.
+//! Whether a commit whose answer was lost took place, as the ledger shows.
 
 use super::{Content, Draft, Saved, Write};
 use crate::rules::entry::{Entry, decode};
@@ -15,7 +15,7 @@ pub enum CommitFate {
 }
 
 impl Write {
-    /// Finds out what became of this commit. `after` are the entries of the ledger beyond [`expected`](Self::expected).
+    /// Finds out whether this commit took place. `after` are the entries of the ledger beyond [`expected`](Self::expected).
     ///
     /// No other write has the same entries at the same position, so entries that are equal are those of this commit.
     pub fn fate(&self, after: impl IntoIterator<Item = Entry>) -> CommitFate {

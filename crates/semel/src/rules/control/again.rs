@@ -1,4 +1,4 @@
-//! Resume and restart: what the ledger adds to a decision that was made from the header.
+//! Resume and restart: decisions that need facts from the ledger besides the header.
 
 use super::{Entry, Error, PauseReason, RefusedEntry, Run, RunState, Time, Visit};
 use crate::rules::entry::Created;

@@ -1,6 +1,7 @@
 //! The fold itself: what an entry changes, and which entry may come next.
 
 use super::{Decider, HookState, Ledger, RareFacts, RefusedEntry, VisitRecord};
+use crate::rules::attention::Attention;
 use crate::rules::entry::{Class, Entry, Resolution};
 use crate::rules::json::Payload;
 use crate::rules::path::Visit;
@@ -101,6 +102,7 @@ impl Ledger {
             Entry::Paused { reason } => {
                 self.become_(Status::Paused, kind)?;
                 self.seldom.get_or_insert_default().pause = Some(reason.clone());
+                self.pending.beyond().attention = Some(Attention::of(reason));
             }
             // Both lead to PENDING, but from different statuses.
             Entry::Resumed { .. } if self.run.status().is_terminal() => return Err(self.unfit(kind)),

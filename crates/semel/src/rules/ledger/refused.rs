@@ -46,7 +46,7 @@ pub enum RefusedEntry {
     #[error("the label {0} has its result already")]
     Once(Label),
     /// A run does not complete while a step is in doubt, or should be.
-    #[error("it is not known whether {0} took place: say what became of it first")]
+    #[error("it is not known whether {0} took place: resolve it first")]
     InDoubt(Visit),
     /// A run times out at its time limit only.
     #[error("{}", untimely(*.limit))]
@@ -55,7 +55,7 @@ pub enum RefusedEntry {
         limit: Option<Time>,
     },
     /// A run that is paused because of steps in doubt goes on when they are resolved, not before.
-    #[error("a run in doubt cannot be resumed: say first what became of {}", listed(.0))]
+    #[error("a run in doubt cannot be resumed: resolve first {}", listed(.0))]
     Doubts(Vec<Visit>),
     /// Only the store writes this entry, together with the change it records.
     #[error("{0} is written by the store only")]

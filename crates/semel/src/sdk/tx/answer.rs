@@ -27,7 +27,7 @@ impl From<NoAnswer> for Fail {
     }
 }
 
-/// What a call to a database came to.
+/// The result of a call to a database.
 pub(super) async fn answered<T>(clock: &dyn Clock, call: impl Future<Output = T>) -> Result<T, NoAnswer> {
     tokio::select! {
         biased;

@@ -1,4 +1,4 @@
-//! What one try's transaction has come to, shared by the body, which may commit, and the step, which has to know.
+//! The state of one try's transaction, shared by the body, which may commit, and the step, which has to know.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -45,7 +45,7 @@ impl Gate {
         open
     }
 
-    /// It has not committed, for certain.
+    /// The transaction has certainly not committed.
     pub(super) fn reopen(&self) {
         *self.lock() = Stage::Open;
     }
@@ -54,19 +54,19 @@ impl Gate {
         *self.lock() = Stage::Committed(outcome);
     }
 
-    /// The body does not go on from here. The task that waits for it is told.
+    /// Ends the body here, and wakes the task that waits for it.
     pub(super) async fn lose<T>(&self, why: Fail) -> T {
         *self.lock() = Stage::Lost(why);
         self.lost.notify_one();
         std::future::pending().await
     }
 
-    /// Is over when the table has to be asked.
+    /// Completes when the table has to be asked.
     pub(super) async fn lost(&self) {
         self.lost.notified().await;
     }
 
-    /// The try is over: gives what it came to.
+    /// Ends the try, and gives its outcome.
     pub(super) fn close(&self) -> Stage {
         std::mem::replace(&mut self.lock(), Stage::Closed)
     }

@@ -171,7 +171,7 @@ use crate::sabotage::{self, Bug};
 /// use semel::tx::{self, SqliteDb};
 ///
 /// # #[tokio::main(flavor = "current_thread")] pub
-/// async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// async fn main() -> anyhow::Result<()> {
 ///     let db = SqliteDb::open(":memory:").await?;
 ///     tx::install(&db).await?;
 ///     Ok(())
@@ -239,7 +239,7 @@ impl<'a, S: TxSource> TxStep<'a, S> {
         self.with(|step| step.retry(retry))
     }
 
-    /// How long one try may take. If it is about to commit then, the table is asked what became of it.
+    /// How long one try may take. If it is about to commit then, the fence table says whether it did.
     pub fn timeout(self, timeout: Duration) -> Self {
         self.with(|step| step.timeout(timeout))
     }

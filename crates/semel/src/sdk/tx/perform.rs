@@ -38,7 +38,6 @@ use crate::sdk::ctx::read;
 #[cfg(feature = "testing")]
 use crate::sdk::step::probed;
 use crate::sdk::step::{Step, doubt, finish, look};
-use crate::store::{Find, FindBy};
 
 /// Between two questions to a database that cannot be reached.
 pub(super) const PAUSE: Duration = Duration::from_millis(100);
@@ -101,7 +100,7 @@ where
 }
 
 impl<S: TxSource> Way<'_, S> {
-    /// Makes one try, and finds out what it came to.
+    /// Makes one try, and finds out its outcome.
     async fn run<T, B, Fut>(&self, number: u32, body: &mut B) -> Result<Payload>
     where
         B: FnMut(Tx<S>) -> Fut + Send,
@@ -130,7 +129,7 @@ impl<S: TxSource> Way<'_, S> {
             (Stage::Open | Stage::Closed, Err(fail)) => Err(fail),
             (Stage::Open | Stage::Closed, Ok(Tried::Adopted(outcome))) => Ok(outcome),
             (Stage::Open | Stage::Closed, Ok(Tried::Superseded(fence))) => {
-                Err(superseded(self.step, self.visit, fence).await)
+                Err(superseded(self.step, fence).await)
             }
             (Stage::Open | Stage::Closed, Ok(Tried::Ran)) => Err(forgotten()),
         }
@@ -209,7 +208,7 @@ impl<S: TxSource> Way<'_, S> {
         S::commit(open).await
     }
 
-    /// Asks what became of a try, until there is an answer: `why` is how it failed if it did not take place.
+    /// Asks whether a try was committed, until there is an answer: `why` is how it failed if it did not take place.
     async fn ask(&self, mark: FenceMark, why: Fail) -> Result<Payload> {
         let clock = self.clock();
         // Between this try and the next: shuts out the former, and not the latter.
@@ -218,7 +217,7 @@ impl<S: TxSource> Way<'_, S> {
             match answered(clock, self.ask_once(&next)).await {
                 Ok(Ok(Tried::Adopted(outcome))) => return Ok(outcome),
                 Ok(Ok(Tried::Superseded(fence))) => {
-                    return Err(superseded(self.step, self.visit, fence).await);
+                    return Err(superseded(self.step, fence).await);
                 }
                 Ok(Ok(Tried::Ran)) => return Err(why),
                 Ok(Err(fail)) => {
@@ -250,23 +249,13 @@ impl<S: TxSource> Way<'_, S> {
 
 /// A later claim of this run has left its fence: this one is a zombie's try and does not go on. Unless there is no
 /// such claim: then the store is older than the user's database, and waiting would be for ever.
-pub(super) async fn superseded(step: &Step, visit: &Visit, fence: i64) -> Fail {
-    let cell = &step.ctx.cell;
-    let find = || Find { workspace: cell.workspace, by: FindBy::Id(cell.id) };
-    loop {
-        match cell.store().find(find()).await {
-            Ok(Some((run, _))) if (run.state.version as i64) < fence => {
-                return fatal(format_args!(
-                    "the fence table knows claim {fence} of this run, which its ledger does not have: was the store \
-                     restored from a backup?"
-                ));
-            }
-            Ok(_) => pending().await,
-            Err(error) => {
-                tracing::warn!(step = %visit, %error, "it is unknown who drives a run; asking again");
-                cell.clock().until(cell.clock().now().after(PAUSE)).await;
-            }
-        }
+pub(super) async fn superseded(step: &Step, fence: i64) -> Fail {
+    match step.ctx.cell.stored_version().await {
+        Some(version) if (version as i64) < fence => fatal(format_args!(
+            "the fence table knows claim {fence} of this run, which its ledger does not have: was the store restored from a \
+             backup?"
+        )),
+        _ => pending().await,
     }
 }
 

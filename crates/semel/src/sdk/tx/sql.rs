@@ -5,21 +5,21 @@ use crate::error::{Error, Result};
 /// The fence table's name, if none is given.
 pub const TABLE: &str = "fenced_task_idempotency_lock";
 
-/// The fence table in PostgreSQL, for those who make their tables themselves. [`install`](super::install) does the same.
+/// The fence table in PostgreSQL, for users who create their tables themselves. [`install`](super::install) does the same.
 ///
 /// ```sql
 #[doc = include_str!("postgres.sql")]
 /// ```
 pub const POSTGRES: &str = include_str!("postgres.sql");
 
-/// The fence table in SQLite, for those who make their tables themselves. [`install`](super::install) does the same.
+/// The fence table in SQLite, for users who create their tables themselves. [`install`](super::install) does the same.
 ///
 /// ```sql
 #[doc = include_str!("sqlite.sql")]
 /// ```
 pub const SQLITE: &str = include_str!("sqlite.sql");
 
-/// The fence table in MariaDB and MySQL, for those who make their tables themselves. [`install`](super::install) does the
+/// The fence table in MariaDB and MySQL, for users who create their tables themselves. [`install`](super::install) does the
 /// same.
 ///
 /// ```sql

@@ -38,7 +38,7 @@ pub type SqliteTx = Tx<SqliteDb>;
 pub struct SqliteDb(Arc<SqliteDbShared>);
 
 struct SqliteDbShared {
-    /// Where it can be opened again; nowhere if it is in memory.
+    /// Path under which it can be opened again. None if it is in memory.
     path: Option<PathBuf>,
     idle: Mutex<Option<Connection>>,
     turn: Arc<Semaphore>,

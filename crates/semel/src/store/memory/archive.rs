@@ -18,7 +18,7 @@ impl ArchiveRows for MemoryTx<'_> {
     }
 
     async fn tokens_of(&mut self, num: i64) -> Result<Vec<Token>> {
-        let owned = self.tables.hooks.iter().filter(|(_, owner)| **owner == num);
+        let owned = self.tables.hooks.iter().filter(|(_, held)| held.num == num);
         Ok(owned.map(|((_, token), _)| token.clone()).collect())
     }
 

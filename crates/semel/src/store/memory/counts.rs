@@ -1,4 +1,4 @@
-//! Counting in memory.
+//! Counts of runs by status in the memory store.
 
 use super::{MemoryTx, NodeRow};
 use crate::clock::Time;

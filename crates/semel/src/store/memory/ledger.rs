@@ -22,19 +22,6 @@ impl LedgerRows for MemoryTx<'_> {
         Ok(rows)
     }
 
-    async fn whole_ledgers(&mut self, nums: &[i64], bytes: usize) -> Result<Vec<LedgerRow>> {
-        let (mut rows, mut read) = (Vec::new(), 0);
-        for num in nums {
-            if read >= bytes.max(1) {
-                break;
-            }
-            let ledger = self.ledgers(&[*num], 0).await?;
-            read += ledger.iter().map(|row| row.text.len()).sum::<usize>();
-            rows.extend(ledger);
-        }
-        Ok(rows)
-    }
-
     async fn ledger_part(
         &mut self,
         num: i64,

@@ -1,23 +1,20 @@
 //! Runs: their headers, their keys, and the guarded change of their state.
 
 use super::{MemoryTables, MemoryTx};
-use crate::clock::Time;
 use crate::error::Result;
 use crate::id::{RunId, WorkspaceId};
 use crate::rules::key::{Key, Scope};
 use crate::rules::run::{NewRun, Run, RunState};
 use crate::rules::status::Status;
-use crate::sabotage;
-use crate::sabotage::Bug;
-use crate::store::Query;
-use crate::store::list::{Index, Scan, Scanned};
-use crate::store::tx::{LedgerRows, RunRows};
+use crate::store::Order;
+use crate::store::list::{ListCursor, Scan, Scanned};
+use crate::store::tx::{KeyScan, LedgerRows, RunRows};
 
 impl RunRows for MemoryTx<'_> {
     async fn insert_run(&mut self, new: &NewRun, state: &RunState, text: &str) -> Result<Option<i64>> {
         let run = Run { num: 0, new: new.clone().into(), state: state.clone(), arrivals: 0, purged: false };
         let key_taken = self.tables.keys.contains_key(&MemoryTables::key(&run));
-        if (key_taken && !sabotage::commits(Bug::ReadThenInsert)) || self.tables.ids.contains_key(&new.id) {
+        if key_taken || self.tables.ids.contains_key(&new.id) {
             return Ok(None);
         }
         let tables = self.write();
@@ -77,19 +74,28 @@ impl RunRows for MemoryTx<'_> {
     }
 
     async fn list(&mut self, scan: &Scan<'_>) -> Result<Scanned> {
-        let Query { workspace, since, .. } = scan.query;
-        let oldest = (*workspace, since.unwrap_or(Time(i64::MIN)), i64::MIN);
-        let (created, num) = scan.before.unwrap_or((Time(i64::MAX), i64::MAX));
-        let newest = (*workspace, created, num);
-        if oldest >= newest {
+        let at = |(created, num): ListCursor| (scan.workspace(), created, num);
+        let (from, to) = (at(scan.range.from), at(scan.range.to));
+        if from >= to {
             return Ok(Scanned::default());
         }
-        let runs = self.tables.listed.range(oldest..newest).rev().map(|(.., num)| &self.tables.runs[num]);
-        let stands_there = |run: &&Run| match scan.index {
-            Index::Workspace => true,
-            Index::Workflow(workflow) => run.new.workflow == *workflow,
-            Index::Status(status) => run.status() == status,
+        let runs = self.tables.listed.range(from..to).map(|(.., num)| &self.tables.runs[num]);
+        let stands_there = |run: &&Run| scan.index.has(run);
+        match scan.query.order {
+            Order::Newest => scan.read(runs.rev().filter(stands_there).cloned().map(Ok)),
+            Order::Oldest => scan.read(runs.filter(stands_there).cloned().map(Ok)),
+        }
+    }
+
+    async fn keys(&mut self, scan: &KeyScan<'_>) -> Result<Vec<Run>> {
+        let wanted = |run: &&Run| {
+            run.new.workspace == scan.workspace
+                && run.state.holds_key == scan.held
+                && scan.keys.fits(run)
+                && scan.after.is_none_or(|after| run.new.key > *after)
         };
-        scan.read(runs.filter(stands_there).cloned().map(Ok))
+        let mut found: Vec<&Run> = self.tables.runs.values().filter(wanted).collect();
+        found.sort_unstable_by_key(|run| (&run.new.key, run.num));
+        Ok(found.into_iter().take(scan.limit).cloned().collect())
     }
 }

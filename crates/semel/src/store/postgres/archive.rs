@@ -9,6 +9,7 @@ use crate::clock::Time;
 use crate::error::Result;
 use crate::id::{NodeId, RunId, WorkspaceId};
 use crate::rules::archive::CallLine;
+use crate::rules::attention::Attention;
 use crate::rules::key::{CallId, Token};
 use crate::rules::record::Record;
 use crate::rules::run::Run;
@@ -93,8 +94,9 @@ impl ArchiveRows for PgStoreTx<'_> {
 
     async fn restore_run(&mut self, run: &Run) -> Result<Option<i64>> {
         let Some(num) = self.insert_header(&run.new, &run.state).await? else { return Ok(None) };
-        let update = "UPDATE runs SET arrivals = $2, purged = $3 WHERE num = $1";
-        self.write(update, &[&num, &(run.arrivals as i64), &run.purged]).await?;
+        let update = "UPDATE runs SET arrivals = $2, purged = $3, attention = $4 WHERE num = $1";
+        let attention = run.state.attention.map(Attention::code);
+        self.write(update, &[&num, &(run.arrivals as i64), &run.purged, &attention]).await?;
         Ok(Some(num))
     }
 

@@ -1,7 +1,7 @@
 //! Group commit: plain calls of many runs in one statement.
 //!
-//! A batch does the same as the verb would do for each of its calls, or leaves it alone: what a batch leaves alone is run
-//! by the verb, which gives it its reason.
+//! For each of its calls a batch either does the same as the verb, or writes nothing. The calls for which it wrote nothing are
+//! then executed by the verb, which also says why a call is refused.
 
 use std::future::Future;
 use std::marker::PhantomData;
@@ -18,13 +18,13 @@ use crate::clock::Clock;
 use crate::error::{Error, Result, Source};
 use crate::metrics::BATCH_CALLS;
 
-/// Batches of one kind under way at once, beside the call of one who is alone: while one waits for the disk the other uses
+/// Batches of one kind under way at once, beside a call that is answered by its caller alone: while one waits for the disk the other uses
 /// the processor.
 pub(super) const WRITERS: usize = 2;
-/// How often a batch is sent that meets others, before it leaves its calls alone.
+/// How often a batch that collides with others is sent, before its calls are left to the verb.
 const ATTEMPTS: usize = 5;
 
-/// The rows of a statement, made of its parameters.
+/// How the parameters of a statement become its rows.
 #[derive(Clone, Copy)]
 pub(super) enum Rows {
     /// One row of parameters. A single call waits for every part of a plan, so its statement has no arrays.
@@ -54,7 +54,7 @@ impl Rows {
     }
 }
 
-/// A kind of call that can be written with many of its like.
+/// A kind of call of which many can be written by one statement.
 pub(super) trait CallKind: Send + Sync + 'static {
     type Call: Send + Sync + 'static;
     type Batch<'a>: StatementBatch<'a, Call = Self::Call, Told = Self::Told>;
@@ -84,17 +84,17 @@ pub(super) trait StatementBatch<'a>: Send + Sync + Sized {
     /// Whether it needs a mark, which tells whether it took place if its answer is lost. A batch that can be repeated needs
     /// none: it is sent again.
     fn needs_mark(&self) -> bool;
-    /// The statement that goes first, in one transaction with the other, and its parameter: one that locks what the other reads
-    /// besides the rows that it changes. Most need none.
+    /// A statement that is executed first, in the same transaction, with its parameter. It locks rows that the main statement
+    /// reads without changing them. Most batches need none.
     fn lock(&self) -> Option<(usize, &(dyn ToSql + Sync))> {
         None
     }
-    /// Which of the statements it takes.
+    /// Index of its statement in [`CallKind::sql`].
     fn statement(&self) -> usize;
     /// The parameters.
     fn params<'p>(&'p self, stamp: &'p Stamp) -> Vec<&'p (dyn ToSql + Sync)>;
     type Told: Send;
-    /// Reads the statement's answer: what it tells of each call, if that is done.
+    /// Reads the statement's answer: for each call its own, or `None` if it was not written.
     fn done(&self, answer: &[Row]) -> Result<Vec<Option<Self::Told>>, PgError>;
     /// Looks for the effects of a batch that was sent again because its answer was lost. The default finds none, for batches
     /// whose outcome is found in another way.
@@ -109,7 +109,7 @@ pub(super) trait StatementBatch<'a>: Send + Sync + Sized {
 
 /// Result of one call of a batch.
 pub(super) enum Done<C, T> {
-    /// It is durable; and what is told of it.
+    /// It is durable, with this answer.
     Saved(C, T),
     /// It was not written and can be tried again.
     Left(C),
@@ -120,9 +120,9 @@ pub(super) enum Done<C, T> {
 /// The result of sending a batch.
 enum Sent<T> {
     Answered(T),
-    /// It has met another, and did nothing.
+    /// It collided with another batch, and wrote nothing.
     Met,
-    /// The database does not take it.
+    /// The database refused it.
     Refused(PgError),
     /// The answer is lost: the outcome is unknown.
     Lost(Source),
@@ -241,8 +241,8 @@ impl<K: CallKind> BatchWriter<K> {
         Ok(sent)
     }
 
-    /// Sends a batch whose answer is lost, until there is one. If the lost one is still under way, this waits behind its locks
-    /// for its end; if it comes later, it finds nothing to do. What it has done is found.
+    /// Sends a batch again whose answer was lost, until there is an answer. If the first one is still under way, this one waits
+    /// for its locks; if the first one arrives later, it finds nothing to do. What either of them wrote is found.
     async fn send_again(&mut self, batch: &K::Batch<'_>) -> Result<BatchAnswers<K>, BatchError> {
         let patience = self.server.patience;
         let asking = async {
@@ -253,7 +253,7 @@ impl<K: CallKind> BatchWriter<K> {
                         Err(error) => error,
                     },
                     Ok(Sent::Met) => continue,
-                    // It was not, the first time: this says nothing of what became of that.
+                    // The first one was accepted, so this refusal says nothing about its outcome.
                     Ok(Sent::Refused(error)) => error.into(),
                     Ok(Sent::Lost(error)) => error,
                     Err((_, error)) => error.into(),
@@ -282,7 +282,7 @@ impl<K: CallKind> BatchWriter<K> {
         match self.server.prepared(K::SETTINGS, &K::sql()).await {
             Ok(session) => Ok(session),
             Err(error) => {
-                // Callers may try again at once; the server that is down need not hear of it as often.
+                // Callers may try again at once; a server that is down should not get each of these calls.
                 tokio::time::sleep(PAUSE).await;
                 Err((Error::Unavailable, error.into()))
             }

@@ -12,12 +12,11 @@ use super::queue::BatchQueue;
 use super::server::Server;
 use crate::clock::Time;
 use crate::error::{Error, Result};
+use crate::rules::attention::Attention;
 use crate::rules::commit::{Beyond, Commit, Saved};
 
 /// Finds the commits of a batch that are in the ledger, after its answer was lost.
-const FOUND: &str = "SELECT array_agg(c.num), array_agg(r.arrivals) \
-     FROM unnest($1::bigint[], $2::bigint[], $3::text[]) AS c (num, expected, entries) \
-     JOIN ledger l ON l.run = c.num AND l.seq = c.expected AND l.entries = c.entries JOIN runs r ON r.num = c.num";
+const FOUND: &str = include_str!("sql/found.sql");
 
 /// The places of the statements.
 const ONE_STEP: usize = 0;
@@ -27,7 +26,8 @@ const ALL: usize = 3;
 
 /// The columns of a commit; and what else there is to say of one with which the run does not just go on.
 pub(super) const STEP: &[&str] = &["bigint", "bigint", "bigint", "text"];
-const MOVE: &[&str] = &["bigint", "bigint", "bigint", "text", "smallint", "bigint", "bigint", "bigint"];
+const MOVE: &[&str] =
+    &["bigint", "bigint", "bigint", "text", "smallint", "bigint", "bigint", "bigint", "smallint"];
 
 /// Plain commits.
 pub(super) struct Commits;
@@ -143,12 +143,19 @@ struct Moves {
     dues: Vec<Option<i64>>,
     seen: Vec<i64>,
     not_before: Vec<Option<i64>>,
+    attention: Vec<Option<i16>>,
 }
 
 impl Moves {
     fn params(&self, rows: Rows) -> [&(dyn ToSql + Sync); MOVE.len() - STEP.len()] {
-        let Self { statuses, dues, seen, not_before } = self;
-        [rows.column(statuses), rows.column(dues), rows.column(seen), rows.column(not_before)]
+        let Self { statuses, dues, seen, not_before, attention } = self;
+        [
+            rows.column(statuses),
+            rows.column(dues),
+            rows.column(seen),
+            rows.column(not_before),
+            rows.column(attention),
+        ]
     }
 }
 
@@ -228,10 +235,11 @@ impl<'a> CommitBatch<'a> {
         columns.add(commit);
         if !commit.is_progress() {
             self.moves.statuses.push(commit.status.code());
-            let Beyond { due, not_before, .. } = commit.beyond();
+            let Beyond { due, not_before, attention, .. } = commit.beyond();
             self.moves.dues.push(due.map(|due| due.0));
             self.moves.seen.push(commit.seen as i64);
             self.moves.not_before.push(not_before.map(|until| until.0));
+            self.moves.attention.push(attention.map(Attention::code));
         }
     }
 
@@ -363,11 +371,11 @@ mod tests {
             (batch.statement(), batch.params(&Stamp::default()).len())
         };
         assert_eq!(shape(&[&step]), (ONE_STEP, 5));
-        assert_eq!(shape(&[&end]), (ONE_MOVE, 9));
+        assert_eq!(shape(&[&end]), (ONE_MOVE, 10));
         assert_eq!(shape(&[&step, &other]), (STEPS, 5));
-        assert_eq!(shape(&[&step, &end]), (ALL, 13));
+        assert_eq!(shape(&[&step, &end]), (ALL, 14));
         let most = |sql: &String| (1..99).rfind(|n| sql.contains(&format!("${n}:"))).unwrap();
-        assert_eq!(Commits::sql().iter().map(most).collect::<Vec<_>>(), [5, 9, 5, 13]);
+        assert_eq!(Commits::sql().iter().map(most).collect::<Vec<_>>(), [5, 10, 5, 14]);
     }
 
     #[test]

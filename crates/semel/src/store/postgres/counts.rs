@@ -20,9 +20,7 @@ const NODES: &str = concat!(
 const OPEN_OF_ALL: &str = concat!(include_str!("sql/workspaces.sql"), include_str!("sql/open_runs.sql"));
 const OPEN_OF_ONE: &str =
     concat!("WITH seen (workspace) AS (VALUES ($2::uuid))\n", include_str!("sql/open_runs.sql"));
-const OPEN_IN: &str = "SELECT count(*) FROM (VALUES (0::smallint), (1::smallint), (2::smallint), (3::smallint)) AS s (status) \
-     CROSS JOIN LATERAL (SELECT 1 FROM runs r WHERE r.workspace = $1 AND r.status = s.status AND r.status <> 4 \
-     ORDER BY r.created, r.num LIMIT $2) r";
+const OPEN_IN: &str = include_str!("sql/open_in.sql");
 
 impl CountRows for PgStoreTx<'_> {
     async fn open_runs(&mut self, workspace: Option<WorkspaceId>, cap: usize) -> Result<OpenRuns> {

@@ -13,14 +13,14 @@ use crate::rules::run::Parent;
 use crate::rules::status::Status;
 use crate::store::tx::message_text;
 
-/// The places of the statements.
+/// Indexes of the statements.
 const LOCK: usize = 0;
 const END: usize = 1;
 
 /// What else there is to say of an end: the run's id, its status, where its parent waits, and what the parent is told.
 const MORE: &[&str] = &["uuid", "smallint", "text", "text"];
 
-/// Batches under way at once, beside the one who is alone. They write to the parents in no particular order: two of them would
+/// Batches under way at once, beside a call that is answered by its caller alone. They write to the parents in no particular order: two of them would
 /// wait for each other.
 pub(super) const ENDERS: usize = 1;
 

@@ -18,7 +18,7 @@ use crate::rules::key::{Key, Scope};
 use crate::store::tx::Verb;
 use crate::store::verbs::StartRun;
 
-/// Batches under way at once, beside the question of one who is alone.
+/// Batches under way at once, beside a look-up that is answered by its caller alone.
 pub(super) const LOOKERS: usize = 2;
 /// How often a batch is sent whose connection is gone.
 const ATTEMPTS: usize = 20;

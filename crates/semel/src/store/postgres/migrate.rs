@@ -6,7 +6,7 @@ use super::schema::{Schema, collision};
 use crate::error::{Error, Result};
 
 /// One script per version, in order: script n leads to version n. What is here is never changed, only added to.
-pub(super) const MIGRATIONS: [&str; 11] = [
+pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("migrations/001_schema.sql"),
     include_str!("migrations/002_records.sql"),
     include_str!("migrations/003_waiters.sql"),
@@ -18,6 +18,8 @@ pub(super) const MIGRATIONS: [&str; 11] = [
     include_str!("migrations/009_room.sql"),
     include_str!("migrations/010_receipts.sql"),
     include_str!("migrations/011_stats.sql"),
+    include_str!("migrations/012_questions.sql"),
+    include_str!("migrations/013_hooks.sql"),
 ];
 
 /// A number of our own among the database's advisory locks ("semel").
@@ -32,7 +34,7 @@ pub(super) async fn migrate(client: &mut Client, schema: &Schema) -> Result<()> 
     let tx = client.transaction().await.map_err(open)?;
     tx.execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK]).await.map_err(open)?;
     if let Schema::Named(schema) = schema {
-        // Asked first, because CREATE needs a right that one who finds the schema ready need not have.
+        // Asked first, because CREATE needs a right that a user of an existing schema may not have.
         let there = tx
             .query_opt("SELECT 1 FROM pg_namespace WHERE nspname = $1", &[&schema.as_str()])
             .await

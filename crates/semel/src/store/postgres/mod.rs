@@ -8,6 +8,7 @@ mod address;
 mod archive;
 mod batch;
 mod binding;
+mod binds;
 mod commits;
 mod counts;
 mod ends;
@@ -55,9 +56,9 @@ use crate::id::WorkspaceId;
 use crate::rules::commit::{Commit, Saved};
 
 #[cfg(all(feature = "testing", feature = "sqlite"))]
-pub(crate) use list::statement as list_statement;
-#[cfg(all(feature = "testing", feature = "sqlite"))]
 pub(crate) use tx::family_statements;
+#[cfg(all(feature = "testing", feature = "sqlite"))]
+pub(crate) use {binds::Bound, list::KEYS, list::statement as list_statement};
 
 /// The version of the schema that this Semel knows, and has in every database that it opens.
 pub const SCHEMA_VERSION: usize = migrate::MIGRATIONS.len();
@@ -82,7 +83,7 @@ pub struct PostgresOptions {
     /// Connections for everything but plain commits, new runs and wake-ups. Plain commits and new runs have four of their
     /// own each, ends of children three, one of them for large values; wake-ups have two. They are opened when needed.
     pub connections: usize,
-    /// How long the store tries to find out what became of a write when the connection broke in the middle: long enough
+    /// How long the store tries to find out whether a write took place after its connection broke: long enough
     /// for a restart of the server. Then the answer is [`Error::Unknown`]. A connection on which no answer has come for as
     /// long is given up as broken; the URL's `tcp_user_timeout`, in seconds, is another limit for that.
     pub patience: Duration,

@@ -21,20 +21,20 @@ use crate::error::Source;
 use crate::id::{RunId, WorkspaceId};
 use crate::store::wakes::{Wake, Wakes};
 
-/// Between two messages of one process: each costs the server a transaction, and every listener a look.
+/// Pause between two messages of one process: each costs the server a transaction, and every listener a query.
 const GAP: Duration = Duration::from_millis(5);
 /// More than this many wake-ups are not told one by one: PostgreSQL takes less than 8,000 bytes in one message, and one
 /// wake-up has up to 34.
 const MOST: usize = 230;
-/// How long a store that is being closed tries to tell its last news.
+/// How long a store that is being closed tries to send its last wake-ups.
 const LAST_WORD: Duration = Duration::from_secs(1);
 
-/// A name for each place where tables of Semel are: schemas of one database must not hear each other.
+/// Name of the channel of a schema: several schemas of one database must not wake each other.
 const CHANNEL: &str = "SELECT 'semel_' || relnamespace FROM pg_class WHERE oid = 'semel_schema'::regclass";
 
 const NOTIFY: &str = "SELECT pg_notify($1, $2)";
 
-/// Starts both tasks. Whatever is told after this is heard by the others, and what they tell after this is heard here.
+/// Starts both tasks. From here on wake-ups are exchanged with other processes in both directions.
 pub(super) async fn start(
     tasks: &Tasks,
     server: &Arc<Server>,
@@ -68,13 +68,13 @@ impl News {
         }
         self.wakes.push(wake);
         if wake == Wake::All || self.wakes.len() > MOST {
-            // It says the rest too.
+            // This one covers all others.
             self.known = HashSet::from([Wake::All]);
             self.wakes = vec![Wake::All];
         }
     }
 
-    /// Adds what else has happened by now.
+    /// Adds the wake-ups that have happened since.
     fn add_waiting(&mut self, own: &mut broadcast::Receiver<Wake>) {
         loop {
             match own.try_recv() {
@@ -109,7 +109,7 @@ fn word(wake: Wake) -> String {
     }
 }
 
-/// The wake-up of a word. One that this version does not know may mean anything.
+/// Parses a wake-up. A word that this version does not know wakes all listeners.
 fn wake_of(word: &str) -> Wake {
     let run = |of: fn(RunId) -> Wake, id: &str| Uuid::try_parse(id).ok().map(|id| of(RunId(id)));
     let known = match word.split_at_checked(1) {
@@ -125,7 +125,7 @@ fn wake_of(word: &str) -> Wake {
     known.unwrap_or(Wake::All)
 }
 
-/// Tells the other processes.
+/// Sends the wake-ups of this process.
 struct Teller {
     server: Arc<Server>,
     channel: String,
@@ -150,7 +150,7 @@ impl Teller {
             let text = news.take_text(self.me);
             let telling = async {
                 self.send(&text).await;
-                // Meanwhile more gathers.
+                // More wake-ups are collected meanwhile.
                 tokio::time::sleep(GAP).await;
             };
             tokio::select! {
@@ -168,7 +168,7 @@ impl Teller {
         }
     }
 
-    /// Sends until it is sent. A message that is sent twice does no harm.
+    /// Sends a message, repeatedly until it is accepted. A message that is sent twice does no harm.
     async fn send(&mut self, text: &str) {
         while let Err(error) = self.try_send(text).await {
             if error.downcast_ref().is_some_and(is_refused) {
@@ -184,14 +184,14 @@ impl Teller {
     async fn try_send(&mut self, text: &str) -> Result<(), Source> {
         let (line, statements) = match &mut self.session {
             Some(session) => session,
-            // Without waiting for the disk: what a crash of the server takes away was only to save time.
+            // Without waiting for the disk: a wake-up that a crash of the server loses only costs time.
             none => none.insert(self.server.prepared("SET synchronous_commit = off", &[NOTIFY]).await?),
         };
         self.server.asked(line.execute(&statements[0], &[&self.channel, &text])).await.map(drop)
     }
 }
 
-/// A connection that listens, and what comes in over it.
+/// A connection that listens, with the notifications that it has received.
 struct Ears {
     heard: mpsc::UnboundedReceiver<String>,
     /// Without it the connection ends.
@@ -242,7 +242,7 @@ impl Ears {
     }
 }
 
-/// Hears what other processes tell.
+/// Receives the wake-ups of other processes.
 struct NotifyListener {
     server: Arc<Server>,
     channel: String,
@@ -266,7 +266,7 @@ impl NotifyListener {
             }
             tracing::warn!("the connection that hears other processes is lost; it is opened again");
             ears = Ears::again(&self.server, &self.channel).await;
-            // What was sent meanwhile is lost.
+            // Wake-ups that were sent while there was no connection are lost.
             self.wakes.pass_on(Wake::All);
         }
     }

@@ -44,7 +44,7 @@ pub(super) trait Worker: Send + 'static {
     fn work(&mut self, calls: Vec<Self::Call>) -> impl Future<Output = Vec<Result<Self::Answer>>> + Send;
 }
 
-/// A call on its way, and who waits for it.
+/// A call in the queue, with the channel for its answer.
 struct QueuedCall<C, A> {
     call: C,
     reply: oneshot::Sender<Result<A>>,
@@ -52,7 +52,7 @@ struct QueuedCall<C, A> {
 
 type JobOf<W> = QueuedCall<<W as Worker>::Call, <W as Worker>::Answer>;
 
-/// The way into the batches.
+/// Collects calls into batches.
 pub(super) struct BatchQueue<W: Worker> {
     small: mpsc::UnboundedSender<JobOf<W>>,
     large: mpsc::UnboundedSender<JobOf<W>>,
@@ -66,7 +66,7 @@ pub(super) struct BatchQueue<W: Worker> {
 /// The calls of one lane that wait for a worker.
 struct Lane<W: Worker> {
     jobs: mpsc::UnboundedReceiver<JobOf<W>>,
-    /// Taken out for a batch in which it had no room: the first of the next.
+    /// A call that did not fit into the last batch: it is the first of the next.
     next: Option<JobOf<W>>,
 }
 
@@ -76,7 +76,7 @@ impl<W: Worker> Lane<W> {
         (sender, Arc::new(Mutex::new(Self { jobs, next: None })))
     }
 
-    /// Fills a batch with what is there, and what has room in it.
+    /// Fills a batch with waiting calls, up to its limits.
     fn fill(&mut self, first: JobOf<W>, batch: &mut Vec<JobOf<W>>) {
         let mut bytes = W::weight(&first.call);
         batch.push(first);
@@ -96,7 +96,7 @@ impl<W: Worker> Lane<W> {
 type SharedLane<W> = Arc<Mutex<Lane<W>>>;
 
 impl<W: Worker> BatchQueue<W> {
-    /// Starts this number of workers, beside those for large calls and the one for those who come alone. They end when this is
+    /// Starts this number of workers, beside those for large calls and the one for single calls. They end when this is
     /// dropped or stopped, and all that was queued is answered.
     pub(super) fn start(workers: usize, worker: impl Fn() -> W) -> Self {
         let ((small, small_jobs), (large, large_jobs)) = (Lane::<W>::new(), Lane::<W>::new());
@@ -121,12 +121,12 @@ impl<W: Worker> BatchQueue<W> {
         let closed = |_| Error::Unavailable("the store is closed".into());
         let lane = if W::weight(&call) > LARGE_BYTES { &self.large } else { &self.small };
         lane.send(QueuedCall { call, reply }).map_err(closed)?;
-        // No answer: the task has gone down with the runtime, perhaps after it has written.
+        // No answer: the task ended with the runtime, perhaps after it had written.
         answer.await.unwrap_or_else(|gone| Err(Error::Unknown(Box::new(gone))))
     }
 
-    /// Takes no more, and waits until everything that was asked is answered; of one who is alone, and perhaps never polled
-    /// again, not longer than this.
+    /// Accepts no more calls, and waits until all are answered. A call that its own caller executes may never be polled again:
+    /// it is waited for no longer than `patience`.
     pub(super) async fn stop(&self, patience: Duration) {
         self.workers.stop().await;
         if let Err(elapsed) = tokio::time::timeout(patience, self.alone.lock()).await {
@@ -137,7 +137,7 @@ impl<W: Worker> BatchQueue<W> {
 
 type AnswersFuture<'w, W> = Pin<Box<dyn Future<Output = Vec<Result<<W as Worker>::Answer>>> + Send + 'w>>;
 
-/// Boxed: a caller has room for what it may have to carry, and the compiler cannot see through all of it.
+/// Boxed: the futures of all callers stay small, and compile times too.
 fn boxed<W: Worker>(worker: &mut W, calls: Vec<W::Call>) -> AnswersFuture<'_, W> {
     Box::pin(worker.work(calls))
 }
@@ -145,7 +145,7 @@ fn boxed<W: Worker>(worker: &mut W, calls: Vec<W::Call>) -> AnswersFuture<'_, W>
 /// A call, counted until it is answered or given up.
 struct Open<'a> {
     calls: &'a AtomicUsize,
-    /// Whether there was no other. Who is told so wrongly goes another way, and nothing else.
+    /// Whether there was no other open call. A wrong answer only costs time.
     first: bool,
 }
 
@@ -172,7 +172,7 @@ async fn work<W: Worker>(mut worker: W, queue: SharedLane<W>, mut stop: Stop) {
     }
 }
 
-/// Waits for calls and takes what is there; false when there will be no more.
+/// Waits for calls and takes those that are queued; false when the queue is closed and empty.
 async fn next<W: Worker>(lane: &SharedLane<W>, batch: &mut Vec<JobOf<W>>, stop: &mut Stop) -> bool {
     let mut lane = lane.lock().await;
     let mut first = lane.next.take();
@@ -205,7 +205,7 @@ mod tests {
 
     use super::*;
 
-    /// Says how many calls it was given together, as soon as it is let.
+    /// Answers each call with the size of its batch, as soon as the semaphore permits.
     struct Counter(Arc<Semaphore>);
 
     impl Worker for Counter {

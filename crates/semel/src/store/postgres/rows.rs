@@ -9,6 +9,7 @@ use tokio_postgres::types::FromSql;
 use crate::clock::Time;
 use crate::error::{Error, Result, Source};
 use crate::id::{NodeId, RunId, WorkspaceId};
+use crate::rules::attention::Attention;
 use crate::rules::key::{Fingerprint, Key, Scope};
 use crate::rules::path::Name;
 use crate::rules::run::{NewRun, Retention, Run, RunState};
@@ -27,7 +28,7 @@ macro_rules! run_columns {
     () => {
         "r.num, r.id, r.workspace, r.workflow, r.workflow_version, r.scope, r.key, r.fingerprint, r.lineage, r.parent, \
          r.keep_history, r.keep_key, r.created, r.status, r.version, r.due, r.node, r.stalls, r.ended, r.purge, \
-         r.holds_key, r.ties, r.arrivals, r.purged, r.deadline"
+         r.holds_key, r.ties, r.arrivals, r.purged, r.deadline, r.attention"
     };
 }
 
@@ -105,7 +106,7 @@ pub(super) const LOOK_UP_KEYS: &str = concat!(
     tail_of!("r", "CASE WHEN octet_length(l.entries) <= 8192 THEN l.entries END")
 );
 /// The column of a [`LOOK_UP_KEYS`] row that says which.
-pub(super) const PLACE: usize = 29;
+pub(super) const PLACE: usize = 30;
 
 /// Reads the columns of a run.
 pub(super) fn run_of(row: &Row) -> Result<Run> {
@@ -136,6 +137,7 @@ pub(super) fn run_of(row: &Row) -> Result<Run> {
             deadline: time(row, 24)?,
             holds_key: column(row, 20)?,
             ties: column(row, 21)?,
+            attention: attention_of(row, 25)?,
         },
         arrivals: column::<i64>(row, 22)? as u64,
         purged: column(row, 23)?,
@@ -144,14 +146,14 @@ pub(super) fn run_of(row: &Row) -> Result<Run> {
 
 /// The time that a [`Lookup::read`] brings along.
 pub(super) fn time_beside(row: &Row) -> Result<Time> {
-    Ok(Time(column(row, 25)?))
+    Ok(Time(column(row, 26)?))
 }
 
 /// The end of the ledger that a [`Lookup::read`] brings along, the latest first; none if some of it was too long to come along.
 pub(super) fn tail_beside(row: &Row, num: i64) -> Result<Option<Vec<LedgerRow>>> {
-    let seqs: Option<Vec<i64>> = column(row, 26)?;
-    let ats: Option<Vec<i64>> = column(row, 27)?;
-    let texts: Option<Vec<Option<String>>> = column(row, 28)?;
+    let seqs: Option<Vec<i64>> = column(row, 27)?;
+    let ats: Option<Vec<i64>> = column(row, 28)?;
+    let texts: Option<Vec<Option<String>>> = column(row, 29)?;
     let commits = seqs.into_iter().flatten().zip(ats.into_iter().flatten()).zip(texts.into_iter().flatten());
     let of = |((seq, at), text): ((i64, i64), Option<String>)| {
         Some(LedgerRow { num, seq: seq as u64, at: Time(at), text: text? })
@@ -170,6 +172,12 @@ pub(super) fn time(row: &Row, index: usize) -> Result<Option<Time>> {
 pub(super) fn status_of(row: &Row, index: usize) -> Result<Status> {
     let code = column(row, index)?;
     Status::from_code(code).ok_or_else(|| corrupt(row, format!("{code} is no status")))
+}
+
+fn attention_of(row: &Row, index: usize) -> Result<Option<Attention>> {
+    let Some(code) = column(row, index)? else { return Ok(None) };
+    let kind = Attention::from_code(code);
+    kind.map(Some).ok_or_else(|| corrupt(row, format!("{code} is no kind of a pause")))
 }
 
 pub(super) fn name(row: &Row, index: usize) -> Result<Name> {

@@ -29,12 +29,8 @@ pub(super) fn asked(options: Option<&str>, url: Option<SchemaName>) -> Result<Op
     }
 }
 
-/// Whether there is a store in the default schema, and the schema of the one in the search path. The catalogue is asked and
-/// not `to_regclass`, which fails without a right to the schema.
-const STORES: &str = "SELECT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
-     WHERE n.nspname = $1 AND c.relname = 'semel_schema'), \
-     (SELECT n.nspname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
-     WHERE c.relname = 'semel_schema' AND pg_table_is_visible(c.oid))";
+/// Whether there is a store in the default schema, and the schema of the one in the search path.
+const STORES: &str = include_str!("sql/stores.sql");
 
 /// The schema of a store for which none is asked for: the default one, unless there is a store in the search path.
 pub(super) async fn locate(config: &Config, tls: &Connector, patience: Duration) -> Result<Schema, Source> {

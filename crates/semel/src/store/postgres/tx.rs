@@ -6,6 +6,7 @@
 
 mod calls;
 mod due;
+mod glances;
 mod hooks;
 mod inbox;
 mod ledger;
@@ -15,6 +16,7 @@ mod records;
 mod runs;
 mod stats;
 mod sweep;
+mod tallies;
 mod watchers;
 
 use deadpool_postgres::Object;
@@ -125,15 +127,9 @@ impl<'a> PgStoreTx<'a> {
 
     /// Inserts a run without its ledger; none if its key is held by another, or its id is taken.
     pub(super) async fn insert_header(&mut self, new: &NewRun, state: &RunState) -> Result<Option<i64>> {
-        // Any conflict: of the key, and of an id that is there already.
-        let insert = "INSERT INTO runs (id, workspace, workflow, workflow_version, scope, key, fingerprint, lineage, \
-             parent, keep_history, keep_key, created, status, version, due, node, stalls, ended, purge, holds_key, ties, \
-             deadline) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22) \
-             ON CONFLICT DO NOTHING RETURNING num";
         let row = self
             .write_row(
-                insert,
+                include_str!("sql/insert_header.sql"),
                 &[
                     &new.id.0,
                     &new.workspace.0,

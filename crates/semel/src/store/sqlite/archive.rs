@@ -9,6 +9,7 @@ use crate::clock::Time;
 use crate::error::Result;
 use crate::id::{NodeId, RunId};
 use crate::rules::archive::CallLine;
+use crate::rules::attention::Attention;
 use crate::rules::key::{CallId, Fingerprint, Token};
 use crate::rules::path::Visit;
 use crate::rules::record::Record;
@@ -70,8 +71,9 @@ impl ArchiveRows for SqliteStoreTx {
 
     async fn restore_run(&mut self, run: &Run) -> Result<Option<i64>> {
         let Some(num) = self.insert_bare(&run.new, &run.state)? else { return Ok(None) };
-        let sql = "UPDATE runs SET arrivals = ?2, purged = ?3 WHERE num = ?1";
-        self.write(sql, params![num, run.arrivals, run.purged])?;
+        let sql = "UPDATE runs SET arrivals = ?2, purged = ?3, attention = ?4 WHERE num = ?1";
+        let attention = run.state.attention.map(Attention::code);
+        self.write(sql, params![num, run.arrivals, run.purged, attention])?;
         Ok(Some(num))
     }
 

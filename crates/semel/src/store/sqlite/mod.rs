@@ -39,9 +39,9 @@ use crate::rules::commit::{Commit, Saved};
 use job::JobSender;
 
 #[cfg(all(feature = "testing", feature = "postgres"))]
-pub(crate) use list::statement as list_statement;
+pub(crate) use list::{keys_statement, statement as list_statement};
 #[cfg(all(feature = "testing", feature = "postgres"))]
-pub(crate) use tx::family_statements;
+pub(crate) use tx::{HOOKS_BY_AGE, HOOKS_BY_TOKEN, count_statements, family_statements};
 #[cfg(feature = "testing")]
 pub use writer::CommitFault;
 

@@ -16,7 +16,7 @@ use crate::error::{Error, Result, Source};
 use crate::sabotage::{self, Bug};
 
 /// The schema, one script per version. A new version is appended; what has been released is never changed.
-pub(super) const MIGRATIONS: [&str; 11] = [
+pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("migrations/001_schema.sql"),
     include_str!("migrations/002_records.sql"),
     include_str!("migrations/003_driven.sql"),
@@ -28,6 +28,8 @@ pub(super) const MIGRATIONS: [&str; 11] = [
     include_str!("migrations/009_families.sql"),
     include_str!("migrations/010_receipts.sql"),
     include_str!("migrations/011_stats.sql"),
+    include_str!("migrations/012_questions.sql"),
+    include_str!("migrations/013_hooks.sql"),
 ];
 
 /// Marks the file as ours (`Sml1`), so that a foreign database is not taken for one of an earlier version.

@@ -1,7 +1,7 @@
 //! The commits of steps, and of ends that change nothing elsewhere: prepared statements, held for a whole batch.
 //!
-//! This is the one thing that happens hundreds of thousands of times a second, so it goes around the verb that does the
-//! same ([`Commit`]'s, through [`RunRows::advance`](crate::store::tx::RunRows::advance)) and does nothing else.
+//! These commits are written hundreds of thousands of times a second, so they bypass the verb that does the same
+//! ([`Commit`]'s, through [`RunRows::advance`](crate::store::tx::RunRows::advance)).
 //!
 //! The conditions repeat [`rules::commit::decide`](crate::rules::commit::decide), the assignments `state_after` and
 //! [`rules::finish::ended`](crate::rules::finish::ended). What is not taken here is decided by the verb. The suite's

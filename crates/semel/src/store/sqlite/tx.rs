@@ -2,6 +2,7 @@
 
 mod calls;
 mod due;
+mod glances;
 mod hooks;
 mod inbox;
 mod ledger;
@@ -11,6 +12,7 @@ mod records;
 mod runs;
 mod stats;
 mod sweep;
+mod tallies;
 mod watchers;
 
 use std::cell::Cell;
@@ -24,6 +26,7 @@ use super::values::{Id, Text};
 use crate::clock::Time;
 use crate::error::{Error, Result};
 use crate::id::{NodeId, RunId, WorkspaceId};
+use crate::rules::attention::Attention;
 use crate::rules::key::{Fingerprint, Key, Scope};
 use crate::rules::path::Name;
 use crate::rules::run::{NewRun, Retention, Run, RunState};
@@ -35,13 +38,18 @@ pub(super) use self::ledger::read_ledger;
 pub(super) use self::nodes::reopen;
 pub(super) use self::once::read_held_once;
 pub(super) use self::records::read_record_row;
+#[cfg(all(feature = "testing", feature = "postgres"))]
+pub(crate) use self::{
+    hooks::{HOOKS_BY_AGE, HOOKS_BY_TOKEN},
+    tallies::count_statements,
+};
 
 /// A run with the head of its ledger.
 pub(super) const RUNS: &str = "runs JOIN heads USING (num)";
 
 /// Its columns, in the order in which [`read_run`] reads them.
 pub(super) const RUN: &str = "num, version, status, stalls, arrivals, due, node, ended, purge, holds_key, ties, purged, id, workspace, \
-     workflow, workflow_version, scope, key, fingerprint, lineage, parent, keep_history, keep_key, created, deadline";
+     workflow, workflow_version, scope, key, fingerprint, lineage, parent, keep_history, keep_key, created, deadline, attention";
 
 /// A transaction: the writer's, or a reader's.
 pub(super) struct SqliteStoreTx {
@@ -56,7 +64,7 @@ pub(super) struct SqliteStoreTx {
     /// The latest number that was given to a run.
     pub(super) last_num: i64,
     pub(super) heads: Heads,
-    /// Places in long ledgers, for those who read them part by part.
+    /// Positions in long ledgers, for readers that read them part by part.
     pub(super) trails: Trails,
     /// The latest node whose lease was read in this transaction, and the end of the lease: many starts come from one
     /// node.
@@ -188,9 +196,24 @@ impl SqliteStoreTx {
 
     /// The part of a run's state that stands apart from the head of its ledger.
     fn save_header(&self, num: i64, state: &RunState) -> Result<()> {
-        let RunState { status, due, node, ended, purge, deadline, holds_key, ties, .. } = state;
+        let RunState { status, due, node, ended, purge, deadline, holds_key, ties, attention, .. } = state;
         let sql = include_str!("sql/save_header.sql");
-        self.write(sql, params![num, status, due, node, ended, purge, holds_key, ties, deadline]).map(drop)
+        self.write(
+            sql,
+            params![
+                num,
+                status,
+                due,
+                node,
+                ended,
+                purge,
+                holds_key,
+                ties,
+                deadline,
+                attention.map(Attention::code)
+            ],
+        )
+        .map(drop)
     }
 
     fn run_where(&self, condition: &'static str, params: impl Params) -> Result<Option<Run>> {
@@ -210,6 +233,7 @@ pub(super) fn read_run(row: &Row<'_>) -> rusqlite::Result<Run> {
         deadline: row.get::<_, Option<i64>>(24)?.map(Time),
         holds_key: row.get(9)?,
         ties: row.get(10)?,
+        attention: row.get(25)?,
     };
     let new = NewRun {
         id: RunId(row.get::<_, Id>(12)?.0),

@@ -7,6 +7,7 @@ use uuid::Uuid;
 use crate::clock::Time;
 use crate::error::{Error, Result};
 use crate::id::{NodeId, RunId, WorkspaceId};
+use crate::rules::attention::Attention;
 use crate::rules::deliver::Unconsumed;
 use crate::rules::json::Payload;
 use crate::rules::key::{CallId, Key, Label, RecordId, Token};
@@ -108,6 +109,12 @@ impl<T: serde::de::DeserializeOwned> FromSql for JsonColumn<T> {
 }
 
 impl FromSql for Status {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        i16::column_result(value).and_then(|code| Self::from_code(code).ok_or(FromSqlError::InvalidType))
+    }
+}
+
+impl FromSql for Attention {
     fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
         i16::column_result(value).and_then(|code| Self::from_code(code).ok_or(FromSqlError::InvalidType))
     }

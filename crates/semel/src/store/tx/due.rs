@@ -36,7 +36,7 @@ pub(crate) trait DueRows: RunRows {
         families: &[Family],
         after: Time,
     ) -> impl Future<Output = Result<Option<Time>>> + Send;
-    /// Takes claimed runs: what [`Self::due`] has locked. A backend may do it in one go.
+    /// Writes the claims of runs that [`Self::due`] has locked. A backend may write all with one statement.
     fn take(&mut self, taken: &[ClaimedRow]) -> impl Future<Output = Result<()>> + Send {
         async move {
             for run in taken {

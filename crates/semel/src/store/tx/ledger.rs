@@ -22,12 +22,26 @@ pub(crate) trait LedgerRows: Send {
     fn append(&mut self, num: i64, seq: u64, text: &str) -> impl Future<Output = Result<()>> + Send;
     /// All of some runs' ledgers, in order, from the commit that contains entry number `from`.
     fn ledgers(&mut self, nums: &[i64], from: u64) -> impl Future<Output = Result<Vec<LedgerRow>>> + Send;
-    /// The whole ledgers of some runs, in order: none after the one that exceeds `bytes`.
+    /// The whole ledgers of some runs, in order: none after the one that exceeds `bytes`. A store for which each call is a
+    /// round trip reads them by one statement.
     fn whole_ledgers(
         &mut self,
         nums: &[i64],
         bytes: usize,
-    ) -> impl Future<Output = Result<Vec<LedgerRow>>> + Send;
+    ) -> impl Future<Output = Result<Vec<LedgerRow>>> + Send {
+        async move {
+            let (mut rows, mut read) = (Vec::new(), 0);
+            for num in nums {
+                if read >= bytes.max(1) {
+                    break;
+                }
+                let ledger = self.ledgers(&[*num], 0).await?;
+                read += ledger.iter().map(|row| row.text.len()).sum::<usize>();
+                rows.extend(ledger);
+            }
+            Ok(rows)
+        }
+    }
     /// The commits of a run from the one that contains entry number `from`: at most `limit`, and none after the one that
     /// exceeds `bytes`. None if there is still some way to go to that entry: then the verb is asked again, and others are
     /// served in between.

@@ -9,7 +9,7 @@ use crate::id::{RunId, WorkspaceId};
 use crate::rules::key::{Key, Scope};
 use crate::rules::run::{NewRun, Run, RunState};
 use crate::rules::status::Status;
-use crate::store::list::{Scan, Scanned};
+use crate::store::list::{KeyPrefix, Scan, Scanned};
 
 /// A new run, and its first entries as stored.
 #[derive(Clone, Debug)]
@@ -17,6 +17,30 @@ pub(crate) struct InsertedRun {
     pub(crate) new: NewRun,
     pub(crate) state: RunState,
     pub(crate) text: String,
+}
+
+/// A stretch of an index of keys.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KeyScan<'a> {
+    pub(crate) workspace: WorkspaceId,
+    pub(crate) keys: &'a KeyPrefix,
+    /// Only keys behind this one.
+    pub(crate) after: Option<&'a Key>,
+    /// Runs that hold their keys, or those that have lost them.
+    pub(crate) held: bool,
+    pub(crate) limit: usize,
+}
+
+impl KeyScan<'_> {
+    /// The least text with which the stretch can begin.
+    pub(crate) fn start(&self) -> &str {
+        self.after.map_or("", Key::as_str).max(&self.keys.prefix)
+    }
+
+    /// The key that is left out if the stretch begins with it; the empty text is no key.
+    pub(crate) fn left_out(&self) -> &str {
+        self.after.map_or("", Key::as_str)
+    }
 }
 
 /// Rows of runs in one transaction.
@@ -101,4 +125,6 @@ pub(crate) trait RunRows: LedgerRows {
     fn open_children(&mut self, parent: RunId) -> impl Future<Output = Result<Vec<Run>>> + Send;
     /// One pass over an index of runs.
     fn list(&mut self, scan: &Scan<'_>) -> impl Future<Output = Result<Scanned>> + Send;
+    /// Runs by their keys, in the order of the keys' bytes, then by number.
+    fn keys(&mut self, scan: &KeyScan<'_>) -> impl Future<Output = Result<Vec<Run>>> + Send;
 }

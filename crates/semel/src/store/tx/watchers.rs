@@ -25,6 +25,6 @@ pub(crate) trait WatcherRows: Send {
             Ok(())
         }
     }
-    /// Takes away and gives those who wait for a run's end.
+    /// Removes and returns the watchers of a run.
     fn take_watchers(&mut self, num: i64) -> impl Future<Output = Result<Vec<Watcher>>> + Send;
 }

@@ -11,7 +11,7 @@ use crate::rules::key::Scope;
 use crate::rules::path::Visit;
 use crate::rules::run::{Parent, Run};
 use crate::rules::start::{Frame, created_run};
-use crate::store::tx::{InsertedRun, StoreTx, Verb, Watcher, race};
+use crate::store::tx::{InsertedRun, NewHook, StoreTx, Verb, Watcher, race};
 
 use super::read::{message_of, outcome_of};
 
@@ -85,7 +85,7 @@ impl Commit {
         }
     }
 
-    /// Turns drafts into entries, and gives the text to append and what became of the drafts.
+    /// Turns drafts into entries, and gives the text to append and the outcomes of the drafts.
     async fn settle<T: StoreTx>(&self, tx: &mut T, run: &mut Run) -> Result<(String, Vec<Entry>)> {
         let drafts = match &self.content {
             Content::Ready(text) => return Ok((text.clone(), Vec::new())),
@@ -101,7 +101,7 @@ impl Commit {
                 }
                 Draft::OpenHook { hook, token } => {
                     let (hook, token) = (hook.clone(), token.clone());
-                    match open_hook(tx, run, &token).await? {
+                    match open_hook(tx, run, &hook, &token).await? {
                         None => Entry::HookOpened { hook, token },
                         Some(owner) => Entry::HookConflicted { hook, token, owner },
                     }
@@ -125,10 +125,12 @@ impl Commit {
 async fn open_hook<T: StoreTx>(
     tx: &mut T,
     run: &mut Run,
+    visit: &Visit,
     token: &crate::rules::key::Token,
 ) -> Result<Option<RunId>> {
     run.state.ties = true;
-    if tx.insert_hook(run.new.workspace, token, run.num).await? {
+    let (workspace, opened) = (run.new.workspace, tx.now());
+    if tx.insert_hook(NewHook { workspace, token, num: run.num, visit: Some(visit), opened }).await? {
         return Ok(None);
     }
     let owner = tx.hook_owner(run.new.workspace, token).await?.ok_or_else(race)?;

@@ -52,13 +52,35 @@ pub(super) async fn end_run<T: StoreTx>(tx: &mut T, mut run: Run, (entry, state)
     super::finish::end_run(tx, &mut run, expected, &[entry]).await
 }
 
-/// A run as it is to be seen at this time: ended, if its time is up. Then also what is to be written before anything else
-/// is. Runs of queues are left to the sweep: their headers do not tell.
-pub(super) fn seen(run: Option<Run>, now: Time) -> (Option<Run>, Option<(Run, FinalEntry)>) {
-    let end = run.as_ref().filter(|run| queue::queue(&run.new.workflow).is_none());
-    match end.and_then(|run| Some((run.clone(), deadline::decide(run, now)?))) {
-        None => (run, None),
-        Some((run, end)) => (Some(Run { state: end.1.clone(), ..run.clone() }), Some((run, end))),
+/// A run as it is to be seen at this time: ended, if its time is up.
+pub(super) struct SeenRun {
+    pub(super) run: Run,
+    /// The run as it is stored and its end, if that is still to be written.
+    end: Option<(Run, FinalEntry)>,
+}
+
+impl SeenRun {
+    /// Runs of queues are left to the sweep: their headers do not tell.
+    pub(super) fn at(run: Run, now: Time) -> Self {
+        let of_queue = queue::queue(&run.new.workflow).is_some();
+        match deadline::decide(&run, now).filter(|_| !of_queue) {
+            None => Self { run, end: None },
+            Some(end) => Self { run: Run { state: end.1.clone(), ..run.clone() }, end: Some((run, end)) },
+        }
+    }
+
+    /// Its id, if its time is up and the store does not know it yet.
+    pub(super) fn overdue(&self) -> Option<RunId> {
+        self.end.as_ref().map(|(run, _)| run.id())
+    }
+
+    /// Writes its end, if its time is up. It comes before everything else that a verb writes, and after everything that may
+    /// refuse the verb.
+    pub(super) async fn settle<T: StoreTx>(self, tx: &mut T) -> Result<Run> {
+        if let Some((run, end)) = self.end {
+            end_run(tx, run, end).await?;
+        }
+        Ok(self.run)
     }
 }
 

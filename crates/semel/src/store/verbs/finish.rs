@@ -21,8 +21,8 @@ pub(super) async fn end_run<T: StoreTx>(
     untie(tx, run, outcome.expect("an ending commit has an outcome")).await.map(drop)
 }
 
-/// Tokens become free, those who wait for the run get its outcome, children of a cancelled run are told, and what it
-/// had the right to do once goes to others; gives whether there was any of that. A run without ties has none of these.
+/// Frees the tokens of a run, gives its outcome to its watchers, tells the children of a cancelled run, and passes on its
+/// grants of `run_once`. Returns whether there was any of these. A run without ties has none.
 pub(super) async fn untie<T: StoreTx>(tx: &mut T, run: &Run, outcome: Outcome) -> Result<bool> {
     tx.delete_hooks(run.num).await?;
     for watcher in tx.take_watchers(run.num).await? {

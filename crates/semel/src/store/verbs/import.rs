@@ -3,13 +3,14 @@
 use std::collections::HashSet;
 
 use super::export::{line_of, once_line};
+use crate::clock::Time;
 use crate::error::{Error, Result};
 use crate::id::RunId;
 use crate::rules::archive::{ArchiveLine, OnceLine, RecordLine, RunLine, WatcherLine};
 use crate::rules::json::Payload;
 use crate::rules::once::OnceRow;
 use crate::store::archive::Imported;
-use crate::store::tx::{CallAt, HeldOnce, StoreTx, Verb, Watcher, race};
+use crate::store::tx::{CallAt, HeldOnce, NewHook, StoreTx, Verb, Watcher, race};
 
 /// Puts lines into the store, all or none.
 pub(crate) struct Import(pub(crate) Vec<ArchiveLine>);
@@ -170,7 +171,10 @@ async fn write_run<T: StoreTx>(tx: &mut T, line: &RunLine) -> Result<()> {
         tx.add_receipts(num, *kind, receipts).await?;
     }
     for token in &line.tokens {
-        if !tx.insert_hook(line.workspace, token, num).await? {
+        let opened = line.opened(token);
+        let (visit, opened) = opened.map_or((None, Time(0)), |(visit, at)| (Some(visit), at));
+        let hook = NewHook { workspace: line.workspace, token, num, visit: visit.as_ref(), opened };
+        if !tx.insert_hook(hook).await? {
             return Err(race());
         }
     }

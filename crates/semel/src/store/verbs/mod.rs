@@ -8,6 +8,8 @@ mod deadline;
 mod deliver;
 mod export;
 mod finish;
+mod glance;
+mod hook;
 mod import;
 mod lease;
 mod list;
@@ -18,6 +20,7 @@ mod refused;
 mod start;
 mod stats;
 mod sweep;
+mod tally;
 
 pub(crate) use claim::ClaimRows;
 #[cfg(feature = "sabotage")]
@@ -25,6 +28,7 @@ pub(crate) use claim::ClaimedRows;
 pub(crate) use counts::{CountOpen, ReadCounts, ReadRunCounts, paused_in_doubt};
 pub(crate) use deadline::EndedRun;
 pub(crate) use export::{ExportPage, IntegrityCheck};
+pub(crate) use glance::LookAt;
 pub(crate) use import::Import;
 #[cfg(feature = "sqlite")]
 pub(crate) use lease::is_alive;
@@ -36,3 +40,4 @@ pub(crate) use refused::{AskedStart, ReadRefused};
 pub(crate) use start::NewStart;
 pub(crate) use start::{PeekStart, StartRun};
 pub(crate) use stats::FlushStats;
+pub(crate) use tally::{ReadNodes, ReadVersions};

@@ -1,4 +1,4 @@
-//! Once across runs.
+//! Claims, results and releases of `run_once` values.
 
 use crate::error::Error;
 use crate::error::Result;
@@ -18,7 +18,7 @@ impl Verb for OnceCall {
             return Err(Error::RunFinished { run: self.run, status: run.status() });
         }
         if run.rests(tx.now()) && self.ask == Ask::Claim {
-            // The call was delayed: its run has come to rest since, and no branch of it would make the result.
+            // The call was delayed: its run rests since, and no branch of it would make the result.
             return Err(Error::Concurrency { run: self.run, expected: run.state.version });
         }
         let at = (self.workspace, scope, self.label.clone());

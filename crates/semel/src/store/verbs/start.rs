@@ -14,10 +14,10 @@ use crate::rules::key::{self, Fingerprint, Token};
 use crate::rules::run::{NewRun, Run, RunState};
 use crate::rules::start::{self, Decision, Handover, Start, StartVerdict};
 use crate::rules::status::Status;
-use crate::sabotage::{self, Bug};
 use crate::store::Started;
-use crate::store::tx::{StoreTx, Verb, race};
+use crate::store::tx::{NewHook, StoreTx, Verb, race};
 
+use super::deadline::SeenRun;
 use super::deliver::{self, Remembered};
 use super::lease::is_alive;
 use super::read::{entries_of, outcome_of};
@@ -105,45 +105,29 @@ impl Verb for StartRun {
             return self.made_before(tx, run).await;
         }
         // A key that was drawn for this start is almost certainly free; if it is not, the index refuses it.
-        let trusts = start.is_keyless() || sabotage::commits(Bug::ReadThenInsert);
-        if trusts
+        if start.is_keyless()
             && start.deliver.is_none()
             && let Some(started) = self.create(tx, StartVerdict::Created, None, None).await?
         {
             return Ok(started);
         }
         let holder = tx.holder(start.workspace, &start.key_scope(), &start.key).await?;
-        // With a payload the start may still be refused after the key is decided, and a start that is refused writes nothing:
-        // then the sweep ends the run.
-        let (holder, overdue) = match start.deliver.is_none() {
-            true => super::deadline::seen(holder, tx.now()),
-            false => (holder, None),
-        };
+        let holder = holder.map(|run| SeenRun::at(run, tx.now()));
         let owner = match &start.deliver {
             Some(handover) => tx.hook(start.workspace, &handover.token).await?,
             None => None,
         };
+        // The tokens of a holder whose time is up go with its end.
+        let overdue = holder.as_ref().and_then(SeenRun::overdue);
+        let owner = owner.filter(|owner| overdue != Some(owner.id()));
         // Key and policy first: only then it is known what a repetition of this start would be answered.
-        let decision = start::decide(start, self.fingerprint, holder.as_ref(), tx.now());
-        if let Some((run, end)) = overdue
-            && !matches!(decision, Decision::Reject | Decision::Refuse)
-        {
-            super::deadline::end_run(tx, run, end).await?;
-        }
+        let seen = holder.as_ref().map(|holder| &holder.run);
+        let decision = start::decide(start, self.fingerprint, seen, tx.now());
         match (decision, holder) {
-            (Decision::Reject, Some(holder)) => Err(duplicate(&holder)),
-            (Decision::Refuse, Some(holder)) => Err(reused(tx, start, &holder).await?),
-            (Decision::Attach(verdict), Some(holder)) => {
-                let open = (!holder.status().is_terminal()).then(|| holder.id());
-                let handing = self.plan(tx, holder.id(), owner.as_ref().map(Run::id).or(open), None).await?;
-                attach(tx, holder, owner, handing, verdict).await
-            }
-            (Decision::Restart, Some(mut holder)) => {
-                let target = owner.as_ref().map_or(holder.id(), Run::id);
-                let handing = self.plan(tx, holder.id(), Some(target), None).await?;
-                super::control::restart(tx, &mut holder, "start").await?;
-                attach(tx, holder, owner, handing, StartVerdict::Restarted).await
-            }
+            (Decision::Reject, Some(holder)) => Err(duplicate(&holder.run)),
+            (Decision::Refuse, Some(holder)) => Err(reused(tx, start, &holder.run).await?),
+            (Decision::Attach(verdict), Some(holder)) => self.attach(tx, holder, owner, verdict).await,
+            (Decision::Restart, Some(holder)) => self.restart(tx, holder, owner).await,
             (_, holder) => self.make(tx, holder, owner).await,
         }
     }
@@ -191,19 +175,55 @@ impl StartRun {
         Ok(Started { delivered, ..answer(tx, run, StartVerdict::Created).await? })
     }
 
+    /// Finds the run that holds the key.
+    async fn attach<T: StoreTx>(
+        &self,
+        tx: &mut T,
+        holder: SeenRun,
+        owner: Option<Run>,
+        verdict: StartVerdict,
+    ) -> Result<Started> {
+        let target = owner.as_ref().or(Some(&holder.run).filter(|run| !run.status().is_terminal()));
+        let handing = self.plan(tx, holder.run.id(), target.map(Run::id), holder.overdue()).await?;
+        if let (Some(target), Some(Handing::New(..))) = (target, &handing) {
+            deliver::check_room(tx, target).await?;
+        }
+        let holder = holder.settle(tx).await?;
+        found(tx, holder, owner, handing, verdict).await
+    }
+
+    /// Restarts the run that holds the key. A full inbox does not keep it from that: a restart is rare.
+    async fn restart<T: StoreTx>(&self, tx: &mut T, holder: SeenRun, owner: Option<Run>) -> Result<Started> {
+        let id = holder.run.id();
+        let target = owner.as_ref().map_or(id, Run::id);
+        let handing = self.plan(tx, id, Some(target), holder.overdue()).await?;
+        let mut holder = holder.settle(tx).await?;
+        super::control::restart(tx, &mut holder, "start").await?;
+        found(tx, holder, owner, handing, StartVerdict::Restarted).await
+    }
+
     /// Makes a run under a key that is free, or is taken from its holder; unless the payload is for another run.
-    async fn make<T: StoreTx>(&self, tx: &mut T, holder: Option<Run>, owner: Option<Run>) -> Result<Started> {
+    async fn make<T: StoreTx>(
+        &self,
+        tx: &mut T,
+        holder: Option<SeenRun>,
+        owner: Option<Run>,
+    ) -> Result<Started> {
+        let seen = holder.as_ref().map(|holder| &holder.run);
         if let Some(handover) = &self.start.deliver
-            && let Some(started) = self.hand_to_other(tx, handover, holder.as_ref(), owner).await?
+            && let Some(started) = self.hand_to_other(tx, handover, seen, owner).await?
         {
             return Ok(started);
         }
         let made = self.start.run;
-        let handing = self.plan(tx, made, Some(made), holder.as_ref().map(Run::id)).await?;
+        let handing = self.plan(tx, made, Some(made), seen.map(Run::id)).await?;
         match holder {
             Some(holder) => match tx.run(made).await? {
                 Some(run) => self.made_before(tx, run).await,
-                None => self.replace(tx, holder, handing).await,
+                None => {
+                    let holder = holder.settle(tx).await?;
+                    self.replace(tx, holder, handing).await
+                }
             },
             None => match self.create(tx, StartVerdict::Created, None, handing).await? {
                 Some(started) => Ok(started),
@@ -261,7 +281,7 @@ impl StartRun {
         self.create(tx, verdict, open.then_some(holder), handing).await?.ok_or_else(race)
     }
 
-    /// Looks for the delivery of an equal request that came to the same run. Also gives the id under which such a
+    /// Looks for the delivery of an equal request that found the same run. Also gives the id under which such a
     /// delivery is remembered.
     async fn handed_over<T: StoreTx>(
         &self,
@@ -313,13 +333,13 @@ impl StartRun {
     }
 
     /// Decides whether the payload is delivered or absorbed, before anything is written. `holder` is the run that owns the key in the
-    /// end, `target` the one that would get the payload, `replaced` the one that makes room for it.
+    /// end, `target` the one that would get the payload, `ending` the one that ends before: it makes room, or its time is up.
     async fn plan<T: StoreTx>(
         &self,
         tx: &mut T,
         holder: RunId,
         target: Option<RunId>,
-        replaced: Option<RunId>,
+        ending: Option<RunId>,
     ) -> Result<Option<Handing>> {
         let Some(handover) = &self.start.deliver else { return Ok(None) };
         let (remembered, past) = self.handed_over(tx, handover, CameTo::Holder(holder)).await?;
@@ -329,7 +349,7 @@ impl StartRun {
         let deliver = Deliver::of(&self.start, handover);
         let mut past = deliver::past(tx, &deliver).await?;
         if let Some(past) = &mut past {
-            past.has_ended |= replaced == Some(past.call.run);
+            past.has_ended |= ending == Some(past.call.run);
         }
         if let Some(past) = past.as_ref().filter(|past| past.is_kept(target)) {
             return past.absorbed(&deliver).map(Handing::Absorbed).map(Some);
@@ -349,17 +369,13 @@ enum Handing {
 }
 
 /// The answer of a start that has found a run.
-async fn attach<T: StoreTx>(
+async fn found<T: StoreTx>(
     tx: &mut T,
     mut holder: Run,
     owner: Option<Run>,
     handing: Option<Handing>,
     verdict: StartVerdict,
 ) -> Result<Started> {
-    // A restart has written by now; it is rare enough to go beyond the bound.
-    if matches!(handing, Some(Handing::New(..))) && verdict != StartVerdict::Restarted {
-        deliver::check_room(tx, owner.as_ref().unwrap_or(&holder)).await?;
-    }
     let delivered = hand_over(tx, &mut holder, owner, handing).await?;
     Ok(Started { delivered, ..answer(tx, holder, verdict).await? })
 }
@@ -400,7 +416,9 @@ async fn hand_over<T: StoreTx>(
 
 /// Gives a token to a run that has not opened it yet.
 async fn reserve<T: StoreTx>(tx: &mut T, run: &mut Run, token: &Token) -> Result<()> {
-    if !tx.insert_hook(run.new.workspace, token, run.num).await? {
+    let (workspace, opened) = (run.new.workspace, tx.now());
+    let hook = NewHook { workspace, token, num: run.num, visit: None, opened };
+    if !tx.insert_hook(hook).await? {
         return Err(race());
     }
     run.state.ties = true;

@@ -8,7 +8,9 @@ use crate::error::Result;
 use crate::id::NodeId;
 use crate::rules::claim::{self, Hands};
 use crate::rules::finish::{Purge, purge};
-use crate::rules::node::EngineRecord;
+use crate::rules::json::Payload;
+use crate::rules::node::{EngineRecord, LostNode, WorkerNode};
+use crate::rules::path::Name;
 use crate::rules::record::Record;
 use crate::rules::stats::StatsSpan;
 use crate::store::stats::minute_of;
@@ -24,7 +26,7 @@ impl Verb for Sweep {
     type Answer = (Swept, Vec<EndedRun>);
 
     async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<(Swept, Vec<EndedRun>)> {
-        // With none at all it would never come to an end.
+        // With a limit of zero the sweep would never end.
         let limit = self.limit.max(1);
         let mut swept = Swept::default();
         swept.orphaned = free_orphans(tx, limit).await?;
@@ -60,22 +62,37 @@ async fn free_orphans<T: StoreTx>(tx: &mut T, limit: usize) -> Result<usize> {
     let blame = Blame::of(&dead, &orphans, more);
     let freed: Vec<SetFree> = orphans.iter().map(|run| free(run, blame.stalls(run))).collect();
     tx.set_free(&freed).await?;
-    for node in ids.into_iter().filter(|_| !more) {
-        tx.delete_node(node).await?;
-        forget_engine(tx, node).await?;
+    for node in dead.into_iter().filter(|_| !more) {
+        tx.delete_node(node.id).await?;
+        forget_node(tx, node).await?;
     }
     Ok(freed.len())
 }
 
-/// Removes what an engine has said of itself as this node. The same pass deletes what has expired.
-async fn forget_engine<T: StoreTx>(tx: &mut T, node: NodeId) -> Result<()> {
-    let record = tx.record(&EngineRecord::kind(), &EngineRecord::id(node)).await?;
-    if let Some(record) = record {
-        let (found, now) = (record.version, tx.now());
-        let gone = Record { version: found + 1, at: now, expires: Some(now), ..record };
-        tx.put_record(&gone, Some(found)).await?;
-    }
+/// Removes what is said of a node; of one that did not leave in good order, it is remembered for a while. The same pass
+/// deletes what has expired.
+async fn forget_node<T: StoreTx>(tx: &mut T, DeadNode { id, departed, .. }: DeadNode) -> Result<()> {
+    let now = tx.now();
+    // What a newer Semel has written may not be readable: then nothing is remembered of it.
+    let engine = take_record(tx, EngineRecord::kind(), id).await?;
+    let engine = engine.and_then(|body| body.read().ok()).map(|engine| LostNode::engine(engine, now));
+    let worker = take_record(tx, WorkerNode::kind(), id).await?;
+    let worker = worker.and_then(|body| body.read().ok()).map(|worker| LostNode::worker(worker, now));
+    let Some(lost) = engine.or(worker).filter(|_| !departed) else { return Ok(()) };
+    let (kind, id) = (LostNode::kind(), EngineRecord::id(id));
+    let before = tx.record(&kind, &id).await?.map(|record| record.version);
+    let (version, expires) = (before.unwrap_or_default() + 1, Some(now.after(LostNode::KEPT)));
+    tx.put_record(&Record { kind, id, version, body: Payload::of(&lost)?, at: now, expires }, before).await?;
     Ok(())
+}
+
+/// Lets the record of a node expire; gives its body.
+async fn take_record<T: StoreTx>(tx: &mut T, kind: Name, node: NodeId) -> Result<Option<Payload>> {
+    let Some(record) = tx.record(&kind, &EngineRecord::id(node)).await? else { return Ok(None) };
+    let (found, now, body) = (record.version, tx.now(), record.body.clone());
+    let gone = Record { version: found + 1, at: now, expires: Some(now), ..record };
+    tx.put_record(&gone, Some(found)).await?;
+    Ok(Some(body))
 }
 
 /// Runs that each dead node drove when it died, to find out which runs kill nodes. None for a node that left in order.

@@ -18,7 +18,7 @@ pub(crate) struct Fate {
     failed: AtomicBool,
     dead: AtomicBool,
     died: Notify,
-    /// Calls of any kind: when they stop, nothing moves.
+    /// Number of calls of any kind. While it does not change, nothing happens.
     calls: AtomicU64,
     writes: Mutex<Vec<&'static str>>,
     nodes: Mutex<Vec<NodeId>>,
@@ -59,7 +59,7 @@ impl Fate {
         self.dead.load(Ordering::SeqCst)
     }
 
-    /// Ends here.
+    /// Ends the task that calls this.
     pub(super) fn die(&self) {
         self.dead.store(true, Ordering::SeqCst);
         self.died.notify_one();
@@ -79,7 +79,7 @@ impl Fate {
         }
     }
 
-    /// Delays a call: other tasks have so many turns meanwhile.
+    /// Delays a call by this number of turns of the other tasks.
     pub(super) async fn take_time(&self) {
         self.calls.fetch_add(1, Ordering::SeqCst);
         for _ in 0..self.turns {

@@ -142,7 +142,7 @@ where
         Self { world: Box::new(world), build: Box::new(build), script: Box::new(script), turns: 0 }
     }
 
-    /// Lets every call to the store, and every answer, be on its way for so many turns of all other tasks (at most 8). The
+    /// Delays every call to the store, and every answer, by this number of turns of all other tasks (at most 8). The
     /// memory store answers at once; others do not, and what happens meanwhile is a test of its own.
     #[must_use]
     pub fn slow_store(self, turns: u32) -> Self {
@@ -165,7 +165,7 @@ where
     }
 
     /// Plays with an engine that dies at the first point, one that goes on and dies at the second (counted from its own
-    /// beginning), and so on; the last one comes to the end.
+    /// beginning), and so on; the last one finishes.
     ///
     /// # Panics
     /// If the script fails, or if nothing moves any more.

@@ -73,7 +73,7 @@ impl<W> Scene<W> {
         Queues::new(self.store.clone(), self.clock.clone())
     }
 
-    /// Waits until something is so. What it asks should come from the scene, not from the engine: otherwise it looks as
+    /// Waits until the condition is true. It should look at the scene, not from the engine: otherwise it looks as
     /// if something were moving, and time stands still.
     pub async fn until(&self, so: impl AsyncFn() -> bool) {
         while !so().await {
@@ -96,7 +96,7 @@ impl<W> Scene<W> {
         Ok(LedgerView::new(self.store.ledger(self.engine.workspace(), run, 1).await?))
     }
 
-    /// Waits until a run has come to a state, or has ended.
+    /// Waits until a run has a status, or has ended.
     pub async fn until_status(&self, run: RunId, status: Status) {
         let reached = |found: Status| found == status || found.is_terminal();
         self.until(async || self.status(run).await.is_ok_and(reached)).await;

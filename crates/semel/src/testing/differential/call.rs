@@ -96,6 +96,8 @@ pub enum Call {
         workflow: Option<u8>,
         before: Option<u8>,
         limit: u8,
+        filter: u8,
+        oldest: bool,
     },
     Ledger {
         run: u8,
@@ -244,8 +246,10 @@ fn operating() -> impl Strategy<Value = Call> {
 fn reading() -> impl Strategy<Value = Call> {
     prop_oneof![
         (0..3u8, 0..12u8).prop_map(|(by, what)| Call::Find { by, what }),
-        (option::of(0..8u8), option::of(0..2u8), option::of(0..8u8), 0..5u8)
-            .prop_map(|(status, workflow, before, limit)| Call::List { status, workflow, before, limit }),
+        (option::of(0..8u8), option::of(0..2u8), option::of(0..8u8), 0..5u8, 0..40u8, any::<bool>())
+            .prop_map(|(status, workflow, before, limit, filter, oldest)| {
+                Call::List { status, workflow, before, limit, filter, oldest }
+            }),
         (0..12u8, 0..10u8).prop_map(|(run, from)| Call::Ledger { run, from }),
         (0..12u8).prop_map(|run| Call::Receipts { run }),
         (option::of(0..4u8), option::of(0..4u8), 0..5u8, any::<bool>())

@@ -10,6 +10,7 @@ use super::call::{Act, Call};
 use crate::clock::Clock;
 use crate::error::Result;
 use crate::id::{NodeId, RunId, WorkspaceId};
+use crate::rules::attention::Attention;
 use crate::rules::claim::{Claim, Drives};
 use crate::rules::commit::Commit;
 use crate::rules::control::{Control, ControlAction, Fork};
@@ -24,7 +25,10 @@ use crate::rules::record::{Keep, Look, LookBy};
 use crate::rules::run::{Retention, Run};
 use crate::rules::start::{Handover, Policy, Start};
 use crate::rules::status::Status;
-use crate::store::{Arrival, Claimed, Find, FindBy, Lease, LeaseAct, Part, Query, Started, Store, Sweep};
+use crate::store::{
+    Arrival, Claimed, Find, FindBy, HookOrder, HookQuery, KeyPrefix, KeyQuery, Lease, LeaseAct, Order, Part,
+    Query, Started, Store, Sweep, TallyQuery,
+};
 use crate::testing::ManualClock;
 use crate::testing::suite::World;
 
@@ -363,6 +367,24 @@ impl Player {
         found
     }
 
+    /// A query with one of the rarer filters, or none.
+    fn filtered(&self, n: u8, all: Query) -> Query {
+        let run = self.run(n / 8);
+        match n % 8 {
+            1 => Query { parent: Some(run), ..all },
+            2 => Query { lineage: Some(run), ..all },
+            3 => Query { node: Some(node_id(n)), ..all },
+            4 => Query { attention: Some(Attention::ALL[usize::from(n / 8) % 4]), ..all },
+            5 => Query { ended_since: Some(self.clock.now()), ..all },
+            6 => Query { until: Some(self.clock.now()), ..all },
+            7 => {
+                let prefix = key(n / 8).to_string();
+                Query { key_prefix: Some(KeyPrefix { scope: scope(), prefix }), ..all }
+            }
+            _ => all,
+        }
+    }
+
     async fn read(&mut self, call: &Call) -> String {
         match call {
             Call::Find { by, what } => {
@@ -373,18 +395,19 @@ impl Player {
                 };
                 told(&self.find(by).await)
             }
-            Call::List { status, workflow, before, limit } => {
+            Call::List { status, workflow, before, limit, filter, oldest } => {
                 let all = Query::all(WORKSPACE, 1000);
                 let listed = self.store.list(all.clone()).await.unwrap_or_default().runs;
                 let before = before.and_then(|n| listed.get(usize::from(n))).map(Run::id);
                 let status = status.map(|n| Status::ALL[usize::from(n) % Status::ALL.len()]);
                 let query = Query {
-                    status,
-                    workflow: workflow.map(self::workflow),
+                    status: status.into_iter().collect(),
+                    workflow: workflow.map(self::workflow).into_iter().collect(),
                     before,
                     limit: usize::from(*limit),
                     look_at: LOOK_AT,
-                    ..all
+                    order: if *oldest { Order::Oldest } else { Order::Newest },
+                    ..self.filtered(*filter, all)
                 };
                 let mut page = self.store.list(query).await;
                 page.iter_mut().flat_map(|page| &mut page.runs).for_each(plain);
@@ -407,6 +430,29 @@ impl Player {
         }
     }
 
+    /// The answers to what operators ask: keys, hooks, numbers, versions, nodes.
+    async fn questions(&self) -> Vec<String> {
+        let keys = KeyPrefix { scope: scope(), prefix: String::new() };
+        let mut keys =
+            self.store.keys(KeyQuery { workspace: WORKSPACE, keys, after: None, limit: 1_000 }).await;
+        keys.iter_mut().flat_map(|page| &mut page.runs).for_each(plain);
+        let mut lines = vec![told(&keys)];
+        for order in [HookOrder::Token, HookOrder::Age] {
+            let query =
+                HookQuery { workspace: WORKSPACE, prefix: String::new(), order, after: None, limit: 1_000 };
+            let mut hooks = self.store.hooks(query).await;
+            hooks.iter_mut().flat_map(|page| &mut page.hooks).for_each(|hook| plain(&mut hook.run));
+            lines.push(told(&hooks));
+        }
+        for workflow in [None, Some(workflow(0))] {
+            let query = TallyQuery { workspace: WORKSPACE, workflow, since: None, cap: 1_000 };
+            lines.push(told(&self.store.tally(query).await));
+        }
+        lines.push(told(&self.store.versions(WORKSPACE, 1_000).await));
+        lines.push(told(&self.store.nodes(WORKSPACE, 1_000).await));
+        lines
+    }
+
     /// Everything that can be read, line by line.
     pub(super) async fn look_at_everything(&mut self) -> Vec<String> {
         let mut lines = Vec::new();
@@ -421,9 +467,10 @@ impl Player {
             lines.push(told(&self.find(FindBy::Token(token(n))).await));
             lines.push(told(&self.find(FindBy::Key(scope(), key(n))).await));
         }
-        lines.push(
-            self.play(&Call::List { status: None, workflow: None, before: None, limit: u8::MAX }).await,
-        );
+        let listed = self.store.list(Query::all(WORKSPACE, 1_000)).await.unwrap_or_default().runs;
+        lines.push(told(&self.store.glances(listed.clone()).await));
+        lines.push(told(&Ok(listed.into_iter().map(|run| Run { num: 0, ..run }).collect::<Vec<_>>())));
+        lines.extend(self.questions().await);
         lines.push(
             self.play(&Call::Records { by: None, after: None, limit: u8::MAX, newest_first: false }).await,
         );

@@ -214,7 +214,7 @@ async fn what_is_imported_goes_on(mut world: World) {
     let mut hooked = taken(full.hooked);
     assert_eq!(hooked.receive("t"), ["{\n \"a\": 9007199254740993 }", "2"]);
     hooked.save().await;
-    // The end of a child reaches its parent, and the end of an owner those who wait.
+    // The end of a child reaches its parent, and the end of an owner its watchers.
     taken(full.child).complete("3").await;
     assert_eq!(world.inbox(full.parent).await.len(), 1);
     assert!(matches!(world.once(full.waiter, "settled", Ask::Claim).await, Ok(OnceAnswer::Settled(_))));

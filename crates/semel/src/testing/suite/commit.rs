@@ -362,7 +362,7 @@ async fn a_restarted_parent_hears_of_a_child_that_has_ended(world: World) {
     }
 }
 
-/// The history of the child is past its retention, and only its key is remembered: it is known that it has ended, and not how.
+/// The history of the child is past its retention, and only its key is remembered: the store knows that it has ended, but not how.
 async fn a_child_whose_history_is_forgotten_is_not_waited_for(world: World) {
     let retention = crate::rules::run::Retention {
         history: std::time::Duration::from_millis(10),

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::driver::{SuiteDriver, failure};
-use super::world::{World, payload, visit};
+use super::world::{World, all_at_once, payload, visit};
 use crate::clock::Time;
 use crate::error::Result;
+use crate::rules::attention::Attention;
 use crate::rules::commit::{self, Beyond, Commit, Content, Ending, Saved, Tally, Write};
 use crate::rules::control::ControlAction;
 use crate::rules::entry::{Entry, Message, Outcome, PauseReason, encode};
@@ -48,13 +49,13 @@ struct Asked {
     version: i64,
     /// Messages that the driver has seen.
     seen: u64,
-    /// Milliseconds from now.
+    /// Earliest time of the entry, in milliseconds from now.
     not_before: Option<u64>,
-    /// Milliseconds from now.
+    /// Due time of the run, in milliseconds from now.
     due: Option<u64>,
 }
 
-/// A commit, and what it must come to.
+/// A commit, and its expected outcome.
 struct Expected {
     commit: Commit,
     before: Run,
@@ -118,6 +119,7 @@ fn commit_of(run: &Run, asked: Asked, parent: Option<Parent>, now: Time) -> Comm
     let beyond = Beyond {
         workspace: Some(run.new.workspace),
         due: asked.due.map(later),
+        attention: (asked.to == Status::Paused).then_some(Attention::Operator),
         not_before: asked.not_before.map(later),
         ending,
         ..Beyond::default()
@@ -169,7 +171,7 @@ impl World {
     }
 
     /// Brings a run that is driven into a state.
-    async fn bring(&self, driver: &mut SuiteDriver, status: Status) {
+    pub(super) async fn bring(&self, driver: &mut SuiteDriver, status: Status) {
         let pause = || self.control(driver.id(), ControlAction::Pause);
         match status {
             Status::Running => {}
@@ -235,20 +237,7 @@ async fn send_all<'a>(
     store: &Arc<dyn Store>,
     commits: impl Iterator<Item = &'a Commit>,
 ) -> Vec<Result<Saved>> {
-    let mut sent: Vec<_> = commits.map(|commit| store.commit(commit.clone())).collect();
-    let mut answers: Vec<_> = sent.iter().map(|_| None).collect();
-    std::future::poll_fn(|context| {
-        let mut open = false;
-        for (answer, saving) in answers.iter_mut().zip(&mut sent).filter(|(answer, _)| answer.is_none()) {
-            match saving.as_mut().poll(context) {
-                std::task::Poll::Ready(saved) => *answer = Some(saved),
-                std::task::Poll::Pending => open = true,
-            }
-        }
-        if open { std::task::Poll::Pending } else { std::task::Poll::Ready(()) }
-    })
-    .await;
-    answers.into_iter().map(|answer| answer.expect("all are answered")).collect()
+    all_at_once(commits.map(|commit| store.commit(commit.clone()))).await
 }
 
 async fn a_plain_commit_alone_does_what_the_rule_says(world: World) {

@@ -129,7 +129,7 @@ async fn equal_keyless_retries_create_one_run_each(world: World) {
     assert_eq!(world.list().await.len(), 20);
 }
 
-/// Claims with several nodes at once until all of so many runs are claimed; the runs, in any order.
+/// Claims with several nodes at once until this number of runs is claimed; gives the runs, in any order.
 async fn claim_with_nodes(world: &World, nodes: usize, runs: usize) -> Vec<RunId> {
     claim_through(world, &[world.store().clone()], nodes, runs).await
 }

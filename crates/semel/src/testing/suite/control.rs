@@ -328,11 +328,11 @@ async fn a_run_in_doubt_is_not_resumed(world: World) {
     let before = world.run(driver.id()).await;
     let error = refused(world.try_control(World::action(driver.id(), ControlAction::Resume)).await);
     assert_eq!(error.code(), "INVALID_TRANSITION");
-    assert!(error.to_string().contains("say first what became of a, b"), "{error}");
+    assert!(error.to_string().contains("resolve first a, b"), "{error}");
     assert_eq!(world.run(driver.id()).await, before);
     world.control(driver.id(), resolve("a", Resolution::DidNotHappen)).await.expect("it is in doubt");
     let error = refused(world.try_control(World::action(driver.id(), ControlAction::Resume)).await);
-    assert!(error.to_string().ends_with("say first what became of b"), "{error}");
+    assert!(error.to_string().ends_with("resolve first b"), "{error}");
     let resolved =
         world.control(driver.id(), resolve("b", Resolution::DidNotHappen)).await.expect("in doubt");
     assert_eq!(resolved.run.status(), Status::Pending);

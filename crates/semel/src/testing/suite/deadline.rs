@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use super::driver::SuiteDriver;
-use super::world::{LEASE, World, code, refused};
+use super::world::{LEASE, World, call, code, payload, refused, token};
 use crate::error::Error;
 use crate::rules::control::ControlAction;
 use crate::rules::deadline::GRACE;
 use crate::rules::entry::{Entry, Outcome, RestartFrom};
 use crate::rules::ledger::RefusedEntry;
 use crate::rules::once::{Ask, OnceAnswer};
-use crate::rules::start::{Policy, Start, StartVerdict};
+use crate::rules::start::{Handover, Policy, Start, StartVerdict};
 use crate::rules::status::Status;
 use crate::store::Wake;
 
@@ -28,6 +28,8 @@ promises![
     a_driver_does_not_end_a_run_before_its_limit,
     a_limit_is_there_after_reopening,
     a_start_finds_an_overdue_run_ended,
+    a_start_with_a_payload_finds_an_overdue_run_ended,
+    a_refused_start_with_a_payload_ends_no_overdue_run,
 ];
 
 fn limited(world: &World, key: &str) -> Start {
@@ -220,4 +222,55 @@ async fn a_start_finds_an_overdue_run_ended(world: World) {
     assert_eq!((attached.run.status(), attached.outcome), (Status::TimedOut, Some(Outcome::TimedOut)));
     let next = world.begin(Start { policy: Policy::UNIQUE_WHILE_OPEN, ..limited(&world, "k") }).await;
     assert_eq!(next.verdict, StartVerdict::Created);
+}
+
+fn with_payload(start: Start) -> Start {
+    let deliver = Some(Handover { token: token("t"), payload: payload("1"), id: None });
+    Start { deliver, ..start }
+}
+
+/// Before the next sweep: no payload goes to a run whose time is up.
+async fn a_start_with_a_payload_finds_an_overdue_run_ended(world: World) {
+    let mut driver = world.drive(limited(&world, "k")).await;
+    driver.open("t").await;
+    driver.wait(None).await;
+    let run = driver.id();
+    world.clock().advance(LIMIT);
+    let strict = with_payload(Start { policy: Policy::STRICT, ..world.request("k") });
+    match refused(world.try_start(strict).await) {
+        Error::DuplicateRun { status, .. } => assert_eq!(status, Status::TimedOut),
+        other => panic!("{other}"),
+    }
+    assert_eq!(world.run(run).await.status(), Status::Waiting, "a refused start writes nothing");
+    let attached = world.begin(with_payload(limited(&world, "k"))).await;
+    assert_eq!((attached.run.id(), attached.delivered), (run, None));
+    assert_eq!((attached.run.status(), attached.outcome), (Status::TimedOut, Some(Outcome::TimedOut)));
+    assert_eq!(world.run(run).await.status(), Status::TimedOut);
+    assert_eq!(world.owner_of("t").await, None, "the token went with the run");
+    assert!(world.inbox(run).await.is_empty());
+    let again = with_payload(Start { policy: Policy::RETRY_FAILED, ..limited(&world, "k") });
+    let again = world.begin(again).await;
+    assert_eq!((again.run.id(), again.verdict), (run, StartVerdict::Restarted));
+    assert_eq!(again.delivered.map(|delivered| (delivered.run, delivered.absorbed)), Some((run, false)));
+    // Once more overdue, with the payload in its inbox: a new run gets its own.
+    world.clock().advance(LIMIT);
+    let next = with_payload(Start { policy: Policy::UNIQUE_WHILE_OPEN, ..limited(&world, "k") });
+    let next = world.begin(next).await;
+    assert_eq!((next.verdict, next.superseded), (StartVerdict::Created, None));
+    assert_eq!(next.delivered.map(|delivered| delivered.run), Some(next.run.id()));
+    assert_eq!(world.run(run).await.status(), Status::TimedOut);
+    assert_eq!(world.owner_of("t").await, Some(next.run.id()));
+}
+
+async fn a_refused_start_with_a_payload_ends_no_overdue_run(world: World) {
+    let run = world.begin(limited(&world, "k")).await.run.id();
+    let mut owner = world.driven("owner").await;
+    owner.open("t").await;
+    world.deliver_as("d", "t", "1").await.expect("the hook is open");
+    world.clock().advance(LIMIT);
+    let deliver = Some(Handover { token: token("t"), payload: payload("2"), id: Some(call("d")) });
+    let start = Start { deliver, ..limited(&world, "k") };
+    assert_eq!(code(world.try_start(start).await), "KEY_REUSED");
+    assert_eq!(world.kinds(run).await, ["created"], "a refused start writes nothing");
+    assert_eq!(world.sweep(10).await.timed_out, 1);
 }

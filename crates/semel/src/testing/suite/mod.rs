@@ -29,9 +29,13 @@ mod deliver;
 mod driver;
 mod finish;
 mod fork;
+mod glance;
 mod handover;
+mod hook;
+mod key;
 mod lease;
 mod list;
+mod mirrored;
 mod once;
 mod policy;
 mod read;
@@ -43,6 +47,7 @@ mod restart;
 mod start;
 mod stats;
 mod sweep;
+mod tally;
 mod value;
 mod wakes;
 mod world;
@@ -100,6 +105,7 @@ pub fn cases() -> Vec<Case> {
         claim::cases(),
         commit::cases(),
         commit_rule::cases(),
+        mirrored::cases(),
         deliver::cases(),
         control::cases(),
         counts::cases(),
@@ -116,6 +122,10 @@ pub fn cases() -> Vec<Case> {
         receipts::cases(),
         stats::cases(),
         list::cases(),
+        glance::cases(),
+        hook::cases(),
+        key::cases(),
+        tally::cases(),
         value::cases(),
         reopen::cases(),
         repeat::cases(),

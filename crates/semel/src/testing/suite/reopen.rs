@@ -30,6 +30,7 @@ promises![
     a_node_that_has_left_stays_away_after_reopening,
     the_lease_of_a_remote_worker_lasts_over_reopening,
     numbers_are_not_given_twice_after_reopening,
+    numbers_rise_also_after_reopening,
     all_of_a_life_with_a_reopening_between_any_two_calls,
 ];
 
@@ -230,9 +231,15 @@ async fn numbers_are_not_given_twice_after_reopening(mut world: World) {
     let commit = zombie.begin("late", Class::Keyed).done("late", "1").prepare();
     world.reopen().await;
     let next = world.driven("next").await;
-    assert!(next.ledger.run().num > driver.ledger.run().num);
+    assert_ne!(next.ledger.run().num, driver.ledger.run().num);
     assert_eq!(code(world.store().commit(commit).await), "CONCURRENCY_ERROR");
     assert_eq!(world.kinds(next.id()).await, ["created", "claimed"]);
+}
+
+async fn numbers_rise_also_after_reopening(mut world: World) {
+    let before = world.start("before").await.run.num;
+    world.reopen().await;
+    assert!(world.start("after").await.run.num > before);
 }
 
 async fn all_of_a_life_with_a_reopening_between_any_two_calls(mut world: World) {

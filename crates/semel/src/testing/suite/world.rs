@@ -364,3 +364,20 @@ pub(super) fn call(text: &str) -> CallId {
 pub(super) fn label(text: &str) -> Label {
     Label::new(text).expect("cases use proper labels")
 }
+
+/// The answers to calls that are sent at once.
+pub(super) async fn all_at_once<T>(calls: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
+    let mut sent: Vec<_> = calls.map(Box::pin).collect();
+    let mut answers: Vec<Option<T>> = sent.iter().map(|_| None).collect();
+    std::future::poll_fn(|context| {
+        for (answer, call) in answers.iter_mut().zip(&mut sent).filter(|(answer, _)| answer.is_none()) {
+            if let std::task::Poll::Ready(answered) = call.as_mut().poll(context) {
+                *answer = Some(answered);
+            }
+        }
+        let done = answers.iter().all(Option::is_some);
+        if done { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+    })
+    .await;
+    answers.into_iter().flatten().collect()
+}

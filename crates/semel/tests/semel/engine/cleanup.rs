@@ -24,11 +24,11 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 /// Lets the second step of the clean-up end.
 #[derive(Clone, Default)]
-struct Gate(Arc<Notify>);
+struct CleanUpGate(Arc<Notify>);
 
 /// Books, waits for a word that never comes, and takes the booking back in two steps.
 async fn book(ctx: Ctx, (): ()) -> Result<()> {
-    let (count, gate) = (ctx.state::<Count>(), ctx.state::<Gate>());
+    let (count, gate) = (ctx.state::<Count>(), ctx.state::<CleanUpGate>());
     ctx.step("book").run(async |_| Ok(count.up())).await?;
     let mut word = ctx.hook::<String>("word");
     let said = word.recv().await;
@@ -47,7 +47,7 @@ async fn book(ctx: Ctx, (): ()) -> Result<()> {
 }
 
 async fn crash_in_clean_up() -> Result<(), Failed> {
-    let (lab, count, gate) = (Lab::new(), Count::default(), Gate::default());
+    let (lab, count, gate) = (Lab::new(), Count::default(), CleanUpGate::default());
     let builder = || lab.engine().state(count.clone()).state(gate.clone()).workflow("book", book);
     let engine = builder().open().await?;
     let run = engine.start(book, ()).await?;

@@ -141,13 +141,13 @@ async fn pause_and_resume() -> Result<(), Failed> {
 
 /// Tells that a step has begun, and lets it end.
 #[derive(Default)]
-struct Gate {
+struct StepGate {
     begun: Notify,
     may_end: Notify,
 }
 
 async fn charge(ctx: Ctx, (): ()) -> Result<u32> {
-    let gate = ctx.state::<Arc<Gate>>().clone();
+    let gate = ctx.state::<Arc<StepGate>>().clone();
     let charge = async |_| {
         gate.begun.notify_one();
         gate.may_end.notified().await;
@@ -157,7 +157,7 @@ async fn charge(ctx: Ctx, (): ()) -> Result<u32> {
 }
 
 async fn release_under_way() -> Result<(), Failed> {
-    let (lab, gate) = (Lab::new(), Arc::new(Gate::default()));
+    let (lab, gate) = (Lab::new(), Arc::new(StepGate::default()));
     let engine = lab.engine().state(gate.clone()).workflow("charge", charge).open().await?;
     let run = engine.start(charge, ()).key("k").await?;
     gate.begun.notified().await;

@@ -136,7 +136,7 @@ fn forwards() {
     crasher.every_boundary(|ended| assert_eq!(ended.value, (0, 0, 10), "each is handed over once"));
 }
 
-/// Two wait for what the owner comes to, where only one run can be driven at a time: they must leave the place to it.
+/// Two runs wait for the owner's result on an engine with one slot: they must leave the slot to the owner.
 fn adopts() {
     let crasher = Crasher::new(
         || (),
@@ -243,9 +243,9 @@ fn orders() {
 
 /// A bank in a folder that is deleted with the last reference to the bank.
 #[derive(Clone, Debug)]
-struct Bank(SqliteDb, #[expect(dead_code, reason = "kept for its drop")] Arc<TempDir>);
+struct SharedBank(SqliteDb, #[expect(dead_code, reason = "kept for its drop")] Arc<TempDir>);
 
-impl Bank {
+impl SharedBank {
     fn fresh() -> Self {
         let folder = TempDir::new().expect("a folder for the file");
         let bank = now(transactional::account(folder.path()));
@@ -261,12 +261,12 @@ pub(super) fn now<T>(future: impl Future<Output = semel::Result<T>>) -> T {
 
 fn pays() {
     let crasher = Crasher::new(
-        Bank::fresh,
+        SharedBank::fresh,
         |bank, engine| {
             let engine = engine.state(bank.0.clone()).state(transactional::Dies(false));
             engine.workflow("pay", transactional::pay)
         },
-        async |scene: Scene<Bank>| {
+        async |scene: Scene<SharedBank>| {
             scene.engine().start(transactional::pay, 30).key("order-7").await?.result().await
         },
     );

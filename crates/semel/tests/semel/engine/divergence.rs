@@ -205,7 +205,7 @@ enum Form {
     Skip,
     Child,
     Remote,
-    /// A race of so many, which the last one wins.
+    /// A race of this number of branches, which the last one wins.
     Race(usize),
 }
 

@@ -156,7 +156,7 @@ async fn give_up() -> Result<(), Failed> {
     Ok(())
 }
 
-/// A step whose answers are lost; only with a look-up, and only from the second question on, it is known what became of it.
+/// A step whose answers are lost; only a look-up, from its second answer on, says whether the effect took place.
 async fn unanswered(ctx: Ctx, with_look_up: bool) -> Result<u32> {
     let (tries, questions) = (ctx.state::<Count>(), ctx.state::<Questions>());
     let step = ctx.step("try");

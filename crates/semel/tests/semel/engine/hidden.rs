@@ -22,10 +22,10 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 #[derive(Clone, Default)]
-struct Gate(Arc<Notify>);
+struct ShipGate(Arc<Notify>);
 
 async fn ship(ctx: Ctx, (): ()) -> Result<u32> {
-    let (count, gate) = (ctx.state::<Count>(), ctx.state::<Gate>());
+    let (count, gate) = (ctx.state::<Count>(), ctx.state::<ShipGate>());
     ctx.step("ship")
         .reconcile(async |_| Ok(None))
         .run(async |attempt| {
@@ -38,7 +38,7 @@ async fn ship(ctx: Ctx, (): ()) -> Result<u32> {
 
 /// Three tries are allowed; a crash before the effect is none of them.
 async fn more_crashes_than_tries() -> Result<(), Failed> {
-    let (lab, count, gate) = (Lab::new(), Count::default(), Gate::default());
+    let (lab, count, gate) = (Lab::new(), Count::default(), ShipGate::default());
     let builder = || lab.engine().state(count.clone()).state(gate.clone()).workflow("ship", ship);
     let mut engine = builder().open().await?;
     let run = engine.start(ship, ()).await?.id();

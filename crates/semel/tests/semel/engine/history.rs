@@ -99,7 +99,7 @@ async fn many(ctx: Ctx, steps: u32) -> Result<u32> {
     Ok(last)
 }
 
-/// The history of a run with so many steps, written by hand: to execute it would take longer than to replay it.
+/// The history of a run with this number of steps, written by hand: to execute it would take longer than to replay it.
 fn written(sample: &str, steps: u32) -> Result<History, Failed> {
     let mut document: serde_json::Value = serde_json::from_str(sample)?;
     let entries = document["entries"].as_array_mut().ok_or("entries")?;

@@ -112,7 +112,7 @@ where
 {
     Trial::test(format!("engine::{name}"), move || {
         runtime().worker_threads(2).enable_all().build()?.block_on(async move {
-            tokio::time::timeout(PATIENCE, test()).await.map_err(|_| "the test does not come to an end")?
+            tokio::time::timeout(PATIENCE, test()).await.map_err(|_| "the test does not end")?
         })
     })
 }
@@ -156,7 +156,7 @@ impl Lab {
         self.engine().limits(Limits { resting: 0, ..limits() })
     }
 
-    /// Comes back when something is so. The engine works on other threads meanwhile.
+    /// Waits until the condition is true. The engine works on other threads meanwhile.
     pub(crate) async fn until(&self, so: impl AsyncFn() -> bool) {
         while !so().await {
             tokio::task::yield_now().await;

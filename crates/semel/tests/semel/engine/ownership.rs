@@ -46,7 +46,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 /// An engine whose first start is answered late, and the run that it has started by then.
-async fn answered_late(lab: &Lab, gate: &Gate) -> Result<(Arc<Faulty>, Engine, RunId), Failed> {
+async fn answered_late(lab: &Lab, gate: &FirstCallGate) -> Result<(Arc<Faulty>, Engine, RunId), Failed> {
     let mut faults = VecDeque::from([Fault::Held]);
     let plan = move |call: &'static str| if call == "start" { faults.pop_front() } else { None };
     let store = Arc::new(Faulty::new(lab.store.clone(), plan).deaf());
@@ -60,7 +60,7 @@ async fn answered_late(lab: &Lab, gate: &Gate) -> Result<(Arc<Faulty>, Engine, R
 }
 
 async fn late_start() -> Result<(), Failed> {
-    let (lab, gate) = (Lab::new(), Gate::new());
+    let (lab, gate) = (Lab::new(), FirstCallGate::new());
     let (store, engine, run) = answered_late(&lab, &gate).await?;
     assert!(engine.run(run).cancel("enough").await?.changed);
     store.let_go();
@@ -72,7 +72,7 @@ async fn late_start() -> Result<(), Failed> {
 
 /// Something was heard of the run, but nothing has happened to it.
 async fn late_start_of_its_own() -> Result<(), Failed> {
-    let (lab, gate) = (Lab::new(), Gate::new());
+    let (lab, gate) = (Lab::new(), FirstCallGate::new());
     let (store, engine, run) = answered_late(&lab, &gate).await?;
     gate.open();
     store.tell(Wake::Taken(run));
@@ -87,13 +87,13 @@ async fn late_start_of_its_own() -> Result<(), Failed> {
 
 /// A gate in front of a body: the first call waits there, the others go through.
 #[derive(Clone)]
-struct Gate {
+struct FirstCallGate {
     calls: Count,
     after: Count,
     opened: Arc<Semaphore>,
 }
 
-impl Gate {
+impl FirstCallGate {
     fn new() -> Self {
         Self { calls: Count::default(), after: Count::default(), opened: Arc::new(Semaphore::new(0)) }
     }
@@ -104,7 +104,7 @@ impl Gate {
 }
 
 async fn gated(ctx: Ctx, (): ()) -> Result<u32> {
-    let gate = ctx.state::<Gate>();
+    let gate = ctx.state::<FirstCallGate>();
     let call = ctx
         .step("gate")
         .run(async |_| {
@@ -120,7 +120,7 @@ async fn gated(ctx: Ctx, (): ()) -> Result<u32> {
 }
 
 async fn takeover() -> Result<(), Failed> {
-    let (lab, gate) = (Lab::new(), Gate::new());
+    let (lab, gate) = (Lab::new(), FirstCallGate::new());
     // Once it is cut off, it hears nothing of its lease and of what is due.
     let cut_off = Arc::new(AtomicBool::new(false));
     let deaf = cut_off.clone();
@@ -153,7 +153,7 @@ async fn takeover() -> Result<(), Failed> {
 
 /// The answer to a commit is lost, it is not in the ledger yet, the store cannot be reached for a moment, and then it is there.
 async fn late_commit() -> Result<(), Failed> {
-    let (lab, gate) = (Lab::new(), Gate::new());
+    let (lab, gate) = (Lab::new(), FirstCallGate::new());
     let mut faults = VecDeque::from([Fault::Late, Fault::Before]);
     let plan = move |call: &'static str| if call == "commit" { faults.pop_front() } else { None };
     let store: Arc<dyn Store> = Arc::new(Faulty::new(lab.store.clone(), plan));
@@ -167,7 +167,7 @@ async fn late_commit() -> Result<(), Failed> {
 
 /// The outcome of a commit is unknown; before the store answers again, the run was cancelled and its history forgotten.
 async fn forgotten_meanwhile() -> Result<(), Failed> {
-    let (lab, gate, commits) = (Lab::new(), Gate::new(), Arc::new(AtomicUsize::new(0)));
+    let (lab, gate, commits) = (Lab::new(), FirstCallGate::new(), Arc::new(AtomicUsize::new(0)));
     let (answers, seen) = (Arc::new(AtomicBool::new(false)), commits.clone());
     let open = answers.clone();
     let plan = move |call: &'static str| match (
@@ -202,7 +202,7 @@ async fn forgotten_meanwhile() -> Result<(), Failed> {
 }
 
 async fn graceful() -> Result<(), Failed> {
-    let (lab, gate) = (Lab::new(), Gate::new());
+    let (lab, gate) = (Lab::new(), FirstCallGate::new());
     let engine = lab.engine().state(gate.clone()).workflow("gated", gated).open().await?;
     let run = engine.start(gated, ()).await?.id();
     lab.until(async || gate.calls.get() == 1).await;
@@ -220,7 +220,7 @@ async fn graceful() -> Result<(), Failed> {
 }
 
 async fn impatient() -> Result<(), Failed> {
-    let (lab, gate) = (Lab::new(), Gate::new());
+    let (lab, gate) = (Lab::new(), FirstCallGate::new());
     let engine = lab.engine().state(gate.clone()).workflow("gated", gated).open().await?;
     let run = engine.start(gated, ()).await?.id();
     lab.until(async || gate.calls.get() == 1).await;

@@ -35,7 +35,7 @@ async fn records(lab: &Lab) -> Vec<Record> {
     lab.store.records(Look { kind: EngineRecord::kind(), by }).await.expect("a look is always possible")
 }
 
-/// Waits until the records are so.
+/// Waits until the records are as expected.
 async fn until(lab: &Lab, so: impl Fn(&[Record]) -> bool) -> Vec<Record> {
     lab.until(async || so(&records(lab).await)).await;
     records(lab).await

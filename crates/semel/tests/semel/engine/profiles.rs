@@ -27,9 +27,9 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 /// A provider: what it has carried out, and the statuses that it gives next. 0 is an answer that is lost after the effect.
 #[derive(Clone, Default)]
-struct Wire(Arc<Mutex<(Vec<String>, Vec<u16>)>>);
+struct StubProvider(Arc<Mutex<(Vec<String>, Vec<u16>)>>);
 
-impl Wire {
+impl StubProvider {
     fn plan(&self, statuses: &[u16]) {
         *self.0.lock().expect("no panics") = (Vec::new(), statuses.iter().rev().copied().collect());
     }
@@ -52,7 +52,7 @@ impl Wire {
 }
 
 async fn mail(ctx: Ctx, pause: Duration) -> Result<u16> {
-    let wire = ctx.state::<Wire>();
+    let wire = ctx.state::<StubProvider>();
     ctx.step("mail")
         .retry(Retry::fixed(pause).max_attempts(3))
         .profile(&RESEND)
@@ -65,7 +65,7 @@ async fn mail(ctx: Ctx, pause: Duration) -> Result<u16> {
 }
 
 async fn text(ctx: Ctx, pause: Duration) -> Result<u16> {
-    let wire = ctx.state::<Wire>();
+    let wire = ctx.state::<StubProvider>();
     ctx.step("text")
         .retry(Retry::fixed(pause))
         .profile(&TWILIO)
@@ -78,15 +78,17 @@ async fn text(ctx: Ctx, pause: Duration) -> Result<u16> {
 }
 
 /// Plays a workflow against a provider with a plan; an operator says what took place. Gives whether it completed.
-fn crasher(workflow: &'static str, plan: &'static [u16], pause: Duration) -> Crasher<Wire, bool> {
+fn crasher(workflow: &'static str, plan: &'static [u16], pause: Duration) -> Crasher<StubProvider, bool> {
     Crasher::new(
         move || {
-            let wire = Wire::default();
+            let wire = StubProvider::default();
             wire.plan(plan);
             wire
         },
-        |wire: &Wire, engine| engine.state(wire.clone()).workflow("mail", mail).workflow("text", text),
-        async move |scene: Scene<Wire>| {
+        |wire: &StubProvider, engine| {
+            engine.state(wire.clone()).workflow("mail", mail).workflow("text", text)
+        },
+        async move |scene: Scene<StubProvider>| {
             let started: WorkflowRef<Duration, u16> = WorkflowRef::new(workflow);
             let run = scene.engine().start(started, pause).key("k").await?;
             let wire = scene.world().clone();
@@ -99,7 +101,7 @@ fn crasher(workflow: &'static str, plan: &'static [u16], pause: Duration) -> Cra
     )
 }
 
-fn doubts(ended: &Ended<Wire, bool>) -> usize {
+fn doubts(ended: &Ended<StubProvider, bool>) -> usize {
     ended.history().entries().filter(|entry| matches!(entry, Entry::StepInDoubt { .. })).count()
 }
 

@@ -61,13 +61,13 @@ async fn lab() -> Result<(Lab, Engine)> {
 }
 
 /// A process elsewhere that does steps.
-struct Worker {
+struct QueueWorker {
     store: Arc<dyn Store>,
     queues: Queues,
     node: NodeId,
 }
 
-impl Worker {
+impl QueueWorker {
     async fn new(store: &Arc<dyn Store>, queues: Queues, node: NodeId) -> Result<Self> {
         let worker = Self { store: store.clone(), queues, node };
         worker.live().await?;
@@ -145,7 +145,7 @@ async fn child_of(run: &RunHandle<String>) -> Result<RunId> {
 
 async fn done_elsewhere() -> Result<(), Failed> {
     let (lab, engine) = lab().await?;
-    let (run, worker) = (engine.start(order, 7).await?, Worker::at(&lab).await?);
+    let (run, worker) = (engine.start(order, 7).await?, QueueWorker::at(&lab).await?);
     let task = worker.task().await?;
     let step = (task.queue.as_str(), task.step.to_string(), task.input.text());
     assert_eq!(step, ("payments", "charge[card]".to_owned(), "7"));
@@ -164,7 +164,7 @@ async fn done_elsewhere() -> Result<(), Failed> {
 
 async fn tried_again() -> Result<(), Failed> {
     let (lab, engine) = lab().await?;
-    let (run, worker) = (engine.start(order, 7).await?, Worker::at(&lab).await?);
+    let (run, worker) = (engine.start(order, 7).await?, QueueWorker::at(&lab).await?);
     let mut tasks = vec![worker.task().await?];
     for kind in [FailureKind::Retryable, FailureKind::Timeout] {
         worker.fail(tasks.last().ok_or("a task")?, kind).await?;
@@ -184,7 +184,7 @@ async fn tried_again() -> Result<(), Failed> {
 
 async fn fails_for_good() -> Result<(), Failed> {
     let (lab, engine) = lab().await?;
-    let (run, worker) = (engine.start(order, 7).await?, Worker::at(&lab).await?);
+    let (run, worker) = (engine.start(order, 7).await?, QueueWorker::at(&lab).await?);
     let first = worker.task().await?;
     worker.fail(&first, FailureKind::Fatal).await?;
     let Outcome::Failed(failure) = run.outcome().await? else { return Err("it has failed".into()) };
@@ -200,11 +200,11 @@ async fn fails_for_good() -> Result<(), Failed> {
 async fn taken_over() -> Result<(), Failed> {
     let (lab, engine) = lab().await?;
     let run = engine.start(order, 7).await?;
-    let slow = Worker::at(&lab).await?;
+    let slow = QueueWorker::at(&lab).await?;
     let lost_one = slow.task().await?;
     lab.clock.advance(LEASE);
     lab.store.sweep(Sweep { limit: 10 }).await?;
-    let quick = Worker::at(&lab).await?;
+    let quick = QueueWorker::at(&lab).await?;
     let task = quick.task().await?;
     assert_eq!((task.run, &task.key, task.attempt), (lost_one.run, &lost_one.key, 1));
     assert!(task.fence > lost_one.fence);
@@ -223,7 +223,7 @@ async fn taken_over() -> Result<(), Failed> {
 async fn too_slow() -> Result<(), Failed> {
     let (lab, engine) = lab().await?;
     let run = engine.start(order, 7).await?;
-    let worker = Worker::at(&lab).await?;
+    let worker = QueueWorker::at(&lab).await?;
     let first = worker.task().await?;
     assert_eq!(first.timeout_ms, Some(10_000));
     lab.clock.advance(PAUSE.saturating_sub(Duration::from_millis(1)));
@@ -248,7 +248,7 @@ async fn too_slow() -> Result<(), Failed> {
 /// Before any sweep.
 async fn after_the_limit() -> Result<(), Failed> {
     let lab = Lab::new();
-    let (worker, run) = (Worker::at(&lab).await?, alone(&lab, None).await?);
+    let (worker, run) = (QueueWorker::at(&lab).await?, alone(&lab, None).await?);
     let first = worker.task().await?;
     lab.clock.advance(PAUSE);
     assert!(lost(&worker.complete(&first, "late").await));
@@ -264,7 +264,7 @@ async fn after_the_limit() -> Result<(), Failed> {
 
 async fn after_the_limit_of_the_run() -> Result<(), Failed> {
     let lab = Lab::new();
-    let (worker, run) = (Worker::at(&lab).await?, alone(&lab, Some(PAUSE / 2)).await?);
+    let (worker, run) = (QueueWorker::at(&lab).await?, alone(&lab, Some(PAUSE / 2)).await?);
     let task = worker.task().await?;
     lab.clock.advance(PAUSE / 2);
     assert!(lost(&worker.complete(&task, "late").await));
@@ -285,7 +285,7 @@ async fn alone(lab: &Lab, timeout: Option<Duration>) -> Result<RunId, Failed> {
 
 async fn reported_again() -> Result<(), Failed> {
     let (lab, engine) = lab().await?;
-    let (run, worker) = (engine.start(order, 7).await?, Worker::at(&lab).await?);
+    let (run, worker) = (engine.start(order, 7).await?, QueueWorker::at(&lab).await?);
     let first = worker.task().await?;
     for _ in 0..2 {
         worker.fail(&first, FailureKind::Retryable).await?;
@@ -309,12 +309,12 @@ async fn poisoned() -> Result<(), Failed> {
     engine.start(order, 1).key("bad").await?;
     let mut killed = Vec::new();
     for _ in 0..5 {
-        let worker = Worker::at(&lab).await?;
+        let worker = QueueWorker::at(&lab).await?;
         killed.push(worker.task().await?);
         worker.die().await?;
     }
     let good = engine.start(order, 2).key("good").await?;
-    let worker = Worker::at(&lab).await?;
+    let worker = QueueWorker::at(&lab).await?;
     let task = worker.task().await?;
     assert_eq!(task.input.text(), "2");
     worker.complete(&task, "fine").await?;
@@ -332,7 +332,7 @@ async fn cancelled_before() -> Result<(), Failed> {
     let run = engine.start(order, 7).await?;
     let child = child_of(&run).await?;
     run.cancel("no longer wanted").await?;
-    let worker = Worker::at(&lab).await?;
+    let worker = QueueWorker::at(&lab).await?;
     assert_eq!(worker.take().await?, []);
     assert_eq!(status(&lab, child).await, Status::Cancelled);
     Ok(())
@@ -341,7 +341,7 @@ async fn cancelled_before() -> Result<(), Failed> {
 async fn cancelled_meanwhile() -> Result<(), Failed> {
     let (lab, engine) = lab().await?;
     for (says, ends) in [("done", Status::Completed), ("failed", Status::Cancelled)] {
-        let (run, worker) = (engine.start(order, 7).await?, Worker::at(&lab).await?);
+        let (run, worker) = (engine.start(order, 7).await?, QueueWorker::at(&lab).await?);
         let task = worker.task().await?;
         run.cancel("no longer wanted").await?;
         match says {
@@ -356,7 +356,7 @@ async fn cancelled_meanwhile() -> Result<(), Failed> {
 
 async fn doubt() -> Result<(), Failed> {
     let (lab, engine) = lab().await?;
-    let (run, worker) = (engine.start(order, 7).await?, Worker::at(&lab).await?);
+    let (run, worker) = (engine.start(order, 7).await?, QueueWorker::at(&lab).await?);
     let task = worker.task().await?;
     worker.fail(&task, FailureKind::Uncertain).await?;
     assert_eq!(status(&lab, task.run).await, Status::Paused);
@@ -386,7 +386,7 @@ async fn large() -> Result<(), Failed> {
     for run in &runs {
         tasks.push(child_of(run).await?);
     }
-    let worker = Worker::at(&lab).await?;
+    let worker = QueueWorker::at(&lab).await?;
     let first = worker.take().await?;
     assert_eq!(first.len(), 8, "16 MiB");
     let mut pending = 0;
@@ -407,7 +407,7 @@ async fn large() -> Result<(), Failed> {
 
 async fn strangers() -> Result<(), Failed> {
     let (lab, engine) = lab().await?;
-    let (run, worker) = (engine.start(order, 7).await?, Worker::at(&lab).await?);
+    let (run, worker) = (engine.start(order, 7).await?, QueueWorker::at(&lab).await?);
     let task = worker.task().await?;
     let parent = AssignmentRef { run: run.id(), ..of(&task) };
     let foreign = AssignmentRef { workspace: WorkspaceId(lab.clock.uuid()), ..of(&task) };
@@ -438,7 +438,7 @@ fn crashes() {
             let run = scene.engine().start(order, 7).key("k").await?;
             let broken = |error: semel::Fail| Error::Validation(error.to_string());
             let node = NodeId(scene.clock().uuid());
-            let worker = Worker::new(scene.store(), scene.queues(), node).await.map_err(broken)?;
+            let worker = QueueWorker::new(scene.store(), scene.queues(), node).await.map_err(broken)?;
             let work = async || -> Result<bool> {
                 worker.live().await?;
                 for task in worker.take().await? {

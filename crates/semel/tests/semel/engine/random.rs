@@ -123,7 +123,7 @@ fn play(seed: u64) {
     let expected = Expected::of(&program);
     let crasher = crasher(seed, program.clone(), None);
     let undisturbed = everywhere(seed, &crasher, |ended| check(&expected, ended));
-    // Asked to end at some point, the program may come to any end, but to one.
+    // Asked to end at some point, the program may have any outcome, but only one.
     let entries = undisturbed.history().kinds().len() as u64;
     let at = Dice::new(seed).below(entries) as usize;
     let crasher = self::crasher(seed, program, Some(at));
@@ -180,7 +180,7 @@ fn everywhere(
     undisturbed
 }
 
-/// Starts the program, delivers what its hooks wait for, and says what became of letters in doubt.
+/// Starts the program, delivers what its hooks wait for, and resolves letters in doubt.
 async fn script(scene: Scene<Town>, program: Program, cancel: Option<usize>) -> Result<Values, Error> {
     let expected = Expected::of(&program);
     let run = scene.engine().start(execute, program).key("program").await?;

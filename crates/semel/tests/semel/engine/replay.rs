@@ -170,10 +170,10 @@ async fn open_run() -> Result<(), Failed> {
 
 /// Whether the shop is open now.
 #[derive(Clone, Default)]
-struct Shop(Arc<AtomicBool>);
+struct ShopHours(Arc<AtomicBool>);
 
 async fn buy(ctx: Ctx, (): ()) -> Result<u32> {
-    let (count, shop) = (ctx.state::<Count>(), ctx.state::<Shop>());
+    let (count, shop) = (ctx.state::<Count>(), ctx.state::<ShopHours>());
     ctx.step("walk").run(async |_| Ok(count.up())).await?;
     ctx.step("post").at_most_once().run(async |_| Ok(count.up())).await?;
     let _: u32 = ctx.run_once("money", async || Ok(count.up())).await?;
@@ -183,7 +183,7 @@ async fn buy(ctx: Ctx, (): ()) -> Result<u32> {
 }
 
 async fn failed() -> Result<(), Failed> {
-    let (lab, count, shop) = (Lab::new(), Count::default(), Shop::default());
+    let (lab, count, shop) = (Lab::new(), Count::default(), ShopHours::default());
     let engine = lab.engine().state(count.clone()).state(shop.clone()).workflow("buy", buy).open().await?;
     let run = engine.start(buy, ()).await?;
     assert!(run.result().await.is_err());
@@ -200,7 +200,7 @@ async fn failed() -> Result<(), Failed> {
 }
 
 async fn other_lives() -> Result<(), Failed> {
-    let (lab, count, shop) = (Lab::new(), Count::default(), Shop::default());
+    let (lab, count, shop) = (Lab::new(), Count::default(), ShopHours::default());
     let engine = lab.engine().state(count.clone()).state(shop.clone()).workflow("buy", buy).open().await?;
     let run = engine.start(buy, ()).await?;
     assert!(run.result().await.is_err());

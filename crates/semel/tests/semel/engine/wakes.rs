@@ -1,4 +1,4 @@
-//! Wake-ups: the clock of these tests stands still, so nothing is found by looking again.
+//! Wake-ups. The clock of these tests stands still, so an engine finds nothing by a periodic look: it has to be woken.
 
 use std::future::{pending, poll_fn};
 use std::pin::pin;
@@ -31,14 +31,14 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 #[derive(Clone, Default)]
-struct Gate {
+struct WakeGate {
     begun: Count,
     opened: Arc<Notify>,
 }
 
-/// Begins the once, and ends without a result of it.
+/// Begins a `run_once` value, and ends without its result.
 async fn gives_up(ctx: Ctx, (): ()) -> Result<()> {
-    let gate = ctx.state::<Gate>();
+    let gate = ctx.state::<WakeGate>();
     let make = async || {
         gate.begun.up();
         pending::<Result<u32>>().await
@@ -54,9 +54,9 @@ async fn waits(ctx: Ctx, (): ()) -> Result<u32> {
 }
 
 async fn given_up() -> Result<(), Failed> {
-    let (lab, gate) = (Lab::new(), Gate::default());
+    let (lab, gate) = (Lab::new(), WakeGate::default());
     let one = lab.engine().state(gate.clone()).workflow("gives up", gives_up).open().await?;
-    // Another engine, which hears of it only because it is told.
+    // Another engine, which learns of it by the wake-up only.
     let two = lab.engine().workflow("waits", waits).open().await?;
     let owner = one.start(gives_up, ()).await?;
     lab.until(async || gate.begun.get() == 1).await;
@@ -70,7 +70,7 @@ async fn given_up() -> Result<(), Failed> {
 
 /// Takes too long to make a `run_once` value, and lets its child do it.
 async fn too_slow(ctx: Ctx, (): ()) -> Result<u32> {
-    let gate = ctx.state::<Gate>();
+    let gate = ctx.state::<WakeGate>();
     let make = async || {
         gate.begun.up();
         pending::<Result<u32>>().await
@@ -81,7 +81,7 @@ async fn too_slow(ctx: Ctx, (): ()) -> Result<u32> {
 }
 
 async fn lost_race() -> Result<(), Failed> {
-    let (lab, gate) = (Lab::new(), Gate::default());
+    let (lab, gate) = (Lab::new(), WakeGate::default());
     let builder = lab.engine().state(gate.clone()).workflow("too slow", too_slow);
     let engine = builder.workflow("waits", waits).open().await?;
     let run = engine.start(too_slow, ()).await?;
@@ -92,7 +92,7 @@ async fn lost_race() -> Result<(), Failed> {
 }
 
 async fn doubtful(ctx: Ctx, (): ()) -> Result<()> {
-    let gate = ctx.state::<Gate>();
+    let gate = ctx.state::<WakeGate>();
     ctx.step("try")
         .at_most_once()
         .run(async |_| {
@@ -103,7 +103,7 @@ async fn doubtful(ctx: Ctx, (): ()) -> Result<()> {
 }
 
 async fn paused() -> Result<(), Failed> {
-    let (lab, gate) = (Lab::new(), Gate::default());
+    let (lab, gate) = (Lab::new(), WakeGate::default());
     let engine = lab.engine().state(gate.clone()).workflow("doubtful", doubtful).open().await?;
     let run = engine.start(doubtful, ()).await?;
     let mut reached = pin!(run.reached(Status::Paused));
@@ -143,8 +143,8 @@ async fn naps(ctx: Ctx, (): ()) -> Result<()> {
     slept.and(done)
 }
 
-/// The deadline of a run and its timer come while a commit is under way, and the store is away for longer: then there is
-/// nothing to do but to wait for it.
+/// The deadline of a run and its timer pass while a commit is under way and the store cannot be reached: the run waits for the
+/// store.
 async fn both_due() -> Result<(), Failed> {
     let (lab, sent, away) = (Lab::new(), Arc::new(AtomicU32::new(0)), Arc::new(AtomicBool::new(true)));
     let (commits, is_away) = (sent.clone(), away.clone());

@@ -41,7 +41,7 @@ fn on_postgres() -> Result<(), Failed> {
 }
 
 /// A process at work. Its life tells its words from those of its successor.
-struct Worker {
+struct KilledWorker {
     child: Child,
     life: usize,
     input: ChildStdin,
@@ -59,7 +59,7 @@ struct Siege {
     place: String,
     kills: u64,
     lives: usize,
-    workers: Vec<Worker>,
+    workers: Vec<KilledWorker>,
     tell: Sender<Word>,
     told: Receiver<Word>,
     recorder: Recorder,
@@ -80,7 +80,7 @@ impl Siege {
         Ok(all)
     }
 
-    fn spawn(&mut self) -> Result<Worker, Failed> {
+    fn spawn(&mut self) -> Result<KilledWorker, Failed> {
         self.lives += 1;
         let (life, tell) = (self.lives, self.tell.clone());
         let mut command = Command::new(std::env::current_exe()?);
@@ -95,7 +95,7 @@ impl Siege {
                 }
             }
         });
-        Ok(Worker { child, life, input, orders: Vec::new() })
+        Ok(KilledWorker { child, life, input, orders: Vec::new() })
     }
 
     /// The next pseudo-random number below a bound: the same in every run of the test.
@@ -200,7 +200,7 @@ impl Drop for Siege {
     }
 }
 
-impl Worker {
+impl KilledWorker {
     fn say(&mut self, line: &str) {
         // If it is dead that is noticed elsewhere.
         drop(writeln!(self.input, "{line}"));

@@ -23,7 +23,7 @@ const ROUND: Duration = Duration::from_millis(100);
 
 /// The way to the parent: a line out, its answer in.
 #[derive(Clone, Default)]
-struct Wire(Arc<Lines>);
+struct ParentWire(Arc<Lines>);
 
 #[derive(Default)]
 struct Lines {
@@ -31,7 +31,7 @@ struct Lines {
     open: Mutex<HashMap<u64, oneshot::Sender<Option<u64>>>>,
 }
 
-impl Wire {
+impl ParentWire {
     fn open(&self) -> MutexGuard<'_, HashMap<u64, oneshot::Sender<Option<u64>>>> {
         self.0.open.lock().expect("no thread panics while it holds the lock")
     }
@@ -63,13 +63,13 @@ impl Wire {
 }
 
 async fn parcel(ctx: Ctx, order: u64) -> Result<u64> {
-    let wire = ctx.state::<Wire>();
+    let wire = ctx.state::<ParentWire>();
     ctx.step("label").run(async |attempt| wire.effect(order, "label", &attempt).await).await?;
     Ok(order + 1)
 }
 
 async fn order(ctx: Ctx, order: u64) -> Result<(u64, u64)> {
-    let wire = ctx.state::<Wire>();
+    let wire = ctx.state::<ParentWire>();
     ctx.step("charge").run(async |attempt| wire.effect(order, "charge", &attempt).await).await?;
     ctx.step("letter")
         .at_most_once()
@@ -100,7 +100,7 @@ pub(crate) async fn work(place: &str) -> Result<(), Failed> {
             Arc::new(PostgresStore::open(PostgresOptions { schema, ..PostgresOptions::new(url) }).await?)
         }
     };
-    let wire = Wire::default();
+    let wire = ParentWire::default();
     let limits = Limits { lease: Duration::from_secs(1), ..Limits::default() };
     let builder = Engine::builder().store(store).state(wire.clone()).limits(limits);
     let engine = builder.workflow("order", order).workflow("parcel", parcel).open().await?;
@@ -139,51 +139,53 @@ async fn begin(engine: Engine, number: u64) {
         let start = engine.start(order, number).key(format!("order-{number}"));
         match start.deliver(format!("go:{number}"), number).delivery_id(format!("go-{number}")).await {
             Ok(run) => break run,
-            Err(error) => Wire::say(&format!("note a start of {number} is answered with {error}")),
+            Err(error) => ParentWire::say(&format!("note a start of {number} is answered with {error}")),
         }
     };
-    Wire::say(&format!("started {number} {}", run.id()));
+    ParentWire::say(&format!("started {number} {}", run.id()));
     loop {
         pace.tick().await;
         match run.outcome().await {
-            Ok(Outcome::Completed(value)) => return Wire::say(&format!("ended {number} {}", value.text())),
-            Ok(other) => return Wire::say(&format!("wrong {number} {other:?}")),
-            Err(error) => Wire::say(&format!("note the end of {number} is answered with {error}")),
+            Ok(Outcome::Completed(value)) => {
+                return ParentWire::say(&format!("ended {number} {}", value.text()));
+            }
+            Ok(other) => return ParentWire::say(&format!("wrong {number} {other:?}")),
+            Err(error) => ParentWire::say(&format!("note the end of {number} is answered with {error}")),
         }
     }
 }
 
 /// Does what a person would do about paused runs: asks the provider, and resolves the doubts.
-async fn operate(engine: Engine, wire: Wire) {
+async fn operate(engine: Engine, wire: ParentWire) {
     let mut rounds = tokio::time::interval(ROUND);
     loop {
         rounds.tick().await;
         for run in engine.store().list(paused(&engine)).await.unwrap_or_default() {
             if let Err(error) = settle(&engine, &wire, run).await {
-                Wire::say(&format!("note a paused run is answered with {error:?}"));
+                ParentWire::say(&format!("note a paused run is answered with {error:?}"));
             }
         }
     }
 }
 
 fn paused(engine: &Engine) -> Query {
-    Query { status: Some(Status::Paused), ..Query::all(engine.workspace(), 1000) }
+    Query { status: vec![Status::Paused], ..Query::all(engine.workspace(), 1000) }
 }
 
-async fn settle(engine: &Engine, wire: &Wire, run: Run) -> Result<()> {
+async fn settle(engine: &Engine, wire: &ParentWire, run: Run) -> Result<()> {
     let handle = engine.run(run.id()).by("operator");
     let entries = handle.ledger().await?.into_iter().map(|numbered| numbered.entry);
     let ledger = Ledger::read(run, entries)?;
     match ledger.pause() {
         Some(PauseReason::Poisoned) => {
-            Wire::say("poisoned");
+            ParentWire::say("poisoned");
             handle.resume().await?;
         }
         Some(PauseReason::Diverged(why)) => {
-            Wire::say(&format!("wrong {} diverged: {why}", ledger.run().id()));
+            ParentWire::say(&format!("wrong {} diverged: {why}", ledger.run().id()));
         }
         Some(PauseReason::Operator { by }) => {
-            Wire::say(&format!("wrong {} paused by {by}", ledger.run().id()));
+            ParentWire::say(&format!("wrong {} paused by {by}", ledger.run().id()));
         }
         Some(PauseReason::InDoubt) => {
             let doubtful =

@@ -98,7 +98,7 @@ fn a_second_run_a_lost_run_and_an_open_run_are_found() {
     });
     assert_eq!(lost, ["a start that was answered survives every kill"]);
     let open = broken(|evidence, _| evidence.runs[0].outcome = None);
-    assert!(open.contains(&"every order came to its end"), "{open:?}");
+    assert!(open.contains(&"every order has ended"), "{open:?}");
 }
 
 #[test]

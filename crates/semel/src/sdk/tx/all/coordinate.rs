@@ -16,17 +16,17 @@ use std::sync::Arc;
 
 use super::flight::InFlight;
 use super::part::{Member, Vote, Voting, check};
-use super::recover::{Cleared, CommitLook, Recovery, Survey};
+use super::recover::{Cleared, Recovery, Survey};
 use super::resource::Resource;
 use crate::clock::Time;
 use crate::engine::run::{BeginEffect, Requested};
 use crate::fail::{Fail, Result, fatal};
-use crate::rules::branch::{BranchName, CommitDecision};
+use crate::rules::branch::{BranchName, CommitDecision, CommitLook, decision_visits};
 use crate::rules::entry::{Class, Entry};
 use crate::rules::fence::FenceMark;
 use crate::rules::json::Payload;
 use crate::rules::ledger::{Ledger, VisitRecord};
-use crate::rules::path::{DECISION, Name, Visit};
+use crate::rules::path::Visit;
 use crate::rules::step::{AfterCrash, NextMove, after_crash};
 use crate::sabotage::{self, Bug};
 use crate::sdk::attempt::Attempt;
@@ -43,7 +43,7 @@ enum Attempted {
     Ready(Vec<(Option<BranchName>, Payload)>),
     /// A later claim has been there.
     Superseded(i64),
-    /// It cannot be known what has become of an earlier attempt.
+    /// It cannot be known whether an earlier attempt has committed.
     Doubt(String),
 }
 
@@ -107,7 +107,7 @@ impl Block<'_> {
         Recovery { ctx: &self.step.ctx, clock: self.step.ctx.cell.clock(), all: &self.all }
     }
 
-    /// Makes one attempt, and records what it came to.
+    /// Makes one attempt, and records its outcome.
     async fn run<'a>(&self, number: u32, mends: bool, parts: &mut [Box<dyn Member<'a> + 'a>]) {
         let began = self.step.ctx.cell.now();
         let attempt = Attempt::new(&self.step.ctx, self.visit.clone(), number);
@@ -120,7 +120,8 @@ impl Block<'_> {
         probed(&self.step.ctx, self.visit, crate::testing::Moment::Returned).await;
         let started = self.step.began(self.visit, number, Class::Tx, began);
         match tried {
-            Ok(Attempted::Ready(branches)) => match self.decide(&attempt, branches, started.clone()) {
+            Ok(Attempted::Ready(branches)) => match self.record_decision(&attempt, branches, started.clone())
+            {
                 Ok(Some(decision)) => {
                     if !sabotage::commits(Bug::DecisionIsNotAwaited) {
                         self.step.ctx.cell.written().await;
@@ -140,7 +141,7 @@ impl Block<'_> {
                 doubt(self.step, self.visit, &why);
             }
             Ok(Attempted::Superseded(fence)) => {
-                let fail = superseded(self.step, self.visit, fence).await;
+                let fail = superseded(self.step, fence).await;
                 finish(self.step, self.visit, number, Some(started), Err(fail));
             }
             Err(fail) => {
@@ -205,16 +206,13 @@ impl Block<'_> {
     }
 
     /// Records the decision to commit, together with the beginning of the step. None if the code does not fit the ledger.
-    fn decide(
+    fn record_decision(
         &self,
         attempt: &Attempt,
         branches: Vec<(Option<BranchName>, Payload)>,
         started: Entry,
     ) -> Result<Option<CommitDecision>> {
-        let (commit, results): (Vec<_>, Vec<_>) = branches.into_iter().unzip();
-        let commit = commit.into_iter().map(|name| name.map(|name| name.to_string())).collect();
-        let key = attempt.key().to_owned();
-        let decision = CommitDecision { key, attempt: attempt.number(), commit, results };
+        let decision = CommitDecision::new(attempt.key(), attempt.number(), branches);
         let Some(at) = self.free_place(attempt.number()) else { return Ok(None) };
         let value = Payload::of(&decision).map_err(fatal)?;
         let cell = &self.step.ctx.cell;
@@ -222,17 +220,10 @@ impl Block<'_> {
         Ok(cell.ledger(|ledger| ledger.record_at(&at).is_some()).then_some(decision))
     }
 
-    /// Where a decision is recorded: at `@decision`, or with the attempt's number if there is one of an earlier attempt.
-    fn places(&self, number: u32) -> [Option<Visit>; 2] {
-        let plain = Name::new(DECISION).and_then(|name| self.visit.path.join(&name)).ok();
-        let keyed = plain.as_ref().and_then(|path| path.keyed(&Name::new(&number.to_string()).ok()?).ok());
-        [plain, keyed].map(|path| Some(Visit { path: path?, tick: self.visit.tick }))
-    }
-
+    /// Where the decision about an attempt can be recorded.
     fn free_place(&self, number: u32) -> Option<Visit> {
         let cell = &self.step.ctx.cell;
-        let is_free = |at: &Visit| cell.ledger(|ledger| ledger.record_at(at).is_none());
-        self.places(number).into_iter().flatten().find(is_free)
+        decision_visits(self.visit, number).find(|at| cell.ledger(|ledger| ledger.record_at(at).is_none()))
     }
 
     /// The decision about an attempt, if there is one under this run's keys.
@@ -245,9 +236,9 @@ impl Block<'_> {
                 _ => None,
             })?;
             let decision: CommitDecision = value.read().ok()?;
-            (decision.attempt == number && decision.key == key).then_some(decision)
+            decision.is_of(&key, number).then_some(decision)
         };
-        self.places(number).into_iter().flatten().find_map(at)
+        decision_visits(self.visit, number).find_map(at)
     }
 
     /// Rolls back what may be prepared, until that is certain: an attempt that has failed must not leave locks. Gives another
@@ -261,7 +252,7 @@ impl Block<'_> {
                 match self.recovery().clear(i, &next).await {
                     Ok(Cleared::Done) => break,
                     Ok(Cleared::Superseded(fence)) => {
-                        return Some(superseded(self.step, self.visit, fence).await);
+                        return Some(superseded(self.step, fence).await);
                     }
                     Err(fail) => {
                         tracing::warn!(step = %self.visit, %branch, %fail, "a branch is not rolled back yet; trying again");

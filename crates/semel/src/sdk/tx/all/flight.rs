@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::part::within;
-use super::recover::{BranchFate, fate};
+use super::recover::fate;
 use super::resource::Resource;
 use crate::fail::Result;
-use crate::rules::branch::BranchName;
+use crate::rules::branch::{BranchFate, BranchName};
 use crate::sdk::ctx::Ctx;
 use crate::sdk::tx::perform::PAUSE;
 

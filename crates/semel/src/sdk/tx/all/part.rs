@@ -117,7 +117,7 @@ async fn vote<S: TwoPhase>(part: &mut MemberOf<'_, S>, voting: Voting<'_>) -> Re
     Ok(Vote::Prepared(outcome))
 }
 
-/// What a call to a database came to; an error if it has not answered for too long.
+/// The result of a call to a database; an error if it has not answered for too long.
 pub(super) async fn within<T>(clock: &dyn Clock, call: impl Future<Output = Result<T>>) -> Result<T> {
     answered(clock, call).await.map_err(Fail::from).flatten()
 }

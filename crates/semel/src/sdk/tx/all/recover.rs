@@ -3,18 +3,18 @@
 use std::sync::Arc;
 
 use super::part::within;
-use super::resource::{EndAs, Resource};
+use super::resource::Resource;
 use crate::clock::Clock;
 use crate::fail::{Fail, Result};
 use crate::id::RunId;
-use crate::rules::branch::{BranchName, CommitDecision};
-use crate::rules::entry::Entry;
+use crate::rules::branch::{
+    self, BranchFate, BranchName, Clearance, CommitLook, EndAs, finishes, judge, refused_by,
+};
 use crate::rules::fence::{FenceMark, FenceRow};
 use crate::rules::json::Payload;
 use crate::sabotage::{self, Bug};
 use crate::sdk::ctx::Ctx;
 use crate::sdk::tx::perform::adopted;
-use crate::store::{Find, FindBy};
 
 /// How often a fence is tried before the attempt has failed. Each one waits a second for the branch in its way, which is then
 /// listed.
@@ -36,24 +36,6 @@ pub(super) enum Cleared {
     Done,
     /// A later claim has been here.
     Superseded(i64),
-}
-
-/// State of a branch that was to be committed.
-pub(super) enum CommitLook {
-    /// It is committed, and its row can be seen.
-    Done,
-    /// It is not known yet.
-    Again,
-    /// It is neither there nor committed.
-    Gone,
-}
-
-/// Decision about a branch in the ledger of its run.
-pub(super) enum BranchFate {
-    /// To be ended like this.
-    End(EndAs),
-    /// Its run goes on, and will see to it.
-    Open,
 }
 
 /// Asks the databases of a block, one after the other.
@@ -113,13 +95,7 @@ impl Recovery<'_> {
             return Ok(None);
         }
         let listed = self.list(&*self.all[i]).await?;
-        let same = |branch: &&BranchName| {
-            let of = |row: &FenceRow| {
-                (branch.fence, branch.attempt) == (row.fence, row.attempt) && branch.run == row.run
-            };
-            branch.key == mark.key && branch.index as usize == i && decided.iter().any(of)
-        };
-        if let Some(branch) = listed.iter().find(same) {
+        if let Some(branch) = listed.iter().find(|branch| finishes(branch, &mark.key, i, decided)) {
             self.ask(self.all[i].end(branch, EndAs::Committed)).await?;
         }
         Ok(self.ask(self.all[i].row(&mark.key)).await?.and_then(|row| row.outcome))
@@ -131,13 +107,12 @@ impl Recovery<'_> {
         let mut tries = 0;
         loop {
             for branch in self.list(&*self.all[i]).await? {
-                if branch.key != mark.key {
-                    continue;
+                match branch::clear(mark, &branch) {
+                    Clearance::Leave => {}
+                    Clearance::Superseded(fence) => return Ok(Cleared::Superseded(fence)),
+                    Clearance::RollBack => self.end(i, &branch, EndAs::RolledBack).await,
+                    Clearance::AskItsRun => self.end_as_decided(i, &branch).await?,
                 }
-                if branch.run == mark.run && (branch.fence, branch.attempt) > (mark.fence, mark.attempt) {
-                    return Ok(Cleared::Superseded(branch.fence));
-                }
-                self.undo(i, mark, &branch).await?;
             }
             tries += 1;
             match self.ask(self.all[i].raise(mark)).await {
@@ -149,37 +124,38 @@ impl Recovery<'_> {
         }
     }
 
-    /// Rolls one branch back. Whether that has worked is seen in the next list.
-    async fn undo(&self, i: usize, mark: &FenceMark, branch: &BranchName) -> Result<()> {
-        let how = match branch.run == mark.run {
-            true => EndAs::RolledBack,
-            false => match fate(self.ctx, branch).await? {
-                BranchFate::End(how) => how,
-                BranchFate::Open => {
-                    return Err(Fail::retryable(format_args!(
-                        "{} has prepared the same effect, and has not ended",
-                        branch.run
-                    )));
-                }
-            },
-        };
-        if let Err(error) = self.ask(self.all[i].end(branch, how)).await {
-            tracing::debug!(%branch, %error, "a prepared branch is not ended yet");
+    /// Ends a branch of another run as that run's ledger says.
+    async fn end_as_decided(&self, i: usize, branch: &BranchName) -> Result<()> {
+        match fate(self.ctx, branch).await? {
+            BranchFate::End(how) => self.end(i, branch, how).await,
+            BranchFate::Open => {
+                return Err(Fail::retryable(format_args!(
+                    "{} has prepared the same effect, and has not ended",
+                    branch.run
+                )));
+            }
         }
         Ok(())
     }
 
-    /// Why a fence was refused.
-    async fn refused(&self, i: usize, mark: &FenceMark) -> Result<Cleared> {
-        match self.ask(self.all[i].row(&mark.key)).await? {
-            Some(row) if row.outcome.is_none() && row.run == mark.run => Ok(Cleared::Superseded(row.fence)),
-            _ => Err(Fail::retryable("another attempt has committed in between; looking again")),
+    /// Ends one branch. Whether that has worked is seen in the next list.
+    async fn end(&self, i: usize, branch: &BranchName, how: EndAs) {
+        if let Err(error) = self.ask(self.all[i].end(branch, how)).await {
+            tracing::debug!(%branch, %error, "a prepared branch is not ended yet");
         }
     }
 
-    /// Commits a branch, or finds out what has become of it. That the database does not know it proves nothing: its session may
-    /// live, or the answer of an earlier commit may be lost. So the list is looked at, and then the row, in this order: a
-    /// branch leaves the list when its row can be seen.
+    /// Why a fence was refused.
+    async fn refused(&self, i: usize, mark: &FenceMark) -> Result<Cleared> {
+        let row = self.ask(self.all[i].row(&mark.key)).await?;
+        match refused_by(mark, row.as_ref()) {
+            Some(fence) => Ok(Cleared::Superseded(fence)),
+            None => Err(Fail::retryable("another attempt has committed in between; looking again")),
+        }
+    }
+
+    /// Commits a branch, or finds out whether it is committed. That the database does not know the branch proves nothing: its
+    /// session may live, or the answer of an earlier commit may be lost. So the list is read, and then the row, in this order.
     pub(super) async fn commit(&self, i: usize, branch: &BranchName) -> CommitLook {
         let Err(error) = self.ask(self.all[i].end(branch, EndAs::Committed)).await else {
             return CommitLook::Done;
@@ -188,38 +164,24 @@ impl Recovery<'_> {
         if sabotage::commits(Bug::UnknownBranchIsDone) {
             return CommitLook::Done;
         }
-        match self.list(&*self.all[i]).await {
-            Ok(listed) if !listed.contains(branch) => {}
-            _ => return CommitLook::Again,
-        }
-        match self.ask(self.all[i].row(&branch.key)).await {
-            Ok(Some(row)) if row.outcome.is_some() => CommitLook::Done,
-            Ok(_) => CommitLook::Gone,
-            Err(_) => CommitLook::Again,
-        }
+        let is_listed = self.list(&*self.all[i]).await.ok().map(|listed| listed.contains(branch));
+        let has_outcome = match is_listed {
+            Some(false) => {
+                let row = self.ask(self.all[i].row(&branch.key)).await.ok();
+                row.map(|row| row.is_some_and(|row| row.outcome.is_some()))
+            }
+            _ => None,
+        };
+        judge(is_listed, has_outcome)
     }
 }
 
-/// Reads the decision about a branch from the ledger of its run. A run that has ended decides nothing any more.
+/// Reads the run of a branch, and its ledger if it has ended; the rules decide.
 pub(super) async fn fate(ctx: &Ctx, branch: &BranchName) -> Result<BranchFate> {
-    let (store, workspace) = (ctx.cell.store(), ctx.cell.workspace);
     let unknown = || Fail::retryable(format_args!("{branch} is of a run that this store does not know"));
     let run: RunId = branch.run.parse().map_err(|_| unknown())?;
-    let found = store.find(Find { workspace, by: FindBy::Id(run) }).await?;
-    let (header, _) = found.ok_or_else(unknown)?;
-    if !header.status().is_terminal() {
-        return Ok(BranchFate::Open);
-    }
-    let entries = store.ledger(workspace, run, 1).await?;
-    let name = branch.to_string();
-    let decides = |entry: &Entry| match entry {
-        Entry::Recorded { at, value, .. } if at.path.is_decision() => value
-            .read::<CommitDecision>()
-            .is_ok_and(|decision| decision.commit.iter().flatten().any(|of| *of == name)),
-        _ => false,
-    };
-    let is_decided = entries.iter().any(|numbered| decides(&numbered.entry));
-    Ok(BranchFate::End(if is_decided { EndAs::Committed } else { EndAs::RolledBack }))
+    let (status, ledger) = ctx.cell.other_run(run).await?.ok_or_else(unknown)?;
+    Ok(branch::fate(branch, status, &ledger))
 }
 
 fn missing(i: usize, decided: &[FenceRow]) -> String {

@@ -4,20 +4,11 @@ use std::sync::Arc;
 
 use crate::error::Error;
 use crate::fail::{Fail, Result};
-use crate::rules::branch::BranchName;
+use crate::rules::branch::{BranchName, EndAs};
 use crate::rules::fence::{FenceMark, FenceRow};
 use crate::sabotage::{self, Bug};
 use crate::sdk::ctx::Boxed;
 use crate::sdk::tx::{Dialect, TwoPhase};
-
-/// How a prepared branch is ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum EndAs {
-    /// Its changes are there from now on.
-    Committed,
-    /// Its changes are gone.
-    RolledBack,
-}
 
 /// A database that takes part. Every answer may be an error, and then nothing is known.
 pub(super) trait Resource: Send + Sync {

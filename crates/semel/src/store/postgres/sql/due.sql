@@ -1,5 +1,5 @@
 -- r: due runs of some versions of workflows, at most $5, the longest due first.
--- First, without a lock, how many of each version are among the first ones; then so many of each are locked, past those
+-- First, without a lock, how many of each version are among the first ones; then that number of each is locked, past those
 -- that others have locked. So no more is locked than taken, a long queue of one workflow does not hide the others, and
 -- no claim waits for another.
 WITH wanted AS (

@@ -14,13 +14,14 @@ moved AS (
             WHEN c.status = 2 AND r.arrivals > c.seen THEN clock.now
             WHEN c.status = 2 THEN c.due
         END,
+        attention = c.attention,
         ended = CASE WHEN c.status >= 4 THEN clock.now ELSE r.ended END,
         purge = CASE
             WHEN c.status < 4 THEN r.purge
             WHEN r.keep_history > 9223372036854775807 - clock.now THEN 9223372036854775807
             ELSE clock.now + r.keep_history
         END
-    FROM clock, {moves} AS c (num, expected, version, entries, status, due, seen, not_before)
+    FROM clock, {moves} AS c (num, expected, version, entries, status, due, seen, not_before, attention)
     WHERE r.num = c.num
         AND r.version = c.expected
         AND r.status = 1

@@ -31,10 +31,7 @@ impl CallRows for PgStoreTx<'_> {
         call: &PastCall,
         replaces: Option<RunId>,
     ) -> Result<bool> {
-        // Without a run to replace, the condition is null and the row stays as it is.
-        let insert = "INSERT INTO calls (workspace, scope, id, run, owner, fingerprint, result) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (workspace, scope, id) DO UPDATE \
-             SET run = $4, owner = $5, fingerprint = $6, result = $7 WHERE calls.owner = $8";
+        let insert = include_str!("../sql/insert_call.sql");
         let (fingerprint, result) = (call.fingerprint.0.as_slice(), call.result as i64);
         let (scope, id, replaces) = (at.scope, at.id.as_str(), replaces.map(|run| run.0));
         let params: Params<'_> =

@@ -5,6 +5,7 @@ use uuid::Uuid;
 use super::{Params, PgStoreTx};
 use crate::clock::Time;
 use crate::error::Result;
+use crate::rules::attention::Attention;
 use crate::rules::claim::Drives;
 use crate::rules::family::Family;
 use crate::rules::run::Run;
@@ -81,6 +82,7 @@ impl DueRows for PgStoreTx<'_> {
             &each(taken, |run| run.state.due.map(|due| due.0)),
             &each(taken, |run| run.state.node.map(|node| node.0)),
             &each(taken, |run| run.state.stalls as i32),
+            &each(taken, |run| run.state.attention.map(Attention::code)),
             &texts,
         ];
         let rows = self.write(include_str!("../sql/take.sql"), params).await?;

@@ -12,12 +12,7 @@ use crate::store::tx::{InboxRow, InboxRows, TxTime, message_text};
 
 impl InboxRows for PgStoreTx<'_> {
     async fn arrive(&mut self, num: i64, message: &Message) -> Result<Option<u64>> {
-        // Repeats `Status::is_terminal` (statuses from 4 on have ended), and what the trait says of a WAITING (2) run. LEAST
-        // ignores a due that is not there.
-        let insert = "WITH run AS (UPDATE runs SET arrivals = arrivals + 1, \
-             due = CASE WHEN status = 2 THEN LEAST(due, $2) ELSE due END \
-             WHERE num = $1 AND status < 4 RETURNING arrivals) \
-             INSERT INTO inbox (run, arrival, at, message) SELECT $1, arrivals, $2, $3 FROM run RETURNING arrival";
+        let insert = include_str!("../sql/arrive.sql");
         let row = self.write_row(insert, &[&num, &self.now().0, &message_text(message)]).await?;
         row.map(|row| Ok(column::<i64>(&row, 0)? as u64)).transpose()
     }

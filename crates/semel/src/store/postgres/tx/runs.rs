@@ -7,12 +7,13 @@ use uuid::Uuid;
 use super::{Params, PgStoreTx};
 use crate::error::Result;
 use crate::id::{RunId, WorkspaceId};
+use crate::rules::attention::Attention;
 use crate::rules::key::{Key, Scope};
 use crate::rules::run::{NewRun, Run, RunState};
 use crate::rules::status::Status;
 use crate::store::list::{Scan, Scanned};
 use crate::store::postgres::rows::{self, column, corrupt, select_run};
-use crate::store::tx::{InsertedRun, LedgerRows, RunRows, TxTime, millis};
+use crate::store::tx::{InsertedRun, KeyScan, LedgerRows, RunRows, TxTime, millis};
 
 impl RunRows for PgStoreTx<'_> {
     async fn insert_run(&mut self, new: &NewRun, state: &RunState, text: &str) -> Result<Option<i64>> {
@@ -99,7 +100,7 @@ impl RunRows for PgStoreTx<'_> {
 
     async fn save(&mut self, num: i64, expected: u64, state: &RunState) -> Result<bool> {
         let update = "UPDATE runs SET status = $3, version = $4, due = $5, node = $6, stalls = $7, ended = $8, \
-             purge = $9, holds_key = $10, ties = $11, deadline = $12 WHERE num = $1 AND version = $2";
+             purge = $9, holds_key = $10, ties = $11, deadline = $12, attention = $13 WHERE num = $1 AND version = $2";
         let saved = self
             .write(
                 update,
@@ -116,6 +117,7 @@ impl RunRows for PgStoreTx<'_> {
                     &state.holds_key,
                     &state.ties,
                     &state.deadline.map(|deadline| deadline.0),
+                    &state.attention.map(Attention::code),
                 ],
             )
             .await?;
@@ -123,10 +125,7 @@ impl RunRows for PgStoreTx<'_> {
     }
 
     async fn advance(&mut self, num: i64, expected: u64, count: u64, text: &str) -> Result<bool> {
-        // Status 1 is RUNNING.
-        let update = "WITH saved AS (UPDATE runs SET version = version + $3, stalls = 0 \
-             WHERE num = $1 AND version = $2 AND status = 1 RETURNING num) \
-             INSERT INTO ledger (run, seq, at, entries) SELECT num, $2, $4, $5 FROM saved";
+        let update = include_str!("../sql/advance.sql");
         let params: Params<'_> = &[&num, &(expected as i64), &(count as i64), &self.now().0, &text];
         Ok(self.write(update, params).await? == 1)
     }
@@ -140,5 +139,9 @@ impl RunRows for PgStoreTx<'_> {
 
     async fn list(&mut self, scan: &Scan<'_>) -> Result<Scanned> {
         self.scan(scan).await
+    }
+
+    async fn keys(&mut self, scan: &KeyScan<'_>) -> Result<Vec<Run>> {
+        self.scan_keys(scan).await
     }
 }

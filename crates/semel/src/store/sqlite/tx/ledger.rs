@@ -21,19 +21,6 @@ impl LedgerRows for SqliteStoreTx {
         Ok(rows)
     }
 
-    async fn whole_ledgers(&mut self, nums: &[i64], bytes: usize) -> Result<Vec<LedgerRow>> {
-        let (mut rows, mut read) = (Vec::new(), 0);
-        for num in nums {
-            if read >= bytes.max(1) {
-                break;
-            }
-            let ledger = self.walk(*num, |_| true)?;
-            read += ledger.iter().map(|row| row.text.len()).sum::<usize>();
-            rows.extend(ledger.into_iter().rev());
-        }
-        Ok(rows)
-    }
-
     async fn ledger_part(
         &mut self,
         num: i64,

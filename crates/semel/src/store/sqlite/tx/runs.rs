@@ -11,7 +11,7 @@ use crate::rules::status::Status;
 use crate::store::list::{Scan, Scanned};
 use crate::store::sqlite::starts::RunningFlag;
 use crate::store::sqlite::steps::{Entries, Steps};
-use crate::store::tx::RunRows;
+use crate::store::tx::{KeyScan, RunRows};
 
 impl RunRows for SqliteStoreTx {
     async fn insert_run(&mut self, new: &NewRun, state: &RunState, text: &str) -> Result<Option<i64>> {
@@ -88,5 +88,9 @@ impl RunRows for SqliteStoreTx {
 
     async fn list(&mut self, scan: &Scan<'_>) -> Result<Scanned> {
         self.scan(scan)
+    }
+
+    async fn keys(&mut self, scan: &KeyScan<'_>) -> Result<Vec<Run>> {
+        self.scan_keys(scan)
     }
 }

@@ -80,7 +80,7 @@ async fn fenced<S: Bank>() -> Result<(), Failed> {
     Ok(())
 }
 
-/// The zombie commits when the run is no longer its own, but before the new owner has come to the table.
+/// The zombie commits when the run is no longer its own, but before the new owner has reached the table.
 async fn first<S: Bank>() -> Result<(), Failed> {
     let (lab, place, go) = (Lab::new(), Place::new(), Arc::new(Notify::new()));
     let bank: S = place.fresh().await.map_err(said)?;
@@ -102,7 +102,7 @@ async fn first<S: Bank>() -> Result<(), Failed> {
     Ok(())
 }
 
-/// A zombie that is stopped before its transaction begins, and comes to it when the new owner is through.
+/// A zombie that is stopped before its transaction begins, and begins it when the new owner has finished.
 async fn stopped<S: Bank>(second: Script, calls: (u32, u32), state: (i64, i64, i64)) -> Result<(), Failed> {
     let tap = Arc::new(Tap { hold: Some(Notify::new()), ..Tap::default() });
     let (lab, place, first) = (Lab::new(), Place::new(), Script::plain());

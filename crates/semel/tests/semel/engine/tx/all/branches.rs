@@ -1,4 +1,4 @@
-//! Branches that are left, rolled back by hand, or must not come to be.
+//! Branches that are left, rolled back by hand, or must not exist.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -193,7 +193,7 @@ fn planted() -> [Planted; 4] {
             bug: Bug::KeyPerTry,
             test: "a_crash_after_every_line_leaves_both_once",
             // The branch of the first try keeps its locks: the new owner does not find it, and waits for them.
-            told: "the test does not come to an end",
+            told: "the test does not end",
         },
     ]
 }

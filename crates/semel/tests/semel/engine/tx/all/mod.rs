@@ -105,8 +105,8 @@ async fn unaware<A: Bank + TwoPhase, B: Bank + TwoPhase>(
 const BOTH: [(i64, i64, i64); 2] = [(970, 1, 1), (970, 1, 1)];
 const NONE: [(i64, i64, i64); 2] = [(1000, 0, 0), (1000, 0, 0)];
 
-/// Lets time pass until something is so, slowly: what the databases are asked has to be answered within thirty seconds of it.
-/// Each step takes as long as some of our own questions to them.
+/// Advances the clock slowly until the condition is true: the databases have to answer within thirty seconds of that clock.
+/// Each advance takes as long as some questions to the databases.
 async fn slowly<A: Bank + TwoPhase, B: Bank + TwoPhase>(
     lab: &Lab,
     accounts: &Accounts<A, B>,
@@ -188,7 +188,7 @@ fn undisturbed<A: Bank, B: Bank>() -> Vec<&'static str> {
     [&prepare, &prepare, committing::<A>(), committing::<B>()].concat()
 }
 
-/// The calls that commit one branch. MariaDB's word for it is not taken.
+/// The calls that commit one branch. On MariaDB the answer is checked by another call.
 fn committing<S: Bank>() -> &'static [&'static str] {
     match S::DIALECT {
         Dialect::Mysql => &["script", "begin", "find", "rollback"],
@@ -259,7 +259,7 @@ async fn zombies_after<A: Bank + TwoPhase, B: Bank + TwoPhase>() -> Result<(), F
     Ok(())
 }
 
-/// The engine stands still at a call, loses its run to another one, and goes on when that is through.
+/// The engine stands still at a call, loses its run to another one, and goes on when the other has finished.
 async fn zombie<A: Bank + TwoPhase, B: Bank + TwoPhase>(number: u32, stop: Stop) -> Result<(), Failed> {
     let (lab, line) = (Lab::apart(), Line::stops(number, stop));
     let accounts = Accounts::<A, B>::open().await.map_err(said)?;
@@ -312,7 +312,7 @@ async fn disturbed<A: Bank + TwoPhase, B: Bank + TwoPhase>(number: u32, stop: St
     is_settled(&accounts, &run, &format!("{stop:?} at call {number}: {:?}", line.log())).await
 }
 
-/// The first engine dies when both branches are prepared; the second dies at each of its own calls; the third comes to the end.
+/// The first engine dies when both branches are prepared; the second dies at each of its own calls; the third finishes.
 async fn recovering<A: Bank + TwoPhase, B: Bank + TwoPhase>() -> Result<(), Failed> {
     for number in 1.. {
         let stop = Stop::After;

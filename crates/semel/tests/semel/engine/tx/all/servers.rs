@@ -27,7 +27,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// Plays a role beside servers that only this test has; the PostgreSQL may have so many prepared transactions.
+/// Plays a role beside servers that only this test has; `prepared` is the limit on prepared transactions of the PostgreSQL.
 fn on_own_servers(role: &str, prepared: &str) -> Test {
     let scripts = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts"));
     let ended = Command::new(scripts.join("with-postgres"))
