@@ -10,7 +10,7 @@ pub struct DuplicatesView {
     /// Kind of the calls.
     #[schema(value_type = semel::rules::receipt::ReceiptKind)]
     pub kind: ReceiptKind,
-    /// Number of calls.
+    /// Number of calls of this kind.
     pub count: u64,
     /// Time of the first call.
     #[schema(format = DateTime)]
@@ -93,7 +93,7 @@ pub struct DuplicateView {
     /// Kind of the calls.
     #[schema(value_type = semel::rules::receipt::ReceiptKind)]
     pub kind: ReceiptKind,
-    /// Number of calls.
+    /// Number of calls of this kind.
     pub count: u64,
     /// Time of the first call.
     #[schema(format = DateTime)]

@@ -50,9 +50,9 @@ pub const HOURS_KEPT: Duration = Duration::from_hours(90 * 24);
 /// Stretch of time that a set of figures is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StatsSpan {
-    /// One minute.
+    /// A minute, kept for days.
     Minute,
-    /// One hour.
+    /// An hour, kept for months.
     Hour,
 }
 
@@ -60,7 +60,7 @@ impl StatsSpan {
     /// Both, the shorter one first.
     pub const ALL: [Self; 2] = [Self::Minute, Self::Hour];
 
-    /// Length in minutes.
+    /// Length of the stretch in minutes.
     pub const fn minutes(self) -> i64 {
         match self {
             Self::Minute => 1,
@@ -88,7 +88,7 @@ pub struct Histogram(
 );
 
 impl Histogram {
-    /// Counts a duration.
+    /// Counts a duration of this many milliseconds.
     pub fn count(&mut self, ms: u64) {
         let class = BOUNDS.partition_point(|bound| *bound < ms);
         self.reach(class);

@@ -91,7 +91,7 @@ pub struct AbsorbedCalls {
     pub count: u64,
     /// Time of the first one.
     pub first: Time,
-    /// The latest one.
+    /// The latest of these calls.
     pub latest: Absorbed,
 }
 
