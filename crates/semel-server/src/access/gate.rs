@@ -8,12 +8,13 @@ use axum::http::{HeaderValue, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use semel::id::WorkspaceId;
+use semel::store::Origin;
 
 use super::Caller;
 use super::audit::{self, Act};
 use crate::app::App;
 use crate::http::{PREFIX, Problem};
-use crate::serve::CalledIn;
+use crate::serve::{CalledIn, RequestId};
 
 /// Status in the audit of a call whose caller disconnected before the answer, as proxies report it.
 const UNANSWERED: u16 = 499;
@@ -54,7 +55,9 @@ pub(crate) async fn admit(State(app): State<Arc<App>>, mut request: Request, nex
     let intake = app.bounds.intake(caller.workspace);
     request.extensions_mut().insert(intake.clone());
     let noting = (request.method() != Method::GET).then(|| Noting::new(app, &caller, &request));
-    let mut response = next.run(request).await;
+    let request_id = request.extensions().get::<RequestId>().map(|id| id.0.clone());
+    let origin = Origin { by: Some(caller.name.clone()), request_id };
+    let mut response = origin.around(next.run(request)).await;
     drop(intake);
     if let Some(noting) = noting {
         noting.answered(&mut response).await;

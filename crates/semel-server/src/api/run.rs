@@ -4,7 +4,7 @@ use semel::rules::attention::Attention;
 use semel::rules::status::Status;
 use serde::{Deserialize, Serialize};
 
-use super::{FailureView, Value};
+use super::{DuplicatesView, FailureView, Value};
 
 /// A run of a workflow.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
@@ -333,36 +333,6 @@ pub enum StepStatus {
     Skipped,
     /// It is unknown whether the effect took place.
     InDoubt,
-}
-
-/// Absorbed duplicates of one kind.
-#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct DuplicatesView {
-    /// Kind of the absorbed call.
-    #[schema(value_type = semel::rules::receipt::ReceiptKind)]
-    pub kind: semel::rules::receipt::ReceiptKind,
-    /// Number of absorbed calls.
-    pub count: u64,
-    /// Time of the first absorbed call.
-    #[schema(format = DateTime)]
-    pub first_at: String,
-    /// Time of the last absorbed call.
-    #[schema(format = DateTime)]
-    pub last_at: String,
-    /// The last five absorbed calls, oldest first.
-    pub recent: Vec<AbsorbedView>,
-}
-
-/// One absorbed duplicate: a call that changed nothing.
-#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct AbsorbedView {
-    /// Time of the call, RFC 3339.
-    #[schema(format = DateTime)]
-    pub at: String,
-    /// Short description of the call.
-    pub detail: String,
 }
 
 /// Answer of `GET /workflow-runs`: runs, newest first.

@@ -13,6 +13,7 @@ mod demo;
 mod dev;
 mod doctor;
 mod doubt;
+mod duplicate;
 mod exit;
 mod hook;
 mod input;
@@ -22,6 +23,7 @@ mod output;
 mod run;
 mod serve;
 mod start;
+mod stats;
 mod step;
 mod store;
 mod token;
@@ -104,6 +106,8 @@ enum Command {
     Hook(ServerGroup<hook::Hook>),
     Approval(ServerGroup<approval::ApprovalCommand>),
     Key(ServerGroup<key::Key>),
+    Duplicate(ServerGroup<duplicate::DuplicateCommand>),
+    Stats(ServerCommand<stats::StatsCommand>),
     Step(ServerGroup<step::Step>),
     Doubt(ServerGroup<doubt::DoubtCommand>),
     Node(ServerGroup<node::NodeCommand>),
@@ -148,6 +152,8 @@ impl Cli {
             Command::Hook(hook) => hook.command.execute(&hook.server).await?,
             Command::Approval(approval) => approval.command.execute(&approval.server).await?,
             Command::Key(key) => key.command.execute(&key.server).await?,
+            Command::Duplicate(list) => list.command.execute(&list.server).await?,
+            Command::Stats(stats) => stats.command.execute(&stats.server).await?,
             Command::Step(step) => step.command.execute(&step.server).await?,
             Command::Doubt(doubt) => doubt.command.execute(&doubt.server).await?,
             Command::Node(node) => node.command.execute(&node.server).await?,
@@ -191,8 +197,8 @@ mod tests {
         for (path, help) in found {
             let command = path.split_whitespace().nth(1).unwrap_or_default();
             let (server, output) = match command {
-                "start" | "run" | "hook" | "approval" | "key" | "step" | "worker" | "workspace" | "token"
-                | "doctor" | "bench" => (true, true),
+                "start" | "run" | "hook" | "approval" | "key" | "duplicate" | "stats" | "step" | "worker"
+                | "workspace" | "token" | "doctor" | "bench" => (true, true),
                 "demo" | "store" => (false, true),
                 "definition" => {
                     let server = ["check", "push", "ls", "show", "use", "archive"];

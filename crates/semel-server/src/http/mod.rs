@@ -18,6 +18,7 @@ pub(crate) mod counts;
 mod definitions;
 mod describe;
 pub(crate) mod doubts;
+mod duplicates;
 mod errors;
 mod events;
 mod form;
@@ -37,6 +38,7 @@ mod services;
 mod session;
 mod spans;
 mod start;
+mod stats;
 mod steps;
 mod view;
 mod wait;
@@ -100,6 +102,8 @@ fn routes(clock: ClockMode) -> OpenApiRouter<Arc<App>> {
         .merge(addresses::router())
         .merge(approvals::router())
         .merge(keys::router())
+        .merge(duplicates::router())
+        .merge(stats::router())
         .merge(workers::router(clock))
         .merge(workspaces::router())
         .merge(api_keys::router())

@@ -124,7 +124,7 @@ fn steps(ledger: &Ledger, lines: &[Numbered]) -> Vec<StepView> {
     steps.into_iter().map(|(_, step)| step).collect()
 }
 
-fn step_view(ledger: &Ledger, visit: &Visit, step: &StepState, trace: &Trace) -> StepView {
+fn step_view(ledger: &Ledger, visit: &Visit, step: &StepState, trace: &Trace<'_>) -> StepView {
     let status = match step {
         StepState::Started { .. } => StepStatus::Running,
         StepState::Retrying { .. } | StepState::Cleared { .. } => StepStatus::Retrying,

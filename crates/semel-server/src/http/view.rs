@@ -2,7 +2,7 @@
 
 use semel::rules::entry::{Failure, Outcome, PauseReason};
 use semel::rules::glance::{self, DoesNow};
-use semel::rules::receipt::{ReceiptKind, Receipts};
+use semel::rules::receipt::{Absorbed, ReceiptKind, Receipts};
 use semel::rules::run::Run;
 use semel::store::{Glance, Numbered};
 
@@ -107,20 +107,24 @@ pub(super) fn entry_view(line: &Numbered) -> EntryView {
     }
 }
 
-/// Absorbed duplicates by kind.
+/// Absorbed duplicates and refused calls, by kind.
 pub(super) fn duplicates_view(receipts: Vec<(ReceiptKind, Receipts)>) -> Vec<DuplicatesView> {
     let view = |(kind, all): (ReceiptKind, Receipts)| DuplicatesView {
         kind,
         count: all.count,
         first_at: time(all.first),
         last_at: time(all.last),
-        recent: all
-            .recent
-            .into_iter()
-            .map(|one| AbsorbedView { at: time(one.at), detail: one.detail })
-            .collect(),
+        recent: all.recent.into_iter().map(absorbed_view).collect(),
     };
     receipts.into_iter().map(view).collect()
+}
+
+/// One absorbed duplicate or refused call.
+pub(super) fn absorbed_view(receipt: Absorbed) -> AbsorbedView {
+    let Absorbed { at, detail, verdict, code, by, request_id, same, pointers, delivery_id, fence, expected } =
+        receipt;
+    let at = time(at);
+    AbsorbedView { at, detail, verdict, code, by, request_id, same, pointers, delivery_id, fence, expected }
 }
 
 /// The answer to a delivery.

@@ -23,7 +23,7 @@ use semel::rules::ledger::LedgerBounds;
 use semel::store::Store;
 
 pub use error::Error;
-pub(crate) use observe::CalledIn;
+pub(crate) use observe::{CalledIn, RequestId};
 pub use stop::{Stop, on_signals};
 
 use self::listen::Listener;

@@ -18,6 +18,10 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// The longest id that is taken over from a caller.
 const LONGEST_ID: usize = 64;
 
+/// Id of the request: given to the routes, for the receipts of its calls.
+#[derive(Clone, Debug)]
+pub(crate) struct RequestId(pub(crate) String);
+
 /// Whose call it was: left on the answer for the log.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CalledIn(pub(crate) WorkspaceId);
@@ -28,9 +32,14 @@ pub(super) struct Observer {
     pub(super) requests: Requests,
 }
 
-pub(super) async fn observe(State(observer): State<Arc<Observer>>, request: Request, next: Next) -> Response {
+pub(super) async fn observe(
+    State(observer): State<Arc<Observer>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let begun = observer.clock.now();
     let id = id_of(request.headers()).unwrap_or_else(|| observer.clock.uuid().simple().to_string());
+    request.extensions_mut().insert(RequestId(id.clone()));
     let (method, path) = (request.method().clone(), request.extensions().get::<MatchedPath>().cloned());
     let route = Requests::route(path.as_ref());
     // Never the path itself: it holds keys and tokens.

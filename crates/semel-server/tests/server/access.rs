@@ -29,6 +29,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         root_makes_workspaces_and_keys_and_nothing_else,
         what_belongs_to_another_workspace_answers_like_what_does_not_exist,
         a_workspace_is_made_once,
+        a_receipt_names_the_key_and_the_request_of_a_duplicate,
         a_revocation_is_effective_within_a_second_on_every_server,
         a_storm_of_wrong_tokens_does_not_reach_the_store,
         a_workspace_that_calls_too_often_is_told_when_to_come_back,
@@ -189,6 +190,21 @@ async fn what_belongs_to_another_workspace_answers_like_what_does_not_exist() {
         acme.post("/api-keys", &asked).await.problem(403, "FORBIDDEN");
     }
     bolt.get("/workflow-runs").await.ok();
+}
+
+async fn a_receipt_names_the_key_and_the_request_of_a_duplicate() {
+    let served = Served::open(&keyed()).await;
+    let (_, key) = served.caller(ROOT).key(None, &["start", "read"]).await;
+    let start = |id: &'static str| {
+        let body = r#"{"workflow": "order", "idempotencyKey": "k", "input": 1}"#;
+        Reply::of(key.request(Method::POST, "/workflow-runs").header("x-request-id", id).body(body))
+    };
+    start("req-1").await.ok();
+    start("req-2").await.ok();
+    let shown = key.get("/keys/k").await.ok();
+    let receipt = &shown["duplicates"][0]["recent"][0];
+    assert_eq!((&receipt["requestId"], &receipt["same"]), (&json!("req-2"), &json!(true)), "{shown}");
+    assert!(receipt["by"].as_str().is_some_and(|name| !name.is_empty()), "{shown}");
 }
 
 async fn a_workspace_is_made_once() {

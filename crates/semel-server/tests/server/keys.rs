@@ -9,6 +9,9 @@ cases![
     a_released_key_is_free,
     a_release_under_a_call_id_is_done_once,
     keys_are_looked_up_by_scope,
+    a_refused_start_is_seen_on_the_run_that_has_the_key,
+    duplicates_are_listed_in_pages,
+    figures_tell_of_starts_and_duplicates,
 ];
 
 async fn a_key_shows_its_run_and_its_duplicates(world: World) {
@@ -56,4 +59,71 @@ async fn keys_are_looked_up_by_scope(world: World) {
     assert_eq!(world.client.get("/keys/k?scope=w%2Forder").await.run_id(), run);
     world.client.post("/keys/k/release?scope=w%2Forder", "").await.ok();
     world.client.get("/keys/k?scope=w%2Forder").await.problem(404, "NOT_FOUND");
+}
+
+async fn a_refused_start_is_seen_on_the_run_that_has_the_key(world: World) {
+    world.client.start("order", "k", r#"{"amount": 1999}"#).await;
+    let other = r#"{"workflow": "order", "idempotencyKey": "k", "input": {"amount": 2999}}"#;
+    world.client.post("/workflow-runs", other).await.problem(422, "KEY_REUSED");
+    let key = world.client.get("/keys/k").await.ok();
+    let refused = &key["duplicates"][0];
+    assert_eq!((&refused["kind"], &refused["count"]), (&json!("refused"), &json!(1)), "{key}");
+    let receipt = &refused["recent"][0];
+    assert_eq!((&receipt["verdict"], &receipt["code"]), (&json!("refused"), &json!("KEY_REUSED")));
+    let place = json!({"pointer": "/input/amount", "held": "1999", "asked": "2999"});
+    assert_eq!((&receipt["pointers"], &receipt["same"]), (&json!([place]), &json!(false)));
+}
+
+async fn duplicates_are_listed_in_pages(world: World) {
+    for key in ["a", "b"] {
+        let run = world.client.start("order", key, "1").await;
+        let again = format!(r#"{{"workflow": "order", "idempotencyKey": "{key}", "input": 1}}"#);
+        world.client.post("/workflow-runs", again).await.ok();
+        let one = world.client.get("/duplicates?limit=1").await.ok();
+        let row = &one["duplicates"][0];
+        assert_eq!((&row["run"], &row["key"], &row["count"]), (&json!(run), &json!(key), &json!(1)), "{one}");
+        assert_eq!((&row["kind"], &row["latest"]["verdict"]), (&json!("start"), &json!("attached")));
+    }
+    let first = world.client.get("/duplicates?limit=1").await.ok();
+    let next = first["next"].as_str().expect("a cursor");
+    let last = world.client.get(&format!("/duplicates?limit=1&cursor={next}")).await.ok();
+    assert_eq!((&last["duplicates"][0]["key"], last.get("next")), (&json!("a"), None));
+    let found = world.client.get("/duplicates?key=b&kind=start&since=2020-01-01T00:00:00Z").await.ok();
+    assert_eq!(found["duplicates"].as_array().map(Vec::len), Some(1), "{found}");
+    assert_eq!(world.client.get("/duplicates?kind=refused").await.ok(), json!({"duplicates": []}));
+    for wrong in ["kind=x", "cursor=x", "since=x", "limit=0", "limit=201", "key="] {
+        world.client.get(&format!("/duplicates?{wrong}")).await.problem(400, "VALIDATION_ERROR");
+    }
+    let gone = next.replace("run_0", "run_1");
+    world.client.get(&format!("/duplicates?cursor={gone}")).await.problem(400, "VALIDATION_ERROR");
+}
+
+async fn figures_tell_of_starts_and_duplicates(world: World) {
+    world.client.start("order", "a", "1").await;
+    for _ in 0..2 {
+        let again = r#"{"workflow": "order", "idempotencyKey": "a", "input": 1}"#;
+        world.client.post("/workflow-runs", again).await.ok();
+    }
+    for query in ["", "?step=5m", "?step=1h&workflows=true"] {
+        let stats = world.client.get(&format!("/stats{query}")).await.ok();
+        let buckets = stats["buckets"].as_array().expect("a list");
+        let sum = |name: &str| buckets.iter().filter_map(|bucket| bucket[name].as_u64()).sum::<u64>();
+        assert_eq!((sum("created"), sum("attached")), (1, 2), "{query}: {stats}");
+        assert_eq!(stats["bounds"][0], 1);
+    }
+    let stats = world.client.get("/stats?workflows=true").await.ok();
+    let order = &stats["workflows"][0];
+    assert_eq!((&order["workflow"], &order["attached"]), (&json!("order"), &json!(2)), "{stats}");
+    let none = world.client.get("/stats?from=2020-01-01T00:00:00Z&to=2020-01-01T01:00:00Z").await.ok();
+    assert_eq!(none["buckets"], json!([]));
+    for wrong in [
+        "step=90s",
+        "step=0m",
+        "step=x",
+        "from=x",
+        "from=2020-01-01T00:00:00Z",
+        "from=2020-01-02T00:00:00Z&to=2020-01-01T00:00:00Z",
+    ] {
+        world.client.get(&format!("/stats?{wrong}")).await.problem(400, "VALIDATION_ERROR");
+    }
 }

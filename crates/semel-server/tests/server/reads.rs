@@ -1,5 +1,7 @@
 //! Lists, runs, ledgers and histories.
 
+use std::time::Duration;
+
 use futures_util::future::join;
 use semel::History;
 use semel::clock::{Clock as _, SystemClock};
@@ -18,6 +20,7 @@ cases![
     a_list_that_would_read_too_many_runs_is_partial,
     a_run_with_a_long_ledger_is_shown_in_part,
     a_run_is_shown_with_its_steps,
+    a_step_has_a_beginning_and_a_note,
     a_failing_step_shows_its_attempts,
     a_waiting_run_shows_what_it_waits_for,
     a_page_has_the_reasons_of_its_paused_runs,
@@ -113,6 +116,31 @@ async fn a_run_with_a_long_ledger_is_shown_in_part(world: World) {
     assert_eq!(page["next"], next, "a page of the ledger has the same bound");
 }
 
+async fn a_step_has_a_beginning_and_a_note(world: World) {
+    /// Ends when the clock has moved on.
+    async fn slow(attempt: semel::Attempt) -> semel::Result<()> {
+        let began = attempt.now();
+        while attempt.now() < began.after(Duration::from_millis(3)) {
+            tokio::task::yield_now().await;
+        }
+        Ok(())
+    }
+    async fn noted(ctx: semel::Ctx, (): ()) -> semel::Result<()> {
+        ctx.step("keyed").note(&json!({"cents": 1250})).run(slow).await?;
+        ctx.step("once").at_most_once().note("to A. Smith").run(slow).await
+    }
+    let _engine = world.engine(|builder| builder.workflow("noted", noted)).await;
+    let run = world.client.start("noted", "k", "null").await;
+    let detail = world.client.ended(&run).await;
+    for (n, note) in [(0, json!({"cents": 1250})), (1, json!("to A. Smith"))] {
+        let step = &detail["steps"][n];
+        assert_eq!(step["note"], note);
+        let took = step["attempts"][0]["tookMs"].as_u64().expect("it has ended");
+        assert!(took >= 2, "the body took three milliseconds: {step}");
+        assert!(step["startedAt"].as_str() < step["endedAt"].as_str(), "{step}");
+    }
+}
+
 async fn a_run_is_shown_with_its_steps(world: World) {
     let _engine = world.doubling().await;
     let run = world.client.start("double", "k", "21").await;
@@ -126,9 +154,12 @@ async fn a_run_is_shown_with_its_steps(world: World) {
     assert_eq!(paths, [Some("double"), Some("check")]);
     for step in steps {
         assert_eq!(
-            (&step["status"], &step["value"], &step["attempts"]),
+            (&step["status"], &step["value"], &step["attempts"][0]["number"]),
             (&json!("COMPLETED"), &json!(42), &json!(1))
         );
+        let attempt = &step["attempts"][0];
+        assert_eq!((&attempt["beganAt"], &attempt["fence"]), (&step["startedAt"], &json!(2)), "{step}");
+        assert!(attempt["node"].is_string() && attempt["tookMs"].is_u64(), "{step}");
         assert!(step["effectKey"].as_str().is_some_and(|key| key.starts_with("e1") && key.len() == 34));
         assert!(step["endedAt"].is_string() && step["class"] == "keyed");
     }

@@ -26,9 +26,9 @@ use crate::rules::record::{Keep, Look, Record};
 use crate::rules::run::Run;
 use crate::rules::start::Start;
 use crate::store::{
-    Answer, Arrival, Claimed, Claims, Counts, Find, Glance, HookPage, HookQuery, KeyPage, KeyQuery, Lease,
-    LeaseAct, NodeFacts, Numbered, OpenVersions, Page, Query, RunCounts, RunTally, Started, Store, Sweep,
-    Swept, TallyQuery, Wake,
+    Answer, Arrival, Claimed, Claims, Counts, DuplicatesPage, DuplicatesQuery, Find, Glance, HookPage,
+    HookQuery, KeyPage, KeyQuery, Lease, LeaseAct, NodeFacts, Numbered, OpenVersions, Page, Query, RunCounts,
+    RunTally, Started, StatsQuery, StatsSeries, Store, Sweep, Swept, TallyQuery, Wake,
 };
 
 /// How much of a ledger or an inbox travels at once.
@@ -302,6 +302,16 @@ impl Store for RemoteStore {
 
     fn receipts(&self, _: WorkspaceId, run: RunId) -> Answer<'_, Vec<(ReceiptKind, Receipts)>> {
         Box::pin(async move { self.client.call(wire::RECEIPTS, &RunCall::all(run), Does::Reads).await })
+    }
+
+    /// Refused: a worker lists nothing.
+    fn duplicates(&self, _: DuplicatesQuery) -> Answer<'_, DuplicatesPage> {
+        Box::pin(async { Err(not_here()) })
+    }
+
+    /// Refused: the figures are the server's.
+    fn stats(&self, _: StatsQuery) -> Answer<'_, StatsSeries> {
+        Box::pin(async { Err(not_here()) })
     }
 
     /// Refused: records are the server's own.

@@ -230,8 +230,8 @@ impl Json {
 
     /// The value at an RFC 6901 pointer, if there is one.
     pub fn at(&self, pointer: &str) -> Option<&Self> {
-        let parts = pointer.split('/').skip(1);
-        parts.fold(Some(self), |here, part| match here? {
+        let mut parts = pointer.split('/').skip(1);
+        parts.try_fold(self, |here, part| match here {
             Self::Object(members) => members.get(&unescape(part)),
             Self::List(items) => index(part).and_then(|i| items.get(i)),
             _ => None,

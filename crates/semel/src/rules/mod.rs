@@ -35,5 +35,6 @@ pub mod record;
 pub mod retry;
 pub mod run;
 pub mod start;
+pub mod stats;
 pub mod status;
 pub mod step;

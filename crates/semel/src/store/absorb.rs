@@ -149,6 +149,10 @@ pub(super) struct ControlWords {
 }
 
 impl ControlWords {
+    pub(super) fn workspace(&self) -> WorkspaceId {
+        self.workspace
+    }
+
     pub(super) fn of(control: &Control) -> Self {
         let Control { workspace, by, id, expected, .. } = control;
         let (by, id) = (cut(by.clone(), EXCERPT), id.clone());

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use tokio::sync::broadcast;
 
 use super::{
-    Answer, Archive, Arrival, Claims, Counts, Find, Glance, HookPage, HookQuery, KeyPage, KeyQuery, Lease,
-    LedgerPart, NodeFacts, Numbered, OpenVersions, Page, Part, Query, RunCounts, RunTally, Started, Store,
-    Sweep, Swept, TallyQuery, Wake, Watch,
+    Answer, Archive, Arrival, Claims, Counts, DuplicatesPage, DuplicatesQuery, Find, Glance, HookPage,
+    HookQuery, KeyPage, KeyQuery, Lease, LedgerPart, NodeFacts, Numbered, OpenVersions, Page, Part, Query,
+    RunCounts, RunTally, Started, StatsQuery, StatsSeries, Store, Sweep, Swept, TallyQuery, Wake, Watch,
 };
 use crate::clock::Time;
 use crate::id::{RunId, WorkspaceId};
@@ -142,6 +142,8 @@ calls! {
     read inbox_part(part: Part) -> Vec<Arrival>;
     read unconsumed(workspace: WorkspaceId, run: RunId) -> u64;
     read receipts(workspace: WorkspaceId, run: RunId) -> Vec<(ReceiptKind, Receipts)>;
+    read duplicates(query: DuplicatesQuery) -> DuplicatesPage;
+    read stats(query: StatsQuery) -> StatsSeries;
     read records(look: Look) -> Vec<Record>;
     read counts(cap: u64) -> Counts;
     read counts_in(workspace: WorkspaceId, cap: u64) -> RunCounts;

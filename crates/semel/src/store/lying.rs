@@ -23,15 +23,17 @@ use crate::rules::path::Name;
 use crate::rules::receipt::{ReceiptKind, Receipts};
 use crate::rules::record::{Look, Record};
 use crate::rules::run::{NewRun, Run, RunState};
+use crate::rules::stats::StatsSpan;
 use crate::rules::status::Status;
 use crate::sabotage::{Bug, commits};
 use crate::store::archive::{ArchiveRows, OnceAt, RecordAt};
+use crate::store::duplicates::{DuplicatePlace, DuplicateRow, DuplicatesQuery};
 use crate::store::list::{Scan, Scanned};
 use crate::store::tx::{
     CallAt, CallRows, ClaimedRow, CountRows, CountScan, DeadNode, Driven, DueRows, DueScan, GlanceRow,
     GlanceRows, HeldOnce, HookRows, InboxRow, InboxRows, InsertedRun, KeyScan, LedgerRow, LedgerRows,
-    NewHook, NodeRows, OnceRows, OpenRuns, RecordRows, RunRows, SetFree, StoreTx, SweepRows, TallyRows,
-    TxTime, Verb, Watcher, WatcherRows,
+    NewHook, NodeRows, OnceRows, OpenRuns, RecordRows, RunRows, SetFree, StatsAt, StatsLook, StatsRow,
+    StatsRows, StoreTx, SweepRows, TallyRows, TxTime, Verb, Watcher, WatcherRows,
 };
 use crate::store::verbs::{ClaimRows, ClaimedRows, StartRun};
 use crate::store::{DueVersion, HookQuery, OpenHook, OpenVersion, Sweep};
@@ -371,6 +373,7 @@ impl<T: StoreTx> CallRows for LyingTx<'_, T> {
     honest! {
         add_receipts(num: i64, kind: ReceiptKind, receipts: &Receipts) -> ();
         receipts(num: i64) -> Vec<(ReceiptKind, Receipts)>;
+        duplicates(query: &DuplicatesQuery, before: Option<DuplicatePlace>) -> Vec<DuplicateRow>;
     }
 
     async fn call(&mut self, workspace: WorkspaceId, scope: &str, id: &CallId) -> Result<Option<PastCall>> {
@@ -460,6 +463,15 @@ impl<T: StoreTx> SweepRows for LyingTx<'_, T> {
         set_purged(num: i64, next: Time) -> ();
         delete_run(num: i64) -> ();
         forget(run: &Run, what: Purge, limit: usize) -> usize;
+    }
+}
+
+impl<T: StoreTx> StatsRows for LyingTx<'_, T> {
+    honest! {
+        stats_at(at: &StatsAt) -> Option<StatsRow>;
+        put_stats(at: &StatsAt, body: &str, workflows: &str) -> ();
+        stats(look: &StatsLook) -> Vec<StatsRow>;
+        delete_stats(span: StatsSpan, before: i64, limit: usize) -> usize;
     }
 }
 

@@ -12,6 +12,7 @@ mod nodes;
 mod once;
 mod records;
 mod runs;
+mod stats;
 mod sweep;
 mod tallies;
 mod watchers;
@@ -23,7 +24,8 @@ use super::archive::OnceAt;
 use super::meters::StoreMeters;
 use super::receipts::ReceiptBuffer;
 use super::serve::Backend;
-use super::tx::{InboxRow, LedgerRow, Verb, Watcher};
+use super::stats::StatsBuffer;
+use super::tx::{InboxRow, LedgerRow, StatsAt, StatsRow, Verb, Watcher};
 use super::wakes::Wakes;
 use crate::clock::{Clock, Time};
 use crate::error::Result;
@@ -39,6 +41,7 @@ use crate::rules::receipt::{ReceiptKind, Receipts};
 use crate::rules::record::Record;
 use crate::rules::run::{NewRun, Run};
 use crate::store::tx::TxTime;
+use uuid::Uuid;
 
 /// A store in memory: for tests, and the reference for the other stores.
 #[derive(Clone)]
@@ -48,6 +51,7 @@ struct MemoryShared {
     tables: Mutex<MemoryTables>,
     clock: Arc<dyn Clock>,
     buffer: ReceiptBuffer,
+    stats: StatsBuffer,
     meters: StoreMeters,
     wakes: Wakes,
 }
@@ -57,7 +61,8 @@ impl MemoryStore {
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         let (tables, meters) = (Mutex::default(), StoreMeters::default());
         let (buffer, wakes) = (ReceiptBuffer::default(), Wakes::default());
-        Self(Arc::new(MemoryShared { tables, clock, buffer, meters, wakes }))
+        let stats = StatsBuffer::new(Uuid::nil());
+        Self(Arc::new(MemoryShared { tables, clock, buffer, stats, meters, wakes }))
     }
 }
 
@@ -86,6 +91,10 @@ impl Backend for MemoryStore {
 
     fn buffer(&self) -> &ReceiptBuffer {
         &self.0.buffer
+    }
+
+    fn stats(&self) -> &StatsBuffer {
+        &self.0.stats
     }
 
     fn clock(&self) -> &dyn Clock {
@@ -118,6 +127,7 @@ struct MemoryTables {
     once_waiters: HashMap<OnceAt, BTreeSet<RunId>>,
     records: BTreeMap<Name, BTreeMap<RecordId, Record>>,
     receipts: BTreeMap<(i64, ReceiptKind), Receipts>,
+    stats: BTreeMap<StatsAt, StatsRow>,
     nodes: BTreeMap<NodeId, NodeRow>,
 }
 

@@ -1,13 +1,13 @@
 //! What a store counts and logs: the answers to its calls, whichever engine, route or worker makes them.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use metrics::{Counter, counter};
 
 use super::{Started, Swept};
 use crate::error::{Error, Result};
-use crate::id::{NodeId, RunId};
+use crate::id::NodeId;
 use crate::metrics::{
     CLAIMS, COMMITS, DELIVERIES, DUPLICATES, ENDED, ENTRIES, FAILURES, IN_DOUBT, ORPHANED, RETRIES, REUSED,
     STALE, STARTS, STEPS,
@@ -17,6 +17,7 @@ use crate::rules::control::{ControlAction, Controlled};
 use crate::rules::deliver::Delivered;
 use crate::rules::entry::Outcome;
 use crate::rules::receipt::ReceiptKind;
+use crate::rules::run::NewRun;
 use crate::rules::start::StartVerdict;
 use crate::rules::status::Status;
 
@@ -95,16 +96,16 @@ const RUNS: &str = "semel::runs";
 
 /// Numbers for counters and log that are known of a commit before it is sent.
 pub(crate) struct CommitFigures {
-    run: RunId,
-    tally: Tally,
+    pub(super) new: Arc<NewRun>,
+    pub(super) tally: Tally,
     entries: u64,
-    ends: Option<Status>,
+    pub(super) ends: Option<Status>,
 }
 
 impl CommitFigures {
     pub(crate) fn of(commit: &Commit) -> Self {
         let ends = commit.outcome().map(status_of);
-        Self { run: commit.run(), tally: commit.tally(), entries: commit.count(), ends }
+        Self { new: commit.new.clone(), tally: commit.tally(), entries: commit.count(), ends }
     }
 }
 
@@ -169,7 +170,7 @@ impl StoreMeters {
                 self.in_doubt.increment(figures.tally.in_doubt.into());
                 if let Some(status) = figures.ends {
                     self.ended(status);
-                    let run = figures.run;
+                    let run = figures.new.id;
                     tracing::debug!(target: RUNS, %run, %status, "run ended");
                 }
             }

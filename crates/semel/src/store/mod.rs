@@ -8,6 +8,7 @@
 mod absorb;
 pub mod archive;
 mod counts;
+mod duplicates;
 pub mod layer;
 pub(crate) mod list;
 #[cfg(feature = "sabotage")]
@@ -23,6 +24,7 @@ mod receipts;
 mod serve;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+mod stats;
 pub(crate) mod tx;
 pub(crate) mod verbs;
 mod wakes;
@@ -41,6 +43,7 @@ use tokio::sync::broadcast;
 pub use self::archive::Archive;
 pub(crate) use self::counts::CAP as COUNTS_CAP;
 pub use self::counts::{Counts, RunCounts, WorkflowCounts};
+pub use self::duplicates::{AbsorbedCalls, DuplicateCursor, DuplicatesPage, DuplicatesQuery};
 pub use self::list::{KeyPage, KeyPrefix, KeyQuery, Order, Page, Query};
 pub use self::origin::Origin;
 pub use self::part::{LedgerPart, Part};
@@ -48,6 +51,7 @@ pub use self::questions::{
     Capped, DueVersion, Glance, HookOrder, HookPage, HookPlace, HookQuery, NodeFacts, OpenHook, OpenVersion,
     OpenVersions, RunTally, TallyQuery,
 };
+pub use self::stats::{StatsBucket, StatsQuery, StatsSeries};
 pub use self::wakes::Wake;
 pub use self::watch::Watch;
 use crate::clock::Time;
@@ -139,6 +143,11 @@ pub trait Store: Send + Sync + 'static {
     }
     /// Receipts of the duplicates that were absorbed on a run, by kind.
     fn receipts(&self, workspace: WorkspaceId, run: RunId) -> Answer<'_, Vec<(ReceiptKind, Receipts)>>;
+    /// A page of the absorbed and refused calls of a workspace, the latest first. The store of a remote worker refuses: it
+    /// drives runs, and lists none.
+    fn duplicates(&self, query: DuplicatesQuery) -> Answer<'_, DuplicatesPage>;
+    /// Figures of a workspace over time: starts, ends, steps, duplicates, doubts. The store of a remote worker refuses.
+    fn stats(&self, query: StatsQuery) -> Answer<'_, StatsSeries>;
     /// Records of one kind that have not expired.
     fn records(&self, look: Look) -> Answer<'_, Vec<Record>>;
 
@@ -291,6 +300,8 @@ pub struct Swept {
     pub once: usize,
     /// Records that were deleted because they had expired.
     pub records: usize,
+    /// Figures of minutes and hours that were deleted because of their age.
+    pub stats: usize,
     /// Whether the limit cut it short.
     pub more: bool,
 }

@@ -8,18 +8,19 @@ use super::absorb::{self, ControlWords, LateCommit};
 use super::archive::{Archive, Each, export_pages};
 use super::meters::{CommitFigures, StoreMeters};
 use super::receipts::ReceiptBuffer;
+use super::stats::StatsBuffer;
 use super::tx::{LedgerRow, Verb};
 use super::verbs::{
-    AskedStart, ClaimRows, CountInbox, CountOpen, EndedRun, LookAt, PeekStart, ReadCounts, ReadDues,
-    ReadInbox, ReadLedger, ReadNodes, ReadReceipts, ReadRunCounts, ReadVersions, StartRun, entries_of,
-    message_of,
+    AskedStart, ClaimRows, CountInbox, CountOpen, EndedRun, FlushStats, LookAt, PeekStart, ReadCounts,
+    ReadDues, ReadInbox, ReadLedger, ReadNodes, ReadReceipts, ReadRunCounts, ReadVersions, StartRun,
+    entries_of, message_of,
 };
 use super::wakes::{Wake, Wakes};
 use super::watch::Watch;
 use super::{
-    Answer, Arrival, Claimed, Claims, Counts, Find, Glance, HookPage, HookQuery, KeyPage, KeyQuery, Lease,
-    LedgerPart, NodeFacts, Numbered, OpenVersions, Page, Part, Query, RunCounts, RunTally, Started, Store,
-    Sweep, Swept, TallyQuery,
+    Answer, Arrival, Claimed, Claims, Counts, DuplicatesPage, DuplicatesQuery, Find, Glance, HookPage,
+    HookQuery, KeyPage, KeyQuery, Lease, LedgerPart, NodeFacts, Numbered, OpenVersions, Page, Part, Query,
+    RunCounts, RunTally, Started, StatsQuery, StatsSeries, Store, Sweep, Swept, TallyQuery,
 };
 use crate::clock::{Clock, Time};
 use crate::error::{Error, Result};
@@ -86,6 +87,9 @@ pub(crate) trait Backend: Clone + Send + Sync + 'static {
     /// Receipts that are not written yet.
     fn buffer(&self) -> &ReceiptBuffer;
 
+    /// Figures that are not written yet.
+    fn stats(&self) -> &StatsBuffer;
+
     /// The counters of this store.
     fn meters(&self) -> &StoreMeters;
 
@@ -103,12 +107,15 @@ fn start<B: Backend>(store: &B, start: Start) -> impl Future<Output = Result<Sta
             Ok(started) => started,
             Err(error) => {
                 if let Some(asked) = &asked {
+                    let (now, workflow) = (store.clock().now(), Some(&asked.workflow));
+                    Backend::stats(store).refused(now, asked.workspace, workflow, &error);
                     Box::pin(absorb::start_refused(store, asked, &error)).await;
                 }
                 return Err(error);
             }
         };
         store.meters().started(&started);
+        Backend::stats(store).started(store.clock().now(), &started);
         tell_of_start(Backend::wakes(store), &started);
         if leaves_receipt(&started) {
             Box::pin(absorb::started(store, &started, asked.as_deref())).await?;
@@ -164,6 +171,7 @@ fn commit<B: Backend>(store: &B, commit: Commit) -> impl Future<Output = Result<
     async move {
         let saved = saving.await;
         store.meters().committed(&saved, &figures);
+        Backend::stats(store).committed(store.clock().now(), &saved, &figures);
         match &saved {
             Ok(saved) => {
                 let wakes = Backend::wakes(store);
@@ -222,11 +230,13 @@ async fn deliver<B: Backend>(store: &B, deliver: Deliver) -> Result<Delivered> {
     let delivered = match store.meters().failed(store.execute(deliver).await) {
         Ok(delivered) => delivered,
         Err(error) => {
+            Backend::stats(store).refused(store.clock().now(), workspace, None, &error);
             absorb::delivery_refused(store, workspace, words, &error).await;
             return Err(error);
         }
     };
     store.meters().delivered(&delivered);
+    Backend::stats(store).delivered(store.clock().now(), workspace, &delivered);
     match delivered.absorbed {
         true => absorb::delivered(store, workspace, delivered.run, words).await?,
         false => Backend::wakes(store).tell(Wake::Arrived(delivered.run)),
@@ -240,11 +250,13 @@ async fn control<B: Backend>(store: &B, control: Control) -> Result<Controlled> 
     let controlled = match store.meters().failed(store.execute(control).await) {
         Ok(controlled) => controlled,
         Err(error) => {
+            Backend::stats(store).refused(store.clock().now(), words.workspace(), None, &error);
             absorb::control_refused(store, &words, &error).await;
             return Err(error);
         }
     };
     store.meters().controlled(&controlled, &action);
+    Backend::stats(store).controlled(store.clock().now(), &controlled, &action);
     let run = &controlled.run;
     if !controlled.changed {
         absorb::controlled(store, run.num, &words);
@@ -272,11 +284,41 @@ async fn once<B: Backend>(store: &B, once: OnceCall) -> Result<OnceAnswer> {
     Ok(answer)
 }
 
+/// Number of workspaces and minutes whose figures one transaction writes: other writes wait as long.
+const STATS_EACH: usize = 50;
+
+/// Writes the figures that are collected, some at a time.
+async fn flush_stats<B: Backend>(store: &B) -> Result<()> {
+    let stats = Backend::stats(store);
+    let _turn = stats.writing().await;
+    let mut left = stats.take().into_iter();
+    loop {
+        let minutes: Vec<_> = left.by_ref().take(STATS_EACH).collect();
+        if minutes.is_empty() {
+            return Ok(());
+        }
+        let flushed = store.execute(FlushStats { server: stats.server(), minutes: minutes.clone() }).await;
+        if let Err(error) = flushed {
+            // After an unknown outcome they may be there: better too few than twice as many.
+            let again = minutes.into_iter().filter(|_| matches!(error, Error::Unavailable(_)));
+            stats.put_back(store.clock().now(), again.chain(left));
+            return Err(error);
+        }
+    }
+}
+
 async fn sweep<B: Backend>(store: &B, sweep: Sweep) -> Result<Swept> {
     let (swept, ended) = store.meters().failed(store.execute(sweep).await)?;
     store.meters().swept(&swept);
+    let now = store.clock().now();
+    Backend::stats(store).swept(now, &ended);
+    if Backend::stats(store).is_due(now)
+        && let Err(error) = flush_stats(store).await
+    {
+        tracing::warn!(%error, "figures of the last seconds are not written yet");
+    }
     let wakes = Backend::wakes(store);
-    for EndedRun { run, parent } in &ended {
+    for EndedRun { run, parent, .. } in &ended {
         wakes.tell(Wake::Taken(*run));
         tell_of_end(wakes, *run, *parent, FREED_PERHAPS);
     }
@@ -288,7 +330,9 @@ async fn sweep<B: Backend>(store: &B, sweep: Sweep) -> Result<Swept> {
 
 async fn claim<B: Backend>(store: &B, claim: Claim) -> Result<Claims> {
     let claimed = store.meters().failed(store.execute(claim).await);
-    let ClaimRows { runs: rows, next_due, now, freed } = claimed?;
+    let claimed = claimed?;
+    Backend::stats(store).claimed(store.clock().now(), &claimed);
+    let ClaimRows { runs: rows, next_due, now, freed } = claimed;
     store.meters().claimed(rows.len());
     if freed {
         Backend::wakes(store).tell(Wake::Settled);
@@ -453,6 +497,21 @@ impl<B: Backend> Store for B {
         })
     }
 
+    fn duplicates(&self, query: DuplicatesQuery) -> Answer<'_, DuplicatesPage> {
+        Box::pin(counted(self, async move {
+            absorb::flush(self).await?;
+            self.execute(query).await
+        }))
+    }
+
+    fn stats(&self, query: StatsQuery) -> Answer<'_, StatsSeries> {
+        Box::pin(counted(self, async move {
+            query.check()?;
+            flush_stats(self).await?;
+            self.execute(query).await
+        }))
+    }
+
     fn records(&self, look: Look) -> Answer<'_, Vec<Record>> {
         Box::pin(counted(self, self.execute(look)))
     }
@@ -484,7 +543,7 @@ impl<B: Backend> Store for B {
     fn close(&self) -> Answer<'_, ()> {
         Box::pin(async move {
             // A store that can write no more is the first that has to be closed.
-            let flushed = absorb::flush(self).await;
+            let flushed = absorb::flush(self).await.and(flush_stats(self).await);
             self.stop().await.and(flushed)
         })
     }

@@ -15,6 +15,7 @@ mod nodes;
 mod once;
 mod records;
 mod runs;
+mod stats;
 mod sweep;
 mod tallies;
 mod watchers;
@@ -38,6 +39,7 @@ pub(crate) use self::nodes::{DeadNode, Driven, NodeRows, SetFree};
 pub(crate) use self::once::{HeldOnce, OnceRows};
 pub(crate) use self::records::RecordRows;
 pub(crate) use self::runs::{InsertedRun, KeyScan, RunRows};
+pub(crate) use self::stats::{StatsAt, StatsLook, StatsRow, StatsRows};
 pub(crate) use self::sweep::SweepRows;
 pub(crate) use self::tallies::{CountScan, DueScan, LATE_MS, TallyRows, due_version};
 pub(crate) use self::watchers::{Watcher, WatcherRows};
@@ -72,6 +74,7 @@ pub(crate) trait StoreTx:
     + RecordRows
     + NodeRows
     + SweepRows
+    + StatsRows
     + CountRows
     + GlanceRows
     + TallyRows
@@ -92,6 +95,7 @@ impl<T> StoreTx for T where
         + RecordRows
         + NodeRows
         + SweepRows
+        + StatsRows
         + CountRows
         + GlanceRows
         + TallyRows

@@ -10,10 +10,11 @@ use semel::rules::json::Payload;
 use semel::rules::key::{Label, RecordId};
 use semel::rules::once::{Ask, OnceCall, OnceScope};
 use semel::rules::path::Name;
+use semel::rules::receipt::ReceiptKind;
 use semel::rules::record::{Keep, Look, LookBy};
 use semel::store::postgres::{PostgresOptions, PostgresStore};
 use semel::store::sqlite::{SqliteOptions, SqliteStore};
-use semel::store::{Lease, LeaseAct, Query, Store};
+use semel::store::{DuplicatesQuery, Lease, LeaseAct, Query, Store};
 use uuid::Uuid;
 
 use crate::sqlite::{run, start};
@@ -28,6 +29,10 @@ const POSTGRES_1: &str = include_str!("../../src/store/postgres/migrations/001_s
 const RUN_1: &str = "INSERT INTO runs (num, status, arrivals, holds_key, ties, purged, id, workspace, workflow, \
      workflow_version, scope, key, fingerprint, lineage, keep_history, keep_key, created, due";
 
+/// The receipts of that run.
+const RECEIPTS_1: &str = "INSERT INTO receipts (run, kind, count, first, last, recent) \
+     VALUES (1, 0, 3, 5, 7, '[{\"at\":7,\"detail\":\"start old\"}]')";
+
 /// The id of that run, as a number.
 const OLD: u128 = 7;
 
@@ -40,6 +45,13 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 /// The run is there, what is new works, and what was there still does.
 async fn check(store: &dyn Store) -> Test {
+    // Its receipts are still read, and are listed now.
+    let old = RunId(Uuid::from_u128(OLD));
+    let receipts = store.receipts(WorkspaceId::DEFAULT, old).await?;
+    let [(ReceiptKind::Start, starts)] = receipts.as_slice() else { panic!("{receipts:?}") };
+    assert_eq!((starts.count, starts.recent[0].detail.as_str()), (3, "start old"));
+    let listed = store.duplicates(DuplicatesQuery::all(WorkspaceId::DEFAULT, 10)).await?;
+    assert_eq!(listed.rows.iter().map(|calls| (calls.run, calls.count)).collect::<Vec<_>>(), [(old, 3)]);
     let all = Query::all(WorkspaceId::DEFAULT, 10);
     let keys: Vec<_> = store.list(all).await?.into_iter().map(|run| run.new.key.to_string()).collect();
     assert_eq!(keys, ["old"]);
@@ -78,7 +90,7 @@ fn sqlite() -> Test {
     let (workspace, zeros, id) = (hex(WorkspaceId::DEFAULT), "00".repeat(32), RunId(Uuid::from_u128(OLD)));
     file.execute_batch(&format!(
         "{RUN_1}) VALUES (1, 0, 0, 1, 0, 0, x'{OLD:032x}', x'{workspace}', 'order', '1', '*', 'old', x'{zeros}', \
-         x'{OLD:032x}', 1000, 1000, 5, 5); INSERT INTO heads VALUES (1, 1, NULL, NULL, 0, 0); \
+         x'{OLD:032x}', 1000, 1000, 5, 5); INSERT INTO heads VALUES (1, 1, NULL, NULL, 0, 0); {RECEIPTS_1}; \
          INSERT INTO once VALUES (x'{workspace}', '*', 'sms', x'{OLD:032x}', 1, NULL, NULL, '[\"{id}\"]');",
     ))?;
     file.pragma_update(None, "user_version", 1)?;
@@ -111,6 +123,7 @@ fn postgres() -> Test {
              CREATE TABLE semel_schema (version bigint NOT NULL); INSERT INTO semel_schema VALUES (1); \
              {RUN_1}, version, stalls) OVERRIDING SYSTEM VALUE VALUES (1, 0, 0, true, false, false, '{OLD:032x}', '{workspace}', \
              'order', '1', '*', 'old', '\\x{zeros}', '{OLD:032x}', 1000, 1000, 5, 5, 1, 0); \
+             {RECEIPTS_1}; \
              INSERT INTO once VALUES ('{workspace}', '*', 'sms', '{OLD:032x}', 1, NULL, NULL, ARRAY['{OLD:032x}'::uuid]); \
              SELECT setval(pg_get_serial_sequence('runs', 'num'), 1)",
         );

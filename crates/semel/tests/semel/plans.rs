@@ -20,6 +20,8 @@ pub(crate) fn trials() -> Vec<Trial> {
     vec![
         Trial::test("plans::every_list_count_and_claim_on_sqlite_reads_an_index_in_its_order", sqlite),
         Trial::test("plans::every_list_on_postgres_reads_an_index_in_its_order", lists_on_postgres),
+        Trial::test("plans::the_list_of_duplicates_on_sqlite_reads_its_index", duplicates_on_sqlite),
+        Trial::test("plans::the_list_of_duplicates_on_postgres_reads_its_index", duplicates_on_postgres),
         Trial::test(
             "plans::a_claim_of_families_on_postgres_reads_their_index_in_its_order",
             families_on_postgres,
@@ -65,6 +67,66 @@ fn sqlite() -> Test {
         assert!(!reads_an_index(&[found.to_owned(), bad.to_owned()], "runs_"), "{bad}");
     }
     Ok(())
+}
+
+/// The statements that list duplicates.
+const SQLITE_DUPLICATES: &str = include_str!("../../src/store/sqlite/sql/duplicates.sql");
+const POSTGRES_DUPLICATES: &str = include_str!("../../src/store/postgres/sql/duplicates.sql");
+
+fn duplicates_on_sqlite() -> Test {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("semel.db");
+    crate::runtime(false).block_on(async {
+        let store = SqliteStore::open(SqliteOptions::new(&path)).await?;
+        store.close().await
+    })?;
+    let file = rusqlite::Connection::open(&path)?;
+    let mut plan = file.prepare(&format!("EXPLAIN QUERY PLAN {SQLITE_DUPLICATES}"))?;
+    let mut rows = plan.raw_query();
+    let mut steps: Vec<String> = Vec::new();
+    while let Some(row) = rows.next()? {
+        steps.push(row.get(3)?);
+    }
+    assert!(steps.iter().any(|step| step.contains("SEARCH x USING INDEX receipts_last")), "{steps:?}");
+    let reads_all = |step: &String| step.contains("SCAN") || step.contains("TEMP B-TREE");
+    assert!(!steps.iter().any(reads_all), "{steps:?}");
+    Ok(())
+}
+
+fn duplicates_on_postgres() -> Test {
+    const SCHEMA: &str = "plans_of_duplicates";
+    let url = std::env::var("SEMEL_TEST_POSTGRES")?;
+    crate::runtime(false).block_on(async {
+        let mut config: tokio_postgres::Config = url.parse()?;
+        config.options(format!("{POSTGRES_SETTINGS} -c search_path={SCHEMA}"));
+        let (client, connection) = config.connect(tokio_postgres::NoTls).await?;
+        let connected = tokio::spawn(connection);
+        client.batch_execute(&format!("DROP SCHEMA IF EXISTS {SCHEMA} CASCADE")).await?;
+        let options = PostgresOptions { schema: Some(SCHEMA.to_owned()), ..PostgresOptions::new(&url) };
+        PostgresStore::open(options).await?.close().await?;
+        let (workspace, least, most) = (WorkspaceId::DEFAULT.0, i64::MIN, i64::MAX);
+        let fill = format!(
+            "{}; INSERT INTO receipts (run, kind, count, first, last, recent, workspace) \
+             SELECT num, 0, 1, num, num, '[]', workspace FROM runs; ANALYZE receipts; \
+             PREPARE duplicates AS {POSTGRES_DUPLICATES}",
+            fill()
+        );
+        client.batch_execute(&fill).await?;
+        let explain = format!(
+            "EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE duplicates('{workspace}', {most}, {most}, 4, {least}, NULL, NULL, 50)"
+        );
+        let mut text = String::new();
+        for message in client.simple_query(&explain).await? {
+            if let tokio_postgres::SimpleQueryMessage::Row(row) = message {
+                writeln!(text, "{}", row.get(0).ok_or("a plan")?)?;
+            }
+        }
+        assert!(text.contains("receipts_last") && !text.contains("Seq Scan"), "{text}");
+        client.batch_execute(&format!("DROP SCHEMA {SCHEMA} CASCADE")).await?;
+        drop(client);
+        connected.await??;
+        Ok(())
+    })
 }
 
 /// More than any list may read.

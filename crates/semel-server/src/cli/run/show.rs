@@ -309,7 +309,7 @@ mod tests {
         let (doubt, error, value) = (long("doubt"), long("error"), long("value"));
         let step = |path: &str, status: &str, outcome: &str| {
             format!(
-                r#"{{"path":"{path}","tick":1,"status":"{status}","class":"keyed","attempts":1,"effectKey":"e1x",{outcome}}}"#
+                r#"{{"path":"{path}","tick":1,"status":"{status}","class":"keyed","attempts":[],"effectKey":"e1x",{outcome}}}"#
             )
         };
         let steps = [

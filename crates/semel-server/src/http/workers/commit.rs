@@ -15,7 +15,7 @@ use semel::rules::entry::Entry;
 use semel::rules::ledger::Ledger;
 use semel::rules::status::Status;
 use semel::sabotage::{self, Bug};
-use semel::store::{Find, FindBy, Numbered};
+use semel::store::{Find, FindBy, Numbered, Origin};
 use serde_json::value::RawValue;
 
 use super::answer::{Refusal, Text, Told};
@@ -50,10 +50,11 @@ pub(super) async fn commit(
     let asked: Vec<CommitRequest> =
         call.commits.into_iter().map(|item| CommitRequest::of(&caller, item)).collect();
     // In a task of its own: the call completes even if the client disconnects.
-    let done = tokio::spawn(async move {
+    let origin = Origin::current().unwrap_or_default();
+    let done = tokio::spawn(origin.around(async move {
         let (app, workers) = (&*app, &*workers);
         join_all(asked.into_iter().map(|asked| asked.save(app, workers, caller.workspace))).await
-    });
+    }));
     let answers = done.await.map_err(|_| Problem::unavailable("the server is stopping; try again"))?;
     Ok(Told(CommitAnswers::of(answers)))
 }

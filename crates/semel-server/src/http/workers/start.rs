@@ -12,7 +12,7 @@ use semel::remote::wire::{
 };
 use semel::rules::ledger::Ledger;
 use semel::rules::start::Start;
-use semel::store::Started;
+use semel::store::{Origin, Started};
 
 use super::answer::{CallBody, Refusal, Told};
 use super::{Shared, Workers, node};
@@ -51,7 +51,8 @@ pub(super) async fn start(
     let admitted = 1 + app.access.admit_more(&caller, starts.len().saturating_sub(1), app.clock.now());
     let numbers = workers.numbers.of(&app, caller.workspace).await?;
     // In a task of its own: the call completes even if the client disconnects.
-    let done = tokio::spawn(async move {
+    let origin = Origin::current().unwrap_or_default();
+    let done = tokio::spawn(origin.around(async move {
         let (app, workers) = (&*app, &*workers);
         let each = |(place, start): (usize, StartItem)| async move {
             match place < admitted {
@@ -60,7 +61,7 @@ pub(super) async fn start(
             }
         };
         join_all(starts.into_iter().enumerate().map(each)).await
-    });
+    }));
     let mut answers = done.await.map_err(|_| Problem::unavailable("the server is stopping; try again"))?;
     answers.iter_mut().flatten().for_each(|started| numbers.in_run(&mut started.run));
     let answers = answers.into_iter().map(|answer| answer.map(StartedRun::from).into()).collect();

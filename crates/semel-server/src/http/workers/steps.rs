@@ -15,6 +15,7 @@ use semel::rules::claim::Drives;
 use semel::rules::entry::Failure;
 use semel::rules::json::Payload;
 use semel::rules::queue::{self, Assignment, Report};
+use semel::store::Origin;
 
 use super::again::{ClaimKind, OnceClaimed, RepeatableClaim};
 use super::answer::{CallBody, Refusal, Told};
@@ -186,7 +187,8 @@ async fn report(
     }
     let queues = Queues::new(app.store.clone(), app.clock.clone());
     // In a task of its own: the reports are recorded even if the client disconnects.
-    let done = tokio::spawn(async move {
+    let origin = Origin::current().unwrap_or_default();
+    let done = tokio::spawn(origin.around(async move {
         let each = said.into_iter().map(|(run, fence, report)| {
             let (app, workers, queues, by) = (&*app, &*workers, &queues, &by);
             async move {
@@ -206,7 +208,7 @@ async fn report(
             }
         });
         join_all(each).await
-    });
+    }));
     let results = done.await.map_err(|_| Problem::unavailable("the server is stopping; try again"))?;
     Ok(Told(StepAnswers { results }))
 }

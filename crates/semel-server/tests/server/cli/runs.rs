@@ -41,6 +41,14 @@ fn a_second_start_is_absorbed_and_shown() {
             "{part}: {shown:?}"
         );
     }
+    let other = ["start", "idle", "--key", "order-7", "--input", r#"{"n": 1}"#];
+    server.say(&other).ends(4);
+    let listed = server.say(&["duplicate", "ls"]).ends(0);
+    for part in ["order-7", "start", "refused", "KEY_REUSED at /input/n", id] {
+        assert!(listed.out.contains(part), "{part}: {listed:?}");
+    }
+    let stats = server.say(&["stats", "--workflows"]).ends(0);
+    assert!(stats.out.contains("idle") && stats.out.contains("LATE P99"), "{stats:?}");
     let detail = server.say(&["run", "show", id, "-o", "json"]).ends(0);
     assert!(detail.out.contains("9007199254740993"), "every digit: {detail:?}");
     assert_eq!(detail.json()["duplicates"][0]["count"], 1);

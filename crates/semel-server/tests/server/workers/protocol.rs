@@ -34,6 +34,10 @@ const LEASE: Duration = Duration::from_mins(1);
 pub(super) fn trials() -> Vec<Trial> {
     vec![
         test("an_invalid_entry_is_refused_for_its_run_only", an_invalid_entry_is_refused_for_its_run_only),
+        test(
+            "a_step_that_begins_in_the_future_or_has_a_long_note_is_refused",
+            a_step_that_begins_in_the_future_or_has_a_long_note_is_refused,
+        ),
         test("values_in_entries_are_checked_like_payloads", values_in_entries_are_checked_like_payloads),
         test("a_commit_that_is_repeated_answers_as_saved", a_commit_that_is_repeated_answers_as_saved),
         test("a_commit_tells_of_messages_and_of_the_time", a_commit_tells_of_messages_and_of_the_time),
@@ -153,6 +157,26 @@ async fn an_invalid_entry_is_refused_for_its_run_only() -> Done {
         json!({ "ok": { "version": 4, "arrivals": 0 } }),
         "what was refused has left nothing behind"
     );
+    Ok(())
+}
+
+async fn a_step_that_begins_in_the_future_or_has_a_long_note_is_refused() -> Done {
+    let here = Here::new().await;
+    let remote = here.site.remote(OURS).await?;
+    let run = here.driven(&remote, "k").await;
+    let began = |expected: u64, members: &str| {
+        format!(
+            r#"{{"run":"{run}","expected":{expected},"entries":[{{"stepStarted":{{"step":"a","attempt":1,{members}}}}},{{"stepCompleted":{{"step":"a","value":1}}}}]}}"#
+        )
+    };
+    let long = format!(r#""note":"{}""#, "x".repeat(1_023));
+    for (bad, tells) in [(r#""at":4102444800000"#, "leave `at` out"), (long.as_str(), "at most 1024")] {
+        let (status, answer) = here.call("/commit", commits(&[began(2, bad)])).await;
+        assert_eq!(status, 200, "{answer}");
+        assert!(answer["answers"][0]["error"].to_string().contains(tells), "{answer}");
+    }
+    let (_, answer) = here.call("/commit", commits(&[began(2, r#""at":7,"note":{"cents":1250}"#)])).await;
+    assert_eq!(answer["answers"][0]["ok"]["version"], 4, "{answer}");
     Ok(())
 }
 

@@ -46,6 +46,7 @@ use super::archive::Each;
 use super::meters::StoreMeters;
 use super::receipts::ReceiptBuffer;
 use super::serve::Backend;
+use super::stats::StatsBuffer;
 use super::tx::Verb;
 use super::verbs::StartRun;
 use super::wakes::Wakes;
@@ -129,6 +130,7 @@ struct PostgresShared {
     commits: CommitQueue,
     starts: StartQueue,
     buffer: ReceiptBuffer,
+    stats: StatsBuffer,
     meters: StoreMeters,
     wakes: Arc<Wakes>,
     /// Tasks that send wake-ups to other processes and listen to theirs.
@@ -168,7 +170,8 @@ impl PostgresStore {
         notify::start(&neighbours, &server, &client, &wakes).await.map_err(open)?;
         let (commits, starts) = (CommitQueue::start(&server), StartQueue::start(&server));
         let (buffer, meters) = (ReceiptBuffer::default(), StoreMeters::default());
-        let shared = PostgresShared { server, commits, starts, buffer, meters, wakes, neighbours };
+        let stats = StatsBuffer::new(server.ids.uuid());
+        let shared = PostgresShared { server, commits, starts, buffer, stats, meters, wakes, neighbours };
         Ok(Self(Arc::new(shared)))
     }
 }
@@ -215,6 +218,10 @@ impl Backend for PostgresStore {
 
     fn buffer(&self) -> &ReceiptBuffer {
         &self.0.buffer
+    }
+
+    fn stats(&self) -> &StatsBuffer {
+        &self.0.stats
     }
 
     fn clock(&self) -> &dyn Clock {

@@ -14,6 +14,7 @@ mod nodes;
 mod once;
 mod records;
 mod runs;
+mod stats;
 mod sweep;
 mod tallies;
 mod watchers;

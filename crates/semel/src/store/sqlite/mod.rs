@@ -23,10 +23,13 @@ mod writer;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use uuid::Uuid;
+
 use super::Started;
 use super::meters::StoreMeters;
 use super::receipts::ReceiptBuffer;
 use super::serve::Backend;
+use super::stats::StatsBuffer;
 use super::tx::Verb;
 use super::verbs::StartRun;
 use super::wakes::Wakes;
@@ -79,6 +82,7 @@ pub struct SqliteStore(Arc<SqliteShared>);
 struct SqliteShared {
     clock: Arc<dyn Clock>,
     buffer: ReceiptBuffer,
+    stats: StatsBuffer,
     meters: StoreMeters,
     wakes: Wakes,
     writes: JobSender,
@@ -109,6 +113,8 @@ impl SqliteStore {
         Ok(Self(Arc::new(SqliteShared {
             clock,
             buffer: ReceiptBuffer::default(),
+            // One process at a time has the file open: its rows go on with those of the one before.
+            stats: StatsBuffer::new(Uuid::nil()),
             meters: StoreMeters::default(),
             wakes: Wakes::default(),
             writes,
@@ -174,6 +180,10 @@ impl Backend for SqliteStore {
 
     fn buffer(&self) -> &ReceiptBuffer {
         &self.0.buffer
+    }
+
+    fn stats(&self) -> &StatsBuffer {
+        &self.0.stats
     }
 
     fn clock(&self) -> &dyn Clock {

@@ -26,6 +26,8 @@ pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("migrations/007_nodes.sql"),
     include_str!("migrations/008_deadlines.sql"),
     include_str!("migrations/009_families.sql"),
+    include_str!("migrations/010_receipts.sql"),
+    include_str!("migrations/011_stats.sql"),
     include_str!("migrations/012_questions.sql"),
     include_str!("migrations/013_hooks.sql"),
 ];

@@ -7,6 +7,7 @@ use crate::id::{RunId, WorkspaceId};
 use crate::rules::deliver::PastCall;
 use crate::rules::key::CallId;
 use crate::rules::receipt::{ReceiptKind, Receipts};
+use crate::store::duplicates::{DuplicatePlace, DuplicateRow, DuplicatesQuery};
 
 /// Where a call is remembered: its id is unique in its workspace and scope.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +42,12 @@ pub(crate) trait CallRows: Send {
         kind: ReceiptKind,
         receipts: &Receipts,
     ) -> impl Future<Output = Result<()>> + Send;
+    /// Rows of receipts of a workspace behind a place, the one that was added to last first, as many as the query reads at most.
+    fn duplicates(
+        &mut self,
+        query: &DuplicatesQuery,
+        before: Option<DuplicatePlace>,
+    ) -> impl Future<Output = Result<Vec<DuplicateRow>>> + Send;
     /// The receipts of a run.
     fn receipts(&mut self, num: i64) -> impl Future<Output = Result<Vec<(ReceiptKind, Receipts)>>> + Send;
 }

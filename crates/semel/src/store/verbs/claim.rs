@@ -18,6 +18,8 @@ pub(crate) struct ClaimedRows {
     /// None if the node has it.
     pub(crate) ledger: Option<Vec<LedgerRow>>,
     pub(crate) inbox: Vec<InboxRow>,
+    /// Milliseconds from its due time to the claim.
+    pub(crate) late: Option<u64>,
 }
 
 /// Claimed runs, as rows that are not decoded yet.
@@ -46,8 +48,8 @@ impl Verb for Claim {
         };
         let mut candidates: Vec<_> = due.into_iter().map(|run| Candidate::of(run, self)).collect();
         let read = self.read(tx, &mut candidates).await?;
-        for due in candidates.iter().filter_map(|candidate| candidate.due) {
-            lateness.record(Duration::from_millis(tx.now().0.saturating_sub(due.0).max(0) as u64));
+        for late in candidates.iter().filter_map(|candidate| candidate.late(tx.now())) {
+            lateness.record(Duration::from_millis(late));
         }
         tx.take(&candidates.iter().map(Candidate::row).collect::<Vec<_>>()).await?;
         let mut freed = false;
@@ -92,6 +94,11 @@ impl Candidate {
         matches!(self.entry, Entry::Claimed { .. })
     }
 
+    /// Milliseconds since it was due.
+    fn late(&self, now: Time) -> Option<u64> {
+        self.due.map(|due| now.0.saturating_sub(due.0).max(0).unsigned_abs())
+    }
+
     fn text(&self) -> String {
         encode(std::slice::from_ref(&self.entry))
     }
@@ -121,6 +128,7 @@ impl ReadRuns {
         let mut runs = Vec::with_capacity(candidates.len());
         for claimed in candidates.into_iter().filter(Candidate::is_claimed) {
             let (num, seq, text) = (claimed.run.num, claimed.expected, claimed.text());
+            let late = claimed.late(tx.now());
             let mut run = claimed.run;
             let mut ledger = self.ledgers.remove(&num);
             if let Some(first) = ledger.as_ref().and_then(|rows| rows.first())
@@ -133,7 +141,8 @@ impl ReadRuns {
             if let Some(rows) = &mut ledger {
                 rows.push(LedgerRow { num, seq, at: tx.now(), text });
             }
-            runs.push(ClaimedRows { run, ledger, inbox: self.inboxes.remove(&num).unwrap_or_default() });
+            let inbox = self.inboxes.remove(&num).unwrap_or_default();
+            runs.push(ClaimedRows { run, ledger, inbox, late });
         }
         Ok(runs)
     }

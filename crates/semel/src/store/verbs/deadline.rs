@@ -1,5 +1,7 @@
 //! End what is overdue: runs whose time is up, and tries of remote steps that have taken too long.
 
+use std::sync::Arc;
+
 use crate::clock::Time;
 use crate::error::Result;
 use crate::id::RunId;
@@ -7,23 +9,26 @@ use crate::rules::deadline;
 use crate::rules::entry::{Created, Entry, Message};
 use crate::rules::ledger::Ledger;
 use crate::rules::queue::{self, Overdue, TimeAndChance};
-use crate::rules::run::{Run, RunState};
+use crate::rules::run::{NewRun, Run, RunState};
 use crate::store::tx::{LedgerRow, StoreTx, Verb, race};
 
 use super::read::{entries_of, message_of};
 
 /// A run that the sweep has ended, or whose try it has given up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EndedRun {
     pub(crate) run: RunId,
     pub(crate) parent: Option<RunId>,
+    /// What it was created as, if its time limit has ended it.
+    pub(crate) timed_out: Option<Arc<NewRun>>,
 }
 
 /// Ends up to `limit` runs, or tries, that are overdue.
 pub(super) async fn end_overdue<T: StoreTx>(tx: &mut T, limit: usize) -> Result<Vec<EndedRun>> {
     let mut ended = Vec::new();
     for run in tx.overdue(limit).await? {
-        let shown = EndedRun { run: run.id(), parent: run.new.parent };
+        let (id, new) = (run.id(), run.new.clone());
+        let is_remote = queue::queue(&new.workflow).is_some();
         let over = match queue::queue(&run.new.workflow) {
             // A worker that does a remote step has no ledger, and ends nothing itself.
             Some(_) => end_task(tx, run).await?,
@@ -32,7 +37,8 @@ pub(super) async fn end_overdue<T: StoreTx>(tx: &mut T, limit: usize) -> Result<
                 None => false,
             },
         };
-        ended.extend(over.then_some(shown));
+        let timed_out = (!is_remote).then(|| new.clone());
+        ended.extend(over.then_some(EndedRun { run: id, parent: new.parent, timed_out }));
     }
     Ok(ended)
 }

@@ -18,6 +18,7 @@ mod read;
 mod record;
 mod refused;
 mod start;
+mod stats;
 mod sweep;
 mod tally;
 
@@ -38,4 +39,5 @@ pub(crate) use refused::{AskedStart, ReadRefused};
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub(crate) use start::NewStart;
 pub(crate) use start::{PeekStart, StartRun};
+pub(crate) use stats::FlushStats;
 pub(crate) use tally::{ReadNodes, ReadVersions};

@@ -11,8 +11,9 @@ use crate::rules::entry::{Entry, Message, Outcome, decode};
 use crate::rules::finish;
 use crate::rules::receipt::{ReceiptKind, Receipts};
 use crate::rules::run::Run;
+use crate::store::duplicates::DuplicatePlace;
 use crate::store::tx::{InboxRow, LedgerRow, StoreTx, Verb};
-use crate::store::{Find, FindBy, Part};
+use crate::store::{DuplicateCursor, DuplicatesPage, DuplicatesQuery, Find, FindBy, Part};
 
 /// How many commits from the end an outcome or a pause is looked for at first: after it come a release of the key or
 /// resolutions of doubts, if anything.
@@ -195,6 +196,24 @@ impl Verb for ReadReceipts {
     async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<Self::Answer> {
         let run = known(tx, self.workspace, self.run).await?;
         tx.receipts(run.num).await
+    }
+}
+
+impl Verb for DuplicatesQuery {
+    type Answer = DuplicatesPage;
+    const READS: bool = true;
+    const SCANS: bool = true;
+
+    async fn run<T: StoreTx>(&self, tx: &mut T) -> Result<DuplicatesPage> {
+        let before = match self.before {
+            None => None,
+            Some(DuplicateCursor { last, run, kind }) => {
+                let num = known(tx, self.workspace, run).await?.num;
+                Some(DuplicatePlace { last, num, kind })
+            }
+        };
+        let rows = tx.duplicates(self, before).await?;
+        Ok(DuplicatesPage::of(self, rows))
     }
 }
 

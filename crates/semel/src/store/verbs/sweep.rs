@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::deadline::EndedRun;
+use crate::clock::Time;
 use crate::error::Result;
 use crate::id::NodeId;
 use crate::rules::claim::{self, Hands};
@@ -11,6 +12,8 @@ use crate::rules::json::Payload;
 use crate::rules::node::{EngineRecord, LostNode, WorkerNode};
 use crate::rules::path::Name;
 use crate::rules::record::Record;
+use crate::rules::stats::StatsSpan;
+use crate::store::stats::minute_of;
 use crate::store::tx::{DeadNode, Driven, SetFree, StoreTx, Verb};
 use crate::store::{Sweep, Swept};
 
@@ -34,6 +37,11 @@ impl Verb for Sweep {
         forget(tx, limit, &mut swept).await?;
         swept.once = tx.delete_expired_once(limit).await?;
         swept.records = tx.delete_expired_records(limit).await?;
+        // Those that are left wait for a later pass: nothing depends on when they go.
+        for span in StatsSpan::ALL {
+            let before = Time(tx.now().0.saturating_sub(span.kept().as_millis() as i64));
+            swept.stats += tx.delete_stats(span, minute_of(before), limit).await?;
+        }
         swept.more |= swept.once == limit || swept.records == limit;
         Ok((swept, ended))
     }

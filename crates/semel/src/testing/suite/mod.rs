@@ -39,11 +39,13 @@ mod mirrored;
 mod once;
 mod policy;
 mod read;
+mod receipts;
 mod record;
 mod reopen;
 mod repeat;
 mod restart;
 mod start;
+mod stats;
 mod sweep;
 mod tally;
 mod value;
@@ -117,6 +119,8 @@ pub fn cases() -> Vec<Case> {
         finish::cases(),
         wakes::cases(),
         read::cases(),
+        receipts::cases(),
+        stats::cases(),
         list::cases(),
         glance::cases(),
         hook::cases(),

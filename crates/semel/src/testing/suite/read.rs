@@ -164,17 +164,18 @@ async fn receipts_count_all_and_keep_the_latest(world: World) {
     let run = world.start("k").await.run.id();
     assert_eq!(world.store().receipts(WORKSPACE, run).await.expect("known"), []);
     let first = world.after(1);
-    for n in 1..=12u64 {
+    let calls = RECENT as u64 + 7;
+    for n in 1..=calls {
         world.pass(1);
         world.start("k").await;
         // Read now and then: what is written in portions adds up.
-        if n % 5 == 0 {
+        if n % 20 == 0 {
             assert_eq!(world.absorbed(run, ReceiptKind::Start).await, n);
         }
     }
     let receipts = world.store().receipts(WORKSPACE, run).await.expect("known");
     let [(ReceiptKind::Start, starts)] = receipts.as_slice() else { panic!("{receipts:?}") };
-    assert_eq!((starts.count, starts.first, starts.last), (12, first, world.now()));
+    assert_eq!((starts.count, starts.first, starts.last), (calls, first, world.now()));
     assert_eq!(starts.recent.len(), RECENT);
     assert!(starts.recent.windows(2).all(|pair| pair[0].at < pair[1].at));
     assert_eq!(starts.recent.last().map(|absorbed| absorbed.at), Some(world.now()));
@@ -192,9 +193,11 @@ async fn receipts_of_different_kinds_are_kept_apart(world: World) {
         world.control_as("c", driver.id(), ControlAction::Pause).await.expect("done or absorbed");
     }
     assert_eq!(code(zombie.step("late").await), "CONCURRENCY_ERROR");
+    assert_eq!(code(world.deliver_as("d", "t", "2").await), "KEY_REUSED");
     let receipts = world.store().receipts(WORKSPACE, driver.id()).await.expect("known");
     let counted: Vec<_> = receipts.iter().map(|(kind, receipts)| (*kind, receipts.count)).collect();
     assert_eq!(counted, ReceiptKind::ALL.map(|kind| (kind, 1)));
+    assert!(receipts.iter().all(|(_, receipts)| receipts.recent[0].verdict.is_some()), "{receipts:?}");
     assert_eq!(world.store().receipts(WORKSPACE, driver.id()).await.expect("known"), receipts);
 }
 
