@@ -97,7 +97,7 @@ impl TallyRows for SqliteStoreTx {
             if scan.workflow.is_some_and(|wanted| *wanted != workflow) {
                 break;
             }
-            versions.push(self.due_of(scan, workflow, version)?);
+            versions.push(self.due_of(scan, &workflow, &version)?);
         }
         Ok(versions)
     }
@@ -145,7 +145,7 @@ impl TallyRows for SqliteStoreTx {
 }
 
 impl SqliteStoreTx {
-    fn due_of(&self, scan: &DueScan<'_>, workflow: Name, version: Name) -> Result<DueVersion> {
+    fn due_of(&self, scan: &DueScan<'_>, workflow: &Name, version: &Name) -> Result<DueVersion> {
         let most = i64::try_from(scan.cap).unwrap_or(i64::MAX).saturating_add(1);
         let count = |time: Time| -> Result<(u64, Option<i64>)> {
             let params = params![scan.workspace, workflow.as_str(), version.as_str(), time, most];
