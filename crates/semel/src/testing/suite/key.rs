@@ -3,6 +3,7 @@
 use super::world::{STRANGER, WORKSPACE, World, key};
 use crate::rules::control::ControlAction;
 use crate::rules::key::Scope;
+use crate::rules::run::Run;
 use crate::rules::start::Start;
 use crate::store::{KeyPage, KeyPrefix, KeyQuery};
 
@@ -51,12 +52,12 @@ async fn a_key_is_listed_with_the_runs_that_have_lost_it(world: World) {
         runs.insert(0, run);
     }
     let lost = page(&world, query("k")).await;
-    assert_eq!(lost.runs.iter().map(|run| run.id()).collect::<Vec<_>>(), runs, "the latest first");
+    assert_eq!(lost.runs.iter().map(Run::id).collect::<Vec<_>>(), runs, "the latest first");
     assert!(lost.runs.iter().all(|run| !run.state.holds_key));
     let holder = world.start("k").await.run.id();
     runs.insert(0, holder);
     let all = page(&world, query("k")).await;
-    assert_eq!(all.runs.iter().map(|run| run.id()).collect::<Vec<_>>(), runs, "the holder comes first");
+    assert_eq!(all.runs.iter().map(Run::id).collect::<Vec<_>>(), runs, "the holder comes first");
     assert!(all.runs[0].state.holds_key);
 }
 
