@@ -99,9 +99,10 @@ fn a_definition_with_more_than_a_thousand_steps_is_refused_at_the_first_one_too_
     assert!(check(&text(1_000)).is_ok());
     // Those inside of blocks count too.
     let inside = "  - name: block\n    switch:\n      - steps:\n          - {name: one, wait: 1s}\n";
-    for (text, place, pointer) in
-        [(text(1_001), (1_004, 5), "/steps/1000"), (text(999) + inside, (1_006, 13), "/steps/999/switch/0/steps/0")]
-    {
+    for (text, place, pointer) in [
+        (text(1_001), (1_004, 5), "/steps/1000"),
+        (text(999) + inside, (1_006, 13), "/steps/999/switch/0/steps/0"),
+    ] {
         let problems = check(&text).unwrap_err();
         let [problem] = problems.as_slice() else { panic!("{problems:?}") };
         assert_eq!((problem.place.line, problem.place.column), place);
