@@ -12,7 +12,6 @@ macro_rules! failure_codes {
 
 failure_codes! {
     ABSENT "The server was built without the task.",
-    CANCELLED "The run was asked to end.",
     CHILD "The child has failed, was cancelled or has timed out; `error.data` has its `run`, `code` and `data`.",
     CONNECTION "The connection is missing, is not open to the workspace, or its other side cannot be reached.",
     DEFINITION_NOT_FOUND "The child is no definition of the workspace, or is archived.",

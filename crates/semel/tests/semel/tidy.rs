@@ -75,6 +75,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         .chain(checks_of_words())
         .map(trial)
         .chain([docs::trial(), names::trial(), words::trial()])
+        .chain([Trial::test("tidy::every_code_of_a_failure_is_given_somewhere", every_code_is_given)])
         .collect()
 }
 
@@ -278,6 +279,30 @@ fn long_statements(file: &Source) -> Vec<Finding> {
     };
     let long = lines.iter().enumerate().filter(is_long);
     long.map(|(_, (number, _))| (*number, "move the statement into sql/".into())).collect()
+}
+
+/// The codes of the table that none of these sources gives.
+fn codes_not_given<'a>(sources: impl Iterator<Item = &'a Source>) -> Vec<&'static str> {
+    let mut missing: Vec<&'static str> = failure_code::ALL.iter().map(|(code, _)| *code).collect();
+    for source in sources {
+        let lines = untested_lines(&source.text);
+        missing.retain(|code| {
+            let (constant, text) = (format!("failure_code::{code}"), format!("\"{code}\""));
+            !lines.iter().any(|(_, line)| line.contains(&constant) || line.contains(&text))
+        });
+    }
+    missing
+}
+
+fn every_code_is_given() -> Result<(), Failed> {
+    let sample = Source { path: String::new(), text: "fatal(why).with_code(\"HTTP\")\n".to_owned() };
+    assert_eq!(codes_not_given(std::iter::once(&sample)).len() + 1, failure_code::ALL.len());
+    let gives = |file: &&Source| {
+        let folders = ["tasks/", "databases/", "definitions/", "engine/run/"];
+        is_rust(&file.path) && folders.iter().any(|folder| file.path.contains(&format!("/src/{folder}")))
+    };
+    let missing = codes_not_given(FILES.iter().filter(gives));
+    if missing.is_empty() { Ok(()) } else { Err(format!("nothing fails with {missing:?}").into()) }
 }
 
 /// Codes that are spelled out, and are not in the table.
