@@ -21,8 +21,8 @@ const PAGE: &str = include_str!("../../../../../docs/tasks.md");
 
 /// The statement of the page with which a consumer takes a row.
 fn take() -> &'static str {
-    let blocks = PAGE.split("```sql\n").skip(1).filter_map(|rest| rest.split("```").next());
-    blocks.into_iter().find(|block| block.contains("SKIP LOCKED")).expect("the page has the statement")
+    let mut blocks = PAGE.split("```sql\n").skip(1).filter_map(|rest| rest.split("```").next());
+    blocks.find(|block| block.contains("SKIP LOCKED")).expect("the page has the statement")
 }
 
 /// Listens to the channel of the page; gives what is told there.
