@@ -155,6 +155,6 @@ impl SqliteStoreTx {
         };
         let (due, oldest) = count(self.now)?;
         let (late, _) = count(Time(self.now.0.saturating_sub(LATE_MS)))?;
-        Ok(due_version((workflow, version), (due, late, oldest), scan.cap))
+        Ok(due_version((workflow.clone(), version.clone()), (due, late, oldest), scan.cap))
     }
 }
