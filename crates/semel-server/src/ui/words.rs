@@ -6,7 +6,7 @@ use crate::api::CappedView;
 
 /// Milliseconds since 1970 of a time on the wire.
 pub(super) fn millis(at: &str) -> Option<i64> {
-    at.parse::<Timestamp>().ok().map(|at| at.as_millisecond())
+    at.parse::<Timestamp>().ok().map(Timestamp::as_millisecond)
 }
 
 /// A length of time, as short as it is still true.
