@@ -33,6 +33,7 @@ pub(super) fn between(from: &str, to: Option<&str>, now: i64) -> String {
 /// A size in bytes.
 pub(super) fn bytes(count: usize) -> String {
     match count {
+        1 => "1 byte".to_owned(),
         0..1_024 => format!("{count} bytes"),
         1_024..10_240 => format!("{}.{} KB", count / 1_024, count % 1_024 * 10 / 1_024),
         10_240..1_048_576 => format!("{} KB", count / 1_024),
