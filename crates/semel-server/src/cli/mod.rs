@@ -197,8 +197,8 @@ mod tests {
         for (path, help) in found {
             let command = path.split_whitespace().nth(1).unwrap_or_default();
             let (server, output) = match command {
-                "start" | "run" | "hook" | "approval" | "key" | "duplicate" | "stats" | "step" | "worker"
-                | "workspace" | "token" | "doctor" | "bench" => (true, true),
+                "start" | "run" | "hook" | "approval" | "key" | "duplicate" | "stats" | "step" | "doubt"
+                | "node" | "worker" | "workspace" | "token" | "doctor" | "bench" => (true, true),
                 "demo" | "store" => (false, true),
                 "definition" => {
                     let server = ["check", "push", "ls", "show", "use", "archive"];

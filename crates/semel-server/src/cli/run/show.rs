@@ -305,7 +305,7 @@ mod tests {
 
     #[test]
     fn reasons_errors_and_results_of_steps_are_shown_whole() {
-        let long = |what: &str| format!("{what} {}", "long ".repeat(40));
+        let long = |what: &str| format!("{what}{}", " long".repeat(40));
         let (doubt, error, value) = (long("doubt"), long("error"), long("value"));
         let step = |path: &str, status: &str, outcome: &str| {
             format!(

@@ -63,8 +63,8 @@ pub(crate) const HOOKS_BY_TOKEN: &str = "SELECT token, run, visit, opened FROM h
 pub(crate) const HOOKS_BY_AGE: &str = "SELECT token, run, visit, opened FROM hooks INDEXED BY hooks_age \
      WHERE workspace = ?1 AND (opened, token) > (?2, ?3) ORDER BY opened, token LIMIT ?4";
 /// How many of the first messages of a run begin with a text of ?2 characters, and how many were looked at.
-const DELIVERIES: &str = "SELECT coalesce(sum(substr(message, 1, ?2) = ?3), 0), count(*) \
-     FROM (SELECT message FROM inbox WHERE run = ?1 ORDER BY arrival LIMIT ?4)";
+const DELIVERIES: &str = "SELECT coalesce(sum(place < ?4 AND substr(message, 1, ?2) = ?3), 0), count(*) FROM ( \
+     SELECT message, row_number() OVER (ORDER BY arrival) AS place FROM inbox WHERE run = ?1 ORDER BY arrival LIMIT ?4)";
 
 /// A row of a hook: token, run, visit and time.
 type HookColumns = (Token, i64, Option<Visit>, Time);
