@@ -8,6 +8,7 @@
 //!
 //! All of these are pure: no IO, no clock, no async. What a task is, is said in [`crate::tasks`].
 //!
+//! - [`interpret`]: the workflow that executes a definition.
 //! - [`catalog`]: definitions in the store, and those in memory. This part has IO.
 
 pub mod catalog;

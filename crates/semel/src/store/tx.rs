@@ -1,6 +1,7 @@
 //! The rows: what a backend must be able to read and write inside one transaction.
 //!
-//! This is the whole difference between the backends. The verbs are written once, over these rows, so that no rule and
+//! Every backend implements them. The SQL backends also have statements for plain starts and commits, which leave to the verbs
+//! what they cannot decide. The verbs are written once, over these rows, so that no rule and
 //! no transition exists twice. There is one trait for each kind of row, in a file of its own; a backend implements it in a
 //! file of the same name. Rows that a method says it locks stay locked until the transaction ends.
 
