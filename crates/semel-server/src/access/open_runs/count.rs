@@ -184,9 +184,13 @@ mod tests {
             assert_eq!(slot.try_take(wish, Time(0)), HasRoom, "the last one may exceed the bound");
             HeldRoom { slot: slot.clone(), runs: wish.runs, is_used: true }
         };
+        let counts = || {
+            let count = *slot.lock();
+            (count.held, count.since)
+        };
         take().give_back();
-        assert_eq!((slot.lock().held, slot.lock().since), (0, 0));
+        assert_eq!(counts(), (0, 0));
         drop(take());
-        assert_eq!((slot.lock().held, slot.lock().since), (0, 10));
+        assert_eq!(counts(), (0, 10));
     }
 }
