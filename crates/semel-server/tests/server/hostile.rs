@@ -177,8 +177,12 @@ fn node(number: usize) -> String {
     format!("node_01j0000000e008000000000{number:03}")
 }
 
-/// Registers workers: some say as much as they may, until their bound is reached; the others wait for work.
+/// Registers workers: those that wait for work, then others that say as much as they may, until the bound is reached.
 async fn register(key: &Token) {
+    for number in 0..LISTENERS {
+        let worker = json!({"node": node(number), "name": "w", "serves": [], "leaseMs": 600_000});
+        key.post("/workers", &worker).await.ok();
+    }
     let mut accepted = 0;
     for number in 0..LARGE_WORKERS {
         let serves: Vec<_> = (0..150).map(|n| format!("{n:0>368}")).collect();
@@ -190,10 +194,6 @@ async fn register(key: &Token) {
         }
     }
     assert!((100..LARGE_WORKERS).contains(&accepted), "{accepted} large registrations were accepted");
-    for number in 0..LISTENERS {
-        let worker = json!({"node": node(number), "name": "w", "serves": [], "leaseMs": 600_000});
-        key.post("/workers", &worker).await.ok();
-    }
 }
 
 /// Claims that wait for due runs, again and again.
