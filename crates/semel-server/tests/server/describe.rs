@@ -99,7 +99,10 @@ fn formats() -> Result<(), Failed> {
     let names = |name: &str| schemas.get(name).map(|schema| schema["enum"].clone()).unwrap_or_default();
     assert_eq!(names("RunStatus").as_array().map(Vec::len), Some(8), "{}", names("RunStatus"));
     assert_eq!(names("EffectClass"), serde_json::json!(["keyed", "at-most-once", "reconcile", "tx"]));
-    assert_eq!(names("ReceiptKind"), serde_json::json!(["start", "delivery", "result", "control", "refused"]));
+    assert_eq!(
+        names("ReceiptKind"),
+        serde_json::json!(["start", "delivery", "result", "control", "refused"])
+    );
     for name in ["FailureKind", "StartVerdict", "KeyScope", "RestartFrom"] {
         assert!(names(name).is_array(), "{name}");
     }

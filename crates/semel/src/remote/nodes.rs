@@ -31,6 +31,12 @@ impl Nodes {
         }
     }
 
+    /// The id under which the server knows a node of this worker; the same id for the nodes of others.
+    pub(super) fn servers(&self, own: NodeId) -> NodeId {
+        let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        known.iter().find(|(_, node)| **node == own).map_or(own, |(servers, _)| *servers)
+    }
+
     /// The ids that this worker has registered under.
     pub(super) fn all(&self) -> Vec<NodeId> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).values().copied().collect()

@@ -242,7 +242,8 @@ impl Store for RemoteStore {
         Box::pin(self.find_run(find))
     }
 
-    fn list(&self, query: Query) -> Answer<'_, Page> {
+    fn list(&self, mut query: Query) -> Answer<'_, Page> {
+        query.node = query.node.map(|node| self.nodes.servers(node));
         Box::pin(async move {
             let page: RunPage = self.client.call(wire::LIST, &query, Does::Reads).await?;
             let mut page = Page::from(page);

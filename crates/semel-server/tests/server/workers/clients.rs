@@ -54,7 +54,7 @@ async fn starts_and_reads() -> Result<(), Failed> {
     let listed = client.list().workflow("order").await?;
     assert_eq!(listed.into_iter().map(|run| run.id()).collect::<Vec<_>>(), [run.id()]);
     let refused = run.cancel("no").await.err().map(|error| error.to_string()).unwrap_or_default();
-    assert!(refused.contains("`admin`"), "{refused}");
+    assert!(refused.contains("`operate`"), "{refused}");
     drop(engine);
     Ok(())
 }

@@ -565,7 +565,7 @@ async fn a_worker_pauses_the_run_it_holds_and_no_other() -> Done {
     let resume = Control { action: ControlAction::Resume, ..pause(None) };
     let refused = holder.control(resume).await;
     assert!(
-        matches!(&refused, Err(Error::Unavailable(why)) if why.to_string().contains("`admin`")),
+        matches!(&refused, Err(Error::Unavailable(why)) if why.to_string().contains("`operate`")),
         "{refused:?}"
     );
     let paused = holder.control(pause(None)).await?;

@@ -67,9 +67,23 @@ const NOT_HERE: &[(&str, &str)] = &[
     ("an_import_waits_until_no_node_is_at_work", ARCHIVE),
     ("in_which_order_an_archive_has_the_waiters_does_not_matter", ARCHIVE),
     ("a_workspace_can_be_exported_alone", ARCHIVE),
+    // `access::a_receipt_names_the_key…` has the callers of a server.
+    (
+        "a_duplicate_start_says_who_sent_it_and_whether_it_asked_for_the_same",
+        "the server notes its own callers",
+    ),
+    ("orphans_come_in_portions", "the last pass remembers the worker that was lost"),
+    ("a_page_tells_what_its_runs_do_now", PAGES),
+    ("a_glance_tells_the_origin_of_a_run_and_its_duplicates", PAGES),
+    ("glances_come_in_the_order_of_the_runs", PAGES),
+    ("a_node_shows_its_lease_and_its_runs", PAGES),
+    ("a_late_commit_is_counted_on_its_node", PAGES),
+    ("a_node_that_was_lost_is_remembered_for_a_day", PAGES),
+    ("a_node_that_left_in_good_order_is_not_remembered", PAGES),
     ("who_watches_a_run_hears_of_its_entries_and_of_no_other_run", BLIND),
     ("an_end_in_a_second_instance_is_heard_by_who_watches", BLIND),
 ];
+const PAGES: &str = "what pages show is asked of the server's own store, under the server's ids of nodes";
 const BOUNDED: &str = "a server bounds the bytes of its answers by itself";
 const HOSTED: &str = "families are driven by engines that open the server's own store";
 const GUARDED: &str = "it sends the guard of a store what no ledger makes; a server refuses that by the ledger before its store sees it";
