@@ -1,0 +1,57 @@
+//! The web console in a real browser: Chromium, driven by `scripts/with-chromium`, on SQLite and on PostgreSQL.
+
+mod acts;
+mod driver;
+mod lists;
+mod login;
+mod pictures;
+mod strict;
+
+use std::sync::Arc;
+
+use libtest_mimic::Trial;
+use semel::{Attempt, Ctx, Engine, Fail};
+use tokio::sync::Semaphore;
+
+use self::driver::{Look, VARIABLE, Window};
+use crate::world::{World, on_databases};
+
+/// Tests that need a driver are left out, visibly, where there is none; `make check` starts one.
+pub(crate) fn trials() -> Vec<Trial> {
+    let is_missing = std::env::var_os(VARIABLE).is_none();
+    if is_missing {
+        eprintln!("{VARIABLE} is not set: the tests in a browser are left out; scripts/with-chromium runs them");
+    }
+    let cases = [acts::cases(), lists::cases(), pictures::cases(), strict::cases()];
+    let trials = cases.into_iter().flatten().flat_map(on_databases).chain(login::trials());
+    trials.map(|trial| trial.with_ignored_flag(is_missing)).collect()
+}
+
+/// A workflow whose step waits for a permit and whose hook `go:KEY` waits for a message.
+async fn gated(world: &World, gate: Arc<Semaphore>) -> Engine {
+    let gated = move |ctx: Ctx, token: String| {
+        let gate = gate.clone();
+        async move {
+            let body = async |_: Attempt| {
+                gate.acquire().await.map_err(|closed| Fail::fatal(closed.to_string()))?.forget();
+                Ok(())
+            };
+            ctx.step("pack").run(body).await?;
+            let mut hook = ctx.hook::<u64>(token);
+            hook.recv().await
+        }
+    };
+    world.engine(|builder| builder.workflow("gated", gated)).await
+}
+
+/// A workflow whose only step, `send[a b]`, is in doubt until an operator has said that it did not take place.
+async fn doubtful(world: &World) -> Engine {
+    async fn left(ctx: Ctx, (): ()) -> semel::Result<String> {
+        let send = async |attempt: Attempt| match attempt.is_cleared() {
+            true => Ok("sent again".to_owned()),
+            false => Err(Fail::uncertain("the line is dead")),
+        };
+        ctx.step("send").key("a b").at_most_once().run(send).await
+    }
+    world.engine(|builder| builder.workflow("left", left)).await
+}
