@@ -326,11 +326,11 @@ pub struct WorkflowList {
     pub workflows: Vec<WorkflowView>,
 }
 
-/// A workflow version.
+/// A workflow version, what serves it, and how many of its runs are open.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkflowView {
-    /// Name of the workflow.
+    /// Name of this workflow.
     pub name: String,
     /// Version of the workflow; of a definition, its id.
     pub version: String,

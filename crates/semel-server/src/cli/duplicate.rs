@@ -1,4 +1,4 @@
-//! `semel duplicate ls`.
+//! `semel duplicate ls`: the calls that were absorbed or refused, newest first.
 
 use clap::Subcommand;
 

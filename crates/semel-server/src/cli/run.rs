@@ -19,7 +19,7 @@ use super::exit::Done;
 /// List, show, watch and control runs.
 #[derive(Debug, Subcommand)]
 pub(super) enum Run {
-    Ls(ls::Ls),
+    Ls(Box<ls::Ls>),
     Show(show::Show),
     Cost(cost::CostOf),
     Watch(watch::Watch),

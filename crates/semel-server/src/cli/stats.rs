@@ -1,4 +1,4 @@
-//! `semel stats`.
+//! `semel stats`: figures of a workspace, minute by minute.
 
 use semel::rules::stats::{Histogram, Stats};
 

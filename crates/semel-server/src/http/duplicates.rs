@@ -1,4 +1,4 @@
-//! `GET /duplicates`.
+//! `GET /duplicates`: the calls that were absorbed or refused, newest first.
 
 use std::sync::Arc;
 

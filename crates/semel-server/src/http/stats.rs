@@ -1,4 +1,4 @@
-//! `GET /stats`.
+//! `GET /stats`: figures of a workspace, minute by minute.
 
 use std::cmp::Reverse;
 use std::sync::Arc;

@@ -52,7 +52,9 @@ pub(super) async fn detail(app: &App, run: &Run, outcome: Option<&Outcome>) -> R
         next_entry: next,
     };
     let glances = app.store.glances(vec![run.clone()]).await?;
-    glances.iter().for_each(|glance| add_glance(&mut detail.run, glance));
+    for glance in &glances {
+        add_glance(&mut detail.run, glance);
+    }
     // A purged history has no entries.
     if !lines.is_empty() {
         let entries = lines.iter().map(|line| line.entry.clone());

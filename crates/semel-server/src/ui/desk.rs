@@ -20,11 +20,11 @@ const LONGEST: usize = 64 * 1024 * 1024;
 
 /// The API has refused a call. The gate shows it as a page.
 #[derive(Clone, Debug)]
-pub(super) struct PageRefusal(pub(super) ProblemView);
+pub(super) struct PageRefusal(pub(super) Box<ProblemView>);
 
 impl From<Problem> for PageRefusal {
     fn from(problem: Problem) -> Self {
-        Self(problem.view())
+        Self(Box::new(problem.view()))
     }
 }
 
@@ -123,7 +123,7 @@ impl Ui {
         if status.is_success() {
             return Ok(CallAnswer { value: body, replayed });
         }
-        Err(PageRefusal(read(&body)?))
+        Err(PageRefusal(Box::new(read(&body)?)))
     }
 }
 

@@ -10,7 +10,7 @@ use semel::clock::Clock;
 use super::gate::Visitor;
 use super::parts::Markup;
 use super::query::encoded;
-use super::{Ui, assets, icon};
+use super::{Ui, icon};
 use crate::api::{Permission, ProblemView};
 use crate::http::Problem;
 
@@ -104,11 +104,6 @@ impl PageFrame {
     /// A new id for the call of a form: sent twice, the form acts once.
     pub(super) fn call(&self) -> String {
         format!("ui-{}", self.clock.uuid().simple())
-    }
-
-    /// Address of an asset.
-    pub(super) fn asset(&self, name: &str) -> String {
-        assets::address(name)
     }
 }
 

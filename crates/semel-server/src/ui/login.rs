@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Redirect, Response};
 
 use super::gate::LOCAL;
 use super::query::{Fields, SentForm, encoded};
-use super::{Ui, assets, frame};
+use super::{Ui, frame};
 use crate::access::sessions;
 use crate::http::Problem;
 
@@ -34,12 +34,6 @@ struct LoginPage {
     next: String,
     name: String,
     refused: String,
-}
-
-impl LoginPage {
-    fn asset(&self, name: &str) -> String {
-        assets::address(name)
-    }
 }
 
 /// `GET /login`.

@@ -105,7 +105,7 @@ async fn first_duplicate(ui: &Ui, visitor: &Visitor, latest: &RunList) -> Result
     let path =
         format!("/keys/{}?scope={}", super::query::encoded(&only.key), super::query::encoded(&only.scope));
     let key: Option<crate::api::KeyView> = ui.look(visitor, &path).await?;
-    let count: u64 = key.map(|key| key.duplicates.iter().map(|kind| kind.count).sum()).unwrap_or(0);
+    let count: u64 = key.map_or(0, |key| key.duplicates.iter().map(|kind| kind.count).sum());
     Ok(match count {
         0 => Markup::default(),
         count => Markup::made(format!(

@@ -27,6 +27,12 @@ pub(super) struct Scale {
     rests: Vec<(i64, i64)>,
 }
 
+/// A number of milliseconds for a place on the screen.
+#[expect(clippy::cast_precision_loss, reason = "a place needs four digits")]
+fn approx(ms: i64) -> f64 {
+    ms as f64
+}
+
 impl Scale {
     /// A scale between two times, on which the longest rests are short.
     pub(super) fn new((from, to): (i64, i64), mut rests: Vec<(i64, i64)>) -> Self {
@@ -37,11 +43,11 @@ impl Scale {
         rests.sort_unstable();
         let resting: i64 = rests.iter().map(|(begin, end)| end - begin).sum();
         let busy = (to - from - resting).max(1);
-        let room = 100.0 - REST * rests.len() as f64;
+        let room = 100.0 - REST * approx(rests.len() as i64);
         let mut points = vec![(from, 0.0)];
         let (mut at, mut x) = (from, 0.0);
         for (begin, end) in &rests {
-            x += (begin - at) as f64 / busy as f64 * room;
+            x += approx(begin - at) / approx(busy) * room;
             points.push((*begin, x));
             x += REST;
             points.push((*end, x));
@@ -57,7 +63,7 @@ impl Scale {
         match (after.checked_sub(1).map(|before| self.points[before]), self.points.get(after)) {
             (None, _) => 0.0,
             (Some((_, x)), None) => x.min(100.0),
-            (Some((time, x)), Some((next, to))) => x + (at - time) as f64 / (next - time) as f64 * (to - x),
+            (Some((time, x)), Some((next, to))) => x + approx(at - time) / approx(next - time) * (to - x),
         }
     }
 

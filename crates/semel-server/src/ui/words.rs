@@ -6,7 +6,7 @@ use crate::api::CappedView;
 
 /// Milliseconds since 1970 of a time on the wire.
 pub(super) fn millis(at: &str) -> Option<i64> {
-    at.parse::<Timestamp>().ok().map(|at| at.as_millisecond())
+    at.parse::<Timestamp>().ok().map(Timestamp::as_millisecond)
 }
 
 /// A length of time, as short as it is still true.
@@ -33,6 +33,7 @@ pub(super) fn between(from: &str, to: Option<&str>, now: i64) -> String {
 /// A size in bytes.
 pub(super) fn bytes(count: usize) -> String {
     match count {
+        1 => "1 byte".to_owned(),
         0..1_024 => format!("{count} bytes"),
         1_024..10_240 => format!("{}.{} KB", count / 1_024, count % 1_024 * 10 / 1_024),
         10_240..1_048_576 => format!("{} KB", count / 1_024),

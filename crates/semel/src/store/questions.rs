@@ -125,7 +125,7 @@ pub struct TallyQuery {
 /// Numbers of a workspace, each counted up to a bound.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunTally {
-    /// Runs by status.
+    /// Number of runs in each status.
     pub statuses: Vec<(Status, Capped)>,
     /// Paused runs by the kind of their pause.
     pub attention: Vec<(Attention, Capped)>,

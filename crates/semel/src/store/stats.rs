@@ -27,7 +27,7 @@ use crate::rules::status::Status;
 const COLLECT: Duration = Duration::from_secs(5);
 
 /// Most workspaces and minutes that are collected. Beyond it nothing is counted until they are written: only a process that
-/// never sweeps comes to it.
+/// never sweeps reaches it.
 const MOST: usize = 10_000;
 
 const MINUTE: i64 = 60_000;

@@ -36,7 +36,7 @@ impl<'d> Frame<'d> {
         let (failure, fresh) = match self.ctx.earlier::<Caught>(&mark) {
             Err(fail) => return Listed::failed(self.broken(&step.name)(fail), fresh),
             // The failure was caught or undone before the run was retried: what followed it has happened, so it stays.
-            Ok(Some(error)) => (Failed { error, is_kept: true }, fresh),
+            Ok(Some(error)) => (FailedTry { error, is_kept: true }, fresh),
             Ok(None) => {
                 let undo = self.undo.inside(&tried.steps);
                 let inside = Frame { undo: undo.clone(), ..self.block(&step.name) };
@@ -56,13 +56,13 @@ impl<'d> Frame<'d> {
     }
 
     /// Undoes what has completed. That it is undone is known for ever.
-    async fn taken_back(&self, mark: &str, error: Caught, undo: &UndoList<'d>) -> Result<Failed> {
+    async fn taken_back(&self, mark: &str, error: Caught, undo: &UndoList<'d>) -> Result<FailedTry> {
         if undo.is_empty() {
-            return Ok(Failed { error, is_kept: false });
+            return Ok(FailedTry { error, is_kept: false });
         }
         let error = keep_for_ever(&self.ctx.cleanup(), mark, error).await?;
         undo.take_back(self.execution).await;
-        Ok(Failed { error, is_kept: true })
+        Ok(FailedTry { error, is_kept: true })
     }
 
     /// Executes the case of `catch` that applies. That the failure is caught is known for ever, because the steps of the case follow
@@ -72,7 +72,7 @@ impl<'d> Frame<'d> {
         step: &'d DefinedStep,
         tried: &'d Try,
         mark: &str,
-        Failed { error, is_kept }: Failed,
+        FailedTry { error, is_kept }: FailedTry,
         fresh: bool,
     ) -> Listed {
         let visible = self.visible.inside(vec![("error".to_owned(), Data::of_json(&error.json()))]);
@@ -92,7 +92,7 @@ impl<'d> Frame<'d> {
 }
 
 /// A failure of the steps of a `try`, and whether it is kept for ever that they have failed.
-struct Failed {
+struct FailedTry {
     error: Caught,
     is_kept: bool,
 }

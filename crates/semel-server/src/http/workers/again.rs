@@ -30,7 +30,7 @@ type LastClaim = Arc<tokio::sync::Mutex<Option<ClaimUnderId>>>;
 /// A claim that was made under an id.
 struct ClaimUnderId {
     id: CallId,
-    /// The claimed runs.
+    /// The runs that it claimed.
     runs: Vec<RunId>,
 }
 

@@ -220,8 +220,8 @@ async fn a_doubt_is_decided_by_its_form(world: World) {
     let call = page
         .text
         .split_once("/resolve")
-        .map(|(_, rest)| rest.split_once("name=\"call\" value=\"").unwrap().1);
-    let call = call.unwrap().split('"').next().unwrap().to_owned();
+        .map(|(_, rest)| rest.split_once("name=\"call\" value=\"").expect("a form has a call").1);
+    let call = call.expect("a form has a call").split('"').next().expect("the value ends").to_owned();
     let decide = async |decision: &str, more: (&str, &str)| {
         let fields = [
             ("step", "send[a b]"),
@@ -303,8 +303,8 @@ async fn a_fork_says_before_what_it_keeps(world: World) {
     let row = |path: &str| {
         page.text
             .split_once(&format!("<bdi>{path}</bdi>"))
-            .map(|(_, rest)| rest.split_once("</tr>").unwrap().0.to_owned())
-            .unwrap()
+            .map(|(_, rest)| rest.split_once("</tr>").expect("the row ends").0.to_owned())
+            .expect("the path has a row")
     };
     assert!(row("double").contains("Kept") && row("check").contains("Runs again"), "{}", page.text);
     let fields = [

@@ -113,7 +113,8 @@ async fn message(response: &mut Response, text: &mut String) -> Value {
     loop {
         if let Some((event, rest)) = text.split_once("\n\n") {
             let data = event.lines().find_map(|line| line.strip_prefix("data: ")).map(str::to_owned);
-            *text = rest.to_owned();
+            let rest = rest.to_owned();
+            *text = rest;
             if let Some(data) = data {
                 return serde_json::from_str(&data).expect("JSON");
             }

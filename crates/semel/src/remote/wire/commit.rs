@@ -84,9 +84,9 @@ pub(super) mod described {
     }
 
     named! {
-        /// Schema of [`CommitCall`].
+        /// Schema of [`CommitCall`] for `OpenAPI`.
         CommitCallSchema is CommitCall<Vec<Entry>> as "CommitCall"
-        /// Schema of [`CommitItem`].
+        /// Schema of [`CommitItem`] for `OpenAPI`.
         CommitItemSchema is CommitItem<Vec<Entry>> as "CommitItem"
     }
 }

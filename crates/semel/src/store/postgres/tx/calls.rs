@@ -57,9 +57,6 @@ impl CallRows for PgStoreTx<'_> {
         };
         let before = found.as_ref().map(|row| column::<i64>(row, 1)).transpose()?;
         // Guarded by the count, which only grows: another process may have added to it since.
-        let upsert = "INSERT INTO receipts AS x (run, kind, count, first, last, recent, workspace) \
-             VALUES ($1, $2, $3, $4, $5, $6, $8) ON CONFLICT (run, kind) DO UPDATE \
-             SET count = $3, first = $4, last = $5, recent = $6 WHERE x.count = $7";
         let recent = serde_json::to_string(&sum.recent).expect("receipts are plain data");
         let params: Params<'_> = &[
             &num,
@@ -71,7 +68,7 @@ impl CallRows for PgStoreTx<'_> {
             &before,
             &workspace,
         ];
-        match self.write(upsert, params).await? {
+        match self.write(include_str!("../sql/put_receipts.sql"), params).await? {
             1 => Ok(()),
             _ => Err(race()),
         }
