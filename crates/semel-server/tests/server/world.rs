@@ -91,7 +91,8 @@ pub(crate) struct World {
 }
 
 impl World {
-    async fn on(kind: Kind) -> Self {
+    /// A server on a new store.
+    pub(crate) async fn on(kind: Kind) -> Self {
         let (mut folder, clock) = (None, Arc::new(SystemClock::new()));
         let store: Arc<dyn Store> = match kind {
             Kind::Memory => Arc::new(MemoryStore::new(clock)),

@@ -64,7 +64,8 @@ impl Drop for Window {
 impl Window {
     /// A new browser for the pages of a server.
     pub(super) async fn open(base: &str, look: Look) -> Self {
-        let driver = std::env::var(VARIABLE).expect("there is a driver: run the tests by scripts/with-chromium");
+        let driver =
+            std::env::var(VARIABLE).expect("there is a driver: run the tests by scripts/with-chromium");
         let mut flags = FLAGS.to_vec();
         if look.dark {
             flags.push("--blink-settings=preferredColorScheme=0");
@@ -81,7 +82,8 @@ impl Window {
             "unhandledPromptBehavior": "accept",
             "timeouts": {"implicit": PATIENCE, "pageLoad": PATIENCE, "script": PATIENCE},
         }}});
-        let mut window = Self { client: client(), session: format!("{driver}/session"), base: base.to_owned() };
+        let mut window =
+            Self { client: client(), session: format!("{driver}/session"), base: base.to_owned() };
         let made = window.ask(Method::POST, "", wanted).await.expect("a browser can be started");
         let id = made["sessionId"].as_str().expect("a session has an id");
         window.session = format!("{}/{id}", window.session);
@@ -143,6 +145,13 @@ impl Window {
         self.post("/window", json!({"handle": tab["handle"]})).await;
     }
 
+    /// Draws pages as on a screen of this width.
+    pub(super) async fn narrow(&self, width: u32) {
+        let screen = json!({"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": true});
+        let command = json!({"cmd": "Emulation.setDeviceMetricsOverride", "params": screen});
+        self.post("/goog/cdp/execute", command).await;
+    }
+
     /// Path of an element, waited for.
     async fn element(&self, using: &str, what: &str) -> String {
         let found = self.post("/element", json!({"using": using, "value": what})).await;
@@ -175,7 +184,8 @@ impl Window {
     /// Clicks twice on an element, as fast as a mouse does.
     pub(super) async fn press_twice(&self, css: &str) {
         let found = self.post("/element", json!({"using": "css selector", "value": css})).await;
-        let (down, up) = (json!({"type": "pointerDown", "button": 0}), json!({"type": "pointerUp", "button": 0}));
+        let (down, up) =
+            (json!({"type": "pointerDown", "button": 0}), json!({"type": "pointerUp", "button": 0}));
         let there = json!({"type": "pointerMove", "x": 0, "y": 0, "origin": found});
         let mouse = json!({"type": "pointer", "id": "mouse", "actions": [there, down, up, down, up]});
         self.post("/actions", json!({"actions": [mouse]})).await;

@@ -1,6 +1,7 @@
 //! The web console in a real browser: Chromium, driven by `scripts/with-chromium`, on SQLite and on PostgreSQL.
 
 mod acts;
+mod axe;
 mod driver;
 mod lists;
 mod login;
@@ -16,15 +17,26 @@ use tokio::sync::Semaphore;
 use self::driver::{Look, VARIABLE, Window};
 use crate::world::{World, on_databases};
 
+/// Name of the variable with the path of axe-core.
+const AXE: &str = "SEMEL_TEST_AXE";
+
 /// Tests that need a driver are left out, visibly, where there is none; `make check` starts one.
 pub(crate) fn trials() -> Vec<Trial> {
-    let is_missing = std::env::var_os(VARIABLE).is_none();
-    if is_missing {
-        eprintln!("{VARIABLE} is not set: the tests in a browser are left out; scripts/with-chromium runs them");
+    let is_missing = |variable: &str| std::env::var_os(variable).is_none();
+    if is_missing(VARIABLE) {
+        eprintln!(
+            "{VARIABLE} is not set: the tests in a browser are left out; scripts/with-chromium runs them"
+        );
+    } else if is_missing(AXE) {
+        eprintln!(
+            "{AXE} is not set: the tests with axe-core are left out; scripts/with-chromium gets it with npm"
+        );
     }
-    let cases = [acts::cases(), lists::cases(), pictures::cases(), strict::cases()];
-    let trials = cases.into_iter().flatten().flat_map(on_databases).chain(login::trials());
-    trials.map(|trial| trial.with_ignored_flag(is_missing)).collect()
+    let cases = [acts::cases(), lists::cases(), strict::cases()].into_iter().flatten();
+    let trials = cases.flat_map(on_databases).chain(login::trials()).chain(pictures::trials());
+    let with_axe = axe::cases().into_iter().flat_map(on_databases);
+    let with_axe = with_axe.map(|trial| trial.with_ignored_flag(is_missing(VARIABLE) || is_missing(AXE)));
+    trials.map(|trial| trial.with_ignored_flag(is_missing(VARIABLE))).chain(with_axe).collect()
 }
 
 /// A workflow whose step waits for a permit and whose hook `go:KEY` waits for a message.
@@ -33,7 +45,7 @@ async fn gated(world: &World, gate: Arc<Semaphore>) -> Engine {
         let gate = gate.clone();
         async move {
             let body = async |_: Attempt| {
-                gate.acquire().await.map_err(|closed| Fail::fatal(closed.to_string()))?.forget();
+                gate.acquire().await.map_err(|closed| semel::fatal(closed))?.forget();
                 Ok(())
             };
             ctx.step("pack").run(body).await?;
