@@ -41,7 +41,7 @@ async fn delivers_once(world: &World, look: Look) {
     window.fill("#payload", "42").await;
     let call = window.value("#call").await;
     window.press_twice("form[method=post] button").await;
-    window.sees("p[@role='status']", "elivered").await;
+    window.sees("p[@role='status']", "eliver").await;
     window.goto("/w/default/hooks?token=sum").await;
     window.fill("#payload", "42").await;
     window.fill("#call", &call).await;

@@ -186,6 +186,7 @@ impl Window {
         let found = self.post("/element", json!({"using": "css selector", "value": css})).await;
         let (down, up) =
             (json!({"type": "pointerDown", "button": 0}), json!({"type": "pointerUp", "button": 0}));
+        self.script(&format!("document.querySelector({}).scrollIntoView()", json!(css))).await;
         let there = json!({"type": "pointerMove", "x": 0, "y": 0, "origin": found});
         let mouse = json!({"type": "pointer", "id": "mouse", "actions": [there, down, up, down, up]});
         self.post("/actions", json!({"actions": [mouse]})).await;

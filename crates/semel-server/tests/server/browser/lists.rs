@@ -133,7 +133,7 @@ async fn a_row_with_the_focus_is_not_replaced(world: World) {
     let kept = window.script(&format!("return window.row === {row} && window.row.textContent")).await;
     assert!(kept.as_str().is_some_and(|text| text.contains("Pending")), "{kept}");
     api.start("order", "newer", "1").await;
-    window.sees("a[@id='newer']", "1 newer runs").await;
+    window.sees("a[@id='newer']", "1 newer run ·").await;
     assert_eq!(window.texts(KEYS).await, ["other", "focused"], "rows do not move");
     window.script("document.activeElement.blur()").await;
     api.post("/workflow-runs", r#"{"workflow": "order"}"#).await.ok();

@@ -20,7 +20,7 @@ pub(super) fn trials() -> Vec<Trial> {
         ("a_reader_can_use_no_control", |served| Box::pin(a_reader(served))),
     ];
     let sqlite = all.map(|(name, run)| {
-        Trial::test(format!("sqlite::login::{name}"), move || {
+        Trial::test(format!("sqlite::browser::login::{name}"), move || {
             let folder = TempDir::new()?;
             let store = format!("sqlite:{}", folder.path().join("semel.db").display());
             runtime().block_on(on(StoreAddress::new(store), run));
@@ -28,7 +28,7 @@ pub(super) fn trials() -> Vec<Trial> {
         })
     });
     let postgres = all.map(|(name, run)| {
-        Trial::test(format!("postgres::login::{name}"), move || {
+        Trial::test(format!("postgres::browser::login::{name}"), move || {
             let address = json!({"address": std::env::var("SEMEL_TEST_POSTGRES")?, "schema": fresh_schema()});
             runtime().block_on(on(serde_json::from_value(address)?, run));
             Ok(())

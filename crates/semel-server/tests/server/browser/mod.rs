@@ -15,7 +15,7 @@ use semel::{Attempt, Ctx, Engine, Fail};
 use tokio::sync::Semaphore;
 
 use self::driver::{Look, VARIABLE, Window};
-use crate::world::{World, on_databases};
+use crate::world::{Case, World, on_databases};
 
 /// Name of the variable with the path of axe-core.
 const AXE: &str = "SEMEL_TEST_AXE";
@@ -32,11 +32,16 @@ pub(crate) fn trials() -> Vec<Trial> {
             "{AXE} is not set: the tests with axe-core are left out; scripts/with-chromium gets it with npm"
         );
     }
-    let cases = [acts::cases(), lists::cases(), strict::cases()].into_iter().flatten();
-    let trials = cases.flat_map(on_databases).chain(login::trials()).chain(pictures::trials());
-    let with_axe = axe::cases().into_iter().flat_map(on_databases);
+    let on_databases = |cases: Vec<Case>| cases.into_iter().map(in_browser).flat_map(on_databases);
+    let cases = [acts::cases(), lists::cases(), strict::cases()].into_iter().flatten().collect();
+    let trials = on_databases(cases).chain(login::trials()).chain(pictures::trials());
+    let with_axe = on_databases(axe::cases());
     let with_axe = with_axe.map(|trial| trial.with_ignored_flag(is_missing(VARIABLE) || is_missing(AXE)));
     trials.map(|trial| trial.with_ignored_flag(is_missing(VARIABLE))).chain(with_axe).collect()
+}
+
+fn in_browser(case: Case) -> Case {
+    Case { name: Box::leak(format!("browser::{}", case.name).into_boxed_str()), ..case }
 }
 
 /// A workflow whose step waits for a permit and whose hook `go:KEY` waits for a message.

@@ -21,7 +21,7 @@ const LARGEST: usize = 200 * 1024;
 const FOLDERS: [&str; 2] = ["../../target/console", "../../docs/pictures"];
 
 pub(super) fn trials() -> Vec<Trial> {
-    vec![Trial::test("sqlite::pictures::pages_are_drawn_in_both_themes", || {
+    vec![Trial::test("sqlite::browser::pictures::pages_are_drawn_in_both_themes", || {
         runtime().block_on(async { pages_are_drawn_in_both_themes(World::on(Kind::Sqlite).await).await });
         Ok(())
     })]
