@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::strict::pages_with_data;
 use super::{AXE, Look, Window, doubtful};

@@ -217,11 +217,8 @@ impl Window {
 
     /// Texts of all elements that are there now.
     pub(super) async fn texts(&self, css: &str) -> Vec<String> {
-        let found = self.script(&format!(
-            "return [...document.querySelectorAll({})].map((one) => one.textContent)",
-            json!(css)
-        ));
-        let found = found.await;
+        let all = format!("[...document.querySelectorAll({})]", json!(css));
+        let found = self.script(&format!("return {all}.map((one) => one.textContent)")).await;
         let texts = found.as_array().expect("a list").iter();
         texts.map(|text| text.as_str().expect("a text").to_owned()).collect()
     }

@@ -36,7 +36,7 @@ async fn orders(world: &World) -> Engine {
             _ => Ok(json!({"charge": "ch_3PqXa81", "amount": input["amount"]})),
         };
         let paid = ctx.step("charge").retry(Retry::fixed(Duration::from_millis(700))).run(charge).await?;
-        ctx.sleep(Duration::from_millis(1_500)).await?;
+        ctx.sleep("dry", Duration::from_millis(1_500)).await?;
         for item in ["mug", "tea", "pot"] {
             ctx.step("pack").key(item).run(async |_| Ok(json!({"packed": item}))).await?;
         }
