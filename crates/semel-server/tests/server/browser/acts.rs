@@ -133,7 +133,9 @@ async fn the_second_of_two_decisions_is_told_of_the_first(world: World) {
     first.sees("*[@id='head']//span", "Completed").await;
     second.sees("*[@id='head']//span", "Completed").await;
     second.press("Record decision").await;
-    second.sees("p[@role='alert']", "happened").await;
+    second.sees("p[@role='alert']", "it is a completed step, and only a step in doubt can be").await;
+    second.sees("*[@id='latest']//code", "\"by\":\"local\"").await;
+    assert_eq!(first.texts("#doing").await, [""], "it waits for nothing any more");
     let detail = api.ended(&run).await;
     assert_eq!((&detail["status"], &detail["result"]), (&json!("COMPLETED"), &json!("seen")));
 }
@@ -196,7 +198,7 @@ async fn a_key_used_for_something_else_shows_what_differs(world: World) {
     refused.problem(422, "KEY_REUSED");
     let request = refused.header("x-request-id").unwrap_or_default().to_owned();
     window.sees("*[@id='absorbed']//td", "refused").await;
-    for told in ["/input/amount", "1999", "9007", "anyone", request.as_str()] {
+    for told in ["/input/amount", "1999", "9007", "local", request.as_str()] {
         window.sees("*[@id='absorbed']", told).await;
     }
     assert!(!window.texts("#absorbed").await[0].contains("/input/to"), "what is the same is not told");

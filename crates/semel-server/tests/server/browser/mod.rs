@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use libtest_mimic::Trial;
 use semel::{Attempt, Ctx, Engine, Fail};
+use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use self::driver::{Look, VARIABLE, Window};
@@ -63,9 +64,9 @@ async fn gated(world: &World, gate: Arc<Semaphore>) -> Engine {
 
 /// A workflow whose only step, `send[a b]`, is in doubt until an operator has said that it did not take place.
 async fn doubtful(world: &World) -> Engine {
-    async fn left(ctx: Ctx, (): ()) -> semel::Result<String> {
+    async fn left(ctx: Ctx, (): ()) -> semel::Result<Value> {
         let send = async |attempt: Attempt| match attempt.is_cleared() {
-            true => Ok("sent again".to_owned()),
+            true => Ok(json!("sent again")),
             false => Err(Fail::uncertain("the line is dead")),
         };
         ctx.step("send").key("a b").at_most_once().run(send).await

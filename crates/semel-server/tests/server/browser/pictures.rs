@@ -70,6 +70,10 @@ async fn pages_are_drawn_in_both_themes(world: World) {
     for (run, status) in [(&doubt, "PAUSED"), (&run, "WAITING"), (&open, "WAITING")] {
         api.reached(run, status).await;
     }
+    // It waits for its timer first.
+    let window = Window::open(api.url(), Look::default()).await;
+    window.goto("/w/default/hooks").await;
+    window.sees("*[@id='hooks']//code", "pickup:48213").await;
     let delivered = api.post_as("evt_1", "/hooks/pickup:48213", r#"{"courier": "north"}"#).await;
     delivered.ok();
     api.post_as("evt_1", "/hooks/pickup:48213", r#"{"courier": "north"}"#).await.ok();
