@@ -80,5 +80,5 @@ if (pause) {
   });
 }
 open();
-// No message tells of a call that was absorbed or refused: a page that shows such calls asks for itself.
+// No message tells of a call that was absorbed or refused, nor of a hook that was opened: a page that shows them asks for itself.
 setInterval(() => { if (source && document.querySelector('[data-often]')) soon(); }, AGAIN);
