@@ -5,7 +5,7 @@ LOCKED := --locked
 # Optimised builds refuse the feature `sabotage`, so theirs are listed.
 OPTIMISED := --release -p semel-server --features tasks $(LOCKED)
 # The servers that tests use, for as long as the command after it takes.
-SERVICES := scripts/with-postgres scripts/with-mariadb scripts/with-brokers scripts/with-pgvector
+SERVICES := scripts/with-postgres scripts/with-mariadb scripts/with-brokers scripts/with-pgvector scripts/with-chromium
 CASES ?= 100000
 SEEDS ?= 0..10000
 PROGRAMS ?= 0..2000

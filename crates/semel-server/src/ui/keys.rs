@@ -12,6 +12,7 @@ use super::frame::{self, PageFrame, Section};
 use super::gate::Visitor;
 use super::parts::{Markup, mark, when};
 use super::query::{Fields, SentForm, encoded, query};
+use super::run::tabs::{self, DuplicateRow};
 use crate::api::{
     ControlAnswer, ControlRun, FormerHolder, KeyEntryView, KeyList, KeyView, LostKey, Permission, RunView,
 };
@@ -99,15 +100,6 @@ fn earlier(visitor: &Visitor, holder: &FormerHolder) -> EarlierRow {
     }
 }
 
-/// Absorbed calls of one kind.
-struct Absorbed {
-    call: String,
-    count: u64,
-    first: Markup,
-    last: Markup,
-    recent: Vec<(Markup, String)>,
-}
-
 #[derive(Template)]
 #[template(path = "key.html")]
 struct KeyPage {
@@ -120,7 +112,9 @@ struct KeyPage {
     fingerprint: String,
     remembered: Option<Markup>,
     earlier: Vec<EarlierRow>,
-    absorbed: Vec<Absorbed>,
+    /// Calls that came under the key, the refused ones included.
+    absorbed: u64,
+    duplicates: Vec<DuplicateRow>,
     may_operate: bool,
 }
 
@@ -139,13 +133,6 @@ pub(super) async fn page(
         Err(refused) => return Err(refused),
     };
     let kinds = found.as_ref().map(|found| found.duplicates.as_slice()).unwrap_or_default();
-    let absorbed = |kind: &crate::api::DuplicatesView| Absorbed {
-        call: format!("{:?}", kind.kind),
-        count: kind.count,
-        first: when(&kind.first_at),
-        last: when(&kind.last_at),
-        recent: kind.recent.iter().rev().map(|one| (when(&one.at), one.detail.clone())).collect(),
-    };
     let page = KeyPage {
         frame: PageFrame::of(&ui, &visitor, Section::Keys, &format!("Key {key}")),
         here: visitor.to(&format!("/keys/{}", encoded(&key))),
@@ -156,7 +143,8 @@ pub(super) async fn page(
             .flat_map(|found| &found.earlier)
             .map(|holder| earlier(&visitor, holder))
             .collect(),
-        absorbed: kinds.iter().map(absorbed).collect(),
+        absorbed: kinds.iter().map(|kind| kind.count).sum(),
+        duplicates: tabs::duplicates(kinds),
         mark: found.as_ref().map(|found| mark(&found.run)).unwrap_or_default(),
         run: found.map(|found| found.run),
         may_operate: visitor.may(Permission::Operate),

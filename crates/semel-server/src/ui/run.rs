@@ -1,7 +1,7 @@
 //! One run: its head, the decision about a step in doubt, and the tabs below.
 
 mod deeds;
-mod tabs;
+pub(super) mod tabs;
 
 use std::sync::Arc;
 

@@ -3,6 +3,7 @@
 mod access;
 mod approvals;
 mod batch;
+mod browser;
 mod canaries;
 mod channels;
 mod cli;
@@ -65,6 +66,7 @@ fn main() -> ExitCode {
     trials.extend(kill::trials());
     trials.extend(access::trials());
     trials.extend(console::visitors::trials());
+    trials.extend(browser::trials());
     trials.extend(operate::trials());
     trials.extend(process::trials());
     trials.extend(secure::trials());

@@ -53,16 +53,29 @@ pub(crate) enum Kind {
     Postgres,
 }
 
+/// All stores, with their names in those of tests.
+const STORES: [(Kind, &str); 3] =
+    [(Kind::Memory, "memory"), (Kind::Sqlite, "sqlite"), (Kind::Postgres, "postgres")];
+
 /// One trial per store.
 pub(crate) fn on_every_store(case: Case) -> Vec<Trial> {
-    let all = [(Kind::Memory, "memory"), (Kind::Sqlite, "sqlite"), (Kind::Postgres, "postgres")];
-    let trial = |(kind, name): (Kind, &str)| {
+    trials_on(&STORES, case)
+}
+
+/// One trial per store that outlives its process.
+pub(crate) fn on_databases(case: Case) -> Vec<Trial> {
+    trials_on(&STORES[1..], case)
+}
+
+fn trials_on(stores: &[(Kind, &str)], case: Case) -> Vec<Trial> {
+    let trial = |(kind, name): &(Kind, &str)| {
+        let kind = *kind;
         Trial::test(format!("{name}::{}", case.name), move || {
             runtime().block_on(async { (case.run)(World::on(kind).await).await });
             Ok(())
         })
     };
-    all.into_iter().map(trial).collect()
+    stores.iter().map(trial).collect()
 }
 
 pub(crate) fn runtime() -> tokio::runtime::Runtime {
@@ -78,7 +91,8 @@ pub(crate) struct World {
 }
 
 impl World {
-    async fn on(kind: Kind) -> Self {
+    /// A server on a new store.
+    pub(crate) async fn on(kind: Kind) -> Self {
         let (mut folder, clock) = (None, Arc::new(SystemClock::new()));
         let store: Arc<dyn Store> = match kind {
             Kind::Memory => Arc::new(MemoryStore::new(clock)),

@@ -27,7 +27,7 @@ const swap = (page) => {
   if (newer) {
     const count = [...page.querySelectorAll('table.runs tr[id]')].findIndex((row) => document.getElementById(row.id));
     newer.hidden = count === 0 || page.querySelectorAll('table.runs tr[id]').length === 0;
-    newer.textContent = count > 0 ? `${count} newer runs · show` : 'Newer runs · show';
+    newer.textContent = count > 0 ? `${count} newer ${count === 1 ? 'run' : 'runs'} · show` : 'Newer runs · show';
     newer.href = location.href;
   }
   document.dispatchEvent(new CustomEvent('semel:swapped'));
@@ -80,3 +80,5 @@ if (pause) {
   });
 }
 open();
+// No message tells of a call that was absorbed or refused, nor of a hook that was opened: a page that shows them asks for itself.
+setInterval(() => { if (source && document.querySelector('[data-often]')) soon(); }, AGAIN);

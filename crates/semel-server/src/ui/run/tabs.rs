@@ -1,6 +1,6 @@
 //! The tabs of a run's page.
 
-use semel::rules::receipt::ReceiptKind;
+use semel::rules::receipt::{DifferingValue, ReceiptKind};
 use semel::rules::status::Status;
 
 use super::{RunRest, RunTab, icon_of};
@@ -105,16 +105,23 @@ fn brief(entry: &str, kind: &str) -> String {
     cut
 }
 
-/// A duplicate that the run has absorbed.
-pub(super) struct DuplicateRow {
-    pub(super) at: Markup,
-    pub(super) call: &'static str,
-    pub(super) answer: &'static str,
-    pub(super) detail: String,
+/// A duplicate that the run has absorbed, or a call that was refused because of it.
+pub(in crate::ui) struct DuplicateRow {
+    pub(in crate::ui) at: Markup,
+    pub(in crate::ui) call: &'static str,
+    pub(in crate::ui) answer: &'static str,
+    /// Error code of a refused call.
+    pub(in crate::ui) code: String,
+    pub(in crate::ui) detail: String,
+    /// Name of the caller; empty if it is not recorded.
+    pub(in crate::ui) by: String,
+    pub(in crate::ui) request: String,
+    /// Places at which a refused start differs from the one that made the run.
+    pub(in crate::ui) differs: Vec<DifferingValue>,
 }
 
 /// The absorbed duplicates, newest first. Each kind keeps its last ones.
-pub(super) fn duplicates(all: &[DuplicatesView]) -> Vec<DuplicateRow> {
+pub(in crate::ui) fn duplicates(all: &[DuplicatesView]) -> Vec<DuplicateRow> {
     let mut rows: Vec<_> = all
         .iter()
         .flat_map(|kind| kind.recent.iter().map(move |one| (one.at.as_str(), kind.kind, one)))
@@ -122,7 +129,16 @@ pub(super) fn duplicates(all: &[DuplicatesView]) -> Vec<DuplicateRow> {
     rows.sort_by(|(at, ..), (other, ..)| other.cmp(at));
     let row = |(at, kind, one): (&str, ReceiptKind, &crate::api::AbsorbedView)| {
         let (call, answer) = words_of(kind);
-        DuplicateRow { at: when(at), call, answer, detail: one.detail.clone() }
+        DuplicateRow {
+            at: when(at),
+            call,
+            answer,
+            code: one.code.clone().unwrap_or_default(),
+            detail: one.detail.clone(),
+            by: one.by.clone().unwrap_or_default(),
+            request: one.request_id.clone().unwrap_or_default(),
+            differs: one.pointers.clone(),
+        }
     };
     rows.into_iter().map(row).collect()
 }

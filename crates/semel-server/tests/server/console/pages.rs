@@ -23,10 +23,11 @@ cases![
 ];
 
 /// A text that would be markup, in every known way.
-const HOSTILE: &str = "</script><script>alert(1)</script>\"'><img src=x onerror=alert(1)>\u{202e}&amp;";
+pub(crate) const HOSTILE: &str =
+    "</script><script>alert(1)</script>\"'><img src=x onerror=alert(1)>\u{202e}&amp;";
 
 /// Addresses of all pages about a run with a key.
-fn all_pages(run: &str, key: &str) -> Vec<String> {
+pub(crate) fn all_pages(run: &str, key: &str) -> Vec<String> {
     let mut pages: Vec<_> = [
         "",
         "runs",
@@ -112,22 +113,33 @@ async fn every_page_has_the_headers_of_a_page_and_nothing_of_its_own(world: Worl
     }
 }
 
-async fn hostile_texts_are_texts_on_every_page(world: World) {
+/// A run with hostile texts that waits for a hook, and fails with what it is told.
+pub(crate) async fn hostile_run(world: &World, api: &Api) -> (semel::Engine, String) {
     async fn fails(ctx: Ctx, (): ()) -> semel::Result<()> {
         let mut hook = ctx.hook::<String>(HOSTILE);
         let told = hook.recv().await?;
         ctx.step("pay").key(HOSTILE).run(async |_| Err::<(), _>(semel::fatal(told.clone()))).await
     }
-    let (browser, api) = local(&world).await;
-    let _engine = world.engine(|builder| builder.workflow("fails", fails)).await;
+    let engine = world.engine(|builder| builder.workflow("fails", fails)).await;
     let body = json!({"workflow": "fails", "input": null, "idempotencyKey": HOSTILE}).to_string();
     let run = api.post("/workflow-runs", body.clone()).await.run_id();
     api.post("/workflow-runs", body).await.ok();
     api.reached(&run, "WAITING").await;
+    (engine, run)
+}
+
+/// Tells it, and waits for its end.
+pub(crate) async fn hostile_end(api: &Api, run: &str) {
+    api.post(&format!("/hooks/{}", encoded(HOSTILE)), json!(HOSTILE).to_string()).await.ok();
+    assert_eq!(api.ended(run).await["status"], "FAILED");
+}
+
+async fn hostile_texts_are_texts_on_every_page(world: World) {
+    let (browser, api) = local(&world).await;
+    let (_engine, run) = hostile_run(&world, &api).await;
     let waits = browser.open(&format!("/w/default/hooks?token={}", encoded(HOSTILE))).await;
     is_clean("the hook", &waits);
-    api.post(&format!("/hooks/{}", encoded(HOSTILE)), json!(HOSTILE).to_string()).await.ok();
-    assert_eq!(api.ended(&run).await["status"], "FAILED");
+    hostile_end(&api, &run).await;
     let mut shown = 0;
     let mut pages = all_pages(&run, HOSTILE);
     pages.push(format!("/w/default/runs/{run}?step={}", encoded(&format!("pay[{HOSTILE}]"))));
