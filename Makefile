@@ -5,13 +5,13 @@ LOCKED := --locked
 # Optimised builds refuse the feature `sabotage`, so theirs are listed.
 OPTIMISED := --release -p semel-server --features tasks $(LOCKED)
 # The servers that tests use, for as long as the command after it takes.
-SERVICES := scripts/with-postgres scripts/with-mariadb scripts/with-brokers scripts/with-pgvector scripts/with-chromium
+SERVICES := scripts/with-postgres scripts/with-mariadb scripts/with-brokers scripts/with-pgvector
 CASES ?= 100000
 SEEDS ?= 0..10000
 PROGRAMS ?= 0..2000
 
 .DEFAULT_GOAL := help
-.PHONY: help check conformance fix bench models bench-reads bench-workers kill hostile sim proof fuzz attack fuzz-http deny dist hello
+.PHONY: help check browser conformance fix bench models bench-reads bench-workers kill hostile sim proof fuzz attack fuzz-http deny dist hello
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ bench-reads: ## measure every list and /readyz of a server with a million ended 
 
 bench-workers: ## measure workers in TypeScript and Python against one in Rust; the results are in target/bench
 	scripts/bench-workers
+
+browser: ## play the console in Chromium, with axe-core where npm is present; writes pictures to target/console
+	scripts/with-postgres scripts/with-chromium cargo test -p semel-server $(LOCKED) --all-features --test server -- browser::
 
 kill: ## kill servers and engines 100 times on SQLite, and 100 times two of them on one PostgreSQL; prints its figures
 	SEMEL_KILLS=100 $(SERVICES) cargo test -p semel-server $(LOCKED) --test server -- kill:: --test-threads 1

@@ -21,7 +21,7 @@ use crate::world::{Case, World, on_databases};
 /// Name of the variable with the path of axe-core.
 const AXE: &str = "SEMEL_TEST_AXE";
 
-/// Tests that need a driver are left out, visibly, where there is none; `make check` starts one.
+/// Tests that need a driver are left out, visibly, where there is none; `make browser` starts one.
 pub(crate) fn trials() -> Vec<Trial> {
     let is_missing = |variable: &str| std::env::var_os(variable).is_none();
     if is_missing(VARIABLE) {
