@@ -1,4 +1,4 @@
-//! A window of a real browser, driven by the WebDriver protocol. The driver itself waits for an element: no test sleeps.
+//! A window of a real browser, driven by the `WebDriver` protocol. The driver itself waits for an element: no test sleeps.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -163,7 +163,7 @@ impl Window {
         self.element("css selector", css).await;
     }
 
-    /// Waits for an element that has this text, inside or below it. `step` is a step of XPath: `h2`, `*[@id='live']`.
+    /// Waits for an element that has this text, inside or below it. `step` is a step of `XPath`: `h2`, `*[@id='live']`.
     pub(super) async fn sees(&self, step: &str, text: &str) {
         self.element("xpath", &having(step, text)).await;
     }
@@ -243,7 +243,7 @@ impl Window {
     }
 }
 
-/// XPath of an element that has a text without quotes.
+/// `XPath` of an element that has a text without quotes.
 fn having(step: &str, text: &str) -> String {
     assert!(!text.contains('\''), "{text}");
     format!("//{step}[contains(normalize-space(.), '{text}')]")

@@ -51,7 +51,7 @@ async fn gated(world: &World, gate: Arc<Semaphore>) -> Engine {
         let gate = gate.clone();
         async move {
             let body = async |_: Attempt| {
-                gate.acquire().await.map_err(|closed| semel::fatal(closed))?.forget();
+                gate.acquire().await.map_err(semel::fatal)?.forget();
                 Ok(())
             };
             ctx.step("pack").run(body).await?;
