@@ -25,6 +25,8 @@ check: ## all that CI checks; writes nothing in the tree
 	cargo clippy -p semel $(LOCKED) -- -D warnings
 	@echo "== tests and doctests, PostgreSQL and MariaDB included"
 	$(SERVICES) cargo test $(EVERYTHING) $(LOCKED)
+	@echo "== what is measured, alone"
+	scripts/with-postgres cargo test $(EVERYTHING) $(LOCKED) --test semel -- --ignored most_steps_of_runs_write_to_no_index
 	@echo "== SDKs for TypeScript and Python"
 	scripts/with-postgres scripts/check-clients target/debug/semel
 	@echo "== SDKs under the proof"
