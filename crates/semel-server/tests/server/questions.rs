@@ -91,7 +91,8 @@ async fn a_run_tells_its_origin_and_its_size(world: World) {
     let detail = world.client.ended(&run).await;
     assert_eq!((&detail["inputBytes"], &detail["duplicateCount"]), (&json!(2), &json!(0)));
     assert_eq!(detail["stepCounts"], json!({"done": 2, "open": 0, "failed": 0}));
-    assert_eq!(world.client.start("double", "k", "21").await, run);
+    let again = r#"{"workflow": "double", "input": 21, "idempotencyKey": "k"}"#;
+    assert_eq!(world.client.post("/workflow-runs", again).await.run_id(), run);
     assert_eq!(world.client.get(&format!("/workflow-runs/{run}")).await.ok()["duplicateCount"], 1);
     let fork = world.client.post(&format!("/workflow-runs/{run}/fork"), r#"{"at": 2}"#).await.run_id();
     let shown = world.client.get(&format!("/workflow-runs/{fork}")).await.ok();
