@@ -1,6 +1,6 @@
 //! The web console: pages that are rendered here, from the answers of the API.
 //!
-//! A page asks the API by [`desk`], as its reader: permissions, limits, audit and views are those of the API, and no rule lives
+//! A page asks the API by `desk`, as its reader: permissions, limits, audit and views are those of the API, and no rule lives
 //! here. Each page has a file and a template. What people have typed is shown as text, and values from their text.
 
 mod approvals;
